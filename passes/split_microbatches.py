@@ -132,18 +132,21 @@ def define_axis(module: ModuleOp, program: stg.ProgramOp, dim: str, size: int) -
     exact = local / conditions.setting("microbatch", size) if size else count
     conditions.define(TIME_AXIS, exact)
     number = count.evaluate(conditions.unread(values))
+    sequences = ModuleSequences.of(module)
     reason = "the microbatch does not divide the batch of a rank"
     if not conditions.note("whole", exact, holds=number.denominator == 1, reason=reason):
         on_rank = local.evaluate(values)
         message = f"microbatches of {size} do not divide the {on_rank} of `{dim}` on each rank"
         note = f"`{dim} = {values[dim]}` over {' x '.join(axes) or 'one rank'}"
         help_ = "choose a microbatch that divides it, or another batch"
-        if ModuleSequences.of(module) is not None or values.get(stg.SEQUENCES, 1) > 1:
+        if sequences is not None or values.get(stg.SEQUENCES, 1) > 1:
             message = f"there are no microbatches of {size}: what a device serves in an iteration goes through as one"
             note = "sequences of several kinds, or of each device or iteration its own, are one row"
-            help_ = "leave `microbatch` out; in a pipeline, stages take whole iterations with `schedule = gpipe`"
+            help_ = "leave `microbatch` out, or serve sequences of one kind; in a pipeline, stages take whole iterations with `schedule = gpipe`"
         place = dist.clause_span(program, *MICROBATCH)
         raise CompileError([Diagnostic("E0308", message, place, notes=[note], help=help_)])
+    if sequences is not None:
+        conditions.read(exact, number)
     check_extent(program, {**conditions.unread(values), TIME_AXIS: int(number)})
     op = stg.DimOp(TIME_AXIS, count)
     inherit(op, program)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from xdsl.dialects.builtin import ModuleOp
 
 from stagec.analysis.sequences import ModuleSequences
+from stagec.arrays import Ints
 from stagec.backend.lowering.programs import Unroller
-from stagec.backend.program import TraceSet
+from stagec.backend.program import SeriesTraces, TraceSet
 from stagec.diagnostics import Diagnostic
 from stagec.dialects import dist, sched
 from stagec.frontend import CheckedModel, lower
@@ -111,3 +112,25 @@ class Compiled:
         traces = self.trace_set
         pairs = zip(traces.classes, self.memory, strict=True)
         return replace(traces, classes=tuple(with_tensors(ranks, plan) for ranks, plan in pairs))
+
+
+@dataclass(frozen=True)
+class CompiledSeries:
+    """A series of iterations: of each program that some of them run, these."""
+
+    parts: Sequence[Compiled]
+    which: Ints
+    """Of each iteration, the part that it is of."""
+
+    @property
+    def num_iterations(self) -> int:
+        return len(self.which)
+
+    @property
+    def traces(self) -> TraceSet | SeriesTraces:
+        return self.joined(lambda compiled: compiled.trace_set)
+
+    def joined(self, of: Callable[[Compiled], TraceSet]) -> TraceSet | SeriesTraces:
+        """The traces of all parts as one series."""
+        traces = tuple(map(of, self.parts))
+        return traces[0] if len(traces) == 1 else SeriesTraces(traces, self.which)

@@ -11,20 +11,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 
 from stagec.advice import check_memory
-from stagec.analysis.sequences import check_alike
+from stagec.analysis.sequences import OtherPrograms, check_alike
 from stagec.backend.lowering.programs import Unroller
-from stagec.compiled import Compiled
+from stagec.compiled import Compiled, CompiledSeries
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import dist
 from stagec.frontend import CheckedModel, check, lower, parse_file, parse_text, plan_of_model
 from stagec.frontend.checker import pools_in
-from stagec.frontend.plans.iterations import read_iterations
+from stagec.frontend.plans.iterations import Iterations
 from stagec.frontend.plans.merge import DOT
 from stagec.idle import IdleParts
 from stagec.ir_text import Said, locate, parse_ir, verify_ir
@@ -55,14 +56,12 @@ def compile_model(
     *,
     stops: Stops | None = None,
     plug_ins: Registry | None = None,
-    iterations: str | Path | None = None,
 ) -> Compiled:
-    """Compile the model in a file. Raises `CompileError` with every mistake that a phase found. `iterations` is the file of a series."""
+    """Compile the model in a file. Raises `CompileError` with every mistake that a phase found."""
     source = parse_file(path)
-    series = None if iterations is None else read_iterations(str(iterations))
     known = plug_ins or registry()
     return compile_checked(
-        lambda: check(source, plan, overrides or {}, known.functions, series),
+        lambda: check(source, plan, overrides or {}, known.functions),
         stops=stops,
         load_pass=known.make_pass,
     )
@@ -109,6 +108,53 @@ def compile_checked(
         return compiled(make())
 
 
+MOST_PROGRAMS = 64
+"""That the iterations of a series are, together."""
+
+
+WANTING_ROWS = {"E0415", "E0308"}
+"""Errors of batches that are one row: of attention that is written out, and of microbatches."""
+
+
+def compile_series(
+    make: Callable[[Iterations], CheckedModel],
+    iterations: Iterations,
+    *,
+    stops: Stops | None = None,
+    load_pass: PassLoader | None = None,
+    seen: Callable[[CheckedModel, ModuleOp], object] = lambda checked, module: None,
+) -> CompiledSeries:
+    """Compile all iterations of a file, each program that some of them are once. `make` checks the model that serves some iterations.
+
+    The first that is left is compiled, with all that answer what was asked of sizes as it does. E0421 for a file that is of more than `MOST_PROGRAMS`.
+    Sequences of an iteration are one row on each device; where a model or a plan cannot have that (`WANTING_ROWS`), they are rows, if they are of one kind.
+    """
+    parts: list[Compiled] = []
+    which = np.full(len(iterations.rows), -1, np.int64)
+    while (left := np.flatnonzero(which < 0)).size:
+        if len(parts) == MOST_PROGRAMS:
+            message = f"the iterations are more than {MOST_PROGRAMS} different programs"
+            help_ = "serve sizes that divide over the plan's devices, or give the plan `experts = average`"
+            raise iterations.wrong(iterations.lines[int(left[0])], message, help_)
+        compiled = None
+        while compiled is None:
+            some = iterations.only(left.tolist())
+            try:
+                compiled = compile_checked(
+                    lambda some=some: make(some), stops=stops, load_pass=load_pass, seen=seen
+                )
+            except OtherPrograms as others:
+                left = left[others.same]
+            except CompileError as error:
+                is_of_rows = {each.code for each in error.diagnostics} <= WANTING_ROWS
+                if iterations.in_rows or not is_of_rows or not iterations.could_be_rows:
+                    raise
+                iterations = replace(iterations, in_rows=True)
+        which[left] = len(parts)
+        parts.append(compiled)
+    return CompiledSeries(parts, which)
+
+
 def compile_program(
     checked: CheckedModel,
     module: ModuleOp | None = None,
@@ -133,7 +179,8 @@ def compile_program(
     check_names(module, checked.plan)
     write_down(module, stated, passes)
     module.body.block.insert_ops_before(handed, programs(module)[0])
-    stops = with_notes_closed(stops)
+    numbers = checked.batch.sums.numbers if checked.batch and checked.batch.sums else ()
+    stops = with_notes_closed(stops, numbers)
     start = Compiled(checked.plan, module, None, model=checked, sources=texts)
     if told(stops, "lower", module):
         return start
@@ -155,8 +202,8 @@ LAST_OF_STRUCTURE = "lower-to-tasks"
 """The last pass that makes ops. Those behind it put them in rows, which follow from how many layers there are."""
 
 
-def with_notes_closed(stops: Stops) -> Stops:
-    """After the structure is made, nothing more is noted of sizes: what was has to hold for all devices and iterations."""
+def with_notes_closed(stops: Stops, numbers: Sequence[int]) -> Stops:
+    """After the structure is made, nothing more is noted of sizes: what was has to hold for all devices and iterations, of which these have `numbers`."""
     asked, on_pass = conditions.recorder(), stops.on_pass
     if asked is None:
         return stops
@@ -164,7 +211,7 @@ def with_notes_closed(stops: Stops) -> Stops:
     def passed(name: str, module: ModuleOp) -> None:
         if name == LAST_OF_STRUCTURE:
             with conditions.unrecorded():
-                check_alike(module, asked)
+                check_alike(module, asked, numbers)
             asked.is_closed = True
         if on_pass is not None:
             on_pass(name, module)

@@ -5,7 +5,7 @@ An iteration is a coordinate like those of ranks: `iteration.index`. Of a series
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, reduce
@@ -224,34 +224,45 @@ class ModuleSequences:
         return bool(size.names & self.names)
 
 
-def check_alike(module: ModuleOp, asked: Conditions) -> None:
-    """That all iterations on all devices are the program that was compiled for the first, by what that asked of sizes. Else E0421; E0414 for devices."""
+class OtherPrograms(Exception):
+    """Not all iterations of a series are one program: `same` has those that are what was compiled."""
+
+    def __init__(self, same: np.ndarray) -> None:
+        super().__init__(same)
+        self.same = same
+
+
+def check_alike(module: ModuleOp, asked: Conditions, numbers: Sequence[int] = ()) -> None:
+    """That all devices run the program that was compiled for the first, by what that asked of sizes. Else E0414. `OtherPrograms` where not all iterations do;
+    E0421 for one that the plan cannot have. `numbers` are those of iterations in their file, where these are some of it."""
     sequences = ModuleSequences.of(module)
     if sequences is None:
         return
-    for device in range(sequences.op.sequences.data.num_devices):
+    own = sequences.op.sequences.data
+    place = span_of(sequences.op.location)
+    same = np.ones(own.num_iterations, bool)
+    for device in range(own.num_devices):
         columns = sequences.columns(device)
-        numbers = {**asked.numbers, **sequences.others}
-        others = {n: columns.constant(v) for n, v in numbers.items()}
+        known = {**asked.numbers, **sequences.others}
+        others = {n: columns.constant(v) for n, v in known.items()}
         each = {of_each(name): column for name, column in columns.names.items()}
-        known = Columns({**others, **columns.names, **each}, columns.count)
-        told = verdict(asked.since_replaced(), known, is_compiled=True)
-        if told.same.all() and not told.refused:
+        found = Columns({**others, **columns.names, **each}, columns.count)
+        told = verdict(asked.since_replaced(), found, is_compiled=True)
+        same &= told.same
+        if not told.refused and told.same[0]:
             continue
-        number = int(np.argmin(told.same))
-        reason = "it is another program than the first"
+        where = f" on device {device}" if own.num_devices > 1 else ""
+        number, reason = 0, "it is another program than the first"
+        code, help_ = "E0414", "serve sequences that make all devices run one program"
         if told.refused:
             failing, reason = told.refused[0]
-            number = int(np.argmax(failing))
-        where = f" on device {device}" if sequences.op.sequences.data.num_devices > 1 else ""
+            number, help_ = int(np.argmax(failing)), "serve sizes that the plan allows in each"
+            code = "E0421" if sequences.is_series else code
+        number = numbers[number] if len(numbers) else number
         message = f"iteration {number + 1}{where} cannot be one of the plan: {reason}"
-        code, help_ = "E0414", "serve sequences that make all devices run one program"
-        if sequences.is_series:
-            code, help_ = "E0421", "serve iterations of another program in a file of their own"
-        if told.refused:
-            help_ = "serve sizes that the plan allows in each"
-        place = span_of(sequences.op.location)
         raise CompileError([Diagnostic(code, message, place, help=help_)])
+    if not same.all():
+        raise OtherPrograms(same)
     check_groups(module, sequences)
 
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from stagec.backend.bodies import Bodies
+
 HOLE = np.dtype(
     [("offset", "<i4"), ("width", "u1"), ("form", "u1"), ("source", "u1"), ("argument", "<i4")]
 )
@@ -36,8 +38,8 @@ class ClassTable:
     stage: np.ndarray  # int32 [n]
     tag: np.ndarray  # int64 [n]
     ahead: np.ndarray  # int64 [n]: how many nodes before its place an instance is numbered
-    period: int = 0
-    """Of a series of iterations: the instances of the first; as many behind them stand for each that follows."""
+    bodies: Bodies | None = None
+    """Of a series of iterations: what stands for each. Tags are those of the first iteration."""
     sizes: np.ndarray = field(default_factory=lambda: np.zeros((0, 1), np.int64))
     """int64 [columns, iterations]: numbers of nodes in each iteration"""
 
@@ -48,22 +50,27 @@ class ClassTable:
     @property
     def num_nodes_unrolled(self) -> int:
         """Of all iterations."""
-        return unrolled(self.first_node, self.period, self.num_iterations)
+        return self.total(self.first_node)
 
     @property
     def num_bytes_unrolled(self) -> int:
-        return unrolled(self.first_byte, self.period, self.num_iterations)
+        return self.total(self.first_byte)
+
+    def total(self, firsts: np.ndarray) -> int:
+        """What instances have together in all iterations, from where each begins, and where the last ends."""
+        return int(firsts[-1]) if self.bodies is None else self.bodies.total(firsts)
 
     def in_full(self) -> tuple[ClassTable, np.ndarray]:
         """With the instances of all iterations, and the iteration of each."""
-        if not self.period:
+        if self.bodies is None:
             return self, np.zeros(len(self.variant), np.int64)
-        period, later = self.period, self.num_iterations - 1
-        rows = np.concatenate([np.arange(period), np.tile(np.arange(period, 2 * period), later)])
-        iteration = np.repeat(np.arange(1 + later), period)
-        tags = int(self.tag[period] - self.tag[0])
+        order, ends = self.bodies.order, self.bodies.ends
+        lengths = np.diff(ends, prepend=0)[order]
+        iteration = np.repeat(np.arange(len(order)), lengths)
+        before = np.cumsum(lengths) - lengths
+        rows = np.arange(len(iteration)) + (ends[order] - lengths - before)[iteration]
         of_instances = {name: getattr(self, name)[rows] for name in OF_INSTANCES}
-        of_instances["tag"] = of_instances["tag"] + np.maximum(iteration - 1, 0) * tags
+        of_instances["tag"] = of_instances["tag"] + iteration * self.bodies.tags
         return replace(self, **of_instances), iteration
 
     @property
@@ -91,22 +98,16 @@ class ClassTable:
 OF_INSTANCES = ("variant", "back", "layer", "microbatch", "stage", "tag", "ahead")
 
 
-def unrolled(ends: np.ndarray, period: int, iterations: int) -> int:
-    """A total over all iterations, from where each instance begins."""
-    if not period:
-        return int(ends[-1])
-    return int(ends[period] + (ends[-1] - ends[period]) * (iterations - 1))
-
-
-_ARRAYS = tuple(name for name in ClassTable.__dataclass_fields__ if name not in ("period", "sizes"))
+_ARRAYS = tuple(name for name in ClassTable.__dataclass_fields__ if name not in ("bodies", "sizes"))
 
 
 def pack(table: ClassTable) -> bytes:
     """The table as compressed bytes. Equal tables give equal bytes."""
     found = {name: getattr(table, name) for name in _ARRAYS}
-    if table.period:
+    if table.bodies is not None:
+        found |= {"ends": table.bodies.ends, "order": table.bodies.order}
+        found["tags"] = np.array([table.bodies.tags])
         # From one iteration to the next little changes.
-        found["period"] = np.array([table.period])
         found["sizes"] = np.diff(table.sizes, axis=1, prepend=0)
     arrays = [_narrowest(a) if a.dtype.kind == "i" else a for a in found.values()]
     shapes = [
@@ -115,7 +116,9 @@ def pack(table: ClassTable) -> bytes:
     ]
     head = json.dumps(shapes).encode()
     body = b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
-    return zlib.compress(len(head).to_bytes(4, "little") + head + body, 1 if table.period else 6)
+    return zlib.compress(
+        len(head).to_bytes(4, "little") + head + body, 6 if table.bodies is None else 1
+    )
 
 
 def unpack(payload: bytes) -> ClassTable:
@@ -132,14 +135,13 @@ def unpack(payload: bytes) -> ClassTable:
         array = np.frombuffer(data, dtype, count, at).reshape(shape)
         at += array.nbytes
         arrays[name] = array.astype(np.int64) if array.dtype.kind == "i" else array
-    if "period" in arrays and "sizes" in arrays:
-        sizes = np.cumsum(arrays.pop("sizes"), axis=1)
-        series = {"period": int(arrays.pop("period")[0]), "sizes": sizes}
-    else:
-        series = {}
+    bodies, sizes = None, np.zeros((0, 1), np.int64)
+    if {"ends", "order", "tags", "sizes"} <= arrays.keys():
+        ends, order, tags = (arrays.pop(name) for name in ("ends", "order", "tags"))
+        bodies, sizes = Bodies(ends, order, int(tags[0])), np.cumsum(arrays.pop("sizes"), axis=1)
     if set(arrays) != set(_ARRAYS) or arrays["holes"].dtype != HOLE or at != len(data):
         raise ValueError("its arrays are not those of a rank class")
-    return ClassTable(**arrays, **series)
+    return ClassTable(**arrays, bodies=bodies, sizes=sizes)
 
 
 def _narrowest(array: np.ndarray) -> np.ndarray:

@@ -45,6 +45,7 @@ from stagec.backend.program import (
     Node,
     PooledTraces,
     RankClass,
+    SeriesTraces,
     Sum,
     TraceProgram,
     TraceSegment,
@@ -52,7 +53,7 @@ from stagec.backend.program import (
     Transfer,
 )
 from stagec.backend.progress import check_progress, check_progress_of_pools
-from stagec.backend.series import chained_set
+from stagec.backend.series import chained_set, tags_in_first, tags_of_iteration
 from stagec.backend.wire import NumberSource, Piece
 
 MAX_TAG = 500_000_000
@@ -60,11 +61,13 @@ MAX_TAG = 500_000_000
 
 
 @overload
-def encode_traces(traces: TraceSet, options: TraceOptions | None = None) -> EncodedTraces: ...
+def encode_traces(
+    traces: TraceSet | SeriesTraces, options: TraceOptions | None = None
+) -> EncodedTraces: ...
 @overload
 def encode_traces(traces: PooledTraces, options: TraceOptions | None = None) -> EncodedPools: ...
 def encode_traces(
-    traces: TraceSet | PooledTraces, options: TraceOptions | None = None
+    traces: TraceSet | SeriesTraces | PooledTraces, options: TraceOptions | None = None
 ) -> EncodedTraces | EncodedPools:
     """Encode every class of a job. E0613 for one whose ranks might wait for each other for ever."""
     if isinstance(traces, PooledTraces):
@@ -74,9 +77,10 @@ def encode_traces(
             for _, each in traces.pools:
                 check_progress(each)
         return encode_pools(traces, options)
-    traces = chained_set(traces)
-    check_progress(traces)
-    return encode_unproved(traces, options)
+    # If an iteration cannot deadlock whenever its ranks begin, no series can.
+    for part in traces.parts if isinstance(traces, SeriesTraces) else [traces]:
+        check_progress(part)
+    return encode_unproved(chained_set(traces), options)
 
 
 def encode_pools(traces: PooledTraces, options: TraceOptions | None = None) -> EncodedPools:
@@ -111,9 +115,7 @@ class RankPlace:
 
 def tag_span_of(traces: TraceSet) -> int:
     """Tags that a channel needs."""
-    programs = [c.program for c in traces.classes]
-    iterations = max((p.num_iterations for p in programs), default=1)
-    return iterations * (1 + max(largest_tag(p) for p in programs))
+    return max(c.program.num_iterations for c in traces.classes) * tags_of_iteration(traces)
 
 
 def encode_unproved(
@@ -178,12 +180,6 @@ def encode_unproved(
     )
     _check_groups_agree(encoded)
     return encoded
-
-
-def largest_tag(program: TraceProgram) -> int:
-    """Of one iteration."""
-    tags = program.tag if program.series is None else program.tag[: program.series.period]
-    return int(tags.max(initial=0))
 
 
 @dataclass(frozen=True)
@@ -295,9 +291,9 @@ class _Encoder:
             layer=program.layer,
             microbatch=program.microbatch,
             stage=program.stage,
-            tag=program.tag,
+            tag=tags_in_first(program),
             ahead=np.zeros(len(first), np.int64) if program.ahead is None else program.ahead,
-            period=0 if program.series is None else program.series.period,
+            bodies=program.series.bodies if program.series is not None else None,
             sizes=self._sizes(program),
         )
         return EncodedClass(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from stagec.backend.bodies import Bodies
 from stagec.diagnostics import Span
 from stagec.dialects.work import Work
 from stagec.symbolic import Size
@@ -247,8 +248,8 @@ class Series:
     count: int
     numbers: Mapping[Sum, np.ndarray]
     """What the sizes of nodes are in each iteration."""
-    period: int = 0
-    """Of a program that has two iterations, of which the second stands for all that follow: the instances of the first."""
+    bodies: Bodies | None = None
+    """Of a program that has several iterations, each of which stands for all that are like it."""
 
 
 @dataclass(frozen=True)
@@ -279,10 +280,9 @@ class TraceProgram:
     @property
     def num_nodes(self) -> int:
         """Of all iterations."""
-        total = int(self.first_node[-1])
-        if self.series is None or not self.series.period:
-            return total * self.num_iterations
-        return total // 2 * self.num_iterations
+        if self.series is not None and self.series.bodies is not None:
+            return self.series.bodies.total(self.first_node)
+        return int(self.first_node[-1]) * self.num_iterations
 
     @property
     def first_number(self) -> np.ndarray:
@@ -338,6 +338,16 @@ class TraceSet:
     mesh: Mesh
     classes: tuple[RankClass, ...]
     attributes: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class SeriesTraces:
+    """A series of iterations that are not all of one program."""
+
+    parts: tuple[TraceSet, ...]
+    """Those of one program each, in their order."""
+    which: np.ndarray
+    """int64 [iterations]: the part that each is of."""
 
 
 @dataclass(frozen=True)

@@ -1,70 +1,169 @@
-"""A series of iterations as a program of two: the first, and one that stands for all that follow.
+"""A series of iterations as a program of a few: of each kind one, behind each kind that it follows.
 
 On each rank an iteration begins when all of the one before has ended: what waits for nothing in it waits for what nothing in the other waits
 for. So a rank runs iterations in order, and ranks need not keep step. If one iteration cannot deadlock whenever its ranks begin, no series can.
 Transfers of an iteration have tags of their own.
+
+A kind is a program: most series have one, so that the first iteration and one behind it say everything. Nobody here waits for what is sent to
+another pool.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 
-from stagec.backend.program import Dep, RankClass, TraceProgram, TraceSegment, TraceSet
+from stagec.backend.bodies import Bodies
+from stagec.backend.program import (
+    Dep,
+    Node,
+    RankClass,
+    Series,
+    SeriesTraces,
+    Sum,
+    TraceProgram,
+    TraceSegment,
+    TraceSet,
+    Transfer,
+)
 
 
-def chained_set(traces: TraceSet) -> TraceSet:
-    """The same job, each class with two iterations, if it is a series."""
-    span = tags_of_iteration([each.program for each in traces.classes])
+def chained_set(traces: TraceSet | SeriesTraces) -> TraceSet:
+    """The same job as one of few iterations, if it is a series."""
+    if isinstance(traces, TraceSet):
+        series = traces.classes[0].program.series
+        if series is None:
+            return traces
+        traces = SeriesTraces((traces,), np.zeros(series.count, np.int64))
+    tags = max(map(tags_of_iteration, traces.parts))
     classes = tuple(
-        each if each.program.series is None else chained_class(each, span)
-        for each in traces.classes
+        RankClass(name, where, ChainedPrograms(programs, traces.which, tags).program())
+        for name, where, programs in common_classes(traces.parts)
     )
-    return replace(traces, classes=classes)
+    return replace(traces.parts[0], classes=classes)
 
 
-def tags_of_iteration(programs: Sequence[TraceProgram]) -> int:
-    return 1 + max((int(p.tag.max(initial=0)) for p in programs), default=0)
+def tags_of_iteration(traces: TraceSet) -> int:
+    """Tags that its transfers need."""
+    series = traces.classes[0].program.series
+    if series is not None and series.bodies is not None:
+        return series.bodies.tags
+    return 1 + max(int(c.program.tag.max(initial=0)) for c in traces.classes)
 
 
-def chained_class(rank_class: RankClass, tags: int) -> RankClass:
-    return replace(rank_class, program=chained(rank_class.program, tags))
+def tags_in_first(program: TraceProgram) -> np.ndarray:
+    """Of each instance, as if its iteration were the first."""
+    if program.series is None or program.series.bodies is None:
+        return program.tag
+    bodies = program.series.bodies
+    return program.tag - bodies.of_instances() * bodies.tags
 
 
-def chained(program: TraceProgram, tags: int) -> TraceProgram:
-    """Two iterations of a program, the second behind the first. Its tags are `tags` further."""
-    assert program.series is not None
-    roots, last = ends_of(program)
-    count, width = program.slots.shape
-    total = int(program.first_node[-1])
-    segments = list(program.segments)
-    made: dict[tuple[int, tuple[int, ...]], int] = {}
-    segment = program.segment.copy()
-    slots = np.full((2 * count, width + len(last)), -1, np.int64)
-    slots[:count, :width] = program.slots
-    slots[count:, :width] = np.where(program.slots >= 0, program.slots + total, -1)
-    for instance, nodes in roots.items():
-        key = int(program.segment[instance]), nodes
-        if key not in made:
-            made[key] = len(segments)
-            segments.append(behind(program.segments[key[0]], nodes, width, len(last)))
-        segment[instance] = made[key]
-        slots[count + instance, width:] = last
-    twice = {
-        name: np.concatenate([getattr(program, name)] * 2)
-        for name in ("layer", "microbatch", "stage")
-    }
-    return replace(
-        program,
-        segments=tuple(segments),
-        segment=np.concatenate([program.segment, segment]),
-        slots=slots,
-        tag=np.concatenate([program.tag, program.tag + tags]),
-        ahead=None if program.ahead is None else np.concatenate([program.ahead] * 2),
-        series=replace(program.series, period=count),
-        **twice,
+def common_classes(
+    parts: Sequence[TraceSet],
+) -> Iterator[tuple[str, dict[str, tuple[int, ...]], list[TraceProgram]]]:
+    """Ranks that are of one class in every part: a name, where they are, their program in each part."""
+    axes = parts[0].mesh.axes
+    for chosen in product(*(part.classes for part in parts)):
+        where: dict[str, tuple[int, ...]] = {}
+        for axis in axes:
+            own = [set(each.where[axis]) for each in chosen if axis in each.where]
+            if own:
+                where[axis] = tuple(sorted(set.intersection(*own)))
+        if all(where.values()):
+            name = "+".join(dict.fromkeys(each.name for each in chosen))
+            yield name, where, [each.program for each in chosen]
+
+
+class ChainedPrograms:
+    """The iterations of one class, by their programs. Of each pair that stands one behind the other somewhere, both: the second waits for the first."""
+
+    def __init__(self, programs: Sequence[TraceProgram], which: np.ndarray, tags: int) -> None:
+        self.programs, self.which, self.tags = programs, which, tags
+        self.ends = [ends_of(program) for program in programs]
+        self.segments = [segment for program in programs for segment in program.segments]
+        self.first_segment = np.cumsum([0, *(len(p.segments) for p in programs)])
+        self.made: dict[tuple[int, tuple[int, ...], int], int] = {}
+        self.nodes = self.number = 0
+        """Of the iterations that there are already."""
+        self.columns: dict[str, list[np.ndarray]] = {}
+
+    def program(self) -> TraceProgram:
+        pairs = np.unique(np.stack([self.which[:-1], self.which[1:]], axis=1), axis=0).tolist()
+        for one, other in pairs:
+            before = self.nodes
+            self.add(one, None, 0)
+            self.add(other, self.ends[one][1], before)
+        places = {tuple(pair): 2 * number + 1 for number, pair in enumerate(pairs)}
+        first = next(2 * n for n, (one, _) in enumerate(pairs) if one == self.which[0])
+        behind_others = zip(self.which[:-1].tolist(), self.which[1:].tolist(), strict=True)
+        order = np.array([first, *(places[pair] for pair in behind_others)], np.int64)
+        lengths = [len(each) for each in self.columns["segment"]]
+        bodies = Bodies(np.cumsum(lengths), order, self.tags)
+        slots = padded(self.columns.pop("slots"))
+        if all(each.ahead is None for each in self.programs):
+            del self.columns["ahead"]
+        return TraceProgram(
+            segments=tuple(self.segments),
+            slots=slots,
+            series=Series(len(self.which), self.numbers(), bodies),
+            **{name: np.concatenate(found) for name, found in self.columns.items()},
+        )
+
+    def add(self, part: int, last: Sequence[int] | None, before: int) -> None:
+        """One more iteration; what waits for nothing in it waits for what is `last` in the one that has so many nodes `before` it."""
+        program = self.programs[part]
+        base = int(self.first_segment[part])
+        segment, slots = program.segment + base, program.slots
+        slots = np.where(slots >= 0, slots + self.nodes, -1)
+        if last is not None:
+            width = slots.shape[1]
+            slots = padded([slots], width + len(last))
+            for instance, nodes in self.ends[part][0].items():
+                key = int(segment[instance]), nodes, len(last)
+                if key not in self.made:
+                    self.made[key] = len(self.segments)
+                    self.segments.append(behind(self.segments[key[0]], nodes, width, len(last)))
+                segment[instance] = self.made[key]
+                slots[instance, width:] = np.array(last) + before
+        ahead = program.ahead
+        own = {
+            "segment": segment,
+            "slots": slots,
+            "tag": program.tag + self.number * self.tags,
+            "ahead": np.zeros(len(segment), np.int64) if ahead is None else ahead,
+            **{name: getattr(program, name) for name in ("layer", "microbatch", "stage")},
+        }
+        for name, array in own.items():
+            self.columns.setdefault(name, []).append(array)
+        self.nodes += int(program.first_node[-1])
+        self.number += 1
+
+    def numbers(self) -> Mapping[Sum, np.ndarray]:
+        """What the sizes of nodes are in each iteration: those of each part in its own."""
+        found: dict[Sum, np.ndarray] = {}
+        for part, program in enumerate(self.programs):
+            if program.series is None:
+                continue
+            here = self.which == part
+            for size, own in program.series.numbers.items():
+                numbers = found.get(size, np.zeros(len(self.which), np.int64))
+                if own.dtype == object:
+                    numbers = numbers.astype(object)
+                numbers[here] = own
+                found[size] = numbers
+        return found
+
+
+def padded(rows: Sequence[np.ndarray], width: int = 0) -> np.ndarray:
+    """All rows of slots, as wide as the widest."""
+    width = max(width, *(each.shape[1] for each in rows))
+    more = [((0, 0), (0, width - each.shape[1])) for each in rows]
+    return np.concatenate(
+        [np.pad(each, m, constant_values=-1) for each, m in zip(rows, more, strict=True)]
     )
 
 
@@ -78,6 +177,8 @@ def ends_of(program: TraceProgram) -> tuple[dict[int, tuple[int, ...]], list[int
         own = program.slots[here]
         free = np.ones((len(here), len(program.segments[number].nodes)), bool)
         for at, node in enumerate(program.segments[number].nodes):
+            if leaves(node):
+                awaited[first[here] + at] = True
             for dep in (*node.data_deps, *node.ctrl_deps):
                 if dep.slot < 0:
                     free[:, at] = False
@@ -89,6 +190,12 @@ def ends_of(program: TraceProgram) -> tuple[dict[int, tuple[int, ...]], list[int
         for row in np.flatnonzero(free.any(axis=1)).tolist():
             roots[int(here[row])] = tuple(np.flatnonzero(free[row]).tolist())
     return roots, np.flatnonzero(~awaited).tolist()
+
+
+def leaves(node: Node) -> bool:
+    """Whether it sends something to another pool, which goes on beside the iterations that follow."""
+    action = node.action
+    return isinstance(action, Transfer) and action.peer is not None and action.kind == "send"
 
 
 def behind(segment: TraceSegment, nodes: tuple[int, ...], width: int, number: int) -> TraceSegment:

@@ -89,7 +89,7 @@ class UnsizedTemplate:
 
 def unroll(table: ClassTable, header: bytes, tag_span: int) -> Template:
     """The template of a class' traces. Classes of a series that differ in numbers of nodes alone are copies of one, with these filled in."""
-    if not table.period or table.num_bytes_unrolled > _MOST_COPIED:
+    if table.bodies is None or table.num_bytes_unrolled > _MOST_COPIED:
         return unroll_one(table, header, tag_span)
     return _UNSIZED.of(table, header, tag_span).with_sizes(table.sizes)
 
@@ -103,7 +103,7 @@ def unroll_one(
     data = np.empty(first_byte[-1], dtype=np.uint8)
     data[: len(header)] = np.frombuffer(header, dtype=np.uint8)
     first_id = table.first_node[:-1] - table.ahead + FIRST_ID
-    shared = len(data) <= _MOST_SHARED and not table.period
+    shared = len(data) <= _MOST_SHARED and table.bodies is None
     numbers = _NUMBERS.of(table, tag_span) if shared else {}
     places: dict[tuple[int, int, int], list[np.ndarray]] = {}
     by_variant = np.argsort(table.variant, kind="stable")

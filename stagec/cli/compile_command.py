@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
 from stagec import __version__
@@ -20,7 +21,13 @@ from stagec.backend.encoded import SCHEMA_VERSION, Encoded, TraceOptions
 from stagec.backend.files import write_whole
 from stagec.backend.program import TraceSet
 from stagec.cli.device_flags import add_device_flags, planned
-from stagec.cli.inputs import compile_input, is_ir, tell_doubts
+from stagec.cli.inputs import (
+    compile_input,
+    compile_iterations,
+    is_ir,
+    refuse_about_ir,
+    tell_doubts,
+)
 from stagec.cli.memory_tables import show_memory
 from stagec.cli.names import COMMANDS
 from stagec.cli.output import WRITING_FLAGS, add_writing_flags, refuse_idle_flags, write
@@ -45,7 +52,7 @@ from stagec.cli.usage import (
     some_text,
     usage_error,
 )
-from stagec.compiled import Compiled
+from stagec.compiled import Compiled, CompiledSeries
 from stagec.diagnostics import render
 from stagec.driver import Stops
 from stagec.estimate import estimate_if_known, timeline_of, with_durations
@@ -92,39 +99,94 @@ def run(arguments: Sequence[str]) -> int:
     if source is not None and pools_in(source, options.plan):
         run_pools(options, plug_ins, source)
         return 0
+    if options.iterations is not None:
+        run_series(options, plug_ins, source)
+        return 0
     try:
         compiled = compile_with(options, plug_ins, source, is_brief=is_brief(options))
     except ManyMicrobatches as many:
         if show_brief(options, plug_ins, source, many):
             return 0
         compiled = compile_with(options, plug_ins, source)
-    found = None if options.quiet else estimate_if_known(compiled)
-    doubts = warnings(compiled, found.timeline if found is not None else None)
-    if doubts:
-        sys.stderr.write(render(doubts, compiled.sources))
-    if options.stop_after is not None:
-        sys.stdout.write(print_ir(compiled.module, ir_of(options)))
-        return 0
-    if compiled.num_iterations > 1:
-        refuse_in_series(options)
-    if options.timeline or options.durations:
-        require_numbers(compiled.plan, compiled.trace_set.classes)  # before anything is written
-    if not options.quiet:
-        show(
-            summarize(compiled.module, compiled.counts, compiled.plan.name),
-            headline(compiled, found),
-        )
-    if options.memory is not None:
-        explain_memory(compiled, options)
-    if options.timeline is not None:
-        explain_timeline(compiled, options)
-    if options.schedule:
-        show_schedule(compiled)
-    if options.report is not None:
-        write_page(options.report, report_page([compiled]), "one page", options)
-    if options.out is not None or options.bundle is not None:
-        save(compiled, options)
+    tell(CompiledSeries([compiled], np.zeros(1, np.int64)), options)
     return 0
+
+
+def run_series(options: argparse.Namespace, plug_ins: Registry, source: Source | None) -> None:
+    """Compile a series of iterations: show each of its programs, and write one set of traces."""
+    if source is None:
+        refuse_about_ir(options.model, {"--iterations": options.iterations})
+    printer = PassPrinter(options)
+    with pass_progress(options.quiet or printer.prints) as told:
+
+        def on_pass(name: str, module: ModuleOp) -> None:
+            told(name)
+            printer.after(name, module)
+
+        series = compile_iterations(
+            options.model,
+            options.iterations,
+            options.plan,
+            overrides(options.set),
+            source=source,
+            stops=Stops(
+                options.stop_after,
+                on_pass,
+                shows_each=printer.prints,
+                places_buffers=options.memory is not None,
+            ),
+            plug_ins=plug_ins,
+            adapt=lambda plan: planned(plan, options),
+        )
+    tell(series, options)
+
+
+def tell(series: CompiledSeries, options: argparse.Namespace) -> None:
+    """Show what was asked for of a compilation, or of each program of a series, and write what is to be written."""
+    is_step = series.num_iterations == 1
+    if not is_step and options.stop_after is None:
+        refuse_in_series(options)
+    for number, compiled in enumerate(series.parts):
+        found = None if options.quiet else estimate_if_known(compiled)
+        doubts = warnings(compiled, found.timeline if found is not None else None)
+        if doubts:
+            sys.stderr.write(render(doubts, compiled.sources))
+        if options.stop_after is not None:
+            separator = "// -----\n" if number else ""
+            sys.stdout.write(f"{separator}{print_ir(compiled.module, ir_of(options))}")
+            continue
+        if options.timeline is not None or options.durations:
+            require_numbers(compiled.plan, compiled.trace_set.classes)  # before anything is written
+        if not options.quiet:
+            sys.stdout.write(part_of_series(series, number))
+            show(
+                summarize(compiled.module, compiled.counts, compiled.plan.name),
+                headline(compiled, found),
+            )
+        if options.memory is not None:
+            explain_memory(compiled, options)
+        if options.timeline is not None and is_step:
+            explain_timeline(compiled, options)
+        if options.schedule:
+            show_schedule(compiled)
+    if options.stop_after is not None:
+        return
+    if options.timeline is not None and not is_step:
+        show_series(series)
+    if options.report is not None:
+        write_page(options.report, report_page(series.parts), "one page", options)
+    if options.out is not None or options.bundle is not None:
+        save(series, options)
+
+
+def part_of_series(series: CompiledSeries, number: int) -> str:
+    """Above the numbers of one of several programs: which iterations these are of."""
+    if len(series.parts) == 1:
+        return ""
+    own = np.flatnonzero(series.which == number).tolist()
+    some = ", ".join(map(str, own[:MOST_NAMED])) + (", ..." if len(own) > MOST_NAMED else "")
+    line = f"program {number + 1} of {len(series.parts)}: {len(own):,} of {series.num_iterations:,} iterations ({some})\n"
+    return "\n" * bool(number) + line
 
 
 def run_pools(options: argparse.Namespace, plug_ins: Registry, source: Source) -> None:
@@ -216,6 +278,10 @@ def explain_pools(
     if options.report is not None:
         page = pools_page(name, compiled.pools, found)
         write_page(options.report, page, f"one page of {len(compiled.pools)} pools", options)
+
+
+MOST_NAMED = 8
+"""Iterations of a program that are named."""
 
 
 def write_page(path: str, page: str, what: str, options: argparse.Namespace) -> None:
@@ -432,9 +498,7 @@ def timeline_name(text: str) -> str:
 
 def explain_timeline(compiled: Compiled, options: argparse.Namespace) -> None:
     """Draw the timeline, or write it as events."""
-    if compiled.num_iterations > 1:
-        show_series(compiled)
-    elif options.timeline:
+    if options.timeline:
         write_timeline(compiled, options.timeline, options.quiet)
     else:
         show_timeline(compiled)
@@ -507,7 +571,6 @@ def compile_with(
             ),
             plug_ins=plug_ins,
             adapt=lambda plan: planned(plan, options),
-            iterations=options.iterations,
         )
 
 
@@ -531,12 +594,13 @@ class PassPrinter:
             self.is_first = False
 
 
-def save(compiled: Compiled, options: argparse.Namespace) -> None:
+def save(series: CompiledSeries, options: argparse.Namespace) -> None:
     """Write the bundle, the traces, or both."""
-    traces = encode_traces(programs_of(compiled, options), chosen_options(options))
-    beside = simulator_files(
-        compiled.trace_set, compiled.plan, options
-    )  # wrong input ends before anything is written
+    programs = series.joined(lambda each: programs_of(each, options))
+    traces, compiled = encode_traces(programs, chosen_options(options)), series.parts[0]
+    beside: dict[str, str] = {}
+    for each in series.parts:  # wrong input ends before anything is written
+        beside |= simulator_files(each.trace_set, each.plan, options)
     write_all(traces, compiled, compiled.plan.name, options, beside)
 
 

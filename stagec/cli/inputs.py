@@ -11,13 +11,13 @@ from dataclasses import replace
 from xdsl.dialects.builtin import ModuleOp
 
 from stagec.cli.usage import usage_error
-from stagec.compiled import Compiled
+from stagec.compiled import Compiled, CompiledSeries
 from stagec.diagnostics import CompileError, Diagnostic, render
-from stagec.driver import Stops, compile_checked, compile_ir
+from stagec.driver import Stops, compile_checked, compile_ir, compile_series
 from stagec.frontend import CheckedModel, Source, check, parse_file, warnings_of
 from stagec.frontend.checker import pools_in
 from stagec.frontend.files import decode, read_text
-from stagec.frontend.plans.iterations import read_iterations
+from stagec.frontend.plans.iterations import Iterations, read_iterations
 from stagec.plans.clauses import Plan
 from stagec.plugins import Registry, registry
 from stagec.pools import compile_pools, plan_around
@@ -34,22 +34,16 @@ def compile_input(
     plug_ins: Registry | None = None,
     warn: Callable[[str], object] | None = None,
     adapt: Callable[[Plan], Plan] = lambda plan: plan,
-    iterations: str | None = None,
 ) -> Compiled:
     """Compile a file, or its `source` where it was read already. `warn` is told what is doubtful about a model, or standard error; IR has been told already.
 
-    `adapt` changes what of the plan decides no program: its device. `iterations` is the file of a series.
+    `adapt` changes what of the plan decides no program: its device.
     """
     known = plug_ins or registry()
     if is_ir(path):
-        said = (("--plan", plan), ("--set", sizes), ("--iterations", iterations))
-        for flag, value in said:
-            if value:
-                message = f"`{flag}` is about a model, and `{path}` is IR, whose plan is in it"
-                raise usage_error(flag, message, "E0711", help="leave it out, or name the model")
+        refuse_about_ir(path, {"--plan": plan, "--set": sizes})
         compiled = compile_ir(text_of_ir(path), path, stops=stops, plug_ins=known)
         return replace(compiled, plan=adapt(compiled.plan))
-    series = None if iterations is None else read_iterations(iterations)
     text = source or parse_file(path)
 
     def told(checked: CheckedModel, module: ModuleOp) -> None:
@@ -67,10 +61,53 @@ def compile_input(
         return pools.pools[pool]
 
     def checked() -> CheckedModel:
-        found = check(text, plan, sizes, known.functions, series)
+        found = check(text, plan, sizes, known.functions)
         return replace(found, plan=adapt(found.plan))
 
     return compile_checked(checked, stops=stops, load_pass=known.make_pass, seen=told)
+
+
+def refuse_about_ir(path: str, said: Mapping[str, object]) -> None:
+    """E0711 for flags about a model, where it is IR that is compiled."""
+    for flag, value in said.items():
+        if value:
+            message = f"`{flag}` is about a model, and `{path}` is IR, whose plan is in it"
+            raise usage_error(flag, message, "E0711", help="leave it out, or name the model")
+
+
+def compile_iterations(
+    path: str,
+    iterations: str,
+    plan: str | None = None,
+    sizes: Mapping[str, str] | None = None,
+    *,
+    stops: Stops | None = None,
+    source: Source | None = None,
+    plug_ins: Registry | None = None,
+    adapt: Callable[[Plan], Plan] = lambda plan: plan,
+) -> CompiledSeries:
+    """Compile the iterations of a file."""
+    known = plug_ins or registry()
+    series = read_iterations(iterations)
+    text = source or parse_file(path)
+    told: set[str] = set()
+
+    def checked(some: Iterations) -> CheckedModel:
+        found = check(text, plan, sizes or {}, known.functions, some)
+        return replace(found, plan=adapt(found.plan))
+
+    def tell(text: str) -> None:
+        if text not in told:
+            told.add(text)
+            sys.stderr.write(text)
+
+    return compile_series(
+        checked,
+        series,
+        stops=stops,
+        load_pass=known.make_pass,
+        seen=lambda checked, module: tell_doubts(checked, module, tell),
+    )
 
 
 @contextmanager

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+import numpy as np
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.rewriter import Rewriter
 
 from stagec import symbolic
 from stagec.analysis.placement import PlacementRule, split_dims
+from stagec.analysis.sequences import OtherPrograms
 from stagec.diagnostics import CompileError, Diagnostic, Span, location_of
 from stagec.dialects import dist, stg
 from stagec.dialects.attributes import SizeAttr
@@ -63,11 +65,13 @@ def lower(checked: CheckedModel) -> ModuleOp:
     block = module.body.block
     copied = checked.sizes.copied
     copied_axes = {a: symbolic.product(map(symbolic.symbol, parts)) for a, parts in copied.items()}
+    sums = checked.batch.sums if checked.batch is not None else None
+    derived = sums.derived if sums is not None else {}
     for name in checked.sizes.dim_names:
         dim = checked.sizes.dims[name]
         pads = checked.sizes.unpadded.get(name)
         is_average = name in checked.sizes.averages
-        size = dim.size.substitute(copied_axes)
+        size = derived.get(name, dim.size).substitute(copied_axes)
         block.add_op(_at(stg.DimOp(name, size, pads, average=is_average), dim.span))
     plan = checked.plan
     if plan.axes:
@@ -84,8 +88,8 @@ def lower(checked: CheckedModel) -> ModuleOp:
     program = _Lowering(checked).program()
     for op in copied_experts(checked, program, block, copied_axes):
         block.add_op(op)
-    if checked.batch is not None and checked.batch.sums is not None:
-        for op in sequences_ops(checked, checked.batch.sums):
+    if sums is not None:
+        for op in sequences_ops(checked, sums):
             block.add_op(op)
     block.add_op(program)
     if wrong := transposed_experts(module):
@@ -139,6 +143,9 @@ def sequences_ops(checked: CheckedModel, sums: BatchSums) -> Iterator[Operation]
     span = checked.batch.serve.span
     assert span is not None
     known = conditions.unread(checked.sizes.known)
+    for name, size in sums.derived.items():
+        if name not in checked.sizes.dim_names:
+            yield _at(stg.DimOp(name, size), span)
     for name in sums.named:
         if name not in checked.sizes.dims:
             number = symbolic.constant(sums.first(name, known))
@@ -349,11 +356,17 @@ class _Lowering:
         if self.batch is None:
             return values[step.new]
         begins = self.batch.begins
-        if len(begins) > 1:
+        if any(each != begins[0] for each in begins):
+            raise OtherPrograms(np.array([each == begins[0] for each in begins]))
+        if len(begins[0]) > 1:
             message = "some sequences begin, and some go on: what is computed once is for those that begin alone"
-            help_ = "serve them by plans of their own: `serve { prefill 4 x 1 }`, and `serve { decode 128 at 20 }`"
+            help_ = "serve them in iterations of their own: `serve { prefill 4 x 1 }`, and `serve { decode 128 at 20 }`"
             raise CompileError([Diagnostic("E0420", message, step.span, help=help_)])
-        if begins == {False}:
+        if self.batch.is_packed:
+            message = "sequences of several lengths are served, and what is computed once is of one for each row"
+            help_ = "serve sequences of one kind; in a series, of one in each iteration"
+            raise CompileError([Diagnostic("E0415", message, step.span, help=help_)])
+        if begins[0] == {False}:
             return values[step.cache]
         op = stg.FillOp(values[step.cache], values[step.new])
         self.add(op, step.span, scope)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stagec.cli.batch_command import rows_of
-from stagec.driver import compile_model
+from stagec.cli.inputs import compile_iterations
 from stagec.estimate.batcher import IDLE, BatchedPool, Policy, Request, batch, batch_pools, unfit
 from stagec.estimate.series import Clock
 from tests.unit.test_serving import text
@@ -174,11 +174,11 @@ plan p {
     model, rows = tmp_path / "net.stg", tmp_path / "rows.csv"
     model.write_text(text() + plan)
     rows.write_text("prefill,decode\n,1@1 1@2\n")
-    clock = Clock(compile_model(model, iterations=rows))
+    clock = Clock(compile_iterations(str(model), str(rows)).parts[0])
     rng = random.Random(0)
     requests = [Request(0.0, rng.randint(1, 300), rng.randint(1, 5)) for _ in range(7)]
     found = batch(requests, Policy(tokens=200), lambda d: clock.time_of_us(d) / 1e6, 2)
     rows.write_text(rows_of(found))
-    series = Clock(compile_model(model, iterations=rows))
+    series = Clock(compile_iterations(str(model), str(rows)).parts[0])
     for number, each in enumerate(found.iterations):
         assert series.time_us(number) / 1e6 == pytest.approx(each.end_s - each.begin_s)

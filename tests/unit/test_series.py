@@ -15,6 +15,7 @@ from stagec.backend.encode import encode_traces
 from stagec.backend.et_file import TraceReader
 from stagec.backend.unroll import unroll, unroll_one
 from stagec.backend.writer import iterate_traces
+from stagec.cli.inputs import compile_iterations
 from stagec.driver import Compiled, compile_model
 from stagec.estimate import with_durations
 from stagec.estimate.series import Clock
@@ -77,7 +78,8 @@ def compiled(case: Case, iterations: tuple[tuple[Group, ...], ...], folder: Path
     model, rows = folder / "net.stg", folder / "rows.csv"
     model.write_text(text(case.window) + case.plan)
     rows.write_text("\n".join(["prefill,decode", *map(line, iterations)]) + "\n")
-    return compile_model(model, iterations=rows)
+    (found,) = compile_iterations(str(model), str(rows)).parts
+    return found
 
 
 def traces_of(done: Compiled, timed: bool = False) -> dict[int, list]:
@@ -208,7 +210,7 @@ def test_a_series_over_experts_is_its_iterations_one_by_one(seed: int, tmp_path:
 
     def served(lines: list[str]) -> dict[int, list]:
         rows.write_text("\n".join(["prefill,decode", *lines]) + "\n")
-        return traces_of(compile_model(net, iterations=rows))
+        return traces_of(compile_iterations(str(net), str(rows)).parts[0])
 
     series, alone = served(lines), [served([each]) for each in lines]
     for rank, nodes in series.items():

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -36,6 +36,20 @@ class Iterations:
     rows: list[tuple[tuple[Kind, ...], ...]] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
     """Where in the file each stands."""
+    numbers: Sequence[int] = ()
+    """Which of the file's iterations these are, from 0; nothing for all."""
+    in_rows: bool = False
+    """Sequences are rows of the batch, which are of one kind on each device."""
+
+    def only(self, numbers: Sequence[int]) -> Iterations:
+        """Some of them."""
+        rows, lines = ([own[at] for at in numbers] for own in (self.rows, self.lines))
+        return replace(self, rows=rows, lines=lines, numbers=numbers)
+
+    @property
+    def could_be_rows(self) -> bool:
+        """Whether no device has sequences of several kinds in an iteration."""
+        return all(len(device) == 1 for row in self.rows for device in row)
 
     def dealt(self, devices: int) -> DealtSequences:
         """On so many devices. E0421 for a row that says it of another number."""

@@ -11,10 +11,12 @@ a causal mask.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import prod
+
+import numpy as np
 
 from stagec import symbolic
 from stagec.diagnostics import Diagnostic, Findings, Span
@@ -268,6 +270,15 @@ class BatchSums:
     axes: tuple[str, ...]
     """Those that devices with sequences of their own are along."""
     named: dict[str, Size] = field(default_factory=dict)
+    numbers: Sequence[int] = ()
+    """Which iterations of a file these are; nothing for all."""
+    derived: dict[str, Size] = field(default_factory=dict)
+    """Dims that follow from sums: where sequences are rows, sums over them by their number."""
+
+    @property
+    def rows(self) -> Size:
+        """On each device, where sequences are rows."""
+        return self.size(lambda *_: ONE)
 
     def size(self, of_one: OfOne, name: str = "") -> Size:
         """The sum of what the new positions of each sequence and those before them make."""
@@ -277,6 +288,11 @@ class BatchSums:
             name = known or f"sequences.{len(self.named)}"
         self.named[name] = size
         return symbolic.symbol(name)
+
+    def first_of(self, size: Size, known: Mapping[str, int]) -> int:
+        """A size that follows from sums, on the first device in the first iteration."""
+        own = {name: self.first(name, known) for name in size.names & self.named.keys()}
+        return size.integer({**known, **own})
 
     def first(self, name: str, known: Mapping[str, int]) -> int:
         """The number on the first device in the first iteration."""
@@ -308,11 +324,13 @@ class Batch:
     """Where devices or iterations differ; then all of the sizes below are names."""
 
     @property
-    def begins(self) -> set[bool]:
-        """Whether sequences begin."""
+    def begins(self) -> list[set[bool]]:
+        """Of each iteration, whether sequences begin."""
         if self.sums is not None:
-            return {not before for before in self.sums.sequences.kinds[:, 2].tolist()}
-        return {not sequences.is_continued for sequences in self.serve.sequences}
+            own = self.sums.sequences
+            kinds = np.split(own.kinds[:, 2] == 0, own.ends[:-1, -1])
+            return [set(each.tolist()) for each in kinds]
+        return [{not sequences.is_continued for sequences in self.serve.sequences}]
 
     @property
     def positions_with_logits(self) -> str:
@@ -331,9 +349,10 @@ class Batch:
 
     def in_a_row(self, of_one: OfOne) -> Size:
         """A sum over the sequences of a row, of what their new tokens and the tokens before them make."""
-        if self.sums is not None:
-            return self.sums.size(of_one)
-        return self.per_row(self.total(of_one))
+        if self.sums is None:
+            return self.per_row(self.total(of_one))
+        total = self.sums.size(of_one)
+        return total if self.is_packed else total / self.sums.rows
 
     def kinds_of_row(
         self, window: Size | None, cached: bool
@@ -449,7 +468,7 @@ def batch_of(
     if iterations is not None:
         for axis in axes:
             conditions.read(symbolic.symbol(axis), table.values[axis] or 1)
-        sums = BatchSums(iterations.dealt(ways), tuple(axes))
+        sums = BatchSums(iterations.dealt(ways), tuple(axes), numbers=iterations.numbers)
     elif not all(divide):
         numbers = (each.numbers for each in serve.sequences)
         kinds = [
@@ -476,11 +495,16 @@ def batch_of(
         help_ = "serve as many of each entry as divide over the devices that have sequences of their own"
         findings.add(Diagnostic("E0414", message, sharing.span, help=help_))
         return None
-    is_packed = is_packed or sums is not None
+    is_packed = iterations is None or not iterations.in_rows if sums is not None else is_packed
     rows = first.count
     if is_packed:
         size = symbolic.product(map(symbolic.symbol, axes))
         rows = Quantity(size, size.evaluate(conditions.unread(table.known)))
+    elif sums is not None:
+        known = conditions.unread(table.known)
+        size = sums.rows * symbolic.product(map(symbolic.symbol, axes))
+        sums.derived[roles.batch] = size
+        rows = known_size(sums.first_of(size, known))
     batch = Batch(serve, roles, rows, is_packed, sums=sums)
     return replace(batch, sizes=served_sizes(batch, roles, merged, table, named, findings))
 
@@ -549,8 +573,7 @@ def served_sizes(
         elif batch.sums is None:
             found[name] = batch.per_row(batch.total(each))
         else:
-            batch.sums.size(each, name)
-            found[name] = symbolic.constant(batch.sums.first(name, known))
+            found[name] = named_sum(batch, name, each, known)
     if batch.positions_with_logits == stg.SAMPLED:
         if batch.sums is None:
             sampled = (
@@ -558,8 +581,8 @@ def served_sizes(
             )
             found[stg.SAMPLED] = batch.per_row(symbolic.total(sampled))
         else:
-            batch.sums.named[stg.SAMPLED] = symbolic.symbol(SAMPLED_OF_ONE)
-            found[stg.SAMPLED] = symbolic.constant(batch.sums.first(stg.SAMPLED, known))
+            sampled = symbolic.symbol(SAMPLED_OF_ONE)
+            found[stg.SAMPLED] = named_sum(batch, stg.SAMPLED, lambda *_: sampled, known)
     # `serve { decode B at 1500 }` says the size of `B` by itself.
     changed = {name: size for name, size in found.items() if size != symbolic.symbol(name)}
     span = batch.serve.span
@@ -576,7 +599,7 @@ def served_sizes(
             findings.add(
                 Diagnostic("E0401", message, said.span, secondary=where, help="leave it out")
             )
-    differing = batch.sums.named if batch.sums is not None else {}
+    differing = {**batch.sums.named, **batch.sums.derived} if batch.sums is not None else {}
     return {
         name: ServedSize(
             size,
@@ -587,6 +610,16 @@ def served_sizes(
         )
         for name, size in changed.items()
     }
+
+
+def named_sum(batch: Batch, name: str, of_one: OfOne, known: Mapping[str, int]) -> Size:
+    """A dim that is a sum over sequences; of rows, what each has. Its number on the first device in the first iteration."""
+    assert batch.sums is not None
+    if batch.is_packed:
+        batch.sums.size(of_one, name)
+        return symbolic.constant(batch.sums.first(name, known))
+    batch.sums.derived[name] = batch.sums.size(of_one) / batch.sums.rows
+    return symbolic.constant(batch.sums.first_of(batch.sums.derived[name], known))
 
 
 def batch_of_one(roles: Roles, span: Span) -> Batch:

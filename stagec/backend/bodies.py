@@ -1,0 +1,28 @@
+"""What a series of iterations is made of: iterations of which each stands for all that are like it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class Bodies:
+    """The iterations of a program, one behind the other: each stands for all that run the same, and wait for one that runs the same."""
+
+    ends: np.ndarray
+    """int64 [bodies]: where the instances of each end."""
+    order: np.ndarray
+    """int64 [iterations]: which one each iteration is."""
+    tags: int
+    """Those that the transfers of an iteration have."""
+
+    def of_instances(self) -> np.ndarray:
+        """The body of each instance."""
+        return np.repeat(np.arange(len(self.ends)), np.diff(self.ends, prepend=0))
+
+    def total(self, firsts: np.ndarray) -> int:
+        """What instances have together in all iterations, from where each begins, and where the last ends."""
+        each = np.diff(firsts[self.ends], prepend=0)
+        return int(each[self.order].sum())
