@@ -57,7 +57,6 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
-from stagec.analysis.buffers import is_wide
 from stagec.dialects import dist, stg
 from stagec.dialects.types import StackType, ValueType, tensor_of, with_dtype
 from stagec.dialects.use_def import followed, one_by_one, weight_path
@@ -192,7 +191,7 @@ class Streaming:
 
     def has_master(self, weight: SSAValue) -> bool:
         """Whether the copy that is updated is wider than a weight."""
-        return self.step.master is not None and not is_wide(weight, self.step.master.data)
+        return self.step.master is not None and not stg.is_wide(weight, self.step.master.data)
 
     def repeated(self, updates: Sequence[OffloadedUpdate]) -> stg.RepeatOp:
         """The updates of stacks of one length, layer by layer."""

@@ -166,6 +166,7 @@ def store_quantized(program: stg.ProgramOp, form: str) -> None:
         readers = [use.operation for use in uses]
         if not readers or not all(isinstance(each, stg.QuantizeOp) for each in readers):
             continue
+        weight.properties["own"] = UnitAttr()
         for value in values_of(weight.weight):
             assert isinstance(value.type, TensorType | StackType)
             stored = tensor_of(value.type).with_dtype(form)

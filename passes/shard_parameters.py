@@ -191,7 +191,7 @@ class Sharder:
             shard_of(
                 weight.weight.type,
                 storage_axes(weight.weight, self.options.axes),
-                self.options.storage,
+                None if weight.own is not None else self.options.storage,
                 stored_rows(weight, self.options.flat),
             ),
         )

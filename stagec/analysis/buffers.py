@@ -15,7 +15,7 @@ from stagec.analysis.dataflow import is_node
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.interfaces import elements, num_bytes
 from stagec.dialects.memory import WHOLE_GRADIENTS, Kind, Stored, StoredOp
-from stagec.dialects.types import TIME_AXIS, StackType, ValueType, bytes_of, tensor_of
+from stagec.dialects.types import TIME_AXIS, StackType, bytes_of, tensor_of
 from stagec.dialects.use_def import followed, from_stack, one_by_one, viewed
 from stagec.symbolic import ONE, Size, symbol
 
@@ -207,7 +207,7 @@ def stored_rows(program: stg.ProgramOp, gradients: str) -> Iterator[Stored]:
             continue
         where = (update.states_on_host, update.states_on_nvme)
         yield Stored(path, Kind.OPTIMIZER, update.states, *where)
-        if update.master is not None and not is_wide(update.part, update.master):
+        if update.master is not None and not stg.is_wide(update.part, update.master):
             master = bytes_of(elements(update.part), update.master)
             yield Stored(path, Kind.MASTER, master, *where)
         elif update.on_cpu and come is None:
@@ -279,13 +279,6 @@ def parts_in_time(cache: SSAValue) -> Size:
     """The microbatches that a cache is of: each has its own sequences, and all of them stay."""
     splits = tensor_of(cache.type).split_axes
     return symbol(TIME_AXIS) if TIME_AXIS in splits else ONE
-
-
-def is_wide(weight: SSAValue, master: str) -> bool:
-    """Whether what is stored is in the dtype of the master copy, and so is that copy."""
-    assert isinstance(weight.type, ValueType)
-    leaf = weight.type.leaf if isinstance(weight.type, StackType) else weight.type
-    return leaf.num_bytes == bytes_of(leaf.num_elements, master)
 
 
 def before_sums(gradient: SSAValue) -> SSAValue:

@@ -388,7 +388,7 @@ class _Lowering:
         if isinstance(step, WeightStep):
             patterns = [name.split(".") for name in self.checked.plan.frozen]
             frozen = any(is_named(pattern, scope, step.name) for pattern in patterns)
-            op: Operation = stg.WeightOp(path, stacked, step.num_rows, frozen)
+            op: Operation = stg.WeightOp(path, stacked, step.num_rows, frozen, step.is_own)
         else:
             op = stg.CacheOp(path, stacked)
         op.location = location_of(step.span)

@@ -207,12 +207,13 @@ class Precision(Clause):
 
         Activations, gradients and gathers are in the weights' dtype, reductions in the gradients'; gradients of quantized weights in
         that of the activations. Weights
-        narrower than the optimizer's dtype have a master copy in that (Micikevicius et al. 2018).
+        narrower than the optimizer's dtype, those of quantized products among them, have a master copy in that (Micikevicius et al. 2018).
         """
         weights = given.get("weights", "fp32")
         optimizer = given.get("optimizer", "fp32")
         activations = given.get("activations", weights)
-        narrower = FLOATS.index(weights) < FLOATS.index(optimizer)
+        narrowest = min(weights, given.get("product_weights", weights), key=FLOATS.index)
+        narrower = FLOATS.index(narrowest) < FLOATS.index(optimizer)
         is_quantized = weights in QUANTIZED
         gradients = given.get("gradients", activations if is_quantized else weights)
         return {

@@ -11,7 +11,7 @@ from xdsl.rewriter import Rewriter
 
 from stagec.dialects import dist, stg
 from stagec.dialects.types import ShardType, StackType, ValueType, tensor_of
-from stagec.dialects.use_def import followed, from_body, one_by_one, through
+from stagec.dialects.use_def import followed, from_body, from_stack, one_by_one, through
 from stagec.rewriting import inherit, output_of
 from stagec.symbolic import Size
 
@@ -22,13 +22,14 @@ Gather = Callable[[Sequence[SSAValue]], list[dist.UnshardOp]]
 
 
 def unshard(values: Sequence[SSAValue], dtype: str, phase: str) -> list[dist.UnshardOp]:
-    """One gather for all shards over the same axes."""
-    by_axes: dict[tuple[str, ...], list[SSAValue]] = {}
+    """One gather for all shards over the same axes in one dtype: `dtype`, but for weights that have their own."""
+    alike: dict[tuple[tuple[str, ...], str], list[SSAValue]] = {}
     for value in values:
-        by_axes.setdefault(stored_over(value), []).append(value)
+        gathered = own_dtype(value) or dtype
+        alike.setdefault((stored_over(value), gathered), []).append(value)
     made = []
-    for axes, members in by_axes.items():
-        op = dist.UnshardOp(members, axes, dtype)
+    for (axes, gathered), members in alike.items():
+        op = dist.UnshardOp(members, axes, gathered)
         stg.marks(op)["phase"] = StringAttr(phase)
         made.append(op)
     return made
@@ -39,6 +40,14 @@ def stored_over(value: SSAValue) -> tuple[str, ...]:
     leaf = value.type.leaf if isinstance(value.type, StackType) else value.type
     assert isinstance(leaf, ShardType), value
     return leaf.axes
+
+
+def own_dtype(value: SSAValue) -> str | None:
+    """The dtype of a weight, or of a part of it, that has its own."""
+    same = one_by_one(dist.TakeShardOp, stg.OptimizerStepOp)
+    weight = followed(value, from_stack, same, through(dist.TakeApartOp)).owner
+    is_own = isinstance(weight, stg.WeightOp) and weight.own is not None
+    return tensor_of(value.type).dtype if is_own else None
 
 
 def storage_axes(weight: SSAValue, axes: Sequence[str]) -> tuple[str, ...]:

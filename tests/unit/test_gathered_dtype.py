@@ -104,3 +104,93 @@ def test_layers_are_gathered_twice_and_the_rest_once() -> None:
     (traffic,) = gathers(compile_text(text, plan="default"))
     assert traffic.count == 1 + 2 * (3 + 3)
     assert traffic.result_bytes == 2 * (rest + 2 * 3 * (enc + dec))
+
+
+OWN = """
+dim B = 8
+dim D = 64
+dim F = 256
+
+module Mlp(x[B, D]) -> [B, D] {
+  weight norm[D]: fp32, up[D, F]: nvfp4, down[F, D]: bf16, other[D, F]
+  y = cast(rms_norm(x, norm), dtype = bf16)
+  return x + cast(gelu(y @ up + y @ other) @ down, dtype = bf16)
+}
+
+model Net(x[B, D]) {
+  repeat 4 { x = Mlp(x) }
+  loss = mean(x, over = [B, D])
+}
+
+plan whole {
+  mesh dp = 2
+  shard B over dp
+  freeze up
+  precision { weights = fp32, activations = bf16 }
+}
+
+plan updated extends whole { zero 1 over dp }
+plan layers extends whole { zero 3 over dp }
+plan fetched extends layers { offload { parameters = true, optimizer = true } }
+"""
+
+
+def stored(compiled: Compiled) -> int:
+    (plan,) = compiled.memory
+    return plan.static.num_bytes[Kind.PARAMETERS]
+
+
+def test_a_weight_with_a_dtype_of_its_own_is_stored_and_gathered_in_it() -> None:
+    """Whether it is the plan's for other weights as they are stored (`norm`), as they are gathered (`down`), or neither (`up`, of 4 bits and a scale for 16
+    elements). FSDP2 gathers frozen weights of integers as they are stored (`FSDPParam.init_dtype_attrs`); trained ones of other dtypes are units of their own
+    there (`FSDPParamGroup._init_mp_dtypes`), so that each dtype is a gather."""
+    norm, matrix = 64, 64 * 256
+    text = [compile_text(OWN, plan=plan) for plan in ("whole", "updated", "layers")]
+    whole = 4 * (4 * norm + matrix * 9 // 16 + 2 * matrix + 4 * matrix)
+    assert [stored(each) for each in text] == [whole, whole, whole // 2]
+    _, updated, layers = (gathers(each) for each in text)
+    # What is trained, as it is stored; `norm` and `other` are of one dtype.
+    (traffic,) = updated
+    assert (traffic.count, traffic.result_bytes) == (2, 4 * (4 * norm + 2 * matrix + 4 * matrix))
+    (traffic,) = layers
+    gathered = 4 * norm + matrix * 9 // 16 + 2 * matrix + 2 * matrix
+    assert (traffic.count, traffic.result_bytes) == (2 * 4 * 3, 2 * 4 * gathered)
+
+
+QUANTIZED = """
+dim B = 64
+dim D = 512
+dim F = 1024
+dim L = 4
+
+module Mlp(x[B, D]) -> [B, D] {
+  weight up[D, F], down[F, D]
+  return x + gelu(x @ up) @ down
+}
+
+model Net(x[B, D]) {
+  repeat L { x = Mlp(x) }
+  loss = mean(x, over = [B, D])
+}
+
+plan updated {
+  mesh dp = 2
+  shard B over dp
+  zero 1 over dp
+  precision { weights = bf16, optimizer = bf16, products = fp8, product_weights = fp8 }
+}
+
+plan layers extends updated { zero 3 over dp }
+"""
+
+
+@pytest.mark.parametrize("plan", ["updated", "layers"])
+def test_quantized_weights_are_stored_gathered_and_updated_so(plan: str) -> None:
+    """One byte each on the way, as with `--fp8-param-gather` of Megatron-LM, and stored; they have a master copy though the others have none."""
+    compiled = compile_text(QUANTIZED, plan=plan)
+    matrices = 4 * 2 * 512 * 1024
+    (traffic,) = gathers(compiled)
+    assert traffic.result_bytes == (2 if plan == "layers" else 1) * matrices
+    (plan_of_memory,) = compiled.memory
+    assert plan_of_memory.static.num_bytes[Kind.PARAMETERS] == matrices // (2 if plan == "layers" else 1)
+    assert plan_of_memory.static.num_bytes[Kind.MASTER] == 2 * matrices // 2

@@ -302,7 +302,9 @@ class ReduceShardOp(StorageOp):
         rows: Sequence[int | None] | None = None,
         stored: str | None = None,
     ) -> None:
-        super().__init__(gradients, axes, dtype, shards_of(gradients, axes, rows, stored))
+        shards = shards_of(gradients, axes, rows, stored)
+        types = [kept_shard(g.type, axes, t) for g, t in zip(gradients, shards, strict=True)]
+        super().__init__(gradients, axes, dtype, types)
 
     def effects(self) -> Effects:
         return self.in_place(WHOLE)
@@ -311,9 +313,14 @@ class ReduceShardOp(StorageOp):
         self.expect_partial(value_type)
 
     def made_of(self, value_type: Attribute, wanted: Attribute) -> Attribute:
-        given, dtype = tensor_of(value_type).dtype, tensor_of(wanted).dtype
-        kept = rows_of(wanted) is None or DTYPE_BITS[dtype] < DTYPE_BITS[given]
-        return shard_of(value_type, self.axes.data, given if kept else dtype, rows_of(wanted))
+        return kept_shard(value_type, self.axes.data, wanted)
+
+
+def kept_shard(gradient: Attribute, axes: Sequence[str], wanted: Attribute) -> Stored:
+    """The shard of a gradient, in its dtype or the wider one that is wanted."""
+    given, dtype = tensor_of(gradient).dtype, tensor_of(wanted).dtype
+    kept = rows_of(wanted) is None or DTYPE_BITS[dtype] < DTYPE_BITS[given]
+    return shard_of(gradient, axes, given if kept else dtype, rows_of(wanted))
 
 
 class BetweenShardsOp(StorageOp):

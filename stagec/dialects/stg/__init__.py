@@ -163,6 +163,7 @@ from stagec.dialects.stg.optimizer import (
     MomentumOp as MomentumOp,
     OptimizerStepOp as OptimizerStepOp,
     OrthogonalizeOp as OrthogonalizeOp,
+    is_wide as is_wide,
     state_bytes as state_bytes,
 )
 from stagec.dialects.stg.preconditioning import (

@@ -39,6 +39,7 @@ from stagec.dialects.stg.preconditioning import (
 from stagec.dialects.types import (
     StackType,
     TensorType,
+    ValueType,
     bytes_of,
     tensor_of,
     verify_dtypes,
@@ -278,8 +279,19 @@ class OptimizerStepOp(CostInterface):
         weights, gradients = all_bytes(self.weights), all_bytes(self.gradients)
         if self.master is None:
             return Bytes(gradients + weights + states, weights + states)
-        master = bytes_of(parameters, self.master.data)
-        return Bytes(gradients + master + states, master + states + weights)
+        # What is stored as wide as a master copy has none.
+        wide = [w for w in self.weights if is_wide(w, self.master.data)]
+        others = [w for w in self.weights if w not in wide]
+        master = bytes_of(symbolic.total(map(elements, others)), self.master.data)
+        read = gradients + master + all_bytes(wide) + states
+        return Bytes(read, master + states + weights)
+
+
+def is_wide(weight: SSAValue, master: str) -> bool:
+    """Whether what is stored is in the dtype of the master copy, and so is that copy."""
+    assert isinstance(weight.type, ValueType)
+    leaf = weight.type.leaf if isinstance(weight.type, StackType) else weight.type
+    return leaf.num_bytes == bytes_of(leaf.num_elements, master)
 
 
 @irdl_op_definition

@@ -66,7 +66,8 @@ class WeightOp(MarkedOp):
     `rows` is how many of its dims, the first, are dim 0 of the tensor that a framework stores: 2 for a linear layer
     `[H, E | D]` whose outputs come first, 1 for `[D | H, E]`. Not said: all but the last.
 
-    One that is `frozen` is not trained: it has no gradient, and the optimizer keeps nothing of it.
+    One that is `frozen` is not trained: it has no gradient, and the optimizer keeps nothing of it. One whose dtype is its `own`, not that of the plan's
+    weights, is stored and gathered in it.
     """
 
     name = "stg.weight"
@@ -74,16 +75,26 @@ class WeightOp(MarkedOp):
     path = prop_def(StringAttr)
     rows = opt_prop_def(IntegerAttr[I64])
     frozen = opt_prop_def(UnitAttr)
+    own = opt_prop_def(UnitAttr)
     weight = result_def()
 
-    assembly_format = "$path (`rows` $rows^)? (`frozen` $frozen^)? attr-dict `:` type($weight)"
+    assembly_format = (
+        "$path (`rows` $rows^)? (`frozen` $frozen^)? (`own` $own^)? attr-dict `:` type($weight)"
+    )
 
     def __init__(
-        self, path: str, weight_type: ValueType, rows: int | None = None, frozen: bool = False
+        self,
+        path: str,
+        weight_type: ValueType,
+        rows: int | None = None,
+        frozen: bool = False,
+        own: bool = False,
     ) -> None:
         given: dict[str, Attribute] = {} if rows is None else {"rows": IntegerAttr(rows, i64)}
         if frozen:
             given["frozen"] = UnitAttr()
+        if own:
+            given["own"] = UnitAttr()
         super().__init__(properties={"path": StringAttr(path), **given}, result_types=[weight_type])
 
     @property

@@ -108,8 +108,9 @@ class BodyChecker(CallChecker):
         value = self.declared(weight, shape, self.context.precision.computed, "weight")
         if value is None:
             return
-        self.steps.append(WeightStep(value.name, value, weight.span, weight.stored.num_rows))
-        computed = self.as_activation(value) if weight.dtype is None else value
+        is_own, rows = weight.dtype is not None, weight.stored.num_rows
+        self.steps.append(WeightStep(value.name, value, weight.span, rows, is_own))
+        computed = value if is_own else self.as_activation(value)
         step = self.named(computed, value.name, value.span)
         self.steps.append(step)
         self.weights.append(step)

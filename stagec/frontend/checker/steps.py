@@ -50,12 +50,13 @@ class ReadStep(OpStep):
 
 @dataclass
 class WeightStep:
-    """`weight wq[H, E | D]`. `num_rows` is the number of dims before the bar, if there is one."""
+    """`weight wq[H, E | D]: fp32`. `num_rows` is the number of dims before the bar, if there is one; `is_own`: the text says a dtype."""
 
     name: str
     result: Value
     span: Span
     num_rows: int | None = None
+    is_own: bool = False
 
 
 @dataclass
