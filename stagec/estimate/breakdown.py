@@ -1,7 +1,8 @@
 """Where a step's time goes, on the rank that computes longest: parts that add up to the step.
 
 Every moment belongs to one part: to what is computed, if anything is; else to the communication that runs, of several to the first in the
-order below; else to waiting for other ranks, the bubble. So communication is what is *exposed*: what computation hides costs nothing here.
+order below; else to the host that launches what is next, where no graph does; else to waiting for other ranks, the bubble. So communication
+is what is *exposed*: what computation hides costs nothing here.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from stagec.estimate.prices import Prices
 from stagec.estimate.timeline import Timeline
 
 PRODUCTS, ATTENTION, MEMORY = "products", "attention", "memory-bound"
-OPTIMIZER, BUBBLE, HOST = "optimizer", "bubble", "host"
+OPTIMIZER, BUBBLE, HOST, LAUNCHES = "optimizer", "bubble", "host", "launches"
 EXPOSED = "exposed"
 
 
@@ -85,6 +86,10 @@ def breakdown(traces: TraceSet, timeline: Timeline, prices: Prices) -> Breakdown
             total = sum(weights.values()) or 1.0
             for each, weight in weights.items():
                 by_basis[each] += exposed * weight / total
+    waited = intervals.length(intervals.intersection(free, launches(timeline, number)))
+    if waited:
+        parts[LAUNCHES] = waited
+        by_basis[Basis.RULE] += waited
     # Kernels of one stream may be longer than their union where they were rounded.
     parts[BUBBLE] = max(makespan - sum(parts.values()), 0.0)
     total = sum(by_basis.values()) or 1.0
@@ -94,6 +99,19 @@ def breakdown(traces: TraceSet, timeline: Timeline, prices: Prices) -> Breakdown
         {each: value / total for each, value in by_basis.items()},
         hidden,
     )
+
+
+def launches(timeline: Timeline, number: int) -> intervals.Intervals:
+    """The times in which the host of a class' rank launches what starts as soon as it has."""
+    if timeline.launched_us is None:
+        return intervals.union(np.zeros(0), np.zeros(0))
+    starts, _ = timeline.of_class(number)
+    ready = timeline.launched_us[timeline.begins[number] : timeline.begins[number + 1]]
+    known = np.flatnonzero(~np.isnan(ready))
+    ready, starts = ready[known], starts[known]
+    before = np.concatenate([[0.0], ready[:-1]])
+    bound = starts <= ready * (1 + SAME)
+    return intervals.union(before[bound], ready[bound])
 
 
 COMPUTING, COMMUNICATING = 0, 1

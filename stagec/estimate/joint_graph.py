@@ -68,7 +68,13 @@ class JointGraph:
         """What a timeline of all says of one."""
         begins, first = self.own[name].begins, self.begin(name)
         here = slice(first, first + begins[-1])
-        return Timeline(timeline.start_us[here], timeline.end_us[here], tuple(begins))
+        launched = timeline.launched_us
+        return Timeline(
+            timeline.start_us[here],
+            timeline.end_us[here],
+            tuple(begins),
+            None if launched is None else launched[here],
+        )
 
     def meet(self) -> None:
         """Let a collective over all pools wait for what all of them wait for."""

@@ -23,7 +23,7 @@ from stagec.estimate.interference import factors_of
 from stagec.estimate.joint_graph import JointGraph
 from stagec.estimate.network import Network, number as latency, rate
 from stagec.estimate.prices import Prices
-from stagec.estimate.timeline import Arrivals, Timeline, piece_durations, simulate_pieces
+from stagec.estimate.timeline import Arrivals, Hosts, Timeline, piece_durations, simulate_pieces
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,9 @@ def estimate_towers(pools: Mapping[str, Compiled], traces: PooledTraces) -> Pool
         for piece in joint.own_pieces(name)
     ]
     networks = [prices[name].network for name in joint.pool_of]
-    timeline = simulate_pieces(joint.graph, durations, networks)
+    owners = [(each, prices[name]) for name, each in traces.pools for _ in joint.own_pieces(name)]
+    hosts = Hosts.of(joint.graph, owners)
+    timeline = simulate_pieces(joint.graph, durations, networks, hosts)
     factors = np.concatenate(
         [
             factors_of(each, prices[name], joint.of_pool(timeline, name))
@@ -93,7 +95,7 @@ def estimate_towers(pools: Mapping[str, Compiled], traces: PooledTraces) -> Pool
         ]
     )
     if (factors != 1).any():
-        timeline = simulate_pieces(joint.graph, durations, networks, factors)
+        timeline = simulate_pieces(joint.graph, durations, networks, hosts, factors)
     found = {
         name: with_utilisation(
             compiled, joint.of_pool(timeline, name), prices[name], timeline.makespan_us

@@ -107,8 +107,6 @@ class Prices:
         if self.plan.device.kernels != "eager":
             self.fuse(program, index, costs)
         self.sum_pieces(segment, costs)
-        if not self.plan.device.graphs:
-            self.launch(segment, costs)
 
     def node(self, node: Node, in_layer: bool = False) -> Price:
         """By itself."""
@@ -166,33 +164,17 @@ class Prices:
         """Let neighbours that share a kernel pay for what comes in and goes out, in proportion, and for one launch."""
         assert self.kernels is not None
         segment = program.segments[index]
-        compiled = self.plan.device.kernels == "compiled"
         escaping = self.escaping(program)
-        group_of: dict[int, int] = {}
         moved: dict[int, Floats] = {}
         readers: dict[int, list[int]] = defaultdict(list)
         for i, node in enumerate(segment.nodes):
             for dep in node.data_deps:
                 if dep.slot < 0:
                     readers[dep.node].append(i)
-            action = node.action
-            if not isinstance(action, Compute):
-                continue
-            if action.work == Work.NORM_WEIGHT_GRAD:
+            if work_of(node) == Work.NORM_WEIGHT_GRAD:
                 costs.us[i], costs.basis[i] = 0.0, Basis.RULE
-            after = self.joins(node, compiled)
-            if after is None:
-                continue
-            before = [
-                dep.node
-                for dep in node.data_deps
-                if dep.slot < 0
-                and dep.node in group_of
-                and work_of(segment.nodes[dep.node]) in after
-            ]
-            group_of[i] = min((group_of[j] for j in before), default=i)
-            for j in before:
-                group_of[j] = group_of[i]
+        group_of, joined = self.groups(segment)
+        for i, before in joined.items():
             reads = costs.moved[i] - costs.written[i]
             for j in before:
                 reads = reads - costs.written[j]
@@ -216,6 +198,28 @@ class Prices:
             for i in members:
                 share = np.where(total > 0, moved[i] / np.maximum(total, 1), 1 / len(members))
                 costs.us[i], costs.basis[i] = us * share, basis
+
+    def groups(self, segment: TraceSegment) -> tuple[dict[int, int], dict[int, list[int]]]:
+        """Of nodes that may share a kernel: the first of theirs, and those that they join."""
+        compiled = self.plan.device.kernels == "compiled"
+        group_of: dict[int, int] = {}
+        joined: dict[int, list[int]] = {}
+        for i, node in enumerate(segment.nodes):
+            after = self.joins(node, compiled)
+            if after is None:
+                continue
+            before = [
+                dep.node
+                for dep in node.data_deps
+                if dep.slot < 0
+                and dep.node in group_of
+                and work_of(segment.nodes[dep.node]) in after
+            ]
+            group_of[i] = min((group_of[j] for j in before), default=i)
+            for j in before:
+                group_of[j] = group_of[i]
+            joined[i] = before
+        return group_of, joined
 
     def joins(self, node: Node, compiled: bool) -> Collection[Work] | None:
         """The kinds of work whose results the kernel of a node makes itself, if it is theirs; None where a node's kernel is its own.
@@ -279,14 +283,40 @@ class Prices:
                 known = {each: self.kernels.moved(each).us for each in set(moved.tolist())}
                 costs.us[made] += np.array([known[each] for each in moved.tolist()]) / node.pieces
 
-    def launch(self, segment: TraceSegment, costs: NodeCosts) -> None:
-        """Without graphs a segment lasts as long as the host needs to launch its kernels."""
-        assert self.kernels is not None
-        at = [i for i, node in enumerate(segment.nodes) if isinstance(node.action, Compute)]
-        host = len(at) * self.kernels.device.host_launch_us
-        busy = costs.us[at].sum(axis=0)
-        waits = (busy > 0) & (busy < host)
-        costs.us[at] *= np.where(waits, host / np.where(waits, busy, 1.0), 1.0)
+    @property
+    def host_launch_us(self) -> float:
+        """What the host takes to launch a kernel, where no graph does it; else 0."""
+        model = self.plan.device.model
+        return 0.0 if model is None or self.plan.device.graphs else model.host_launch_us
+
+    def launches(self, program: TraceProgram, index: int) -> Ints:
+        """How many kernels the host launches for each node of a segment.
+
+        Ops and products that share a kernel are launched with their first. The update of all weights is a few kernels, whichever framework
+        (`multi_tensor_apply`).
+        """
+        segment = program.segments[index]
+        group_of: dict[int, int] = {}
+        free: tuple[Work, ...] = (Work.WAIT,)
+        if self.plan.device.kernels != "eager":
+            group_of, _ = self.groups(segment)
+            free = (Work.WAIT, Work.NORM_WEIGHT_GRAD)
+        found = np.zeros(len(segment.nodes), np.int64)
+        products: set[object] = set()
+        for i, node in enumerate(segment.nodes):
+            if node.phase == "optim" or work_of(node) in free or group_of.get(i, i) != i:
+                continue
+            found[i] = 1
+            sizes = kernel_sizes(node)
+            if self.kernels is None or "all_m" not in sizes:
+                continue
+            whole = (node.phase, sizes["all_m"], sizes["all_n"], sizes["k"])
+            if whole[1] * whole[2] != sizes["m"] * sizes["n"] and self.kernels.merges:
+                found[i] = whole not in products
+                products.add(whole)
+            if "summed" in sizes and not self.kernels.products_add:
+                found[i] += 1
+        return found
 
 
 def in_layer(program: TraceProgram, index: int) -> bool:
@@ -349,6 +379,11 @@ def works_of(traces: TraceSet) -> set[Work]:
 def work_of(node: Node) -> Work:
     """Of a node that computes; communication and copies are none in particular."""
     return node.action.work if isinstance(node.action, Compute) else Work.OTHER
+
+
+def kernel_sizes(node: Node) -> dict[str, int]:
+    action = node.action
+    return dict(action.kernel.sizes) if isinstance(action, Compute) and action.kernel else {}
 
 
 def of_all_pieces(node: Node) -> NodeAction:

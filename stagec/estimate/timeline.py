@@ -36,6 +36,8 @@ class Timeline:
     start_us: Floats
     end_us: Floats
     begins: tuple[int, ...]
+    launched_us: Floats | None = None
+    """When hosts have launched what runs, where no graphs do it; NaN of what is launched with others."""
 
     def of_class(self, number: int) -> tuple[Floats, Floats]:
         """Starts and ends of the nodes of one class."""
@@ -62,13 +64,15 @@ def simulate_graph(
     """`factors`: by which the computation of each class is slower than it would be alone."""
     durations = [piece_durations(piece, traces, prices) for piece in graph.pieces]
     networks = [prices.network] * len(graph.pieces)
-    return simulate_pieces(graph, durations, networks, factors, arrived)
+    hosts = Hosts.of(graph, [(traces, prices)] * len(graph.pieces))
+    return simulate_pieces(graph, durations, networks, hosts, factors, arrived)
 
 
 def simulate_pieces(
     graph: PieceGraph,
     durations: list[Floats],
     networks: Sequence[Network],
+    hosts: Hosts | None = None,
     factors: Floats | None = None,
     arrived: Arrivals | None = None,
 ) -> Timeline:
@@ -76,12 +80,73 @@ def simulate_pieces(
     if factors is not None:
         durations = slower(graph, durations, factors)
     came = arrived_by_piece(graph, arrived or {})
-    times = solve(graph, durations, came=came)
+    times = solve(graph, durations, came=came, hosts=hosts)
     starts, ends = times.starts, times.ends
     for i, piece in enumerate(graph.pieces):
         if piece.sends or i in came:
             starts[piece.first] = arrivals(piece, ends, networks[i], came.get(i))
-    return Timeline(starts, ends[:-1], tuple(graph.begins))
+    launched = hosts.launched_us(graph) if hosts is not None else None
+    return Timeline(starts, ends[:-1], tuple(graph.begins), launched)
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """Hosts that launch the kernels of their devices one after the other, in issue order.
+
+    They wait for no device while a step lasts, so that they are ahead of one that is busy; each step begins with nothing launched, as the one before
+    ends with a number that the host reads: a norm of gradients or a loss (`MegatronOptimizer.step`, `DistributedTrainer.train_step_logs` of nanotron).
+    """
+
+    each_us: Floats
+    """Of each piece: what a launch takes."""
+    kernels: Sequence[Ints]
+    """Of each piece: how many are launched for each node."""
+    before_us: Sequence[Floats]
+    """Of each piece: when each instance's first node can be launched."""
+
+    @staticmethod
+    def of(graph: PieceGraph, owners: Sequence[tuple[TraceSet, Prices]]) -> Hosts | None:
+        """Of pieces of these jobs, whose classes have the numbers that their pieces say; nothing where graphs launch all of them."""
+        each_us = np.array([prices.host_launch_us for _, prices in owners])
+        if not each_us.any():
+            return None
+        known: dict[tuple[int, int, int], Ints] = {}
+        kernels: list[Ints] = []
+        count = np.zeros(graph.begins[-1] + 1, np.int64)
+        for piece, (traces, prices) in zip(graph.pieces, owners, strict=True):
+            key = (id(traces), piece.rank_class, piece.segment)
+            if key not in known:
+                program = graph.classes[piece.rank_class].program
+                known[key] = prices.launches(program, piece.segment)
+            own = known[key][piece.begin : piece.begin + len(piece.nodes)]
+            kernels.append(own)
+            count[piece.first[:, None] + 1 + np.arange(len(own))] = own
+        total = np.cumsum(count)
+        first = np.array(graph.begins)
+        before = [
+            us * (total[piece.first] - total[first[piece.rank_class]])
+            for us, piece in zip(each_us.tolist(), graph.pieces, strict=True)
+        ]
+        return Hosts(each_us, kernels, before)
+
+    def paths(self, number: int, piece: GraphPiece, durations: Floats) -> Floats:
+        """To the end of each node of a piece, from when its first can be launched."""
+        launch = self.each_us[number] * np.cumsum(self.kernels[number])
+        found = np.zeros_like(durations)
+        for i, inside in enumerate(piece.inside):
+            found[i] = durations[i] + np.max(
+                [launch[i] + 0 * found[i], *(found[j] for j in inside)], axis=0
+            )
+        return found
+
+    def launched_us(self, graph: PieceGraph) -> Floats:
+        found = np.full(graph.begins[-1], np.nan)
+        for piece, us, own, before in zip(
+            graph.pieces, self.each_us.tolist(), self.kernels, self.before_us, strict=True
+        ):
+            offset = np.where(own > 0, us * np.cumsum(own), np.nan)
+            found[piece.first[:, None] + np.arange(len(own))] = before[:, None] + offset
+        return found
 
 
 def piece_durations(piece: GraphPiece, traces: TraceSet, prices: Prices) -> Floats:
@@ -185,11 +250,24 @@ def longest_paths(piece: GraphPiece, durations: Floats) -> Floats:
     return paths
 
 
+def launch_paths(
+    graph: PieceGraph, durations: Sequence[Floats], hosts: Hosts | None
+) -> list[tuple[Floats, Floats]]:
+    """Of each piece: to the end of each node from when its host can launch the first, and when that is for each instance. Nothing where graphs launch."""
+    if hosts is None:
+        return []
+    paths = [
+        hosts.paths(i, *own) for i, own in enumerate(zip(graph.pieces, durations, strict=True))
+    ]
+    return list(zip(paths, hosts.before_us, strict=True))
+
+
 def solve(
     graph: PieceGraph,
     durations: list[Floats],
     only_exits: bool = False,
     came: Mapping[int, Floats] | None = None,
+    hosts: Hosts | None = None,
 ) -> Times:
     """The end of every node; or of the exits of pieces alone, which the ends of others and of the step follow from: NaN for what is not told.
 
@@ -199,21 +277,27 @@ def solve(
     slowest = shared_durations(graph, durations)
     plans = durations[0].shape[1:] if durations else ()
     if plans and plans[0] < FEW:
-        each = [solve(graph, [own[:, p] for own in durations], only_exits) for p in range(*plans)]
+        each = [
+            solve(graph, [own[:, p] for own in durations], only_exits, hosts=hosts)
+            for p in range(*plans)
+        ]
         return Times(graph, durations, slowest, np.stack([one.ends for one in each], axis=1))
     ends = np.full((graph.begins[-1] + 1, *plans), np.nan)
     ends[-1] = 0.0
-    paths = [
-        longest_paths(piece, 0 * duration if i in slowest else duration)
-        for i, (piece, duration) in enumerate(zip(graph.pieces, durations, strict=True))
-    ]
+    lasting = [0 * each if i in slowest else each for i, each in enumerate(durations)]
+    paths = [longest_paths(piece, own) for piece, own in zip(graph.pieces, lasting, strict=True)]
+    behind = launch_paths(graph, lasting, hosts)
     follow = follow_each if plans else follow_levels
-    follow(graph, paths, slowest, came, ends)
+    follow(graph, paths, slowest, came, behind, ends)
     if not only_exits:
         for number, (piece, own) in enumerate(zip(graph.pieces, paths, strict=True)):
             found = own[:, -1] + np.zeros((len(piece.first), *own[:, -1].shape))
             for column, path in zip(piece.columns, np.moveaxis(own, 1, 0), strict=False):
                 np.maximum(found, path + ends[column][:, None], out=found)
+            if behind:
+                path, before = behind[number]
+                launched = np.expand_dims(before, tuple(range(1, found.ndim))) + path
+                np.maximum(found, launched, out=found)
             if number in slowest:
                 found += slowest[number][:, None]
             if number in came:
@@ -227,6 +311,7 @@ def follow_each(
     paths: Sequence[Floats],
     slowest: Mapping[int, Floats],
     came: Mapping[int, Floats],
+    behind: Sequence[tuple[Floats, Floats]],
     ends: Floats,
 ) -> None:
     """Find the ends of all exits, instance by instance, of several plans at once."""
@@ -238,6 +323,9 @@ def follow_each(
     instances = graph.instances
     for number, row in zip(instances.piece.tolist(), instances.row.tolist(), strict=True):
         found = (exits[number] + ends[tables[number][row]]).max(axis=1)
+        if behind:
+            path, before = behind[number]
+            found = np.maximum(found, path[graph.exits[number]] + before[row])
         if number in slowest:
             found += slowest[number][row]
         if number in came:
@@ -250,6 +338,7 @@ def follow_levels(
     paths: Sequence[Floats],
     slowest: Mapping[int, Floats],
     came: Mapping[int, Floats],
+    behind: Sequence[tuple[Floats, Floats]],
     ends: Floats,
 ) -> None:
     """The same of one plan: of the instances of a level together, whatever pieces they are of.
@@ -283,12 +372,21 @@ def follow_levels(
         for piece, values in among.items():
             own = number == piece
             said[own] = values[instances.row[own]]
+    launched = np.zeros((0, 0))
+    if behind:
+        of_launch = np.zeros((len(pieces), height))
+        for own, (path, _), at in zip(of_launch, behind, exits, strict=True):
+            own[: len(at)] = path[at]
+            own[len(at) :] = path[at[-1]]
+        launched = of_launch[number] + np.concatenate([own for _, own in behind])[place][:, None]
     levels = instances.begins[:-1]
     wide = np.maximum.reduceat(widths[number], levels).tolist() if levels else []
     high = np.maximum.reduceat(heights[number], levels).tolist() if levels else []
     for (start, stop), w, h in zip(pairwise(instances.begins), wide, high, strict=True):
         now = slice(start, stop)
         found = (table[number[now], :h, :w] + ends[reads[now, :w]][:, None]).max(axis=2)
+        if behind:
+            np.maximum(found, launched[now, :h], out=found)
         if slowest:
             found += longer[now][:, None]
         if came:

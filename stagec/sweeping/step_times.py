@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 
 import numpy as np
@@ -25,7 +26,7 @@ from stagec.estimate.graph import PieceGraph, build_graph
 from stagec.estimate.interference import hidden_us, slowdown
 from stagec.estimate.prices import NodeCosts, Prices, in_layer
 from stagec.estimate.repetition import SAME, RepeatedNodes, block_of, is_put_in, may_repeat, pairs
-from stagec.estimate.timeline import Times, slower, solve
+from stagec.estimate.timeline import Hosts, Times, slower, solve
 from stagec.explaining.job import NamedJob
 from stagec.sweeping.actions import action_sizes, numbers_of
 from stagec.sweeping.prices import PriceColumns
@@ -63,6 +64,14 @@ class CompiledStep:
     prices: Prices
     forms: dict[tuple[int, int], list[NodeForm]]
     """By class and segment."""
+
+    @cached_property
+    def hosts(self) -> Hosts | None:
+        return Hosts.of(self.graph, [(self.traces, self.prices)] * len(self.graph.pieces))
+
+    def solve(self, durations: list[Floats], only_exits: bool = False) -> Times:
+        """When nodes end that take so long."""
+        return solve(self.graph, durations, only_exits, hosts=self.hosts)
 
     def durations(self, columns: PriceColumns, rows: Ints) -> list[Floats]:
         """Of the nodes of each piece in these plans: `[node, plan]`."""
@@ -220,7 +229,7 @@ class StepTimes:
         def grown(of: Sequence[Floats]) -> Floats:
             return of[1] + times * (of[1] - of[0])
 
-        alone = [solve(s.graph, own) for s, own in zip(steps, durations, strict=True)]
+        alone = [s.solve(own) for s, own in zip(steps, durations, strict=True)]
         holds = shifts_evenly(alone, blocks)
         made = slowed_times(steps, durations, grown, alone)
         holds &= shifts_evenly(made, blocks)
@@ -286,7 +295,7 @@ def slowed_times(
     alone: Sequence[Times] | None = None,
 ) -> list[Times]:
     """When nodes end, computation slowed by what hides behind it. `of_whole`: what that of some steps comes to in the whole."""
-    alone = alone or [solve(s.graph, own) for s, own in zip(steps, durations, strict=True)]
+    alone = alone or [s.solve(own) for s, own in zip(steps, durations, strict=True)]
     model = steps[0].prices.plan.device.model
     if model is None or not model.collective_units:
         return list(alone)
@@ -303,7 +312,7 @@ def slowed_times(
     if (factors == 1).all():
         return list(alone)
     return [
-        solve(step.graph, slower(step.graph, own, factors), only_exits=True)
+        step.solve(slower(step.graph, own, factors), only_exits=True)
         for step, own in zip(steps, durations, strict=True)
     ]
 

@@ -21,8 +21,9 @@ from stagec.devices.rules import KINDS
 from stagec.diagnostics import CompileError
 from stagec.dialects.work import Work
 from stagec.driver import Compiled, compile_text
-from stagec.estimate import on_device, step_summary, with_durations
+from stagec.estimate import estimate, on_device, step_summary, with_durations
 from stagec.estimate.kernels import Basis, KernelPrices
+from stagec.estimate.prices import Prices
 
 TEXT = """
 dim B = 8
@@ -299,9 +300,47 @@ def test_attention_of_training_is_cudnns(
             assert ops / us < 1.15 * flops / alone
 
 
-def test_a_host_that_launches_each_kernel_is_no_faster() -> None:
-    graphs = step_summary(compiled()).step_s
-    assert step_summary(compiled("device h100 { graphs = false }")).step_s >= graphs
+SMALL = TEXT.replace("dim S = 2048", "dim S = 64")
+
+
+def test_small_kernels_wait_for_the_host_that_launches_them() -> None:
+    """A rank's kernels one after the other: no step is over before its host has launched them, and parts add up."""
+    graphs, hosts = (
+        estimate(
+            compile_text(SMALL.replace("PLAN", f"device h100 {{ kernels = eager, graphs = {x} }}"))
+        )
+        for x in ("true", "false")
+    )
+    assert hosts.timeline.launched_us is not None
+    busy, launched = graphs.step_time_us, float(np.nanmax(hosts.timeline.launched_us))
+    assert busy < launched < hosts.step_time_us < busy + launched
+    parts = hosts.breakdown.parts
+    assert parts["launches"] > launched / 4
+    assert sum(parts.values()) == pytest.approx(hosts.step_time_us)
+    assert "launches" not in graphs.breakdown.parts
+
+
+def test_a_host_is_ahead_of_a_busy_device() -> None:
+    """It has launched the kernels of a layer while those of the layer before run: what it takes shows at the beginning of a step alone."""
+    text = TEXT.replace("dim S = 2048", "dim S = 32768").replace("PLAN", "PLAN\n  recompute none")
+    graphs, hosts = (
+        step_summary(compile_text(text.replace("PLAN", f"device h100 {{ graphs = {x} }}")))
+        for x in ("true", "false")
+    )
+    assert graphs.step_s < hosts.step_s < graphs.step_s + 1e-3
+
+
+def test_kernels_that_are_one_are_launched_once() -> None:
+    """Three projections of one input, and elementwise ops that follow each other."""
+    counts: dict[str, int] = {}
+    for kernels in ("eager", "fused"):
+        done = compiled(f"device h100 {{ kernels = {kernels}, graphs = false }}")
+        prices = Prices.of(done.trace_set, done.plan)
+        program = done.trace_set.classes[0].program
+        counts[kernels] = sum(
+            int(prices.launches(program, at).sum()) for at in range(len(program.segments))
+        )
+    assert counts["fused"] < counts["eager"]
 
 
 def test_another_device_keeps_how_kernels_are_run() -> None:

@@ -225,14 +225,22 @@ def test_formulas_and_limits() -> None:
     assert table.num_rows + sum(table.reasons.values()) == 3
 
 
-@pytest.mark.parametrize("overlap", ["", "shard S over tp\n  overlap { tp = true }\n  "])
-def test_step_time(overlap: str) -> None:
-    text = TINY.replace("CLAUSES", f"{overlap}device h100\n  microbatch 1")
-    asked = request(parse_text(text, "tiny.stg"), "p", ("step_time",), "tp=1,2")
+OVERLAPS = "shard S over tp\n  overlap { tp = true }\n  device h100"
+
+
+@pytest.mark.parametrize(
+    "clauses", ["device h100", OVERLAPS, f"{OVERLAPS} {{ kernels = eager, graphs = false }}"]
+)
+def test_step_time(clauses: str) -> None:
+    """Of few microbatches, and of as many as are reached from few."""
+    text = TINY.replace("CLAUSES", f"{clauses}\n  microbatch 1")
+    asked = request(parse_text(text, "tiny.stg"), "p", ("step_time",), "tp=1,2", "B=8,512")
     table = sweep(asked)
+    assert table.num_rows == 4
     for row in table.rows():
-        compiled = compile_program(asked.checked_at({"tp": int(row["tp"])}))
-        assert row["step_time"] == step_time(compiled)
+        sizes = {"tp": int(row["tp"]), "B": int(row["B"])}
+        compiled = compile_program(asked.checked_at(sizes))
+        assert row["step_time"] == pytest.approx(step_time(compiled), rel=1e-12)
 
 
 @settings(max_examples=60, deadline=None)
