@@ -91,7 +91,7 @@ class InsertOptimizer(ModulePass):
     ) -> ArrayAttr[stg.MatrixAttr] | None:
         if self.algorithm not in stg.OF_MATRICES:
             return None
-        return matrices_of(program, weights, every_weight=self.algorithm in stg.PRECONDITIONED)
+        return matrices_of(program, weights, every_weight=self.algorithm != stg.MUON)
 
     def factors(self) -> stg.Preconditioner | None:
         if self.algorithm not in stg.PRECONDITIONED:

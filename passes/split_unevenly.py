@@ -46,7 +46,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ArrayAttr, ModuleOp
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.passes import ModulePass
 
@@ -143,6 +143,8 @@ def rename(program: stg.ProgramOp, rules: Mapping[str, dist.RuleOp]) -> dict[str
             if whole:
                 raise CompileError([apart(op, rules[whole[0]], f"`{whole[0]}` is whole here, too")])
             rename_dims(op, {d: f"{d}{PART}" for d in dims})
+        elif isinstance(op, stg.OptimizerStepOp) and op.algorithm.data == stg.FACTORED:
+            rename_matrices(op, rules)
         check_made_for(op, dims, rules)
     return {dim: rules[dim] for dims in renamed.values() for dim in dims}
 
@@ -179,6 +181,20 @@ def check_made_for(op: Operation, dims: Collection[str], rules: Mapping[str, dis
                     raise CompileError(
                         [apart(op, rules[dim], "the optimizer updates matrices of it")]
                     )
+
+
+def rename_matrices(step: stg.OptimizerStepOp, rules: Mapping[str, dist.RuleOp]) -> None:
+    """Sums over rows and columns are of what a device has."""
+    assert step.matrices is not None
+    matrices: list[stg.MatrixAttr] = []
+    for each, weight in zip(step.matrices.data, step.weights, strict=True):
+        parts = {f"{dim}{PART}" for dim in rules} & {*names_of(weight.type)}
+        rows, columns = (
+            tuple(f"{dim}{PART}" if f"{dim}{PART}" in parts else dim for dim in side)
+            for side in (each.data.rows, each.data.columns)
+        )
+        matrices.append(stg.MatrixAttr(stg.Matrix(rows, columns)))
+    step.properties["matrices"] = ArrayAttr(matrices)
 
 
 def names_of(value_type: Attribute) -> tuple[str, ...]:

@@ -192,5 +192,7 @@ def test_quantized_weights_are_stored_gathered_and_updated_so(plan: str) -> None
     (traffic,) = gathers(compiled)
     assert traffic.result_bytes == (2 if plan == "layers" else 1) * matrices
     (plan_of_memory,) = compiled.memory
-    assert plan_of_memory.static.num_bytes[Kind.PARAMETERS] == matrices // (2 if plan == "layers" else 1)
+    assert plan_of_memory.static.num_bytes[Kind.PARAMETERS] == matrices // (
+        2 if plan == "layers" else 1
+    )
     assert plan_of_memory.static.num_bytes[Kind.MASTER] == 2 * matrices // 2

@@ -156,6 +156,7 @@ from stagec.dialects.stg.normalization import (
     SoftmaxOp as SoftmaxOp,
 )
 from stagec.dialects.stg.optimizer import (
+    FACTORED as FACTORED,
     MUON as MUON,
     NUM_STATES as NUM_STATES,
     OF_MATRICES as OF_MATRICES,
@@ -164,7 +165,6 @@ from stagec.dialects.stg.optimizer import (
     OptimizerStepOp as OptimizerStepOp,
     OrthogonalizeOp as OrthogonalizeOp,
     is_wide as is_wide,
-    state_bytes as state_bytes,
 )
 from stagec.dialects.stg.preconditioning import (
     PRECONDITIONED as PRECONDITIONED,

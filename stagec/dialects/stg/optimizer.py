@@ -37,6 +37,7 @@ from stagec.dialects.stg.preconditioning import (
     factor_bytes,
 )
 from stagec.dialects.types import (
+    ShardType,
     StackType,
     TensorType,
     ValueType,
@@ -68,7 +69,8 @@ UPDATE_FLOPS = {
 arXiv:1804.04235, algorithm 4). Of Muon, Shampoo and SOAP: decay, scale, subtract; the rest is `stg.momentum` and
 `stg.orthogonalize`, or `stg.precondition`."""
 
-OF_MATRICES = (MUON, *PRECONDITIONED)
+FACTORED = "adafactor"
+OF_MATRICES = (MUON, FACTORED, *PRECONDITIONED)
 """Of those it is said which matrix each weight is."""
 
 ORTHOGONALIZED = "bf16"
@@ -78,23 +80,37 @@ EMA_FLOPS = 3
 """`e = d e + (1 - d) w`."""
 
 
-def state_bytes(algorithm: str, dtype: str, weight: SSAValue) -> Size:
-    """Bytes of what an optimizer keeps of a parameter, but for copies of it.
+def state_bytes(algorithm: str, dtype: str, weight: SSAValue, matrix: Matrix | None) -> Size:
+    """Bytes of what an optimizer keeps of a parameter, but for copies of it."""
+    if algorithm == FACTORED:
+        assert matrix is not None
+        return bytes_of(sums_kept(weight.type, matrix), dtype)
+    return bytes_of(elements(weight), dtype) * NUM_STATES[algorithm]
 
-    Adafactor keeps sums over the rows and over the columns of squared gradients, of a vector all (Shazeer and Stern, arXiv:1804.04235). All dims but
-    the last are rows.
+
+def sums_kept(stored: Attribute, matrix: Matrix) -> Size:
+    """How many sums Adafactor keeps of squared gradients: over the rows and over the columns of each matrix; of a vector all are kept
+    (Shazeer and Stern, arXiv:1804.04235, algorithm 4).
+
+    A part of a flat buffer is a vector. Of what is split by rows a device has those of its columns, which modules store first, or of its matrices.
     """
-    full = bytes_of(elements(weight), dtype) * NUM_STATES[algorithm]
-    if algorithm != "adafactor":
-        return full
-    tensor = tensor_of(weight.type)
-    if len(tensor.dims) < 2:
-        return bytes_of(elements(weight), dtype)
-    columns, layers = tensor.dims[-1].size, symbolic.ONE
-    value_type = weight.type
-    while isinstance(value_type, StackType):
-        layers, value_type = layers * value_type.count, value_type.element
-    return bytes_of(elements(weight) / columns + columns * layers, dtype)
+    assert isinstance(stored, ValueType)
+    layers, leaf = ONE, stored
+    if isinstance(stored, StackType):
+        layers, leaf = stored.total_count, stored.leaf
+    dims = tensor_of(stored).dims
+    is_flat = isinstance(leaf, ShardType) and leaf.rows >= len(dims)
+    if is_flat or not matrix.columns:
+        return stored.num_elements
+    rows = symbolic.product(d.size for d in dims if d.name in matrix.rows)
+    columns = symbolic.product(d.size for d in dims if d.name in matrix.columns)
+    others = [d.size for d in dims if d.name not in (*matrix.rows, *matrix.columns)]
+    count = symbolic.product(others)
+    if isinstance(leaf, ShardType):
+        ranks = symbolic.product(map(symbolic.symbol, leaf.axes))
+        columns = columns if others else symbolic.ceildiv(columns, ranks)
+        count = symbolic.ceildiv(count, ranks) if others else count
+    return layers * count * (rows + columns)
 
 
 @irdl_op_definition
@@ -205,6 +221,7 @@ class OptimizerStepOp(CostInterface):
             known = ", ".join(f"`{name}`" for name in OF_MATRICES)
             raise VerifyException(f"stg.optimizer_step: {known}, and no other, have matrices")
         has_factors = self.algorithm.data in PRECONDITIONED
+        vectors = self.algorithm.data != MUON
         if has_factors != (self.factors is not None):
             known = ", ".join(f"`{name}`" for name in PRECONDITIONED)
             raise VerifyException(f"stg.optimizer_step: {known}, and no other, have factors")
@@ -212,7 +229,7 @@ class OptimizerStepOp(CostInterface):
             if len(self.matrices.data) != len(self.weights):
                 raise VerifyException("stg.optimizer_step: one matrix per weight")
             for each, weight in zip(self.matrices.data, self.weights, strict=True):
-                verify_matrix(self.name, each.data, weight, vectors=has_factors)
+                verify_matrix(self.name, each.data, weight, vectors)
                 if has_factors and not each.data.rows:
                     raise VerifyException(f"stg.optimizer_step: {weight.type} has no rows")
         for weight, gradient in zip(self.weights, self.gradients, strict=True):
@@ -225,9 +242,7 @@ class OptimizerStepOp(CostInterface):
         overwrites = (Overwrite(first + number, number) for number in range(len(self.kept)))
         return Effects(
             tuple(overwrites),
-            updates=Update(
-                tuple(self.kept_bytes(*each) for each in enumerate(self.updated_by())), master
-            ),
+            updates=Update(tuple(self.kept_bytes(*each) for each in self.updated_by()), master),
             makes=Kind.HOST if self.on_host else None,
         )
 
@@ -239,20 +254,20 @@ class OptimizerStepOp(CostInterface):
         made = [value.type for value in self.updated]
         return [sched.HostUpdateOp(self.operands, made, self.flops(), size, self.effects())]
 
-    def updated_by(self) -> Iterator[tuple[SSAValue, str]]:
-        """Each weight and the algorithm that updates it."""
+    def updated_by(self) -> Iterator[tuple[SSAValue, str, Matrix | None]]:
+        """Each weight, the algorithm that updates it, and which matrix it is."""
         for number, weight in enumerate(self.weights):
-            is_other = self.matrices is not None and not self.matrices.data[number].data.rows
-            yield weight, "adamw" if is_other else self.algorithm.data
+            matrix = self.matrices.data[number].data if self.matrices is not None else None
+            is_other = self.algorithm.data == MUON and matrix is not None and not matrix.rows
+            yield weight, "adamw" if is_other else self.algorithm.data, matrix
 
-    def kept_bytes(self, number: int, updated: tuple[SSAValue, str]) -> Size:
+    def kept_bytes(self, weight: SSAValue, algorithm: str, matrix: Matrix | None) -> Size:
         """Bytes of states and of an average, which a rank keeps of a weight."""
-        weight, algorithm = updated
-        states = state_bytes(algorithm, self.states.data, weight)
+        states = state_bytes(algorithm, self.states.data, weight, matrix)
         if self.factors is not None:
-            assert self.matrices is not None
+            assert matrix is not None
             how = self.factors.data
-            blocks = Blocks.of(weight, self.matrices.data[number].data, how)
+            blocks = Blocks.of(weight, matrix, how)
             states = states + factor_bytes(algorithm, blocks)
             states = states + how.grafted * bytes_of(elements(weight), self.states.data)
         if self.average is None:
@@ -263,16 +278,16 @@ class OptimizerStepOp(CostInterface):
         more = EMA_FLOPS if self.average is not None else 0
         more += 1 if self.scale is not None else 0
         return symbolic.total(
-            elements(w) * (UPDATE_FLOPS[by] + more) for w, by in self.updated_by()
+            elements(w) * (UPDATE_FLOPS[by] + more) for w, by, _ in self.updated_by()
         )
 
     def moved_bytes(self) -> Bytes:
         # Reads the gradient, the weight (or its master copy) and the states; writes all but the gradient.
         parameters = symbolic.total(elements(w) for w in self.weights)
         states = symbolic.total(
-            state_bytes(by, self.states.data, w)
-            for w, by in self.updated_by()
-            if by not in OF_MATRICES
+            state_bytes(by, self.states.data, w, matrix)
+            for w, by, matrix in self.updated_by()
+            if by not in (MUON, *PRECONDITIONED)
         )
         if self.average is not None:
             states = states + bytes_of(parameters, self.average.data)
