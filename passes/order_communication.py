@@ -67,8 +67,8 @@ See docs/decisions/one-order-of-communication.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from xdsl.context import Context
@@ -76,13 +76,13 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
 from stagec.analysis.segments import whole
-from stagec.arrays import Ints
+from stagec.analysis.waiting import Deps, Waiting, edges, ready_early
+from stagec.arrays import Bools, Ints
 from stagec.dialects import sched
 from stagec.dialects.sched.tasks import HeldAttr, Lines, PerRow, PerRowAttr
 from stagec.unrolling.module import KeepsRows, arranged_programs, unrolled_in
 from stagec.unrolling.queues import Queues, stream_of, turns
 from stagec.unrolling.rank import Arrangement
-from stagec.unrolling.stage import OWN
 
 NAME = "order-communication"
 
@@ -114,46 +114,50 @@ def order(program: sched.RankProgramOp, rank: Arrangement, queues: Queues) -> No
         in_order = np.empty_like(ahead)
         in_order[rank.order] = ahead
         program.ahead = PerRowAttr(PerRow(in_order, rank.lengths))
-    pairs = held(rank, graph, turns(ahead))
-    if len(pairs):
-        program.held = HeldAttr(Lines(pairs))
+    in_turn = turned(rank, turns(ahead))
+    if may_overtake(graph, in_turn[1]):
+        pairs = held(rank, graph, *in_turn)
+        program.held = HeldAttr(Lines(pairs)) if len(pairs) else None
 
 
 @dataclass(frozen=True)
 class NodeGraph:
-    """All nodes by position: what they wait for, and the stream that they follow one another on."""
+    """All nodes by position: what they wait for, and the streams that they follow one another on."""
 
-    begin: Ints
-    dep: Ints
-    stream: Ints
-    """-1 for a collective."""
-    num_streams: int
+    waiting: Waiting
+    is_collective: Bools
 
     @staticmethod
     def of(rank: Arrangement, queues: Queues) -> NodeGraph:
         first, body = rank.first, rank.body[rank.order]
         total = int(first[-1])
-        owners: list[Ints] = []
-        deps: list[Ints] = []
-        stream = np.full(total, -1, np.int64)
+        queue, is_collective = np.empty(total, np.int64), np.empty(total, bool)
         names: dict[str, int] = {}
+        found: list[tuple[Ints, Ints]] = []
         for number in np.unique(body).tolist():
             at = np.flatnonzero(body == number)
             own = rank.bodies[number].body
-            for j, (op, data) in enumerate(zip(own.nodes, own.deps, strict=True)):
-                place = first[at] + j
-                if not isinstance(op, sched.CollectiveOp):
-                    stream[place] = names.setdefault(stream_of(op), len(names))
-                for slot, node in dict.fromkeys((*data, *queues.added[number][j])):
-                    awaited = first[at] + node if slot == OWN else queues.slots[at, slot]
-                    there = awaited >= 0
-                    owners.append(place[there])
-                    deps.append(awaited[there])
-        owner = np.concatenate(owners) if owners else np.zeros(0, np.int64)
-        dep = np.concatenate(deps) if deps else np.zeros(0, np.int64)
-        by_owner = np.argsort(owner, kind="stable")
-        begin = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=total))])
-        return NodeGraph(begin, dep[by_owner], stream, len(names))
+            here = first[at, None] + np.arange(len(own.nodes))
+            queue[here] = [names.setdefault(stream_of(op), len(names)) for op in own.nodes]
+            is_collective[here] = [isinstance(op, sched.CollectiveOp) for op in own.nodes]
+            both = zip(own.deps, queues.added[number], strict=True)
+            deps = Deps.of([dict.fromkeys((*data, *added)) for data, added in both])
+            found.append(edges(deps, first[at], queues.slots[at]))
+        owner, dep = (np.concatenate(each) for each in zip(*found, strict=True))
+        return NodeGraph(Waiting(queue, owner, dep), is_collective)
+
+    @cached_property
+    def streams(self) -> list[Ints]:
+        """The nodes of each stream, but for collectives."""
+        queue = np.where(self.is_collective, -1, self.waiting.queue)
+        return [np.flatnonzero(queue == each) for each in np.unique(queue).tolist() if each >= 0]
+
+    @cached_property
+    def awaited(self) -> tuple[Ints, Ints]:
+        """Where what each node waits for begins in what they all wait for."""
+        owner, dep = self.waiting.owner, self.waiting.dep
+        count = np.bincount(owner, minlength=len(self.waiting.queue))
+        return np.concatenate([[0], np.cumsum(count)]), dep[np.argsort(owner, kind="stable")]
 
 
 def moved_ahead(rank: Arrangement, graph: NodeGraph) -> Ints:
@@ -169,7 +173,8 @@ def moved_ahead(rank: Arrangement, graph: NodeGraph) -> Ints:
     previous = -1.0
     for row in np.flatnonzero(may_begin[body]).tolist():
         position = int(first[row])
-        awaited = graph.dep[graph.begin[position] : graph.begin[position + 1]]
+        begin, dep = graph.awaited
+        awaited = dep[begin[position] : begin[position + 1]]
         latest = previous
         if len(awaited):
             rows = np.searchsorted(first, awaited, side="right") - 1
@@ -182,22 +187,32 @@ def moved_ahead(rank: Arrangement, graph: NodeGraph) -> Ints:
     return ahead
 
 
-def held(rank: Arrangement, graph: NodeGraph, order: Ints) -> Ints:
+def may_overtake(graph: NodeGraph, nodes: Ints) -> bool:
+    """Whether a collective may be ready before an earlier one, as nodes are issued."""
+    collectives = nodes[graph.is_collective[nodes]]
+    done = graph.waiting.last_done(graph.streams, collectives)
+    asked = graph.waiting.asked(graph.streams)[:, collectives]
+    return bool(len(ready_early(done, asked)))
+
+
+def held(rank: Arrangement, graph: NodeGraph, rows: Ints, nodes: Ints) -> Ints:
     """What collectives are to wait for besides, as lines of `HeldAttr`.
 
     Nodes of a stream follow one another, so that it is enough to know the last one of each that a node waits for, directly
     or not. `asked` is what later collectives must wait for; `sure` is done when all so far are issued.
     """
-    first, stream = rank.first.tolist(), graph.stream.tolist()
-    begin, dep = graph.begin.tolist(), graph.dep.tolist()
-    width = range(graph.num_streams)
+    first, (begin, dep) = rank.first.tolist(), (each.tolist() for each in graph.awaited)
+    width = range(len(graph.streams))
+    stream = [-1] * first[-1]
     # A node of a stream is itself the last of it.
-    positions = np.arange(len(stream))
-    latest = [np.where(graph.stream == k, positions, -1).tolist() for k in width]
+    latest = [[-1] * first[-1] for _ in width]
+    for k, on in enumerate(graph.streams):
+        for node in on.tolist():
+            stream[node], latest[k][node] = k, node
     others = [[latest[k] for k in width if k != own] for own in (*width, -1)]
     asked, sure = [-1] * len(width), [-1] * len(width)
     found: list[tuple[int, int, int]] = []
-    for row, node in in_turn(rank, order, graph):
+    for row, node in zip(rows.tolist(), nodes.tolist(), strict=True):
         before = dep[begin[node] : begin[node + 1]]
         for last in others[stream[node]]:
             most = -1
@@ -223,13 +238,9 @@ def held(rank: Arrangement, graph: NodeGraph, order: Ints) -> Ints:
     return np.stack([row, node, row - there, awaited - rank.first[there]], axis=1)
 
 
-def in_turn(rank: Arrangement, order: Ints, graph: NodeGraph) -> Iterator[tuple[int, int]]:
-    """The nodes as they are issued, each with its row; with a single stream only collectives, as the other nodes wait for no other stream."""
+def turned(rank: Arrangement, order: Ints) -> tuple[Ints, Ints]:
+    """The nodes as they are issued, each with its row."""
     num_nodes = np.diff(rank.first)[order]
     rows = np.repeat(order, num_nodes)
     start = np.cumsum(num_nodes) - num_nodes
-    nodes = np.arange(len(rows)) + np.repeat(rank.first[order] - start, num_nodes)
-    if graph.num_streams == 1:
-        collectives = graph.stream[nodes] < 0
-        rows, nodes = rows[collectives], nodes[collectives]
-    return zip(rows.tolist(), nodes.tolist(), strict=True)
+    return rows, np.arange(len(rows)) + np.repeat(rank.first[order] - start, num_nodes)

@@ -1,7 +1,5 @@
 """Numpy arrays, called by what they hold. Their shapes stand in brackets where they are made."""
 
-from math import prod
-
 import numpy as np
 
 Bools = np.ndarray
@@ -19,25 +17,29 @@ def widened(rows: Ints, width: int, filling: int) -> Ints:
 def distinct_rows(table: Ints) -> tuple[Ints, Ints, Ints]:
     """The rows of a table `[n, columns]` of whole numbers, each once and in order; for each the first that is like it; for each row of the table which it is.
 
-    What `np.unique` says with `axis=0`, which compares rows column by column: here rows are numbers, as long as these are not too large.
+    What `np.unique` says with `axis=0`, which compares rows column by column: here rows are numbers.
     """
-    if not table.size or table.dtype.kind not in "ib":
-        return _distinct_by_column(table)
-    table = table.astype(np.int64, copy=False)
-    low = table.min(axis=0)
-    spans = [
-        high - least + 1
-        for high, least in zip(table.max(axis=0).tolist(), low.tolist(), strict=True)
-    ]
-    if prod(spans) > np.iinfo(np.int64).max:
-        return _distinct_by_column(table)
-    key = np.zeros(len(table), np.int64)
-    for column, least, span in zip(table.T, low.tolist(), spans, strict=True):
-        key = key * span + (column - least)
+    key, most = np.zeros(len(table), np.int64), 1
+    for column in table.T if len(table) else ():
+        number, span = _numbered(column)
+        if most * span > np.iinfo(np.int64).max:
+            key, most = _numbered_anew(key)
+            number, span = _numbered_anew(number)
+        key, most = key * span + number, most * span
     _, first, which = np.unique(key, return_index=True, return_inverse=True)
     return table[first], first, which.reshape(-1)
 
 
-def _distinct_by_column(table: Ints) -> tuple[Ints, Ints, Ints]:
-    found, first, which = np.unique(table, axis=0, return_index=True, return_inverse=True)
-    return found, first, which.reshape(-1)
+def _numbered(column: Ints) -> tuple[Ints, int]:
+    """A column by its numbers from the least on, and how far they go."""
+    is_whole = column.dtype.kind in "ib"
+    least, most = (int(column.min()), int(column.max())) if is_whole else (0, 0)
+    if not is_whole or most - least >= np.iinfo(np.int64).max:
+        return _numbered_anew(column)
+    return column.astype(np.int64, copy=False) - least, most - least + 1
+
+
+def _numbered_anew(column: Ints) -> tuple[Ints, int]:
+    """A column by the places of its numbers among those that it has."""
+    found, which = np.unique(column, return_inverse=True)
+    return which.reshape(-1), len(found)

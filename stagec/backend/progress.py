@@ -13,8 +13,8 @@ looks at each of them. Three things are shown:
    what cells have to do with each other is looked at, and whether members of a group issue the same collectives. Where they
    do not get through (an order is more than they need), what waits for what is looked at node by node.
 
-By 1 and 2 every wait that times can bring about goes from a higher number to a lower one on its rank, or across ranks to what a
-message or a collective needs; by 3 such waits form no circle.
+1 and 2 are in `stagec.backend.rank_order`. By them every wait that times can bring about goes from a higher number to a lower one on its rank,
+or across ranks to what a message or a collective needs; by 3 such waits form no circle.
 """
 
 from __future__ import annotations
@@ -30,37 +30,24 @@ import numpy as np
 from stagec.arrays import Ints
 from stagec.backend.groups import GroupKind, kind_of
 from stagec.backend.pool_links import Key, Party, PoolLink, handed, links, unequal
-from stagec.backend.program import (
-    Collective,
-    Compute,
-    Node,
-    PooledTraces,
-    RankClass,
-    TraceSet,
-    Transfer,
-)
+from stagec.backend.program import Collective, PooledTraces, RankClass, TraceSet, Transfer
+from stagec.backend.rank_order import RankOrder, SegmentOrders, doubt
 from stagec.backend.ranks import ranks_where
-from stagec.diagnostics import CompileError, Diagnostic
 
 Cell = Key
 """Coordinates along the axes that tell ranks apart; of one pool of several its name before them."""
 
-_COMPUTE, _COLLECTIVE, _SEND, _RECV, _COPY = range(5)
-_FEW_ROUNDS = 40
-_MOST_ROUNDS = 100
-"""Of finding out what is done. Nodes of a stream follow one another, so that what matters is a few streams away."""
-
 
 def check_progress(traces: TraceSet) -> None:
     """E0613 if it is not certain that all ranks get to the end; what other pools send is there."""
-    ranks: dict[_Key, _OneRank] = {}
+    ranks: dict[_Key, RankOrder] = {}
     check_alone(traces, ranks)
     _AllRanks(traces, ranks).world().check()
 
 
 def check_progress_of_pools(traces: PooledTraces) -> None:
     """The same of pools that wait for each other, each for what the others send."""
-    ranks: dict[_Key, _OneRank] = {}
+    ranks: dict[_Key, RankOrder] = {}
     worlds: list[_World] = []
     parties: list[Party] = []
     for name, each in traces.pools:
@@ -73,11 +60,12 @@ def check_progress_of_pools(traces: PooledTraces) -> None:
     joined.check()
 
 
-def check_alone(traces: TraceSet, ranks: dict[_Key, _OneRank]) -> None:
+def check_alone(traces: TraceSet, ranks: dict[_Key, RankOrder]) -> None:
+    segments = SegmentOrders()
     for each in traces.classes:
         key = _key(each)
         if key not in ranks:
-            ranks[key] = _OneRank(each)
+            ranks[key] = RankOrder(each, segments)
             ranks[key].check()
 
 
@@ -89,200 +77,9 @@ def _key(rank_class: RankClass) -> _Key:
     return id(rank_class.program.slots), id(rank_class.program.segment)
 
 
-def _doubt(rank_class: RankClass, number: int, why: str) -> CompileError:
-    program = rank_class.program
-    first = program.first_number
-    instance = int(np.flatnonzero(first <= number)[np.argmax(first[first <= number])])
-    node = program.segments[int(program.segment[instance])].nodes[number - int(first[instance])]
-    microbatch, stage = int(program.microbatch[instance]), int(program.stage[instance])
-    when = f" in microbatch {microbatch}" if microbatch >= 0 else ""
-    when += f" of stage {stage}" if stage >= 0 else ""
-    message = f"ranks of `{rank_class.name}` might wait for each other for ever"
-    note = f"`{node.op}` of `{node.scope or 'the step'}` (number {number}){when} {why}"
-    help_ = "an order of the plan's own, or a pass, asks for what cannot be: nothing is written"
-    return CompileError([Diagnostic("E0613", message, node.span, notes=[note], help=help_)])
-
-
-class _OneRank:
-    """1 and 2, for one program."""
-
-    def __init__(self, rank_class: RankClass) -> None:
-        self.of = rank_class
-        program = rank_class.program
-        first, number = program.first_node, program.first_number
-        total = int(first[-1])
-        self.total = total
-        kind = np.full(total, _COMPUTE, np.int8)
-        stream, queue = np.zeros(total, np.int64), np.zeros(total, np.int64)
-        streams: dict[object, int] = {}
-        queues: dict[str, int] = {}
-        owners: list[Ints] = []
-        deps: list[Ints] = []
-        ids = np.zeros(total, np.int64)
-        for segment in np.unique(program.segment).tolist():
-            at = np.flatnonzero(program.segment == segment)
-            for j, node in enumerate(program.segments[segment].nodes):
-                place = first[at] + j
-                ids[place] = number[at] + j
-                kind[place] = _kind(node)
-                stream[place] = streams.setdefault(_stream(node), len(streams))
-                queue[place] = queues.setdefault(node.stream, len(queues))
-                for dep in dict.fromkeys((*node.data_deps, *node.ctrl_deps)):
-                    awaited = first[at] + dep.node if dep.slot < 0 else program.slots[at, dep.slot]
-                    there = awaited >= 0
-                    owners.append(place[there])
-                    deps.append(awaited[there])
-        position = np.empty(total, np.int64)
-        position[ids] = np.arange(total)
-        # From here on a node is its number.
-        self.kind, self.stream, self.queue = kind[position], stream[position], queue[position]
-        self.streams = [np.flatnonzero(self.stream == number) for number in range(len(streams))]
-        owner = np.concatenate(owners) if owners else np.zeros(0, np.int64)
-        dep = np.concatenate(deps) if deps else np.zeros(0, np.int64)
-        self.owner, self.dep = ids[owner], ids[dep]
-
-    def check(self) -> None:
-        """Find `place`: of each node the place in an order that it and all that wait for it can keep to, whatever the times."""
-        self.turn = np.arange(self.total)
-        self.added = self.owner[:0], self.dep[:0]
-        late = np.flatnonzero(self.dep >= self.owner)
-        if len(late):
-            raise _doubt(self.of, int(self.owner[late[0]]), "waits for a higher number")
-        collectives = np.flatnonzero(self.kind == _COLLECTIVE)
-        if not len(collectives):
-            self.place = self._placed()
-            return
-        asked, done = self._asked(), self._done()
-        # Collectives are issued in order, so that an earlier one is no reason to come later.
-        for number in set(self.stream[collectives].tolist()):
-            asked[number] = -1
-        self._check_collectives(collectives, done[:, collectives], asked)
-        self._issue_others(collectives, done[:, collectives], asked)
-        self._check_issued(collectives)
-        self.place = self._placed()
-
-    def _asked(self) -> Ints:
-        """`[stream, node]`: the last node of a stream that a node waits for itself; -1 for none."""
-        asked = np.full((len(self.streams), self.total), -1, np.int64)
-        np.maximum.at(asked, (self.stream[self.dep], self.owner), self.dep)
-        return asked
-
-    def _done(self) -> Ints:
-        """`[stream, node]`: the last node of a stream that is done when a node is ready. Each stream's nodes follow one another."""
-        done = self._asked()
-        queues = [np.flatnonzero(self.queue == q) for q in np.unique(self.queue).tolist()]
-        apart: list[int] = []
-        for _ in range(_FEW_ROUNDS):
-            self._look_back(done)
-            apart = [node for on in queues for node in self._apart(on, done)]
-            if not apart:
-                break
-        if apart:
-            raise _doubt(self.of, apart[0], "does not follow the one before it on its stream")
-        for _ in range(_MOST_ROUNDS):
-            before = done.copy()
-            self._look_back(done)
-            for on in self.streams:
-                done[:, on] = np.maximum.accumulate(done[:, on], axis=1)
-            if (done == before).all():
-                break
-        return done
-
-    def _apart(self, queue: Ints, done: Ints) -> list[int]:
-        """Nodes of a queue that may be ready before the one ahead of them is done."""
-        is_apart = done[self.stream[queue[:-1]], queue[1:]] < queue[:-1]
-        return queue[1:][is_apart].tolist()
-
-    def _look_back(self, done: Ints) -> None:
-        """What is done when that is ready which a node waits for, is done when the node is."""
-        for each in done:
-            np.maximum.at(each, self.owner, each[self.dep])
-
-    def _check_collectives(self, collectives: Ints, done: Ints, asked: Ints) -> None:
-        """That no collective is ready before an earlier one is: what that asks for, it asks for too."""
-        known = np.concatenate([np.full((len(done), 1), -1), _so_far(done)[:, :-1]], axis=1)
-        own = np.where(asked[:, collectives] > known, asked[:, collectives], -1)
-        before = np.concatenate([np.full((len(own), 1), -1), _so_far(own)[:, :-1]], axis=1)
-        early = np.flatnonzero((done < before).any(axis=0))
-        if len(early):
-            node = int(collectives[early[0]])
-            raise _doubt(self.of, node, "may be ready before an earlier collective is")
-
-    def _issue_others(self, collectives: Ints, done: Ints, asked: Ints) -> None:
-        """Sends and copies are issued behind collectives of higher numbers that may be ready before they are."""
-        others = np.flatnonzero((self.kind == _SEND) | (self.kind == _COPY))
-        known = _so_far(done)
-        behind = np.searchsorted(collectives, others)
-        # The first collective that is certain not to be ready before. What is behind another send or copy comes after that.
-        certain = behind
-        for number, each in enumerate(known):
-            if self.kind[self.streams[number][0]] in (_SEND, _COPY):
-                continue
-            certain = np.maximum(certain, np.searchsorted(each, asked[number, others]))
-        late = certain > behind
-        self.turn[others[late]] = collectives[certain[late] - 1]
-        self.added = (
-            np.concatenate([collectives[1:], others[late]]),
-            np.concatenate([collectives[:-1], collectives[certain[late] - 1]]),
-        )
-
-    def _check_issued(self, collectives: Ints) -> None:
-        """What waits for them is issued behind them. No collective that they are behind may be among that."""
-        turn = self.turn
-        before = turn
-        for _ in range(_MOST_ROUNDS):
-            before = turn.copy()
-            np.maximum.at(turn, self.owner, turn[self.dep])
-            for on in self.streams:
-                turn[on] = np.maximum.accumulate(turn[on])
-            if (turn == before).all():
-                break
-        late = np.flatnonzero(turn[collectives] > collectives)
-        if len(late) or (turn != before).any():
-            node = int(collectives[late[0]]) if len(late) else 0
-            raise _doubt(self.of, node, "may be in the way of what it waits for")
-
-    def _placed(self) -> Ints:
-        """Receives wait for nobody: what waits for them does, so that each stands right before the first of that."""
-        place = 4 * self.turn + 2 * (self.turn > np.arange(self.total))
-        is_recv = self.kind == _RECV
-        late = np.where(is_recv, np.iinfo(np.int64).max, place - 1)
-        awaited = is_recv[self.dep]
-        dep, owner = self.dep[awaited], self.owner[awaited]
-        for _ in range(_MOST_ROUNDS):
-            before = late.copy()
-            np.minimum.at(late, dep, late[owner])
-            if (late == before).all():
-                break
-        return np.where(is_recv, late, place)
-
-
-def _so_far(table: Ints) -> Ints:
-    return np.maximum.accumulate(table, axis=1)
-
-
-def _stream(node: Node) -> object:
-    """Nodes of a queue that are of one kind."""
-    return node.stream, _kind(node)
-
-
 def of_job(action: Transfer | Collective) -> bool:
     """Whether it is over all pools."""
     return isinstance(action, Collective) and action.ranks > 0
-
-
-def _kind(node: Node) -> int:
-    match node.action:
-        case Compute():
-            return _COMPUTE
-        case Collective():
-            return _COLLECTIVE
-        case Transfer(kind="send"):
-            return _SEND
-        case Transfer():
-            return _RECV
-        case _:
-            return _COPY
 
 
 _Found = tuple[Ints, Ints, Ints, Ints]
@@ -327,7 +124,7 @@ _OF_JOB = -1
 class _AllRanks:
     """The cells of one mesh, and what they have to do with each other."""
 
-    def __init__(self, traces: TraceSet, ranks: Mapping[_Key, _OneRank], pool: str = "") -> None:
+    def __init__(self, traces: TraceSet, ranks: Mapping[_Key, RankOrder], pool: str = "") -> None:
         self.traces, self.mesh, self.ranks = traces, traces.mesh, ranks
         self.pool = pool
         """Of several that wait for each other."""
@@ -437,10 +234,10 @@ class _AllRanks:
             (way[code[sent]] == way[code[got]]).all() and (tag[sent] == tag[got]).all()
         )
         if not same:
-            raise _doubt(rank_class, int(at[0]), "has no other end")
+            raise doubt(rank_class, int(at[0]), "has no other end")
         late = np.flatnonzero(place[sent] > place[got])
         if len(late):
-            raise _doubt(rank_class, int(at[got[late[0]]]), "is waited for before it is sent")
+            raise doubt(rank_class, int(at[got[late[0]]]), "is waited for before it is sent")
 
     def _way(self, action: Transfer) -> tuple[object, ...]:
         """What a message and its other end have in common, but for where they are."""
@@ -509,7 +306,7 @@ class _AllRanks:
 class _World:
     """3, for all cells: of one mesh, or of all pools."""
 
-    ranks: Mapping[_Key, _OneRank]
+    ranks: Mapping[_Key, RankOrder]
     cells: dict[Cell, RankClass]
     events: dict[int, _Events]
     codes: dict[Cell, list[tuple[int, int]]]
@@ -561,7 +358,7 @@ class _World:
                 at = next((n for n, (own, other) in enumerate(pairs) if own != other), None)
                 if at is not None:
                     why = "meets another collective of its group on other ranks"
-                    raise _doubt(each, here.numbers[at], why)
+                    raise doubt(each, here.numbers[at], why)
 
     def _get_through(self) -> bool:
         """Let each cell go on as far as it can, until all are through; whether they get there."""
@@ -669,7 +466,7 @@ class _World:
         if len(stuck):
             cell = max((c for c in cells if first[c] <= stuck[0]), key=lambda c: first[c])
             why = "waits for what other ranks do after it"
-            raise _doubt(cells[cell], int(stuck[0]) - first[cell], why)
+            raise doubt(cells[cell], int(stuck[0]) - first[cell], why)
 
 
 def _joined(worlds: Sequence[_World]) -> _World:
