@@ -85,14 +85,31 @@ class StageProgram:
         return self.part.between[0 if arriving is (direction == "forward") else 1]
 
     def carried(self, direction: str, at: int, arriving: bool) -> list[int]:
-        """What a cut repeat carries, by position, that crosses: not the sums that it begins itself."""
+        """What a cut repeat carries, by position, that crosses: not the sums that each stage begins itself."""
         cut = self.cut(direction, at)
-        begins = direction == "backward" and self.is_between(direction, arriving)
+        if cut is None:
+            return []
+        backward = direction == "backward"
+        between = self.is_between(direction, arriving)
         return [
             position
-            for position, value in enumerate(cut.carried if cut is not None else ())
-            if not (begins and isinstance(value.owner, stg.ZerosOp))
+            for position, (start, end) in enumerate(zip(cut.carried, cut.results, strict=False))
+            if not (backward and isinstance(start.owner, stg.ZerosOp))
+            or not (between or self.is_collected(end))
         ]
+
+    def is_collected(self, value: SSAValue) -> bool:
+        """Whether it is a weight's gradient, or a term of it, and nothing else: then each stage has a term of its own."""
+        users = [use.operation for use in value.uses]
+        return all(
+            self.holder(user) is user
+            and (
+                isinstance(user, stg.YieldOp)
+                or is_weight_sum(user)
+                or (isinstance(user, dist.ReshardOp) and self.is_collected(user.result))
+            )
+            for user in users
+        )
 
     def crossing(self, direction: str, at: int, arriving: bool) -> list[SSAValue]:
         """Values of the whole program that cross in a repeat besides what it carries, in their order."""
@@ -285,7 +302,7 @@ class StageProgram:
         holder = self.holder(owner)
         if is_weight_sum(owner) and owner is holder:
             terms = [t for t in map(self.term, owner.operands) if t is not None]
-            if len(terms) == 2 and self.has(holder):
+            if terms == [self.values[t] for t in owner.operands] and self.has(holder):
                 return self.values[value]
             if len(terms) == 2:
                 made = stg.AddOp(terms[0], terms[1])
