@@ -94,17 +94,17 @@ def compile_pools(
         return replace(found, plan=adapt(found.plan))
 
     first = {name: checked(name) for name in names}
-    if any(each.batch is not None for each in first.values()):
-        said = said_of_servers(names, checked)
-    else:
-        said = said_of_towers(first, checked)
+    before = said_before_all(first)
+    after = said_after_all(
+        [known_pool(name, lambda name=name: checked(name), before[name]) for name in names]
+    )
     found = {
         name: compile_checked(
             lambda name=name: checked(name),
             stops=stops(name),
             load_pass=load_pass or known.make_pass,
             seen=seen,
-            handed=said[name],
+            handed=[*before[name], *after[name]],
         )
         for name in names
     }
@@ -115,24 +115,21 @@ Said = dict[str, list[Operation]]
 """Of each pool, what its module is to say of the others."""
 
 
-def said_of_servers(names: Sequence[str], checked: Callable[[str], CheckedModel]) -> Said:
-    return Exchange([known_pool(name, lambda name=name: checked(name)) for name in names]).ops()
+def said_before_all(checked: Mapping[str, CheckedModel]) -> Said:
+    """What is said before the first pass: of pools that train which part of the model each is."""
+    if any(each.batch is not None for each in checked.values()):
+        return {name: [] for name in checked}
+    return said_before(checked)
 
 
-def said_of_towers(
-    first: Mapping[str, CheckedModel], checked: Callable[[str], CheckedModel]
-) -> Said:
-    said = said_before(first)
-    known: list[PoolKnown] = []
-    for name, each in first.items():
-        until = compile_checked(
-            lambda name=name: checked(name),
-            stops=UNTIL_KNOWN,
-            handed=[op.clone() for op in said[name]],
-        )
-        known.append(PoolKnown.of(name, until.module, each.plan.span))
-    after = said_after(known)
-    return {name: [*said[name], *after[name]] for name in first}
+def said_after_all(known: Sequence[KnownPool]) -> Said:
+    """What is said once each is known as far as others have to know it."""
+    trained = [pool for pool in known if isinstance(pool, PoolKnown)]
+    return (
+        said_after(trained)
+        if trained
+        else Exchange([p for p in known if isinstance(p, Pool)]).ops()
+    )
 
 
 def plan_around(source: Source, plan: str | None) -> tuple[str, str] | None:
@@ -144,9 +141,12 @@ def plan_around(source: Source, plan: str | None) -> tuple[str, str] | None:
     return None if serves else (whole, pool)
 
 
-def known_pool(name: str, make: Callable[[], CheckedModel]) -> Pool:
-    """A pool, compiled as far as others have to know it."""
-    return Pool.of(name, compile_checked(make, stops=UNTIL_KNOWN))
+def known_pool(
+    name: str, make: Callable[[], CheckedModel], said: Sequence[Operation] = ()
+) -> KnownPool:
+    """A pool, compiled as far as others have to know it; of one that trains something is said before."""
+    until = compile_checked(make, stops=UNTIL_KNOWN, handed=[op.clone() for op in said])
+    return PoolKnown.of(name, until.module, until.plan) if said else Pool.of(name, until)
 
 
 UNTIL_KNOWN = Stops(after=KNOWN_AFTER, verify=False)
@@ -278,6 +278,10 @@ def layers_in(op: stg.CacheOp, stage: dist.Stage) -> int:
     count = op.cache.type.total_count
     names = {dist.local_count(number): n for number, n in enumerate(stage.layers)}
     return count.integer(conditions.with_known(size_values(module_of(op)), names))
+
+
+KnownPool = Pool | PoolKnown
+"""One that serves, or one that trains."""
 
 
 def wrong(message: str, span: Span | None, help_: str, notes: Sequence[str] = ()) -> CompileError:

@@ -23,7 +23,7 @@ from stagec.dialects.attributes import Dim
 from stagec.dialects.types import TIME_AXES, TIME_AXIS, TensorType, tensor_of
 from stagec.frontend import CheckedModel
 from stagec.pass_arguments import virtual_stages
-from stagec.plans.clauses import Optimizer, Pipeline
+from stagec.plans.clauses import Optimizer, Pipeline, Plan
 from stagec.rewriting import programs
 from stagec.schedules.catalogue import CATALOGUE
 from stagec.symbolic import Size, conditions
@@ -152,10 +152,11 @@ class PoolKnown:
     sizes: Mapping[str, int]
     ends: Mapping[str, End]
     """By path."""
-    span: Span | None
+    module: ModuleOp
+    plan: Plan
 
     @staticmethod
-    def of(name: str, module: ModuleOp, span: Span | None) -> PoolKnown:
+    def of(name: str, module: ModuleOp, plan: Plan) -> PoolKnown:
         """From the IR in which every value has the shape that devices hold."""
         with conditions.unrecorded():
             values = dict(conditions.unread(size_values(module)))
@@ -164,7 +165,12 @@ class PoolKnown:
         stages = next(op for op in module.body.ops if isinstance(op, dist.StagesOp))
         first, microbatches = pool.first.value.data, int(values[TIME_AXIS])
         ends = dict(ends_in(module, stages))
-        return PoolKnown(name, first, mesh, stages.axis.data, microbatches, values, ends, span)
+        axis = stages.axis.data
+        return PoolKnown(name, first, mesh, axis, microbatches, values, ends, module, plan)
+
+    @property
+    def span(self) -> Span | None:
+        return self.plan.span
 
     def side(self, path: str) -> PoolSide:
         return PoolSide(self.first, self.mesh, self.ends[path].holds, 1, self.axis)
@@ -254,12 +260,8 @@ def check_value(giver: PoolKnown, taker: PoolKnown, path: str) -> Size:
         if giver.sizes.get(name) != taker.sizes.get(name):
             message = f"`{name}` is {giver.sizes.get(name)} in `{giver.name}`, and {taker.sizes.get(name)} in `{taker.name}`"
             raise wrong(message, taker.span, f"let `{name}` be of one size: it is handed over")
-    moving = symbolic.product(
-        Dim(dim.name, tuple(a for a in dim.split if a in TIME_AXES)).size for dim in here.dims
-    )
-    batch = here.names[0] if here.names else ""
-    parts = messages(giver.side(path), taker.side(path), moving, batch, gives=True)
-    size = parts.num_bytes.evaluate(giver.sizes)
+    moving = moving_of(here)
+    size = bytes_of_message(giver, taker, path).evaluate(giver.sizes)
     if size.denominator != 1:
         message = (
             f"what `{giver.name}` hands to `{taker.name}` does not divide over the devices of both"
@@ -267,6 +269,21 @@ def check_value(giver: PoolKnown, taker: PoolKnown, path: str) -> Size:
         notes = [f"[{', '.join(here.names)}] in parts of {float(size):.4g} bytes"]
         raise wrong(message, taker.span, "choose sizes that divide", notes)
     return moving
+
+
+def moving_of(holds: TensorType) -> Size:
+    """How many elements a microbatch has of a value, all devices together."""
+    return symbolic.product(
+        Dim(dim.name, tuple(a for a in dim.split if a in TIME_AXES)).size for dim in holds.dims
+    )
+
+
+def bytes_of_message(giver: PoolKnown, taker: PoolKnown, path: str) -> Size:
+    """In the names of the giver."""
+    here = giver.ends[path].holds
+    batch = here.names[0] if here.names else ""
+    sides = giver.side(path), taker.side(path)
+    return messages(*sides, moving_of(here), batch, gives=True).num_bytes
 
 
 def wrong(message: str, span: Span | None, help_: str, notes: Sequence[str] = ()) -> CompileError:

@@ -23,13 +23,18 @@ from stagec.explaining.job import NamedJob
 from stagec.explaining.names import MICROBATCH
 from stagec.frontend import CheckedModel, Source
 from stagec.frontend.checker import plan_of_pool, pools_in, sizes_of
+from stagec.frontend.plans.merge import DOT
 from stagec.pools import (
     Exchange,
     HandedCache,
+    KnownPool,
     Pool,
+    Said,
     known_pool,
     overrides_by_pool,
     plan_around,
+    said_after_all,
+    said_before_all,
     sized_dims,
 )
 from stagec.sweeping.conditions import Feasible, named_sizes
@@ -47,10 +52,12 @@ from stagec.sweeping.run import (
     select,
 )
 from stagec.sweeping.structures import Structure
+from stagec.sweeping.towers import PARTS_DISAGREE, agreeing
 from stagec.symbolic import conditions
 from stagec.symbolic.columns import Columns
 from stagec.symbolic.conditions import Conditions, recording
 from stagec.symbolic.verdict import verdict
+from stagec.towers import PoolKnown
 
 Result = TypeVar("Result")
 
@@ -75,15 +82,18 @@ def names_of_plan(source: Source, plan: str | None) -> list[str]:
 
 
 def table_of(request: SweepRequest) -> SweepTable:
-    """Every plan of the grid, in its order. E0422 for pools that train, each of which is a part of the model."""
+    """Every plan of the grid, in its order. E0422 for one pool of several that train: it is a part of the model."""
     source, plan = request.source, request.plan
     pools = pools_in(source, plan)
-    alone = [plan_of_pool(source, plan, pool) for pool in pools] or [plan]
-    if any(trains_in_parts(source, each) for each in alone):
-        message = "pools that train are parts of one model, and their plans are not swept"
-        help_ = "compile them with one size after the other: `--set`"
-        origin = f"--plan {plan}" if plan is not None else ""
-        raise CompileError([Diagnostic("E0422", message, origin=origin, help=help_)])
+    whole, _, pool = (plan or "").rpartition(DOT)
+    if trains_in_parts(source, plan):
+        message = (
+            f"the pool `{pool}` is a part of a model, which the pools of `{whole}` train together"
+        )
+        help_ = (
+            f"sweep all of them, and ask about this one: `--plan {whole}`, and `{pool}.memory.peak`"
+        )
+        raise CompileError([Diagnostic("E0422", message, origin=f"--plan {plan}", help=help_)])
     return (PoolsSweep if pools else Sweep)(request).table()
 
 
@@ -121,30 +131,35 @@ class PoolsAt:
     points: Sequence[Mapping[str, Point]] = ()
     """What is said to each pool; the last says nothing."""
 
+    def before(self, number: int) -> Said:
+        """What is said to the pools of a point before all."""
+        return said_before_all({pool: self.checked(number, pool) for pool in self.requests})
+
     def checked(self, number: int, pool: str) -> CheckedModel:
         return self.requests[pool].checked_at(self.points[number][pool])
 
-    def known(self, number: int, pool: str) -> Pool:
-        return known_pool(pool, lambda: self.checked(number, pool))
+    def known(self, number: int, before: Said, pool: str) -> KnownPool:
+        return known_pool(pool, lambda: self.checked(number, pool), before[pool])
 
     def with_handed(
-        self, number: int, known: Sequence[Pool], pool: str, unroll: bool = False
+        self, number: int, before: Said, after: Said, pool: str, unroll: bool = False
     ) -> Compiled:
         """A pool to the end, which the others tell what is handed over."""
         return compile_checked(
             lambda: self.checked(number, pool),
             stops=Stops(unroll=unroll),
             load_pass=self.requests[pool].plug_ins.make_pass,
-            handed=Exchange(known).ops()[pool],
+            handed=[op.clone() for op in (*before[pool], *after[pool])],
         )
 
     def compiled(
         self, number: int, pools: Sequence[str] = (), unroll: bool = False
     ) -> dict[str, Compiled]:
         """Some pools of a point, or all."""
-        known = [self.known(number, pool) for pool in self.requests]
+        before = self.before(number)
+        after = said_after_all([self.known(number, before, pool) for pool in self.requests])
         wanted = pools or tuple(self.requests)
-        return {pool: self.with_handed(number, known, pool, unroll) for pool in wanted}
+        return {pool: self.with_handed(number, before, after, pool, unroll) for pool in wanted}
 
 
 @dataclass(frozen=True)
@@ -355,22 +370,25 @@ class PoolsSweep:
         """Compile the first plan that waits; the plans that it gives values of."""
         first = int(waiting[0])
         self.num_compiled += 1
-        found, rows = self.followed(waiting, sizes, lambda pool: self.at.known(first, pool))
+        try:
+            before = self.at.before(first)
+        except CompileError as error:
+            self.found.drop(waiting[:1], error.diagnostics[0].message)
+            return NONE
+        rows = self.on_same_meshes(waiting, sizes) if any(before.values()) else waiting
+        found, rows = self.followed(rows, sizes, lambda pool: self.at.known(first, before, pool))
         if first not in rows:
             return NONE
-        known = list(found.values())
-        numbers = self.handed_over(known, rows, sizes)
-        for row, moving in zip(rows.tolist(), numbers, strict=True):
-            if moving is None:
-                self.found.drop(np.array([row]), DISAGREE)
-        if numbers[0] is None:
+        rows = self.that_agree(list(found.values()), rows, sizes)
+        if first not in rows:
             return NONE
-        agree = np.array([each is not None for each in numbers], bool)
-        rows, moved = rows[agree], np.array([n for n in numbers if n is not None], object)
-        handed = Exchange(known).handed()
-        rows = rows[self.as_said(handed, moved, rows, sizes)]
+        try:
+            after = said_after_all(list(found.values()))
+        except CompileError as error:
+            self.found.drop(rows, error.diagnostics[0].message)
+            return NONE
         compiled, rows = self.followed(
-            rows, sizes, lambda pool: self.at.with_handed(first, known, pool)
+            rows, sizes, lambda pool: self.at.with_handed(first, before, after, pool)
         )
         if first not in rows:
             return NONE
@@ -379,6 +397,41 @@ class PoolsSweep:
             own = part.with_microbatch(select(sizes[pool], rows), compiled[pool].plan)
             part.fill(values[pool], rows, structure, own, self.found)
         return rows
+
+    def on_same_meshes(self, rows: np.ndarray, sizes: Mapping[str, Columns]) -> np.ndarray:
+        """Of pools that train each knows how many ranks the others have along the pipeline, and in all."""
+        same = np.ones(len(rows), bool)
+        for pool, part in self.parts.items():
+            for axis in part.checked.plan.mesh:
+                column = sizes[pool].names[axis][rows]
+                same &= np.asarray(column == column[0], bool)
+        return rows[same]
+
+    def that_agree(
+        self, known: Sequence[KnownPool], rows: np.ndarray, sizes: Mapping[str, Columns]
+    ) -> np.ndarray:
+        """The plans in which pools agree on what is handed over, and say the same of it as in the first. Those that do not agree are dropped."""
+        trained = [pool for pool in known if isinstance(pool, PoolKnown)]
+        if trained:
+            own = {
+                pool.name: self.parts[pool.name].with_microbatch(
+                    select(sizes[pool.name], rows), pool.plan
+                )
+                for pool in trained
+            }
+            agree = agreeing(trained, own)
+            self.found.drop(rows[~agree], PARTS_DISAGREE)
+            return rows[agree]
+        serving = [pool for pool in known if isinstance(pool, Pool)]
+        numbers = self.handed_over(serving, rows, sizes)
+        for row, moving in zip(rows.tolist(), numbers, strict=True):
+            if moving is None:
+                self.found.drop(np.array([row]), DISAGREE)
+        if numbers[0] is None:
+            return NONE
+        agree = np.array([each is not None for each in numbers], bool)
+        rows, moved = rows[agree], np.array([n for n in numbers if n is not None], object)
+        return rows[self.as_said(Exchange(serving).handed(), moved, rows, sizes)]
 
     def followed(
         self,

@@ -23,7 +23,7 @@ from stagec.memory.plan import ALWAYS, kinds_on_host, kinds_on_nvme
 from stagec.memory.value_table import ValueTable, value_table
 from stagec.passes.build_programs import first_shared, gathers_before, plain_order, rank_order
 from stagec.passes.interleave_tasks import interleave
-from stagec.pipeline_schedule import overlaps_microbatches
+from stagec.pipeline_schedule import overlaps_microbatches, part_of, schedule_op
 from stagec.rewriting import programs
 from stagec.schedules import Schedule, build
 from stagec.sweeping.peaks import KindsAtPeak, LiveCounts, RankLives, rank_lives
@@ -176,7 +176,7 @@ class Structure:
             return np.zeros(sizes.count)
         ranks = sizes.names[self.names.stages.axis.data]
         pairs = list(zip(ranks.tolist(), microbatches.tolist(), strict=True))
-        known = {pair: float(idle_share(self.schedule(*pair))[1]) for pair in dict.fromkeys(pairs)}
+        known = {pair: float(idle_share(self.whole(*pair))[1]) for pair in dict.fromkeys(pairs)}
         return np.array([known[pair] for pair in pairs])
 
     def always(self, stages: Sequence[StageRun]) -> Size:
@@ -236,13 +236,26 @@ class Structure:
             yield stages, self.live(axis, stages, order, (key[1:-2], kinds, found), wanted)
 
     def schedule(self, ranks: int, microbatches: int) -> Schedule:
-        key = (ranks, microbatches)
+        """Of the module's ranks, which may run a part of a pipeline."""
+        found = self.whole(ranks, microbatches)
+        return found if self.part is None else part_of(found, self.part[0], ranks)
+
+    def whole(self, ranks: int, microbatches: int) -> Schedule:
+        """Of so many ranks, or of those of all pools."""
+        total = ranks if self.part is None else self.part[1]
+        key = (total, microbatches)
         if key not in self._schedules:
             pipeline = self.plan.pipeline
             assert pipeline is not None
             virtual = self.names.virtual_stages
-            self._schedules[key] = build(pipeline.schedule, ranks, virtual, microbatches)
+            self._schedules[key] = build(pipeline.schedule, total, virtual, microbatches)
         return self._schedules[key]
+
+    @cached_property
+    def part(self) -> tuple[int, int] | None:
+        """Of a pool that trains: where its ranks are in the pipeline, and how many that has."""
+        op = schedule_op(self.module)
+        return None if op is None else op.part
 
     def signature(self, key: object, order: Order, num_stages: int) -> OrderSignature:
         if key not in self._signatures:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -12,12 +12,16 @@ import pytest
 from stagec.diagnostics import CompileError
 from stagec.estimate import estimate, on_device
 from stagec.estimate.pools import estimate_pools
+from stagec.explaining.names import MICROBATCH
 from stagec.frontend import parse_text
+from stagec.frontend.files import Source
+from stagec.plans.clauses import Plan
 from stagec.pools import CompiledPools, compile_pools
-from stagec.sweeping.plans import SweepRequest
+from stagec.sweeping.plans import SweepRequest, with_microbatch
 from stagec.sweeping.points import grid
 from stagec.sweeping.pools import names_of_plan, table_of
 from tests.differential.sweeps import NEAR_S, whole
+from tests.unit import test_towers as towers
 from tests.unit.seldom import mostly
 from tests.unit.test_pools import MODEL, Drawn, drawn
 
@@ -77,10 +81,42 @@ def expected(compiled: CompiledPools) -> dict[str, int | float]:
 def test_each_row_is_a_compilation(seed: int) -> None:
     rng = random.Random(seed)
     source = parse_text(text_of(rng), "pools.stg")
-    varied = rng.sample(VARIED, 3)
+    check_rows(rng, source, rng.sample(VARIED, 3), ("prefill", "decode"))
+
+
+VARIED_PARTS = (
+    "B=36,72",
+    "text.tp=1,2,3",
+    "tp=1,2",
+    "text.dp=2,3",
+    "dp=1,3",
+    "text.pp=1,2",
+    "tower0.pp=1,2",
+    "L=2,4",
+    "D=24,36",
+    "text.microbatch=3,6",
+    "tower0.microbatch=2,6",
+)
+"""Of models whose towers train on pools of their own."""
+
+
+@pytest.mark.parametrize("seed", mostly((1).__eq__, range(12)))
+def test_each_row_of_pools_that_train_is_a_compilation(seed: int) -> None:
+    rng = random.Random(seed)
+    pools, schedule = towers.drawn(seed)
+    optimizer = towers.OPTIMIZERS[seed % 3]
+    text = towers.text_of(pools, schedule, bool(seed % 2), optimizer)
+    varied = rng.sample(VARIED_PARTS, 3)
+    check_rows(rng, parse_text(text, "towers.stg"), varied, tuple(pool.name for pool in pools))
+
+
+def check_rows(
+    rng: random.Random, source: Source, varied: Sequence[str], pools: Sequence[str]
+) -> None:
+    """That the rows are the plans that compile, with what each of them has."""
     points = [dict(zip(names_of(varied), row, strict=True)) for row in values_of(varied)]
     points = rng.sample(points, min(4, len(points)))
-    wanted = expected_columns()
+    wanted = expected_columns(pools)
     rows: dict[tuple[int, ...], dict[str, int | float]] = {}
     try:
         known = names_of_plan(source, "p")
@@ -96,8 +132,8 @@ def test_each_row_is_a_compilation(seed: int) -> None:
             compiled = compile_pools(
                 source,
                 "p",
-                {n: str(v) for n, v in point.items()},
-                adapt=lambda plan: on_device(plan, "h100"),
+                {n: str(v) for n, v in point.items() if not n.endswith(MICROBATCH)},
+                adapt=lambda plan, point=point: as_asked(plan, point),
             )
         except CompileError:
             assert tuple(point.values()) not in rows, point
@@ -109,7 +145,14 @@ def test_each_row_is_a_compilation(seed: int) -> None:
             assert abs(row[what] - whole_job[what]) <= near, (point, what)
 
 
-def expected_columns() -> tuple[str, ...]:
+def as_asked(plan: Plan, point: Mapping[str, int]) -> Plan:
+    """With the microbatch that a point says of its pool."""
+    size = point.get(f"{plan.name.rpartition('.')[2]}.{MICROBATCH}")
+    plan = on_device(plan, "h100")
+    return plan if size is None else with_microbatch(plan, size)
+
+
+def expected_columns(pools: Sequence[str]) -> tuple[str, ...]:
     own = (
         "flops",
         "bytes",
@@ -120,8 +163,7 @@ def expected_columns() -> tuple[str, ...]:
         "bubble",
         "params",
     )
-    pools = ("prefill", "decode")
-    times = (*(f"{pool}.step_time" for pool in pools), "step_time", "decode.ranks")
+    times = (*(f"{pool}.step_time" for pool in pools), "step_time", f"{pools[-1]}.ranks")
     return (*own, *(f"{pool}.{what}" for pool in pools for what in own), *times)
 
 

@@ -1,0 +1,44 @@
+"""In which plans of a sweep pools that train agree on what they hand over: those of one structure, in columns of their own each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from stagec.analysis.sizes import dim_sizes
+from stagec.dialects.types import TIME_AXIS
+from stagec.explaining.names import Names
+from stagec.sweeping.conditions import with_definitions
+from stagec.symbolic.columns import Columns
+from stagec.towers import PoolKnown, bytes_of_message
+
+PARTS_DISAGREE = "pools have other numbers of microbatches, or other sizes of what is handed over, or that does not divide over their devices (E0423)"
+
+
+def agreeing(pools: Sequence[PoolKnown], sizes: Mapping[str, Columns]) -> np.ndarray:
+    """As `said_after` asks it of one plan."""
+    own = {pool.name: with_sizes_of(pool, sizes[pool.name]) for pool in pools}
+    by_name = {pool.name: pool for pool in pools}
+    one = own[pools[0].name]
+    agree = np.ones(one.count, bool)
+    for columns in own.values():
+        agree &= np.asarray(columns.names[TIME_AXIS] == one.names[TIME_AXIS], bool)
+    for giver in pools:
+        here = own[giver.name]
+        for path, end in giver.ends.items():
+            taker = by_name[end.other]
+            if not end.sends or path not in taker.ends:
+                continue
+            there = own[taker.name]
+            for name in end.holds.names:
+                if name in here.names and name in there.names:
+                    agree &= np.asarray(here.names[name] == there.names[name], bool)
+            agree &= here.whole(bytes_of_message(giver, taker, path))
+    return agree
+
+
+def with_sizes_of(pool: PoolKnown, columns: Columns) -> Columns:
+    """The sizes of all names of a pool's module, its microbatches too."""
+    number = Names(pool.module, pool.plan).num_microbatches
+    return with_definitions(columns, {**dim_sizes(pool.module), TIME_AXIS: number})
