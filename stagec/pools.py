@@ -175,6 +175,8 @@ class Kept:
     """A cache of a pool."""
 
     holds: TensorType
+    layers: int
+    """That have one; 1 outside of layers."""
     stages: tuple[int, ...]
     """Where along the pipeline's axis each layer is; nothing without a pipeline."""
 
@@ -254,16 +256,16 @@ def caches_of(module: ModuleOp) -> Iterator[tuple[str, Kept]]:
     if stages is None:
         for program in kinds.values():
             for op in caches_in(program):
-                yield op.path.data, Kept(tensor_of(op.cache.type), ())
+                yield op.path.data, Kept(tensor_of(op.cache.type), layers_in(op), ())
         return
     places = stage_placement(module)
     assert places is not None
     found: dict[str, Kept] = {}
     for stage, at in zip(stages.stages.data, places, strict=True):
         for op in caches_in(kinds[stage.kind]):
-            before = found.get(op.path.data, Kept(tensor_of(op.cache.type), ()))
-            here = (at[0],) * layers_in(op, stage)
-            found[op.path.data] = replace(before, stages=before.stages + here)
+            before = found.get(op.path.data, Kept(tensor_of(op.cache.type), 0, ()))
+            stages_here = before.stages + (at[0],) * layers_in(op, stage.layers)
+            found[op.path.data] = replace(before, layers=len(stages_here), stages=stages_here)
     yield from found.items()
 
 
@@ -271,12 +273,12 @@ def caches_in(program: stg.ProgramOp) -> Iterator[stg.CacheOp]:
     return (op for op in program.walk() if isinstance(op, stg.CacheOp))
 
 
-def layers_in(op: stg.CacheOp, stage: dist.Stage) -> int:
-    """How many layers of a cache a stage has: of a repeat that is cut those that it runs, else all are on one stage."""
+def layers_in(op: stg.CacheOp, of_stage: Sequence[int] = ()) -> int:
+    """How many layers have a cache, on a stage that runs so many of each repeat that is cut: of others all are on one."""
     if not isinstance(op.cache.type, StackType):
         return 1
     count = op.cache.type.total_count
-    names = {dist.local_count(number): n for number, n in enumerate(stage.layers)}
+    names = {dist.local_count(number): n for number, n in enumerate(of_stage)}
     return count.integer(conditions.with_known(size_values(module_of(op)), names))
 
 
@@ -463,6 +465,10 @@ class Exchange:
                 message = f"`{path}` is {kept.holds.dtype} in `{one.name}`, and {theirs.dtype} in `{other.name}`"
                 help_ = "say `precision { cache = ... }` for both, beside the pools"
                 raise wrong(message, other.span, help_)
+            layers = other.caches[path].layers
+            if kept.layers != layers:
+                message = f"{kept.layers} layers of `{one.name}` keep `{path}` of a sequence, and {layers} of `{other.name}`"
+                raise wrong(message, other.span, "let both run as many layers")
             mine, own = one.sizes, other.sizes
             for dim in sized_dims(one, path):
                 if mine.get(dim) != own.get(dim):
