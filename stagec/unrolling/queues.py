@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -37,6 +37,7 @@ class QueueFinder:
 
     _known: dict[object, Deps] = field(default_factory=dict)
     _found: dict[object, Queues] = field(default_factory=dict)
+    _standings: dict[object, Standing] = field(default_factory=dict)
 
     def of(self, rank: Arrangement) -> Queues:
         """The queues of a rank, found once for all that ask."""
@@ -60,23 +61,65 @@ class QueueFinder:
         data = data.astype(np.int64)
         check_order(rank, data)
         width, waits = data.shape[1], waits_of(rank)
-        streams = sorted({stream_of(op) for each in rank.bodies for op in each.body.nodes})
+        standing = [self._standing(rank, each) for each in rank.bodies]
+        streams = sorted({stream for each in standing for stream in each.streams})
         added = np.full((len(body), len(streams) + 1), -1, np.int64)
         for k, stream in enumerate(streams):
-            added[:, k] = ends_before(
-                rank, body, lambda each, op, stream=stream: stands_in(rank, each, op, stream)
-            )
-        computed = ends_before(rank, body, lambda _, op: isinstance(op, sched.ComputeOp))
+            added[:, k] = ends_before(rank, body, [each.last_in(stream) for each in standing])
+        computed = ends_before(rank, body, [each.last_computed for each in standing])
         added[:, -1] = np.where(waits >= 0, computed[waits], -1)
         waiting = {rank.bodies[at].body for at in np.unique(body[added[:, -1] >= 0]).tolist()}
         found: list[Deps] = []
-        for each in rank.bodies:
+        for each, nodes in zip(rank.bodies, standing, strict=True):
             waits_too = each.body in waiting
             key = (each.body, tuple(streams), width, waits_too)
             if key not in self._known:
-                self._known[key] = chained(rank, each, streams, width, waits_too)
+                self._known[key] = chained(each.body.deps, nodes, streams, width, waits_too)
             found.append(self._known[key])
         return Queues(np.concatenate([data, added], axis=1), found)
+
+    def _standing(self, rank: Arrangement, each: RankBody) -> Standing:
+        owners = rank.run.stages[each.stage].owners
+        key = (each.body, tuple(owners))
+        if key not in self._standings:
+            self._standings[key] = Standing.of(each, owners)
+        return self._standings[key]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The queues in which the nodes of a body stand: their own streams', and the computation's where that waits for them.
+
+    A collective over the ranks that share a tied weight stands in the queues of all communication.
+    """
+
+    streams: Sequence[str]
+    """Of each node."""
+    is_serial: Sequence[bool]
+    is_everywhere: Sequence[bool]
+    last_computed: int
+    """The last node that computes; -1 for none."""
+
+    @staticmethod
+    def of(each: RankBody, owners: Collection[str]) -> Standing:
+        nodes = each.body.nodes
+        tied = [
+            not each.body.is_bucket
+            and isinstance(op, sched.CollectiveOp)
+            and stg.text(op, "tied") in owners
+            for op in nodes
+        ]
+        computes = [i for i, op in enumerate(nodes) if isinstance(op, sched.ComputeOp)]
+        serial = ["serial" in op.properties for op in nodes]
+        return Standing(list(map(stream_of, nodes)), serial, tied, max(computes, default=-1))
+
+    def nodes_in(self, stream: str) -> list[int]:
+        """The nodes that stand in a queue."""
+        others = self.is_serial if stream == COMPUTE_STREAM else self.is_everywhere
+        return [i for i, own in enumerate(self.streams) if own == stream or others[i]]
+
+    def last_in(self, stream: str) -> int:
+        return max(self.nodes_in(stream), default=-1)
 
 
 def turns(ahead: Ints) -> Ints:
@@ -169,15 +212,8 @@ def rows_back(rank: Arrangement, name: str, said: PerRowAttr | None, otherwise: 
     return back
 
 
-Belongs = Callable[[RankBody, Operation], bool]
-
-
-def ends_before(rank: Arrangement, body: Ints, belongs: Belongs) -> Ints:
-    """For each row, the last node of an earlier row that belongs; -1 for none."""
-    ends = [
-        max((i for i, op in enumerate(each.body.nodes) if belongs(each, op)), default=-1)
-        for each in rank.bodies
-    ]
+def ends_before(rank: Arrangement, body: Ints, ends: Sequence[int]) -> Ints:
+    """For each row, the last node of an earlier row that counts; -1 for none. `ends` says which of the nodes of each body that is."""
     end = np.array(ends or [-1], np.int64)[body]
     position = np.where(end >= 0, rank.first[:-1] + end, -1)
     return np.concatenate([[-1], np.maximum.accumulate(position)[:-1]])
@@ -189,33 +225,16 @@ def stream_of(op: Operation) -> str:
     return stream.data
 
 
-def stands_in(rank: Arrangement, each: RankBody, op: Operation, stream: str) -> bool:
-    """Whether a node stands in a queue: its own, and the computation's if that waits for it.
-
-    A collective over the ranks that share a tied weight stands in the queues of all communication.
-    """
-    if stream_of(op) == stream:
-        return True
-    if stream == COMPUTE_STREAM:
-        return "serial" in op.properties
-    if each.body.is_bucket or not isinstance(op, sched.CollectiveOp):
-        return False
-    return stg.text(op, "tied") in rank.run.stages[each.stage].owners
-
-
-def chained(
-    rank: Arrangement, each: RankBody, streams: Sequence[str], width: int, waits: bool
-) -> Deps:
+def chained(own: Deps, standing: Standing, streams: Sequence[str], width: int, waits: bool) -> Deps:
     """Chain the nodes of a body; the first on each stream waits for the last slot too if `waits`."""
-    previous: dict[str, int] = {}
+    added: list[list[Dep]] = [[] for _ in own]
+    for k, stream in enumerate(streams):
+        before: Dep = (width + k, 0)
+        for i in standing.nodes_in(stream):
+            added[i].append(before)
+            before = (OWN, i)
     found: list[tuple[Dep, ...]] = []
-    for i, (op, data) in enumerate(zip(each.body.nodes, each.body.deps, strict=True)):
-        deps: list[Dep] = []
-        for k, stream in enumerate(streams):
-            if stands_in(rank, each, op, stream):
-                before = previous.get(stream)
-                deps.append((width + k, 0) if before is None else (OWN, before))
-                previous[stream] = i
+    for deps, data in zip(added, own, strict=True):
         if waits and any(slot >= 0 for slot, _ in deps):
             deps.append((width + len(streams), 0))
         found.append(tuple(dep for dep in dict.fromkeys(deps) if dep not in data))

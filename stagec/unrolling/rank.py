@@ -280,8 +280,7 @@ def arrange(run: RankRun) -> Arrangement:
         source_node[here, :own] = made.source_node
         anchor = sources[:, made.behind[:, 0]]
         behind[here] = np.where(anchor >= 0, anchor + made.behind[:, 1], NOWHERE)
-    if any(task in GATHER_TASKS for made in packed for task, _ in made.tasks):
-        read_gathered(run, layouts, [packed[which] for which in kind.tolist()], bases, source_row)
+        read_gathered(run, layouts, made, tasks, here, bases, source_row)
     issued = issue_order(behind, overlapped(run.program, lengths))
     place = np.empty(total, np.int64)
     place[issued] = np.arange(total)
@@ -306,37 +305,41 @@ def alike(order: Order) -> tuple[list[tuple[int, int, int]], Ints]:
 def read_gathered(
     run: RankRun,
     layouts: Sequence[StageLayout],
-    packed: Sequence[Packed],
+    made: Packed,
+    tasks: Ints,
+    here: Ints,
     bases: Bases,
     source_row: Ints,
 ) -> None:
-    """Let what passes read of gathers be the runs of these that `gathered` names. E0709 where it names none."""
-    said = run.gathered
-    twins: dict[tuple[int, str, int, str], Ints] = {}
-    start = 0
-    for number, made in enumerate(packed):
-        task, stage, microbatch = run.task_name(number)
-        here = slice(start, start + len(made.body))
-        start = here.stop
-        found = said.get((task, stage, microbatch), {})
-        rows = source_row[here, : made.source_task.shape[1]]
-        for column, (read, of) in enumerate(made.tasks):
-            if read not in GATHER_TASKS:
-                continue
+    """Let what passes of a kind read of gathers be the runs of these that `gathered` names. E0709 where it names none.
+
+    `here` has the rows of each of the `tasks`.
+    """
+    columns = [(n, *read) for n, read in enumerate(made.tasks) if read[0] in GATHER_TASKS]
+    alike: dict[tuple[tuple[int, str], ...], list[tuple[int, list[int]]]] = {}
+    for number, task in enumerate(tasks.tolist() if columns else ()):
+        found = run.gathered.get(run.task_name(task), {})
+        units = tuple((unit, other) for unit, (other, _) in found.items())
+        alike.setdefault(units, []).append((number, [at for _, at in found.values()]))
+    width = made.source_task.shape[1]
+    for units, passes in alike.items():
+        numbers, runs = [n for n, _ in passes], np.array([at for _, at in passes], np.int64)
+        rows = source_row[here[numbers], :width]
+        task, stage, microbatch = run.task_name(int(tasks[numbers[0]]))
+        for column, read, of in columns:
             reads = made.source_task == column
-            own = rows if task in GATHER_TASKS else np.full(rows.shape, NOWHERE)
-            for unit, (other, at) in found.items():
-                key = (of, read, unit, other)
-                if key not in twins:
-                    twins[key] = layouts[of].twins(read, unit, other)
-                same = twins[key][np.where(reads, made.source_row, 0)]
-                base = int(bases.of_microbatches((other, of), np.array([at]))[0])
+            own = rows if task in GATHER_TASKS else np.full_like(rows, NOWHERE)
+            for (unit, other), at in zip(units, runs.T, strict=True):
+                twins = layouts[of].twins(read, unit, other)
+                same = twins[np.where(reads, made.source_row, 0)]
+                base = bases.of_microbatches((other, of), at)[:, None, None]
                 own = np.where(same >= 0, base + same, own)
-            if (own[reads] < 0).any():
+            if (own[:, reads] < 0).any():
                 at = spell_task([TASK_NUMBER[task], stage, microbatch, 0, 0], [0] * 5)
                 message = f"`gathered` does not say where `{at}` finds parameters that it reads"
                 raise wrong(run.program, message)
-            rows[reads] = own[reads]
+            rows = np.where(reads, own, rows)
+        source_row[here[numbers], :width] = rows
 
 
 def overlapped(program: sched.RankProgramOp, lengths: Ints) -> Ints:
