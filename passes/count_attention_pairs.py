@@ -23,8 +23,8 @@ After:
     }
 
 Later queries see more keys: without balance the last rank of n does 2n-1 times the work of the first, and each is a class of
-its own. With a chunk from the head and one from the tail all ranks do the same, which needs no saying, but for a `window`:
-the queries at the very start then see fewer keys. Rings count step by step (`expand-ring-attention`).
+its own. With a chunk from the head and one from the tail all ranks do the same, which needs no saying, but for a `window`,
+with which the queries at the very start see fewer keys, and for chunks of the sequence. Rings count step by step (`expand-ring-attention`).
 
 The chunks from head and tail are those of Llama 3 (arXiv:2407.21783, section 3.3.2) and of Megatron-LM (`get_batch_on_this_cp_rank`).
 """
@@ -68,7 +68,6 @@ class CountPairs(RewritePattern):
         counted = op.pairs is None and op.count.data == "causal" and is_masked(op)
         if not counted or not self.contexts.along(queries.split) or ring_of(op, self.mesh):
             return
-        window = op.window.data if op.window is not None else None
         balanced = self.contexts.balanced(queries.split)
-        if window is not None or not balanced:
-            op.properties["pairs"] = stg.SizeAttr(share_of_mask(queries, window, balanced))
+        if op.reach != stg.Reach() or not balanced:
+            op.properties["pairs"] = stg.SizeAttr(share_of_mask(queries, op.reach, balanced))

@@ -102,19 +102,22 @@ def check_heads(
 
 
 def check_window(op: stg.AttentionOp, splits: Splits, errors: ShardingErrors) -> None:
-    """E0309: a window in a ring.
+    """E0309: a window, or chunks, in a ring.
 
-    Which blocks it needs differs from rank to rank; TransformerEngine refuses it for its ring too.
+    Which blocks they need differs from rank to rank; TransformerEngine refuses a window for its ring too.
     """
     ring = splits.get(op.indices().operands[1][-3], ())
-    if op.window is None or not any(conditions.is_split(axis, errors.sizes) for axis in ring):
+    seen = op.window or op.chunk
+    if seen is None or not any(conditions.is_split(axis, errors.sizes) for axis in ring):
         return
     errors.findings.add(
         Diagnostic(
             "E0309",
-            f"attention with a window needs its keys whole, but they go round {quoted(ring)}",
+            f"attention with a {'window' if op.window is not None else 'chunk'} needs its keys whole, but they go round {quoted(ring)}",
             span_of(op.location),
-            label=f"looks back `{op.window.data}` keys",
+            label=f"looks back `{seen.data}` keys"
+            if op.window is not None
+            else f"chunks of `{seen.data}` keys",
             help="write `method = all_gather` or `method = ulysses` in the context",
         )
     )

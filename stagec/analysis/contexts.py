@@ -63,29 +63,21 @@ def is_masked(op: AttentionOps) -> bool:
     return op.causal is not None and same
 
 
-def area_before(position: Size, window: Size | None) -> Size:
-    """Pairs that a causal mask leaves of the queries before a position: of each with `window` keys at most."""
-    if window is None:
-        return position * position * HALF
-    reach = symbolic.call("min", position, window)
-    return position * reach - reach * reach * HALF
-
-
-def chunk_pairs(chunk: Size, length: Size, window: Size | None) -> Size:
+def chunk_pairs(chunk: Size, length: Size, reach: stg.Reach) -> Size:
     """Pairs of the queries of chunk number `chunk`, all chunks of `length`, with the keys of the whole sequence."""
     start = chunk * length
-    return area_before(start + length, window) - area_before(start, window)
+    return reach.causal_area(start + length) - reach.causal_area(start)
 
 
-def share_of_mask(queries: Dim, window: Size | None, balanced: bool) -> Size:
+def share_of_mask(queries: Dim, reach: stg.Reach, balanced: bool) -> Size:
     """Pairs of a rank's queries with all keys under a causal mask."""
     ways = symbolic.product(map(symbolic.symbol, queries.split))
     rank = joint_index(queries.split)
     if not balanced:
-        return chunk_pairs(rank, queries.size, window)
+        return chunk_pairs(rank, queries.size, reach)
     half = queries.size / 2
     head, tail = rank, 2 * ways - 1 - rank
-    return chunk_pairs(head, half, window) + chunk_pairs(tail, half, window)
+    return chunk_pairs(head, half, reach) + chunk_pairs(tail, half, reach)
 
 
 @dataclass(frozen=True)
@@ -118,7 +110,7 @@ def ring_steps(op: AttentionOps, axes: Sequence[str], balanced: bool) -> RingSte
     else:
         # Other axes may split the queries further: their keys end with the rank's own queries.
         within = joint_index([a for a in queries.split if a not in axes])
-        own = chunk_pairs(within, queries.size, None)
+        own = chunk_pairs(within, queries.size, stg.Reach())
     if balanced:
         return RingSteps(own, block * HALF, devices - 1)
     return RingSteps(own, block, joint_index(axes))

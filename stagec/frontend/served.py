@@ -219,10 +219,10 @@ def count_pairs(op: ServedAttention, batch: Batch) -> None:
     """Say how many pairs of positions attention is about in each row: those of the same sequence."""
     keys = op.key_dim
     causal = op.causal is not None
-    window = None
+    seen = stg.Reach()
     if isinstance(op, stg.AttentionOp):
         causal = causal and op.count.data == "causal"
-        window = op.window.data if op.window is not None else None
+        seen = op.reach
     if keys in batch.roles.positions:
         cached = True
     elif keys == batch.roles.new:
@@ -231,11 +231,11 @@ def count_pairs(op: ServedAttention, batch: Batch) -> None:
         return
 
     def pairs_of_one(new: Size, context: Size) -> Size:
-        return pairs(new, context if cached else ZERO, causal, window)
+        return pairs(new, context if cached else ZERO, causal, seen)
 
     op.properties["pairs"] = stg.SizeAttr(batch.in_a_row(pairs_of_one))
     if batch.is_packed:
-        op.properties["requests"] = RequestsAttr(batch.kinds_of_row(window, cached))
+        op.properties["requests"] = RequestsAttr(batch.kinds_of_row(seen, cached))
 
 
 def pad_experts(program: stg.ProgramOp) -> None:

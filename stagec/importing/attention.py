@@ -52,6 +52,8 @@ class Attention:
     """Of what attention makes, before its last product."""
     causal: bool = True
     window: int = 0
+    chunked: bool = False
+    """Whether `window` is the length of a chunk, and a query sees its own."""
     softcap: float = 0.0
     scale: float = 0.0
     """What scores are multiplied by, if it is not 1 / sqrt(width)."""
@@ -183,7 +185,14 @@ class Attention:
         """The dim of keys and values."""
         if not (self.cached and self.causal) or self.source:
             return (self.source or self.stream).sequence
-        return w.positions(window_dim(w, self.stream, self.window) if self.local else "")
+        return w.positions(self.window_dim(w) if self.local else "")
+
+    def window_dim(self, w: Writer) -> str:
+        about = "tokens that a query of a local layer looks back"
+        about = (
+            "tokens of a chunk, which a query of a local layer looks at" if self.chunked else about
+        )
+        return w.dim("W", self.window, tower_text(self.stream, about))
 
     @property
     def local(self) -> bool:
@@ -199,7 +208,7 @@ class Attention:
         if self.cached and self.causal and not self.source:
             T = self.positions(w)
             cache = m.cache("keys" if name == "k" else "values", self.stream.batch, T, K, width)
-            window = f", window = {window_dim(w, self.stream, self.window)}" if self.local else ""
+            window = f", window = {self.window_dim(w)}" if self.local else ""
             rows, x = f"{self.stream.batch}, {T}", f"append({cache}, {x}{window})"
         m.line(f"{name}[{rows}, {K}, {width}] = {x}")
 
@@ -213,8 +222,7 @@ class Attention:
                 )
         options = ["causal = true"] if self.causal else []
         if self.window:
-            W = window_dim(w, s, self.window)
-            options.append(f"window = {W}")
+            options.append(f"{'chunk' if self.chunked else 'window'} = {self.window_dim(w)}")
         if self.softcap:
             options.append(f"softcap = {number(self.softcap)}")
         operands = "q, k, v"
@@ -284,10 +292,6 @@ def short(name: str, letter: str) -> str:
     ):
         return f"{letter}_proj"
     return last if last.startswith(letter) or letter == "o" else f"{letter}_proj"
-
-
-def window_dim(w: Writer, s: Stream, window: int) -> str:
-    return w.dim("W", window, tower_text(s, "tokens that a query of a local layer looks back"))
 
 
 def rotate_part(w: Writer, m: Module, s: Stream, x: str, E: str, rotated: int, width: int) -> str:

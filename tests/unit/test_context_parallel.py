@@ -224,6 +224,29 @@ def test_a_window_is_shared_out_exactly(balance: str):
     assert len(set(per_rank[1:])) == 1 and len(made.trace_set.classes) == 2
 
 
+@pytest.mark.parametrize("length", [8, 20, 24, 200])
+@pytest.mark.parametrize("balance", ["head_tail", "none"])
+def test_chunks_of_attention_are_shared_out_exactly(length: int, balance: str):
+    """Llama 4's local layers: a query sees its own chunk alone. With other lengths ranks have other shares, whose sum is that of the sequence."""
+    plan = (
+        f"mesh cp = 4\n shard S over cp\n context cp {{ method = all_gather, balance = {balance} }}"
+    )
+    option = f"causal = true, chunk = {length}"
+    whole, made = (compiled(each, option) for each in ("", plan))
+    pairs = (SEQUENCE // length * length**2 + (SEQUENCE % length) ** 2) // 2
+    (alone,) = whole.trace_set.classes
+    assert attention_flops(alone) == PER_PAIR * LAYERS * pairs
+    assert attention_flops(alone, "attention_grad") * 2 == PER_PAIR * LAYERS * pairs * 5
+    per_rank = [attention_flops(class_of(made, "cp", rank)) for rank in range(4)]
+    half = SEQUENCE // 8
+    parts = [(2 * r, 2 * r + 1) if balance == "none" else (r, 7 - r) for r in range(4)]
+    seen = [
+        sum(i % length + 0.5 for c in two for i in range(c * half, c * half + half))
+        for two in parts
+    ]
+    assert per_rank == [PER_PAIR * LAYERS * each for each in seen]
+
+
 def test_gradients_travel_in_fp32():
     made = compiled(
         "mesh cp = 4\n shard S over cp\n"
@@ -367,19 +390,25 @@ def test_classes_are_products_of_coordinates():
     assert len(classes("a.index", "0*b.index", mesh={"a": 2, "b": 2})) == 2
 
 
-@pytest.mark.parametrize("window", [None, 5, 16, 40, 200])
+@pytest.mark.parametrize("length", [None, 5, 16, 40, 200])
+@pytest.mark.parametrize("kind", ["window", "chunk"])
 @pytest.mark.parametrize("split", [("a",), ("a", "b")])
 @pytest.mark.parametrize("balanced", [True, False])
-def test_shares_of_a_mask_add_up(window: int | None, split: Sequence[str], balanced: bool):
-    limit = size(window) if window is not None else None
-    share = share_of_mask(Dim("S", tuple(split)), limit, balanced)
+def test_shares_of_a_mask_add_up(
+    length: int | None, kind: str, split: Sequence[str], balanced: bool
+):
+    limit = size(length) if length is not None else None
+    share = share_of_mask(Dim("S", tuple(split)), stg.Reach(**{kind: limit}), balanced)
     sizes = {"S": 96, "a": 4, "b": 2 if "b" in split else 1}
     total = Fraction(0)
     for a in range(4):
         for b in range(sizes["b"]):
             total += share.evaluate({**sizes, "a.index": a, "b.index": b})
-    reach = min(96, window or 96)
-    assert total == 96 * reach - Fraction(reach * reach, 2)
+    reach = min(96, length or 96)
+    if kind == "window":
+        assert total == 96 * reach - Fraction(reach * reach, 2)
+    else:
+        assert total == Fraction(96 // reach * reach**2 + (96 % reach) ** 2, 2)
 
 
 def test_joint_index_counts_the_last_axis_fastest():

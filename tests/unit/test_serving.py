@@ -167,6 +167,25 @@ def test_an_iteration_is_its_tokens_one_by_one(seed: int):
     assert attended == [expected] * L
 
 
+@pytest.mark.parametrize("seed", some(range(8), 2))
+def test_queries_of_chunks_see_their_own_part_of_a_sequence(seed: int):
+    groups, dp, tp, _, block = drawn(seed)
+    served = ", ".join([*(g.clause for g in groups), f"block = {block}"])
+    rules = f"mesh dp = {dp}, tp = {tp}\n shard B over dp\n shard H, K over tp"
+    cached = text(True).replace("causal = true , window = W", "causal = true, chunk = W")
+    assert "chunk" in cached
+    done = compile_text(cached + f"plan p {{\n {rules}\n serve {{ {served} }}\n}}\n")
+    tokens = [
+        position
+        for g in groups
+        for position in range(g.context, g.context + g.new)
+        for _ in range(g.count // dp)
+    ]
+    nodes = [node for c in done.trace_set.classes for node in unrolled(c.program)]
+    counted = [n.action.num_ops for n in nodes if n.op == "attention"]
+    assert counted == [4 * H * E // tp * sum(p % 24 + 1 for p in tokens)] * L
+
+
 def unrolled(program):
     """Each node as often as it runs."""
     for segment in program.segment:

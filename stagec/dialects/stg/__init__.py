@@ -19,6 +19,7 @@ from stagec.dialects.stg.attention import (
     AttentionOp as AttentionOp,
     AttentionSinksGradOp as AttentionSinksGradOp,
     MergeAttentionOp as MergeAttentionOp,
+    Reach as Reach,
     RopeOp as RopeOp,
 )
 from stagec.dialects.stg.base import (

@@ -8,6 +8,7 @@ and of keys are two indices, even where they share a name.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from xdsl.dialects.builtin import StringAttr, UnitAttr
@@ -114,16 +115,37 @@ def shared_index(op: AttentionOp | AttentionGradOp, k: tuple[str, ...]) -> tuple
 HALF = ONE / 2
 
 
-def score_pairs(q: TensorType, k: TensorType, causal: bool, window: Size | None) -> Size:
+@dataclass(frozen=True)
+class Reach:
+    """How far back a query looks: at as many keys as a `window` has, or to the start of its `chunk` of the sequence; else to that of the sequence."""
+
+    window: Size | None = None
+    chunk: Size | None = None
+
+    def causal_area(self, position: Size) -> Size:
+        """Pairs that a causal mask leaves of the queries before a position."""
+        if self.chunk is not None:
+            whole = symbolic.call("floordiv", position, self.chunk)
+            rest = position - whole * self.chunk
+            return (whole * self.chunk * self.chunk + rest * rest) * HALF
+        if self.window is None:
+            return position * position * HALF
+        reach = symbolic.call("min", position, self.window)
+        return position * reach - reach * reach * HALF
+
+
+def score_pairs(q: TensorType, k: TensorType, causal: bool, reach: Reach) -> Size:
     """Pairs of a query and a key that count.
 
     All of them, or half under a causal mask, which is how FlashAttention's authors count what their kernel computes
-    (`flops` in flash-attention's benchmarks: 4 S^2 H E / 2). A window of W keys leaves S W - W^2 / 2 (causal).
+    (`flops` in flash-attention's benchmarks: 4 S^2 H E / 2). A window of W keys leaves S W - W^2 / 2 (causal), chunks of C keys S C / 2.
     """
     queries, keys = q.dims[-3].size, k.dims[-3].size
-    if window is not None:
-        reach = symbolic.call("min", window, keys)
-        return queries * reach - (reach * reach * HALF if causal else ZERO)
+    if reach.chunk is not None:
+        return reach.causal_area(keys) * (ONE if causal else 2)
+    if reach.window is not None:
+        seen = symbolic.call("min", reach.window, keys)
+        return queries * seen - (seen * seen * HALF if causal else ZERO)
     return queries * keys * (HALF if causal else ONE)
 
 
@@ -139,8 +161,7 @@ def attention_products(
         pairs = op.pairs.data
     else:
         counted = op.causal is not None and op.count.data == "causal"
-        window = op.window.data if op.window is not None else None
-        pairs = score_pairs(q, k, counted, window)
+        pairs = score_pairs(q, k, counted, op.reach)
     batch = symbolic.product(d.size for d in (*q.dims[:-3], q.dims[-2]))
     products = 2 * (of_keys * q.dims[-1].size + of_values * v.dims[-1].size)
     return batch * pairs * (products + (of_cap if op.softcap is not None else 0))
@@ -152,7 +173,7 @@ class AttentionOp(TensorOp):
 
     Keeps the output and `lse`, the log-sum-exp of each query and head in fp32. `count` says how FLOPs
     count a causal mask: `causal` what a fused kernel computes, `full` all of it. `window` limits how
-    far back a query looks. `softcap` c makes of each score s c tanh(s / c) (Gemma 2,
+    far back a query looks, `chunk` to its own part of so many positions (Llama 4). `softcap` c makes of each score s c tanh(s / c) (Gemma 2,
     arXiv:2408.00118). `pairs` is the number of pairs of a query and a key that this device computes, where
     the shapes do not say: its share of a mask, or one block of a ring. `sinks` [H] are a score for each head that
     no value goes with: softmax shares out less than 1 among the keys (gpt-oss, arXiv:2508.10925; Xiao et al., arXiv:2309.17453), and `lse` counts it.
@@ -177,6 +198,7 @@ class AttentionOp(TensorOp):
                 Option("causal", "bool"),
                 Option("count", "choice", ("causal", "full")),
                 Option("window", "size"),
+                Option("chunk", "size"),
                 Option("softcap", "number"),
             ),
             optional_operands=1,
@@ -190,6 +212,7 @@ class AttentionOp(TensorOp):
     causal = opt_prop_def(UnitAttr)
     count = prop_def(StringAttr)
     window = opt_prop_def(SizeAttr)
+    chunk = opt_prop_def(SizeAttr)
     softcap = opt_prop_def(StringAttr)
     pairs = opt_prop_def(SizeAttr)
     copies = opt_prop_def(NamesAttr)
@@ -199,7 +222,7 @@ class AttentionOp(TensorOp):
 
     assembly_format = (
         "$q `,` $k `,` $v (`sinks` $sinks^)? (`causal` $causal^)? `count` $count (`window` $window^)? "
-        "(`softcap` $softcap^)? (`pairs` $pairs^)? (`copies` $copies^)? (`requests` $requests^)? attr-dict "
+        "(`chunk` $chunk^)? (`softcap` $softcap^)? (`pairs` $pairs^)? (`copies` $copies^)? (`requests` $requests^)? attr-dict "
         "`:` functional-type(operands, results)"
     )
 
@@ -211,6 +234,7 @@ class AttentionOp(TensorOp):
         causal: bool = False,
         count: str = "causal",
         window: Size | None = None,
+        chunk: Size | None = None,
         softcap: str | None = None,
         sinks: SSAValue | None = None,
     ) -> None:
@@ -218,7 +242,7 @@ class AttentionOp(TensorOp):
         output = TensorType.of([*queries.dims[:-1], values.dims[-1]], queries.dtype)
         super().__init__(
             operands=[q, k, v, sinks],
-            properties=attention_properties(causal, count, window, softcap),
+            properties=attention_properties(causal, count, window, chunk, softcap),
             result_types=[output, TensorType.of(queries.dims[:-1], "fp32")],
         )
 
@@ -251,6 +275,15 @@ class AttentionOp(TensorOp):
                 f"sinks are [{q.names[-2]}], a score for each head, not [{', '.join(sinks[0].names)}]",
                 operand=3,
             )
+        if call.size("chunk") is not None:
+            if call.size("window") is not None:
+                raise CallError(
+                    "queries look back to a `window`, or in their `chunk`", option="window"
+                )
+            if not call.flag("causal"):
+                raise CallError(
+                    "chunks are of a causal mask: write `causal = true`", option="chunk"
+                )
         softcap = call.optional_word("softcap")
         if softcap is not None and not is_positive(softcap):
             raise CallError(f"a cap is above 0, not {softcap}", option="softcap")
@@ -266,6 +299,7 @@ class AttentionOp(TensorOp):
             causal=call.flag("causal"),
             count=call.optional_word("count") or "causal",
             window=call.size("window"),
+            chunk=call.size("chunk"),
             softcap=call.optional_word("softcap"),
         )
 
@@ -302,6 +336,10 @@ class AttentionOp(TensorOp):
     def ring_axes(self) -> tuple[str, ...]:
         """The axes round which the keys have still to go."""
         return ring_axes(self)
+
+    @property
+    def reach(self) -> Reach:
+        return reach_of(self)
 
     def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
         tasks = super().lowered(mesh)
@@ -364,14 +402,21 @@ def ring_axes(op: AttentionOp | AttentionGradOp) -> tuple[str, ...]:
     return tuple(a for a in tensor_type(op.k).dims[-3].split if a in queries)
 
 
+def reach_of(op: AttentionOp | AttentionGradOp) -> Reach:
+    window, chunk = (each.data if each is not None else None for each in (op.window, op.chunk))
+    return Reach(window, chunk)
+
+
 def attention_properties(
-    causal: bool, count: str, window: Size | None, softcap: str | None
+    causal: bool, count: str, window: Size | None, chunk: Size | None, softcap: str | None
 ) -> dict[str, Attribute]:
     properties: dict[str, Attribute] = {"count": StringAttr(count)}
     if causal:
         properties["causal"] = UnitAttr()
     if window is not None:
         properties["window"] = SizeAttr(window)
+    if chunk is not None:
+        properties["chunk"] = SizeAttr(chunk)
     if softcap is not None:
         properties["softcap"] = StringAttr(softcap)
     return properties
@@ -400,6 +445,7 @@ class AttentionGradOp(TensorOp):
     causal = opt_prop_def(UnitAttr)
     count = prop_def(StringAttr)
     window = opt_prop_def(SizeAttr)
+    chunk = opt_prop_def(SizeAttr)
     softcap = opt_prop_def(StringAttr)
     pairs = opt_prop_def(SizeAttr)
     copies = opt_prop_def(NamesAttr)
@@ -409,7 +455,7 @@ class AttentionGradOp(TensorOp):
 
     assembly_format = (
         "$dy `,` $q `,` $k `,` $v `,` $output `,` $lse (`causal` $causal^)? `count` $count "
-        "(`window` $window^)? (`softcap` $softcap^)? (`pairs` $pairs^)? (`copies` $copies^)? attr-dict "
+        "(`window` $window^)? (`chunk` $chunk^)? (`softcap` $softcap^)? (`pairs` $pairs^)? (`copies` $copies^)? attr-dict "
         "`:` functional-type(operands, results)"
     )
 
@@ -430,7 +476,7 @@ class AttentionGradOp(TensorOp):
             operands=[dy, q, k, v, output, lse],
             properties={
                 key: value
-                for key in ("causal", "count", "window", "softcap", "pairs", "copies")
+                for key in ("causal", "count", "window", "chunk", "softcap", "pairs", "copies")
                 if (value := forward.properties.get(key)) is not None
             },
             result_types=[
@@ -454,6 +500,10 @@ class AttentionGradOp(TensorOp):
     def ring_axes(self) -> tuple[str, ...]:
         """The axes round which the keys have still to go."""
         return ring_axes(self)
+
+    @property
+    def reach(self) -> Reach:
+        return reach_of(self)
 
     def flops(self) -> Size:
         # Five products for two: the scores again, dq and dk; dv and dp (Dao et al. 2022, appendix B).

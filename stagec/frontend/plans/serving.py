@@ -354,19 +354,17 @@ class Batch:
         total = self.sums.size(of_one)
         return total if self.is_packed else total / self.sums.rows
 
-    def kinds_of_row(
-        self, window: Size | None, cached: bool
-    ) -> tuple[tuple[Size, Size, Size], ...]:
+    def kinds_of_row(self, seen: stg.Reach, cached: bool) -> tuple[tuple[Size, Size, Size], ...]:
         """Sequences of a row by kind: how many, their new positions, and those that these attend to."""
         if self.sums is not None:
             count, new, before = map(symbolic.symbol, (COUNT_OF_ONE, NEW_OF_ONE, CONTEXT_OF_ONE))
-            keys = new + reach(before, window, -1) if cached else new
+            keys = new + before_new(before, seen) if cached else new
             return ((count, new, keys),)
         found: list[tuple[Size, Size, Size]] = []
         for each in self.serve.sequences:
             keys = each.new.size
             if cached:
-                keys = keys + reach(each.context.size, window, -1)
+                keys = keys + before_new(each.context.size, seen)
             found.append((self.per_row(each.count.size), each.new.size, keys))
         return tuple(found)
 
@@ -414,23 +412,35 @@ def reach(positions: Size, window: Size | None, more: int) -> Size:
     return positions if window is None else symbolic.call("min", positions, window + more)
 
 
-def pairs(new: Size, context: Size, causal: bool, window: Size | None) -> Size:
+def before_new(positions: Size, seen: stg.Reach) -> Size:
+    """Those of the positions before new ones that the first of these sees."""
+    if seen.chunk is not None:
+        return symbolic.call("mod", positions, seen.chunk)
+    return reach(positions, seen.window, -1)
+
+
+def pairs(new: Size, context: Size, causal: bool, seen: stg.Reach) -> Size:
     """Pairs of s queries and the c + s keys up to their own; without a mask, of each with all.
 
-    A query at position p, counted from 1, sees p keys, or W under a window of W: the sum of min(p, W) for p from c + 1 to c + s.
+    A query at position p, counted from 1, sees p keys, W under a window of W, or those of its chunk
+    up to itself: the sum of min(p, W), for instance, for p from c + 1 to c + s.
     """
     if not causal:
-        keys = context + new
-        return new * (keys if window is None else symbolic.call("min", keys, window))
-    return below(context + new, window) - below(context, window)
+        keys, most = context + new, seen.window or seen.chunk
+        return new * (keys if most is None else symbolic.call("min", keys, most))
+    return below(context + new, seen) - below(context, seen)
 
 
-def below(position: Size, window: Size | None) -> Size:
-    """The sum of min(p, W) for p from 1 to a position: a triangle, then a band."""
-    if window is None:
+def below(position: Size, seen: stg.Reach) -> Size:
+    """How many keys the queries up to a position see: a triangle, then a band, or a triangle for each chunk."""
+    if seen.chunk is not None:
+        whole = symbolic.call("floordiv", position, seen.chunk)
+        rest = position - whole * seen.chunk
+        return (whole * seen.chunk * (seen.chunk + 1) + rest * (rest + 1)) * HALF
+    if seen.window is None:
         return position * (position + 1) * HALF
-    edge = symbolic.call("min", position, window)
-    return edge * (edge + 1) * HALF + (position - edge) * window
+    edge = symbolic.call("min", position, seen.window)
+    return edge * (edge + 1) * HALF + (position - edge) * seen.window
 
 
 def batch_of(

@@ -1,4 +1,4 @@
-// Fused attention: grouped heads split alike, mask and window are options, the log-sum-exp is kept.
+// Fused attention: grouped heads split alike, mask, window and chunks are options, the log-sum-exp is kept.
 // RUN: stagec-opt %s | stagec-opt - | filecheck %s
 
 %q, %k, %v = "test.op"() : () -> (!stg.tensor<[B/dp, S, H/tp, E], bf16>, !stg.tensor<[B/dp, S, K/tp, E], bf16>, !stg.tensor<[B/dp, S, K/tp, G], bf16>)
@@ -9,6 +9,10 @@
 
 // CHECK: %p, %l = stg.attention %q, %k, %v count "full" : (!stg.tensor<[B/dp, S, H/tp, E], bf16>, !stg.tensor<[B/dp, S, K/tp, E], bf16>, !stg.tensor<[B/dp, S, K/tp, G], bf16>) -> (!stg.tensor<[B/dp, S, H/tp, G], bf16>, !stg.tensor<[B/dp, S, H/tp], fp32>)
 %p, %l = stg.attention %q, %k, %v count "full"
+  : (!stg.tensor<[B/dp, S, H/tp, E], bf16>, !stg.tensor<[B/dp, S, K/tp, E], bf16>, !stg.tensor<[B/dp, S, K/tp, G], bf16>) -> (!stg.tensor<[B/dp, S, H/tp, G], bf16>, !stg.tensor<[B/dp, S, H/tp], fp32>)
+
+// CHECK: stg.attention %q, %k, %v causal count "causal" chunk "W" :
+%y, %z = stg.attention %q, %k, %v causal count "causal" chunk "W"
   : (!stg.tensor<[B/dp, S, H/tp, E], bf16>, !stg.tensor<[B/dp, S, K/tp, E], bf16>, !stg.tensor<[B/dp, S, K/tp, G], bf16>) -> (!stg.tensor<[B/dp, S, H/tp, G], bf16>, !stg.tensor<[B/dp, S, H/tp], fp32>)
 
 // CHECK: stg.attention %q, %k, %v causal count "causal" softcap "50" :
