@@ -8,19 +8,39 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from stagec.api import Explanation, Job, Table, compile_job as compile, traces
+    from stagec.api import (
+        Explanation,
+        Job,
+        PoolsJob,
+        Table,
+        compile_job as compile,
+        compile_pools_job as compile_pools,
+        traces,
+    )
     from stagec.diagnostics import CompileError
 
 __version__ = "0.1.0"
 
-__all__ = ["CompileError", "Explanation", "Job", "Table", "__version__", "compile", "traces"]
+__all__ = [
+    "CompileError",
+    "Explanation",
+    "Job",
+    "PoolsJob",
+    "Table",
+    "__version__",
+    "compile",
+    "compile_pools",
+    "traces",
+]
 
 _PLACES = {
     "CompileError": ("stagec.diagnostics", "CompileError"),
     "Explanation": ("stagec.api", "Explanation"),
     "Job": ("stagec.api", "Job"),
+    "PoolsJob": ("stagec.api", "PoolsJob"),
     "Table": ("stagec.api", "Table"),
     "compile": ("stagec.api", "compile_job"),
+    "compile_pools": ("stagec.api", "compile_pools_job"),
     "traces": ("stagec.api", "traces"),
 }
 """Imported when they are used: `stagec --version` takes no compiler."""

@@ -11,7 +11,16 @@ the diagnostic that the command line shows.
 """
 
 from stagec.api.job import Explanation, Job, compile_job
+from stagec.api.pools import PoolsJob, compile_pools_job
 from stagec.api.tables import Table
 from stagec.api.traces import traces
 
-__all__ = ["Explanation", "Job", "Table", "compile_job", "traces"]
+__all__ = [
+    "Explanation",
+    "Job",
+    "PoolsJob",
+    "Table",
+    "compile_job",
+    "compile_pools_job",
+    "traces",
+]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,13 +23,12 @@ from stagec.estimate import Estimate, estimate, on_device, timeline_of
 from stagec.estimate.memory import timed_peaks
 from stagec.explaining.algebra import as_text, simplified
 from stagec.explaining.job import NamedJob
-from stagec.explaining.names import MICROBATCH
 from stagec.explaining.questions import ask
 from stagec.frontend import check, parse_file, parse_text
-from stagec.frontend.checker import sizes_of
 from stagec.frontend.files import Source
 from stagec.ir_text import print_ir
 from stagec.memory import TITLES
+from stagec.plans.clauses import Plan
 from stagec.plug_in_errors import mistakes_of_plug_ins
 from stagec.plugins import Registry, registry
 from stagec.reports.headline import Headline, headline
@@ -40,7 +39,7 @@ from stagec.simulators.infragraph import on_network
 from stagec.summary import Summary, summarize
 from stagec.sweeping.plans import SweepRequest
 from stagec.sweeping.points import grid
-from stagec.sweeping.run import sweep
+from stagec.sweeping.pools import names_of_plan, table_of
 
 Sizes = Mapping[str, int | str]
 
@@ -62,14 +61,57 @@ def compile_job(
     read = read_source(source)
     sizes = {name: str(size) for name, size in (set or {}).items()}
     plug_ins = registry(tuple(map(str, load_pass)))
+    asked = Asked(read, plan, sizes, plug_ins, devices(device, network))
     with mistakes_of_plug_ins():
         checked = check(read, plan, sizes, plug_ins.functions)
-        if device is not None:
-            checked = replace(checked, plan=on_device(checked.plan, device))
-        if network is not None:
-            checked = replace(checked, plan=on_network(checked.plan, os.fspath(network)))
+        checked = replace(checked, plan=asked.adapt(checked.plan))
         compiled = compile_program(checked, load_pass=plug_ins.make_pass)
-    return Job(compiled, read, plan, sizes, plug_ins)
+
+    def rolled() -> Compiled:
+        stops = Stops(unroll=False)
+        return compile_program(checked, stops=stops, load_pass=plug_ins.make_pass)
+
+    return Job(compiled, asked, rolled)
+
+
+def devices(device: str | None, network: str | Path | None) -> Callable[[Plan], Plan]:
+    """What puts a plan on another device, and on another network."""
+
+    def adapt(plan: Plan) -> Plan:
+        plan = plan if device is None else on_device(plan, device)
+        return plan if network is None else on_network(plan, os.fspath(network))
+
+    return adapt
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was asked for, of which a sweep asks with other sizes."""
+
+    source: Source
+    plan: str | None
+    sizes: Mapping[str, str]
+    plug_ins: Registry
+    adapt: Callable[[Plan], Plan]
+
+    def sweep(
+        self, quantities: Sequence[str], varied: Mapping[str, int | str | Sequence[int]]
+    ) -> Table:
+        texts = [f"{name}={listed(values)}" for name, values in varied.items()]
+        known = names_of_plan(self.source, self.plan)
+        request = SweepRequest(
+            self.source,
+            self.plan,
+            self.sizes,
+            grid(texts, known),
+            tuple(quantities),
+            self.adapt,
+            self.plug_ins,
+        )
+        with mistakes_of_plug_ins():
+            found = table_of(request)
+        rows = [[row[name] for name in found.columns] for row in found.rows()]
+        return Table.of_rows(list(found.columns), rows, "one step; of the rank that has most")
 
 
 def read_source(source: str | Path) -> Source:
@@ -103,19 +145,11 @@ class Explanation:
 class Job:
     """A compiled model and plan. Everything is computed when it is first asked for, and kept."""
 
-    def __init__(
-        self,
-        compiled: Compiled,
-        source: Source,
-        plan: str | None,
-        sizes: Mapping[str, str],
-        plug_ins: Registry,
-    ) -> None:
+    def __init__(self, compiled: Compiled, asked: Asked, rolled: Callable[[], Compiled]) -> None:
+        """`rolled` compiles it once more, with its layers still in loops: what questions are about."""
         self._compiled = compiled
-        self._source = source
-        self._plan = plan
-        self._sizes = dict(sizes)
-        self._plug_ins = plug_ins
+        self._asked = asked
+        self._rolled = rolled
 
     # What it is
 
@@ -270,20 +304,7 @@ class Job:
 
     def sweep(self, *quantities: str, **varied: int | str | Sequence[int]) -> Table:
         """A row per plan: `job.sweep("flops", "memory.peak", tp=[1, 2, 4, 8], pp="1..16")`. Plans that do not compile are left out."""
-        texts = [f"{name}={listed(values)}" for name, values in varied.items()]
-        known = list(dict.fromkeys([*sizes_of(self._source, self._plan), MICROBATCH]))
-        request = SweepRequest(
-            self._source,
-            self._plan,
-            self._sizes,
-            grid(texts, known),
-            quantities,
-            plug_ins=self._plug_ins,
-        )
-        with mistakes_of_plug_ins():
-            found = sweep(request)
-        rows = [[row[name] for name in found.columns] for row in found.rows()]
-        return Table.of_rows(list(found.columns), rows, "one step; of the rank that has most")
+        return self._asked.sweep(quantities, varied)
 
     # Traces and pages
 
@@ -343,11 +364,8 @@ class Job:
 
     @cached_property
     def _question(self) -> NamedJob:
-        stops, make_pass = Stops(unroll=False), self._plug_ins.make_pass
         with mistakes_of_plug_ins():
-            return NamedJob(
-                compile_program(self._compiled.checked, stops=stops, load_pass=make_pass)
-            )
+            return NamedJob(self._rolled())
 
 
 class MemoryTable(Table):

@@ -57,3 +57,67 @@ def test_tracked_tensors(written: Path) -> None:
     assert b"init/resident" in tracked
     assert b"parameter/Block.wq/L001" in tracked
     assert b"init/resident" not in (written / "Gpt.1.et").read_bytes()
+
+
+POOLS = """
+dim B = 8
+dim D = 16
+dim K = 2
+dim L = 2
+module Layer(x[B, D]) -> [B, D] {
+  weight w[D]
+  return x * w
+}
+model Net(a[B, D], t[B, D]) {
+  weight stem[D], embed[D]
+  v = a * stem
+  repeat K { v = Layer(v) }
+  x = v + t * embed
+  repeat L { x = Layer(x) }
+  loss = mean(x, over = [B, D])
+}
+plan one { device h100 }
+plan p {
+  device h100
+  pool vision { mesh dp = 2, pp = 1 shard B over dp pipeline K over pp { microbatch = 1 } }
+  pool text { mesh pp = 2 pipeline L over pp { microbatch = 2 } }
+}
+"""
+
+
+def test_pools_are_one_job(tmp_path: Path) -> None:
+    job = stagec.compile_pools(POOLS, "p", set={"text.pp": 1, "B": 16})
+    assert (job.plan, job.num_ranks, list(job.pools)) == ("p", 3, ["vision", "text"])
+    assert job.step_time >= max(pool.step_time for pool in job.pools.values())
+    assert job.pools["vision"].explain("params").value == 16 * 3
+    made = dict(job.traces(ranks="0,2"))
+    job.write(tmp_path / "set")
+    assert made[2] == (tmp_path / "set" / "Net.2.et").read_bytes()
+    assert "plan p.text, 1 ranks" in repr(job)
+
+
+def test_pools_are_swept_together_and_on_the_device_that_is_asked_for() -> None:
+    slow, fast = (
+        stagec.compile_pools(POOLS, "p", device=device).sweep("step_time", **{"text.pp": [1, 2]})
+        for device in ("a100", "b200")
+    )
+    assert [row["ranks"] for row in slow.rows()] == [3, 4]
+    assert slow["step_time"] != fast["step_time"]
+    with pytest.raises(CompileError, match="is a part of a model"):
+        stagec.compile_pools(POOLS, "p").pools["text"].sweep("flops", pp=[1, 2])
+
+
+def test_a_plan_of_one_mesh_has_no_pools() -> None:
+    with pytest.raises(CompileError, match="the plan `one` has no pools") as error:
+        stagec.compile_pools(POOLS, "one")
+    assert error.value.diagnostics[0].code == "E0422"
+    with pytest.raises(CompileError, match="has pools, each with a mesh of its own"):
+        stagec.compile(POOLS, "p")
+
+
+def test_a_sweep_is_on_the_device_that_is_asked_for() -> None:
+    slow, fast = (
+        stagec.compile(MODEL, set=SMALL, device=device).sweep("step_time", tp=[1, 2])
+        for device in ("a100", "b200")
+    )
+    assert all(a > b for a, b in zip(slow["step_time"], fast["step_time"], strict=True))

@@ -1,0 +1,139 @@
+"""`stagec.compile_pools(...)`: a model and a plan of several pools, compiled as one job."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+from stagec.api.job import Asked, Job, Sizes, devices, read_source
+from stagec.api.tables import Table
+from stagec.api.traces import selected
+from stagec.backend.encode import encode_traces
+from stagec.backend.encoded import TraceOptions
+from stagec.backend.program import PooledTraces, TraceSet
+from stagec.backend.writer import WriteOptions, WriteReport, write_traces
+from stagec.compiled import Compiled
+from stagec.diagnostics import CompileError, Diagnostic
+from stagec.driver import Stops
+from stagec.estimate.pools import PoolsEstimate, estimate_pools
+from stagec.frontend.checker import pools_in
+from stagec.frontend.plans.merge import DOT
+from stagec.plug_in_errors import mistakes_of_plug_ins
+from stagec.plugins import registry
+from stagec.pools import CompiledPools, compile_pools, overrides_by_pool
+
+
+def compile_pools_job(
+    source: str | Path,
+    plan: str | None = None,
+    set: Sizes | None = None,
+    device: str | None = None,
+    network: str | Path | None = None,
+    load_pass: Sequence[str | Path] = (),
+) -> PoolsJob:
+    """Likewise, under a plan of several pools. A size is of all that have the name, or of one: `set={"decode.tp": 8}`."""
+    read = read_source(source)
+    if not pools_in(read, plan):
+        message = f"the plan `{plan}` has no pools" if plan else "the first plan has no pools"
+        raise CompileError([Diagnostic("E0422", message, help="`stagec.compile` compiles it")])
+    sizes = {name: str(size) for name, size in (set or {}).items()}
+    plug_ins = registry(tuple(map(str, load_pass)))
+    return PoolsJob(Asked(read, plan, sizes, plug_ins, devices(device, network)))
+
+
+class PoolsJob:
+    """A compiled model and plan of several pools: each of them, and what they are together."""
+
+    def __init__(self, asked: Asked) -> None:
+        self._asked = asked
+        self._compiled = self._compile(Stops())
+        names = list(self._compiled.pools)
+        sizes = overrides_by_pool(asked.source, asked.plan, names, asked.sizes)
+        self.pools: Mapping[str, Job] = {
+            name: Job(
+                each,
+                replace(asked, plan=f"{self.plan}{DOT}{name}", sizes=sizes[name]),
+                lambda name=name: self._rolled.pools[name],
+            )
+            for name, each in self._compiled.pools.items()
+        }
+        """Each as a job: what it is by itself. `step_time` is as if what the others hand over were there."""
+
+    @property
+    def plan(self) -> str:
+        """The plan's name."""
+        return self._compiled.name
+
+    @property
+    def num_ranks(self) -> int:
+        return self._compiled.traces.num_ranks
+
+    @property
+    def step_time(self) -> float:
+        """Until all pools are done, in seconds. E0410 if one does not say its device."""
+        return self._estimate.end_us / 1e6
+
+    @property
+    def mfu(self) -> float | None:
+        """Of pools that train: of all devices, until all are done."""
+        return self._estimate.mfu
+
+    def sweep(self, *quantities: str, **varied: int | str | Sequence[int]) -> Table:
+        """A row per plan: `job.sweep("step_time", "text.memory.peak", **{"text.tp": [2, 4]})`. Plans that do not compile are left out."""
+        return self._asked.sweep(quantities, varied)
+
+    def traces(
+        self,
+        ranks: str = "",
+        *,
+        names: Literal["full", "short", "none"] = "full",
+        provenance: bool = False,
+        track_memory: bool = False,
+        compress: Literal["none", "gzip"] = "none",
+    ) -> Iterator[tuple[int, bytes]]:
+        """Each rank's number and the contents of its `.et` file: those of the first pool come first."""
+        encoded = encode_traces(self._chosen(track_memory), TraceOptions(names, provenance))
+        return selected(encoded, ranks, compress)
+
+    def write(
+        self, directory: str | Path, ranks: str = "", *, track_memory: bool = False
+    ) -> WriteReport:
+        """Write a trace per rank and `comm_group.json`, as `stagec MODEL -o DIR` does."""
+        options = WriteOptions(ranks=ranks) if ranks else WriteOptions()
+        encoded = encode_traces(self._chosen(track_memory), TraceOptions())
+        return write_traces(encoded, os.fspath(directory), options)
+
+    def __repr__(self) -> str:
+        return "\n".join(map(repr, self.pools.values()))
+
+    # Inside
+
+    def _chosen(self, track_memory: bool) -> PooledTraces:
+        def of_one(compiled: Compiled) -> TraceSet:
+            return compiled.tracked if track_memory else compiled.trace_set
+
+        return self._compiled.pooled(of_one)
+
+    def _compile(self, stops: Stops) -> CompiledPools:
+        asked = self._asked
+        with mistakes_of_plug_ins():
+            return compile_pools(
+                asked.source,
+                asked.plan,
+                asked.sizes,
+                known=asked.plug_ins,
+                stops=lambda pool: stops,
+                adapt=asked.adapt,
+            )
+
+    @cached_property
+    def _rolled(self) -> CompiledPools:
+        return self._compile(Stops(unroll=False))
+
+    @cached_property
+    def _estimate(self) -> PoolsEstimate:
+        return estimate_pools(self._compiled.pools)
