@@ -34,7 +34,16 @@ from typing import Any
 
 import numpy as np
 
-from stagec.devices.model import Citation, DeviceModel, GridAxis, Key, Reached, TimeTable
+from stagec.devices.model import (
+    DTYPE_UNITS,
+    UNITS,
+    Citation,
+    DeviceModel,
+    GridAxis,
+    Key,
+    Reached,
+    TimeTable,
+)
 from stagec.devices.rules import KINDS
 from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted
 from stagec.reading import read_whole_text
@@ -164,8 +173,8 @@ def parse(
 
 
 def read(data: Mapping[str, Any], name: str, where: str, base: DeviceModel | None) -> DeviceModel:
-    peaks = numbers_of(data.get("peaks", {}), "peaks", where)
-    sustained = numbers_of(data.get("sustained", {}), "sustained", where)
+    peaks = rates_of(data, "peaks", where, UNITS)
+    sustained = rates_of(data, "sustained", where, (*UNITS, *DTYPE_UNITS))
     own = numbers_of(data.get("device", {}), "device", where)
     for key in own:
         if key not in NUMBERS:
@@ -230,6 +239,18 @@ def numbers_of(value: object, what: str, where: str) -> dict[str, float]:
     if not isinstance(value, dict):
         raise bad(f"`{what}` of `{where}` is not a section", f"write `[{what}]`")
     return {str(key): number(each, f"{what}.{key}", where) for key, each in value.items()}
+
+
+def rates_of(
+    data: Mapping[str, Any], what: str, where: str, dtypes: Sequence[str]
+) -> dict[str, float]:
+    """FLOP/s by dtype. E0417 for one that no product has."""
+    rates = numbers_of(data.get(what, {}), what, where)
+    for dtype in rates:
+        if dtype not in dtypes:
+            help_ = did_you_mean(dtype, dtypes) or f"there are {quoted(dtypes)}"
+            raise bad(f"`{where}` sets `{what}.{dtype}`, which is no dtype of products", help_)
+    return rates
 
 
 def number(value: object, what: str, where: str) -> float:

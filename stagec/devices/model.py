@@ -145,19 +145,18 @@ class DeviceModel:
 
     def peak(self, dtype: str) -> float | None:
         """FLOP/s for a dtype; of one that it has no units for, those of the next wider."""
-        order = ("fp4", "fp8", "bf16", "fp16", "tf32", "fp32")
         name = DTYPE_UNITS.get(dtype, dtype)
         if name in self.peaks:
             return self.peaks[name]
-        if name not in order:
+        if name not in UNITS:
             return None
-        wider = order[order.index(name) :]
+        wider = UNITS[UNITS.index(name) :]
         return next((self.peaks[each] for each in wider if each in self.peaks), None)
 
     def multiplies(self, dtype: str) -> bool:
-        """Whether it has units for products of a dtype: of one that is narrower than bf16, which not all devices have."""
+        """Whether it has units for products of a dtype: of those that not all devices have."""
         unit = DTYPE_UNITS.get(dtype, dtype)
-        if unit not in NARROW_UNITS:
+        if unit not in RARE_UNITS:
             return True
         return unit in self.peaks and (dtype != "mxfp8" or self.scales_blocks)
 
@@ -187,4 +186,6 @@ DTYPE_UNITS = {
     "mxfp4": "fp4",
 }
 """Which peak holds for a format that shares its units with another."""
-NARROW_UNITS = ("fp8", "fp4")
+UNITS = ("fp4", "fp8", "bf16", "fp16", "tf32", "fp32", "fp64")
+"""What devices have peaks for, from the narrowest on."""
+RARE_UNITS = ("fp4", "fp8", "fp64")

@@ -24,6 +24,7 @@ ELEMENT_BYTES = {
     **dict.fromkeys(("fp4", "nvfp4", "mxfp4"), 0.5),
     **dict.fromkeys(("fp8", "mxfp8", "fp8_block"), 1),
     **dict.fromkeys(("bf16", "fp16"), 2),
+    "fp64": 8,
 }
 """Of a dtype's operands; 4 of any other."""
 

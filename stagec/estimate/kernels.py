@@ -17,7 +17,7 @@ import numpy as np
 
 from stagec.backend.program import Compute, Kernel
 from stagec.devices.model import DeviceModel, Floats
-from stagec.devices.rules import KINDS, LATENT, ROTARY, Sizes, cache_part
+from stagec.devices.rules import KINDS, LATENT, ROTARY, Sizes, cache_part, element_bytes
 from stagec.dialects.types import QUANTIZED, SCALES, bytes_per_element
 from stagec.dialects.work import Work
 
@@ -279,7 +279,8 @@ class KernelPrices:
         peak = self.device.peak(dtype) or self.device.peak("bf16") or 1.0
         batch, m, n, k = (float(sizes[name]) for name in ("batch", "m", "n", "k"))
         rate = float(self.device.numbers["memory_bytes_per_s"]) * self.device.reached.memory
-        moved = 2 * batch * (m * k + n * k + m * n)
+        wide = element_bytes(dtype)
+        moved = batch * (wide * (m * k + n * k) + max(wide, 2) * m * n)
         seconds = max(2 * batch * m * n * k / peak, moved / rate)
         return Price(1e6 * seconds + self.device.launch_us, Basis.ROOFLINE)
 

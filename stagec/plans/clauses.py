@@ -387,9 +387,13 @@ class Device(Clause):
         }
         if given["flops_per_s"] in (None, model.preset["flops_per_s"]):
             return replace(model, numbers=numbers)
-        # One peak that a plan sets holds for all dtypes.
-        peaks = dict.fromkeys(model.peaks, given["flops_per_s"])
-        return replace(model, numbers=numbers, peaks=peaks, sustained={})
+        # What a plan sets is the peak of bf16: those of other dtypes are as many times as high as before, and so is what is kept up.
+        faster = given["flops_per_s"] / model.preset["flops_per_s"]
+        peaks, sustained = (
+            {dtype: rate * faster for dtype, rate in rates.items()}
+            for rates in (model.peaks, model.sustained)
+        )
+        return replace(model, numbers=numbers, peaks=peaks, sustained=sustained)
 
     @staticmethod
     def of(name: str | None, **settings: Any) -> Device:

@@ -8,11 +8,15 @@ everywhere else; latencies are in ns.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from stagec.backend.program import HostCopy, Mesh, PooledTraces, TraceSet
+import numpy as np
+
+from stagec.backend.program import Compute, HostCopy, Mesh, PooledTraces, TraceSet
 from stagec.diagnostics import CompileError, Diagnostic
+from stagec.dialects.work import Work
 from stagec.estimate.costs import require_numbers
 from stagec.estimate.network import Network
 from stagec.plans.clauses import Device, Plan
@@ -65,7 +69,7 @@ def astra_sim_files(traces: TraceSet, plan: Plan, track_memory: bool = False) ->
     levels = dimensions(traces, plan)
     return {
         "network.yml": network_yml(levels),
-        "system.json": system_json(plan.device, len(levels), track_memory),
+        "system.json": system_json(traces, plan.device, len(levels), track_memory),
         "memory.json": memory_json(traces, plan.device),
         "run.sh": RUN.format(model=traces.model),
     }
@@ -130,9 +134,8 @@ def network_yml(levels: Sequence[Dimension]) -> str:
     return "".join(lines)
 
 
-def system_json(device: Device, levels: int, track_memory: bool) -> str:
+def system_json(traces: TraceSet, device: Device, levels: int, track_memory: bool) -> str:
     """One list of algorithms for each collective, as long as the network has levels."""
-    assert device.flops_per_s is not None
     assert device.memory_bytes_per_s is not None
     said: dict[str, object] = {
         "scheduling-policy": "LIFO",
@@ -146,11 +149,31 @@ def system_json(device: Device, levels: int, track_memory: bool) -> str:
         "local-mem-bw": float(number(device.memory_bytes_per_s / 1e9)),
         "boost-mode": 0,
         "roofline-enabled": 1,
-        "peak-perf": float(number(device.flops_per_s / 1e12)),
+        "peak-perf": float(number(peak_of_products(traces, device) / 1e12)),
         "trace-enabled": 1,
         "track-local-mem": int(track_memory),
     }
     return json.dumps(said, indent=2) + "\n"
+
+
+def peak_of_products(traces: TraceSet, device: Device) -> float:
+    """FLOP/s at which all products of the traces take as long as each does at the peak of what it multiplies in: a simulator has one number."""
+    assert device.flops_per_s is not None
+    model = device.model
+    ops: dict[str, int] = defaultdict(int)
+    for each in traces.classes if model is not None else ():
+        ran, times = np.unique(each.program.segment, return_counts=True)
+        for index, count in zip(ran.tolist(), times.tolist(), strict=True):
+            for node in each.program.segments[index].nodes:
+                kernel = node.action.kernel if isinstance(node.action, Compute) else None
+                if kernel is not None and kernel.kind == Work.PRODUCT:
+                    ops[kernel.dtype] += count * node.action.num_ops
+    if model is None or not any(ops.values()):
+        return device.flops_per_s
+    peaks = {dtype: model.peak(model.multiplied(dtype)) or device.flops_per_s for dtype in ops}
+    if len(set(peaks.values())) == 1:
+        return next(iter(peaks.values()))
+    return sum(ops.values()) / sum(n / peaks[dtype] for dtype, n in ops.items())
 
 
 def memory_json(traces: TraceSet, device: Device) -> str:

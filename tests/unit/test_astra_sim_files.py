@@ -73,6 +73,40 @@ def test_network_has_the_levels_of_the_device(size: int, levels: list[int]) -> N
     assert needed | {"local-mem-bw"} <= system.keys()
 
 
+PRODUCTS = """
+dim B = 512
+dim D = 256
+dim F = 512
+model Net(x[B, D]) {
+  weight w[D, F]
+  loss = mean(x @ w, over = [B, F])
+}
+plan p {
+  mesh dp = 2
+  shard B over dp
+  precision { weights = DTYPE }
+  device DEVICE
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("dtype", "device", "peak"),
+    [
+        ("fp32", "h100", 66.9),
+        ("bf16", "h100", 989.4),
+        ("fp32", "h100 { flops_per_s = 1978.8e12 }", 133.8),
+        ("fp32", "{ flops_per_s = 1e14, memory_bytes_per_s = 1TB, link_bytes_per_s = 1TB }", 100.0),
+    ],
+)
+def test_the_peak_is_that_of_what_the_plan_multiplies_in(
+    dtype: str, device: str, peak: float
+) -> None:
+    compiled = compile_text(PRODUCTS.replace("DTYPE", dtype).replace("DEVICE", device))
+    made = astra_sim_files(compiled.trace_set, compiled.plan)
+    assert json.loads(made["system.json"])["peak-perf"] == pytest.approx(peak)
+
+
 def test_links_of_axes_are_levels() -> None:
     text = MODEL.replace("SIZE", "4, tp = 2").replace(
         "EXTRA", "\n  link dp { bytes_per_s = 10737418240, latency_us = 3 }"

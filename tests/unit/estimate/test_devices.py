@@ -16,7 +16,7 @@ from stagec.calibrate.measured import Measured
 from stagec.cli import main
 from stagec.devices import load, named, names
 from stagec.devices.file import ALIASES, parse, table_text
-from stagec.devices.model import GridAxis, TimeTable
+from stagec.devices.model import DeviceModel, GridAxis, TimeTable
 from stagec.devices.rules import KINDS
 from stagec.diagnostics import CompileError
 from stagec.dialects.work import Work
@@ -24,6 +24,7 @@ from stagec.driver import Compiled, compile_text
 from stagec.estimate import estimate, on_device, step_summary, with_durations
 from stagec.estimate.kernels import Basis, KernelPrices
 from stagec.estimate.prices import Prices
+from stagec.plans.clauses import Device
 
 TEXT = """
 dim B = 8
@@ -139,6 +140,8 @@ def test_mistakes_in_a_file() -> None:
         good + table.replace("0, 1, 2", "0, nan, 2"),
         good + table.replace('[["bytes", 0, 1, 2]]', "5"),
         good + table + 'source = "x"',
+        good.replace("bf16", "bfloat16"),
+        good + "[sustained]\nbf15 = 1e12",
         "this is no TOML",
     ):
         with pytest.raises(CompileError) as found:
@@ -153,6 +156,26 @@ def test_no_device_is_its_own_base(tmp_path: Path) -> None:
         (tmp_path / f"{name}.toml").write_text(f'base = "{base}.toml"\n')
     with pytest.raises(CompileError, match="is the `base` of itself"):
         load(str(tmp_path / "one.toml"))
+
+
+@pytest.mark.parametrize("dtype", ["fp64", "fp32", "bf16", "fp8"])
+def test_products_of_each_dtype_are_no_faster_than_its_units(dtype: str) -> None:
+    done = compiled()
+    price = Prices.of(done.trace_set, done.plan).kernels
+    assert price is not None
+    ops = product(8192, 8192, 8192, dtype)
+    peak = named("h100").peaks[dtype]
+    assert 0.5 < ops.num_ops / price.price(ops, False, False).us * 1e6 / peak <= 1
+
+
+@pytest.mark.parametrize("dtype", ["fp64", "fp32", "bf16", "fp8"])
+def test_another_peak_is_one_of_all_dtypes_in_proportion(dtype: str) -> None:
+    """Those of `flops_per_s` are of bf16."""
+    of_file = Device.of("h100").model
+    half = Device.of("h100", flops_per_s=989.4e12 / 2).model
+    assert of_file is not None and half is not None
+    for most in (DeviceModel.peak, DeviceModel.most_of_products):
+        assert most(half, dtype) == pytest.approx((most(of_file, dtype) or 0) / 2)
 
 
 def product(m: int, n: int, k: int, dtype: str = "bf16", batch: int = 1) -> Compute:
