@@ -106,7 +106,8 @@ def evaluated(
         parameters = own.number(structure.stored(stages, (Kind.PARAMETERS,)))
         for at, row in enumerate(chosen.tolist()):
             run = runs[int(left[row])]
-            all_static = int(static[at]) + kept_bytes(run, int(parameters[at]))
+            kept = kept_bytes(run, int(parameters[at]), layers_of_stages(run)[0])
+            all_static = int(static[at]) + kept
             yield run, Planned(all_static, int(first[at]), int(worst[at]))
 
 
@@ -143,7 +144,7 @@ def planned(run: Run) -> Planned | str:
         return reason(error)
     first = classes[0]
     parameters = first.static.num_bytes[Kind.PARAMETERS]
-    static = first.static.total_bytes + kept_bytes(run, parameters)
+    static = first.static.total_bytes + kept_bytes(run, parameters, layers_of_stages(run)[0])
     return Planned(static, first.peak_bytes, max(each.peak_bytes for each in classes))
 
 
@@ -158,11 +159,28 @@ def reason(error: Exception) -> str:
     return first if isinstance(error, CompileError) else f"{type(error).__name__}: {first}"
 
 
-def kept_bytes(run: Run, parameter_bytes: int) -> int:
-    """What `KEPT` lists, of the first stage, whose parameters in bf16 take these bytes."""
+def counts_norms(run: Run, allocated: float) -> bool | None:
+    """Whether a run was cut into stages as by pull request 222, by the bytes that its first stage kept; None where these are the same, within 1 %."""
+    ours, others = (first_static_bytes(run, layers_of_stages(run, x)[0]) for x in (True, False))
+    if abs(ours - others) <= 0.01 * ours:
+        return None
+    return abs(ours - allocated) < abs(others - allocated)
+
+
+def first_static_bytes(run: Run, layers: int) -> int:
+    """Of a first stage of so many layers: weights in bf16, sums of gradients, master weights and two moments in fp32, and what `KEPT` lists."""
+    attention = 2 * run.width * run.width * (run.heads + run.key_heads) // run.heads
+    matrices = attention + 3 * run.feed_forward * run.width
+    parameters = (run.vocabulary * run.width + layers * matrices) // run.tp
+    parameters += 2 * layers * run.width
+    state = 12 * parameters // (run.dp if run.zero else 1)
+    return (2 + 4) * parameters + state + kept_bytes(run, 2 * parameters, layers)
+
+
+def kept_bytes(run: Run, parameter_bytes: int, layers: int) -> int:
+    """What `KEPT` lists, of a first stage of so many layers, whose parameters in bf16 take these bytes."""
     buckets = run.is_replicated * parameter_bytes
     gathered = run.zero * (parameter_bytes + parameter_bytes // run.dp)
     hidden = 2 * 2 * run.microbatch * run.sequence * run.width * (run.tp > 1)
-    layers = layers_of_stages(run)[0]
     tables = layers * 2 * run.sequence * (run.width // run.heads // 2) * 2
     return buckets + gathered + hidden + tables + CUBLAS_BYTES

@@ -64,13 +64,14 @@ def for_memory(run: Run) -> Run:
     return replace(run, microbatches=microbatches, dp=run.dp if run.zero else 1)
 
 
-def layers_of_stages(run: Run) -> list[int]:
+def layers_of_stages(run: Run, counts_norms: bool = True) -> list[int]:
     """nanotron's cut: blocks in order, the next stage begins once a stage has more than its share of the work (`build_model`).
 
     The cost of a block is that of `get_block_compute_costs` as of pull request 222 (commit 90860f52), which counts the weights of a
-    layer's norms too. Some rows are cut as by another version, and nothing in the file says which: they count as missed.
+    layer's norms too. Other rows are cut as by other versions (`counts_norms` false), and no column says which.
     """
-    layer = 4 * run.width * run.width + 3 * run.feed_forward * run.width + 2 * run.width
+    layer = 4 * run.width * run.width + 3 * run.feed_forward * run.width
+    layer += 2 * run.width * counts_norms
     costs = [0, *([layer] * run.layers), 0, run.vocabulary * run.width]
     total, done, stage = sum(costs), 0, 0
     counts = [0] * run.pp
@@ -87,12 +88,51 @@ def schedule_of(run: Run) -> str:
     return "1f1b" if run.microbatches >= run.pp else "gpipe"
 
 
-def run_text(run: Run) -> str:
+LAYER = """\
+module Attention(x[B, S, D]) -> [B, S, D] {
+  weight wq[D, H, E], wk[D, K, E], wv[D, K, E], wo[H, E, D]
+  q = rope(x @ wq)
+  k = rope(x @ wk)
+  return attention(q, k, x @ wv, causal = true) @ wo
+}
+
+module FeedForward(x[B, S, D]) -> [B, S, D] {
+  weight gate[D, F], up[D, F], down[F, D]
+  return (silu(x @ gate) * (x @ up)) @ down
+}"""
+LAYER_AS_RUN = """\
+op transposed(x[B, S, Q, E]) -> [B, S, Q, E] { flops = 0, bytes = 4 * B * S * Q * E, backward_flops = 0, backward_bytes = 4 * B * S * Q * E }
+op paired(x[B, S, P, E]) -> [B, S, P, E] { flops = 0, bytes = 4 * B * S * P * E, backward_flops = 0, backward_bytes = 4 * B * S * P * E }
+
+module Attention(x[B, S, D]) -> [B, S, D] {
+  weight wqkv[D, Q, E], wo[H, E, D]
+  q, near, own = split(transposed(x @ wqkv), over = Q, to = [H, K, J])
+  pairs = concat(near, own, over = [K, J], to = P)
+  k, v = split(paired(pairs), over = P, to = [K, J])
+  return attention(rope(q), rope(k), v[J -> K], causal = true) @ wo
+}
+
+module FeedForward(x[B, S, D]) -> [B, S, D] {
+  weight gate_up[D, G], down[F, D]
+  gate, up = split(x @ gate_up, over = G, to = [F, U])
+  return (silu(gate) * up[U -> F]) @ down
+}"""
+"""With the kernels of `CausalSelfAttention.forward` and `MLP.forward` (`models/llama.py` of nanotron at 67c5ebb6): queries, keys and values are one
+product, whose result is transposed into memory; keys and values are joined, and transposed again; both gates are one product."""
+
+
+def run_text(run: Run, as_run: bool = False, counts_norms: bool = True) -> str:
+    """`as_run`: with each kernel of a layer that nanotron has; what is kept for backward passes, and so its memory, is the same."""
+    layer = LAYER_AS_RUN if as_run else LAYER
+    joined = (
+        "\ndim J = K\ndim P = K + J\ndim Q = H + K + J\ndim U = F\ndim G = F + U" if as_run else ""
+    )
+    split = "H, K, J, P, Q, F, U, G, V" if as_run else "H, K, F, V"
     head = "embed" if run.is_tied else "head"
     tables = "embed[V, D], norm[D]" + ("" if run.is_tied else ", head[V, D]")
     pipeline = f"microbatch {run.microbatch}"
     if run.pp > 1:
-        counts = ", ".join(map(str, layers_of_stages(run)))
+        counts = ", ".join(map(str, layers_of_stages(run, counts_norms)))
         settings = (
             f"schedule = {schedule_of(run)}, microbatch = {run.microbatch}, layers = [{counts}]"
         )
@@ -106,20 +146,14 @@ dim F = {run.feed_forward}
 dim H = {run.heads}
 dim K = {run.key_heads}
 dim E = D / H
-dim L = {run.layers}
+dim L = {run.layers}{joined}
 
-module Attention(x[B, S, D]) -> [B, S, D] {{
-  weight wq[D, H, E], wk[D, K, E], wv[D, K, E], wo[H, E, D]
-  q = rope(x @ wq)
-  k = rope(x @ wk)
-  return attention(q, k, x @ wv, causal = true) @ wo
-}}
+{layer}
 
 module Block(x[B, S, D]) -> [B, S, D] {{
-  weight norm1[D], norm2[D], gate[D, F], up[D, F], down[F, D]
+  weight norm1[D], norm2[D]
   h = x + Attention(rms_norm(x, norm1))
-  y = rms_norm(h, norm2)
-  return h + (silu(y @ gate) * (y @ up)) @ down
+  return h + FeedForward(rms_norm(h, norm2))
 }}
 
 model Llama(tokens[B, S]: i32, targets[B, S]: i32) {{
@@ -132,7 +166,7 @@ model Llama(tokens[B, S]: i32, targets[B, S]: i32) {{
 plan run {{
   mesh pp = {run.pp}, dp = {run.dp}, tp = {run.tp}
   shard B over dp
-  shard H, K, F, V over tp
+  shard {split} over tp
   shard S over tp
   {pipeline}
   {"zero 1 over dp" if run.zero else ""}

@@ -82,17 +82,27 @@ def attention(unfused: bool, rotary: bool) -> str:
 
 
 def adapted() -> str:
-    """Attention with adapters on its projections, which alone learn: of queries, keys and values in common, and of what comes out."""
-    return """module Attention(x[B, S, D]) -> [B, S, D] {
-  weight wq[D, H, E], wk[D, K, E], wv[D, K, E], wo[H, E, D]
-  weight a[D, R], bq[R, H, E], bk[R, K, E], bv[R, K, E], ao[H, E, R], bo[R, D]
-  r = dropout(x, rate = 0.1) @ a
-  q[B, S, H, E] = rope(x @ wq + r @ bq * 2)
-  k[B, S, K, E] = rope(x @ wk + r @ bk * 2)
-  v[B, S, K, E] = x @ wv + r @ bv * 2
-  mixed = attention(q, k, v, causal = true)
-  return mixed @ wo + dropout(mixed, rate = 0.1) @ ao @ bo * 2
-}
+    """Attention with adapters on its projections, which alone learn: of queries, keys and values in common, and of what comes out.
+
+    As NeMo runs them (`LoRALinear` and `ParallelLinearAdapter` of `collections/llm/peft` at 8cfedd72): Megatron-LM's own linear layers, which multiply in bf16
+    whatever the projections do; scaling and adding are kernels of their own. A product by a weight that is made, not stored, keeps its dtype.
+    """
+    whole, out = "B * S * Q * E", "B * S * D"
+    ops = [
+        f"op {name}(x[{dims}]) -> [{dims}] {{ flops = {size}, bytes = 4 * {size}, backward_flops = {size}, backward_bytes = 4 * {size} }}\n"
+        f"op {name}_added(x[{dims}], y[{dims}]) -> [{dims}] {{ flops = {size}, bytes = 6 * {size}, backward_flops = 0, backward_bytes = 0 }}\n"
+        for name, dims, size in (("projected", "B, S, Q, E", whole), ("mixed", "B, S, D", out))
+    ]
+    return f"""{"".join(ops)}
+module Attention(x[B, S, D]) -> [B, S, D] {{
+  weight wqkv[D, Q, E], wo[H, E, D]
+  weight a[D, R], b[R, Q, E], ao[H, E, R], bo[R, D]
+  r = dropout(x, rate = 0.1) @ (a * 1)
+  all = projected_added(x @ wqkv, projected(r @ (b * 1)))
+  q, k, v = split(all, over = Q, to = [H, K, J])
+  y = attention(rope(q), rope(k), v[J -> K], causal = true)
+  return mixed_added(y @ wo, mixed(dropout(y, rate = 0.1) @ (ao * 1) @ (bo * 1)))
+}}
 """
 
 
@@ -144,7 +154,7 @@ def text(
     if unfused:
         sizes += "\ndim T = S"
     if model.adapters:
-        sizes += f"\ndim R = {model.adapters}"
+        sizes += f"\ndim R = {model.adapters}\ndim J = K\ndim Q = H + K + J"
     shape = adapted() if model.adapters else attention(unfused, model.gated)
     if model.heads == model.key_heads:
         shape = shape.replace("K, E", "H, E")

@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from tests.fidelity import cluster_plans
-from tests.fidelity.cluster_plans import compiled, planned, planned_alike, structure_of
+from tests.fidelity.cluster_plans import (
+    compiled,
+    counts_norms,
+    first_static_bytes,
+    planned,
+    planned_alike,
+    structure_of,
+)
 from tests.fidelity.cluster_runs import Run, layers_of_stages
 from tests.fidelity.clusters import main
 
@@ -69,6 +76,15 @@ def test_a_run_that_does_not_compile_is_told() -> None:
 def test_stages_end_with_more_than_their_share() -> None:
     """16 layers and a head that costs as much as 4: half of the work is 10 layers."""
     assert layers_of_stages(ONE_B) == [10, 6]
+
+
+def test_how_a_run_was_cut_is_told_by_what_its_first_stage_keeps() -> None:
+    """10 layers, or 11 where half of the work is not more than a share; of one stage alone nothing is told."""
+    run = replace(ONE_B, dp=4, tp=1, microbatch=1)
+    kept = [first_static_bytes(run, layers) for layers in (10, 11)]
+    assert layers_of_stages(run, counts_norms=False) == [11, 5]
+    assert [counts_norms(run, each) for each in kept] == [True, False]
+    assert counts_norms(replace(run, pp=1), kept[0]) is None
 
 
 def test_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
