@@ -9,11 +9,10 @@ from functools import lru_cache
 import numpy as np
 
 from stagec.diagnostics import CompileError
-from stagec.dialects.memory import Kind
 from stagec.frontend import Source, parse_text
 from stagec.plug_in_errors import mistakes_of_plug_ins
 from stagec.plugins import loaded
-from stagec.searching.held import STORED, saved, stored
+from stagec.searching.held import Storage, held
 from stagec.searching.outline import BOUNDS, PARTS, Turns, outline
 from stagec.sweeping.plans import SweepRequest
 from stagec.sweeping.points import Listed
@@ -23,11 +22,14 @@ from stagec.symbolic.columns import Columns
 
 TIMES = ("step", *PARTS)
 HELD = "held"
-"""What is stored, and what is saved when the first backward pass begins: less than that is no peak."""
-PARAMETERS, STATE, SAVED = "parameters", "state", "saved"
-"""What that is the sum of: parameters, what else is stored, and what is saved."""
-FURTHER = (*TIMES, *BOUNDS, HELD, PARAMETERS, STATE, SAVED)
+"""Bytes that a rank holds at least: less than that is no peak."""
 NAME = "searched"
+
+
+def held_as(storage: Storage) -> str:
+    """The column of what a rank holds that stores what it has otherwise."""
+    saved = "saved" if storage.is_saved else "computed again"
+    return f"{HELD}, zero {storage.level} in {storage.replicas}, {saved}"
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,15 @@ class FormsTask:
     """The text of a plan `searched`, behind that of the file if it is not in there."""
     plug_ins: tuple[str, ...] = ()
     """The files of `--load-pass`."""
+    storages: tuple[Storage, ...] = ()
+    """In which other ways plans may store what these have whole, of which it is asked what they hold."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What is asked of each plan."""
+        if self.wants_memory:
+            return (PEAK,)
+        return (*TIMES, *BOUNDS, HELD, *map(held_as, self.storages))
 
 
 @dataclass(frozen=True)
@@ -83,20 +94,17 @@ def source_with(text: str, plan: str, file: str) -> Source:
 
 
 def evaluate(task: FormsTask) -> Found:
-    """Times in outline, what is stored and what is held at least; or the peaks of memory."""
+    """Times in outline, and what is held at least; or the peaks of memory."""
 
     def measured(structure: Structure, sizes: Columns, rows: np.ndarray) -> dict[str, np.ndarray]:
         turns = [task.turns[row] for row in rows.tolist()] if task.turns else ()
-        held = {
-            PARAMETERS: stored(structure, sizes, (Kind.PARAMETERS,)),
-            STATE: stored(structure, sizes, {*STORED} - {Kind.PARAMETERS}),
-            SAVED: saved(structure, sizes, turns),
-        }
-        return {**outline(structure, sizes, turns), **held, HELD: np.sum([*held.values()], axis=0)}
+        least = held(structure, sizes, turns, task.storages)
+        columns = dict(zip((HELD, *map(held_as, task.storages)), least, strict=True))
+        return {**outline(structure, sizes, turns), **columns}
 
-    measure = None if task.wants_memory else Measure(FURTHER, measured)
+    names = task.columns
+    measure = None if task.wants_memory else Measure(names, measured)
     until = UNTIL_MEMORY if task.wants_memory else UNTIL
-    names = (PEAK,) if task.wants_memory else FURTHER
     try:
         source = source_with(task.text, task.plan, task.file)
         quantities = (PEAK,) if task.wants_memory else ()

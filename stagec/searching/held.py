@@ -1,120 +1,272 @@
-"""A lower bound on what a rank holds at its peak, without a look at when buffers live: what stays, and what its microbatches have saved.
+"""A lower bound on what a rank holds at its peak, from what is known before anything is said of when buffers live.
 
-When the first rank of a pipeline begins its first backward pass, it has what is stored from step to step, and of each microbatch that it has
-sent on what the layers save for their backward passes. What is saved are the stacks that a layer's backward pass slices, each value
-once however often it is seen in another shape.
+There at any time are parameters, what the optimizer keeps of them, and sums of gradients over microbatches in buffers that stay. What layers hold for a while
+is counted just before each backward pass of some ranks (`in_flight`). What they have saved are the stacks that a layer's backward pass slices, each value
+once however often it is seen in another shape; if the backward pass is split, its second half reads some of these, and what the first half made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
-from xdsl.ir import Block, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
-from stagec.analysis.buffers import stored_rows
-from stagec.dialects import sched
+from stagec.analysis.buffers import loops, roots, stored_rows
+from stagec.arrays import Floats, Ints
+from stagec.dialects import stg
+from stagec.dialects.interfaces import num_bytes
 from stagec.dialects.memory import CONTIGUOUS, Kind
-from stagec.dialects.types import StackType, tensor_of
-from stagec.explaining.names import Names
+from stagec.dialects.types import StackType, bytes_of, tensor_of
+from stagec.dialects.use_def import followed, viewed
+from stagec.plans.clauses import Plan
 from stagec.rewriting.saved_values import BlockPair, levels_of
+from stagec.searching.in_flight import in_flight, is_looped
 from stagec.searching.outline import Turns, own_turns
 from stagec.sweeping.structures import Structure
-from stagec.symbolic import Size, ceildiv, total
+from stagec.symbolic import ONE, ZERO, Size, ceildiv, total
 from stagec.symbolic.columns import Columns
 
-ONE_AT_A_TIME = ("1f1b", "zb_h1")
-"""Schedules whose first rank sends as many microbatches on as there are ranks, before it begins a backward pass."""
+OPTIMIZER = (Kind.MASTER, Kind.OPTIMIZER, Kind.CACHE)
+WITHOUT_PIPELINE = np.array([[[0, 0, 0, 0], [1, 0, 0, 0]]])
+"""What `in_flight` is then: one microbatch, of all layers together."""
+NOTHING = np.zeros_like(WITHOUT_PIPELINE)
+"""Where it is not known what ranks hold for a while."""
 
 
-def saved(structure: Structure, sizes: Columns, turns: Sequence[Turns]) -> np.ndarray:
-    """Bytes that the layers of the first rank hold when its first backward pass begins, at least; 0 where nothing is known."""
-    names, turns = structure.names, turns or own_turns(structure, sizes)
-    program = structure.programs.get(first_kind(names))
-    pipeline = structure.plan.pipeline
-    nothing = np.zeros(sizes.count)
-    if program is None or structure.plan.offload.activations:
-        return nothing
-    levels = [each for each in levels_of(program) if each.outer is not None]
-    if any(each.outer is not None and each.outer.outer is not None for each in levels):
-        return nothing
-    layer = [(each, per_layer(each)) for each in levels]
-    if pipeline is None:
-        forms = [names.write(each.repeat.count.data * own, 0) for each, own in layer]
-        return sizes.number(ceildiv(total(forms), 1)).astype(float)
-    if len(layer) != 1 or names.stages is None or names.virtual_stages != 1:
-        return nothing
-    (level, own) = layer[0]
-    layers = names.write(level.repeat.count.data, 0)
-    if not layers.names:
-        return nothing
-    bytes_of_layer = sizes.number(ceildiv(names.write(own, 0), 1)).astype(float)
-    of_rank = sizes.number(layers).astype(float)
-    ranks = sizes.names[names.stages.axis.data].astype(float)
-    microbatches = sizes.number(names.num_microbatches).astype(float)
-    return bytes_of_layer * layers_in_flight(
-        turns, of_rank, of_rank - pipeline.first, pipeline.first, ranks, microbatches
+@dataclass(frozen=True)
+class Storage:
+    """How plans that do the same store what they have, and whether they save all that their backward passes read."""
+
+    level: int
+    """Of ZeRO."""
+    replicas: int = 1
+    is_saved: bool = True
+
+
+class StageForms(NamedTuple):
+    """What a rank holds that has one stage: bytes."""
+
+    parameters: Size
+    optimizer: Size
+    """And caches."""
+    sums: Size
+    """Of gradients, in buffers that stay."""
+    layers: Size
+    """How many, of those of which something is known."""
+    saved: Size = ZERO
+    """By one layer, as the other three: see `in_flight`."""
+    late: Size = ZERO
+    begun: Size = ZERO
+    gathered: Size = ZERO
+
+
+def held(
+    structure: Structure, sizes: Columns, turns: Sequence[Turns], storages: Sequence[Storage]
+) -> list[Floats]:
+    """Bytes that a rank of each plan holds at its peak, at least: as it is, and, where nothing is split, as if it were stored in each of these ways."""
+    bound = Bound(structure, sizes, turns or own_turns(structure, sizes))
+    ways = np.ones(sizes.count)
+    own = (Storage(structure.plan.zero_level), ways)
+    for axis in ("dp", "edp", "ep", "cp"):
+        ways = ways * sizes.names.get(axis, 1)
+    return bound.held([own, *((each, ways / each.replicas) for each in storages)])
+
+
+@dataclass(frozen=True)
+class AlikeRanks:
+    """Ranks at the same place of pipelines that run in the same way, in some plans."""
+
+    rows: Ints
+    stage: int
+    """Of the structure, which has one for each rank."""
+    ends: int
+    """How many layers more a stage at an end of the pipeline has."""
+    virtual: int
+    """Stages of a rank."""
+    moments: Ints
+    """`in_flight`'s."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    structure: Structure
+    sizes: Columns
+    turns: Sequence[Turns]
+
+    def held(self, storages: Sequence[tuple[Storage, Floats]]) -> list[Floats]:
+        """If they were stored so, and what is whole were split into so many parts."""
+        found = [np.zeros(self.sizes.count) for _ in storages]
+        for ranks in self.ranks:
+            rows = ranks.rows
+            parameters, optimizer, sums, *_ = self.numbers[ranks.stage][:, rows]
+            known: dict[tuple[bool, bool], Floats] = {}
+            for least, (storage, ways) in zip(found, storages, strict=True):
+                is_split = storage.level == 3
+                key = (storage.is_saved, is_split)
+                if key not in known:
+                    known[key] = self.of_layers(ranks, *key)
+                held = known[key] + parameters / (ways[rows] if is_split else 1)
+                held += optimizer / (ways[rows] if storage.level else 1)
+                if storage.level < 2 or self.structure.plan.zero_level:
+                    held += sums
+                least[rows] = np.maximum(least[rows], held)
+        return found
+
+    def of_layers(self, ranks: AlikeRanks, is_saved: bool, is_split: bool) -> Floats:
+        """What layers hold for a while, at the moment when that is most."""
+        layers, *of_layer = self.numbers[ranks.stage][3:, ranks.rows]
+        kept = np.array([is_saved, is_saved, is_split, is_split])[:, None]
+        of_one, others = np.stack(of_layer) * kept, (layers - ranks.ends) / ranks.virtual
+        weights = np.concatenate([of_one * (others + ranks.ends), of_one * others])
+        return (ranks.moments.reshape(-1, 8) @ weights).max(axis=0)
+
+    @cached_property
+    def numbers(self) -> dict[int, Floats]:
+        """Of each stage what `StageForms` says, in each plan: `[form, plan]`."""
+        return {
+            stage: np.stack([self.sizes.number(size).astype(float) for size in forms])
+            for stage, forms in self.forms.items()
+        }
+
+    @cached_property
+    def ranks(self) -> list[AlikeRanks]:
+        """Those that are looked at."""
+        names, pipeline = self.structure.names, self.structure.plan.pipeline
+        every = np.arange(self.sizes.count)
+        if names.stages is None or pipeline is None:
+            return [AlikeRanks(every, 0, 0, 1, WITHOUT_PIPELINE)]
+        if names.virtual_stages != 1 or not all(is_looped(each.schedule) for each in self.turns):
+            return [AlikeRanks(every, 0, 0, 1, NOTHING)]
+        groups: dict[tuple[Turns, int, int], list[int]] = defaultdict(list)
+        ranks = self.sizes.names[names.stages.axis.data].tolist()
+        microbatches = self.sizes.number(names.num_microbatches).tolist()
+        for row, key in enumerate(zip(self.turns, ranks, microbatches, strict=True)):
+            groups[key].append(row)
+        last = len(names.stages.stages.data) - 1
+        found: list[AlikeRanks] = []
+        for (turns, number, of_step), rows in groups.items():
+            for rank, moments in in_flight(turns, number, of_step).items():
+                stage = 0 if rank == 0 else last if rank == number - 1 else 1
+                ends = pipeline.first if rank == 0 else pipeline.last if stage == last else 0
+                own = np.array(rows)
+                found.append(AlikeRanks(own, stage, ends, turns.virtual_stages, moments))
+        return found
+
+    @cached_property
+    def forms(self) -> dict[int, StageForms]:
+        """By stage of the structure."""
+        names, plan = self.structure.names, self.structure.plan
+        stages = names.stages.stages.data if names.stages is not None else ()
+        kinds = [each.kind for each in stages] or [""]
+        known = {kind: forms_of(program, plan) for kind, program in self.structure.programs.items()}
+        found: dict[int, StageForms] = {}
+        for stage in {0, min(1, len(kinds) - 1), len(kinds) - 1}:
+            own = StageForms(
+                *(ceildiv(names.write(size, stage), 1) for size in known[kinds[stage]])
+            )
+            if stages and not own.layers.names:
+                # Of parts of layers, or of several repeats, nobody knows how many.
+                own = StageForms(*own[:3], ZERO)
+            found[stage] = own
+        return found
+
+
+def forms_of(program: stg.ProgramOp, plan: Plan) -> StageForms:
+    """In the compiler's own names of sizes."""
+    rows = [row for row in stored_rows(program, CONTIGUOUS) if not row.on_host]
+    stored = (
+        total(row.num_bytes for row in rows if row.kind == Kind.PARAMETERS),
+        total(row.num_bytes for row in rows if row.kind in OPTIMIZER),
+        total(sums_that_stay(program)) if plan.zero_level < 3 else ZERO,
     )
+    levels = [each for each in levels_of(program) if each.outer is not None]
+    is_nested = any(each.outer is not None and each.outer.outer is not None for each in levels)
+    if plan.offload.activations or is_nested:
+        return StageForms(*stored, ZERO)
+    if plan.pipeline is None:
+        saved = total(each.repeat.count.data * bytes_saved(each) for each in levels)
+        return StageForms(*stored, ONE, saved)
+    if len(levels) != 1:
+        return StageForms(*stored, ZERO)
+    (level,) = levels
+    late = bytes_read_late(level)
+    begun, gathered = once_per_step(program, level, plan)
+    return StageForms(*stored, level.repeat.count.data, bytes_saved(level), late, begun, gathered)
 
 
-def layers_in_flight(
-    turns: Sequence[Turns],
-    of_rank: np.ndarray,
-    even: np.ndarray,
-    first: int,
-    ranks: np.ndarray,
-    microbatches: np.ndarray,
-) -> np.ndarray:
-    """Layers times microbatches that the first rank has done when its first backward pass begins, at least.
-
-    With v stages of a rank the first microbatch has to go through all p v of them, and each stage runs as many microbatches in a row as there
-    are ranks (Narayanan et al. 2021, section 2.2): (v - 1) p passes, and one more. Where ranks divide microbatches, Megatron-LM's
-    warm-up is longer by 2 (p - 1).
-    """
-    schedules = np.array([each.schedule for each in turns], object)
-    virtual = np.array([each.virtual_stages for each in turns], float)
-    together = np.minimum(ranks, microbatches)
-    passes = (virtual - 1) * together + 1
-    warm = np.minimum(passes + 2 * (ranks - 1), virtual * microbatches)
-    passes = np.where((schedules == "interleaved_1f1b") & (microbatches % ranks == 0), warm, passes)
-    # Of the first stage, which has `first` layers more or fewer.
-    of_first = together if first > 0 else np.minimum(passes, microbatches)
-    looped = passes * even / virtual + first * of_first
-    one = np.where(np.isin(schedules, ONE_AT_A_TIME), together, 1.0)
-    one = np.where(schedules == "gpipe", microbatches, one)
-    return np.maximum(np.where(virtual > 1, looped, one * of_rank), 0)
+def bytes_saved(level: BlockPair) -> Size:
+    """Of one layer, for its backward pass."""
+    return bytes_of_values(level, level.saved().values())
 
 
-STORED = (Kind.PARAMETERS, Kind.MASTER, Kind.OPTIMIZER, Kind.CACHE)
-"""What is there at any time. Gradients may be freed before the peak."""
+def bytes_read_late(level: BlockPair) -> Size:
+    """What the gradients of one layer's weights read: what was saved, and what the gradients of its inputs made."""
+    saved = level.saved()
+    late = [op for op in level.backward.walk() if stg.phase_of(op) == "wgrad"]
+    found: dict[SSAValue, None] = {}
+    for operand in (operand for op in late for operand in op.operands):
+        value = followed(operand, viewed)
+        if isinstance(value.owner, Operation):
+            if stg.phase_of(value.owner) != "wgrad" and value.owner.parent is level.backward:
+                found.setdefault(value)
+        elif value in saved:
+            found.setdefault(saved[value])
+    return bytes_of_values(level, found)
 
 
-def stored(structure: Structure, sizes: Columns, kinds: Collection[Kind] = STORED) -> np.ndarray:
-    """Bytes of these kinds that the first rank's device keeps from step to step, at least."""
-    names = structure.names
-    program = structure.programs.get(first_kind(names))
-    if program is None:
-        return np.zeros(sizes.count)
-    rows = stored_rows(program, CONTIGUOUS)
-    kept = [row.num_bytes for row in rows if row.kind in kinds and not row.on_host]
-    return sizes.number(ceildiv(total(names.write(size, 0) for size in kept), 1)).astype(float)
-
-
-def first_kind(names: Names) -> str:
-    """Of the first stage's program; without a pipeline there is one program alone."""
-    return names.stages.stages.data[0].kind if names.stages is not None else ""
-
-
-def per_layer(level: BlockPair) -> Size:
-    """Bytes that one layer saves for its backward pass."""
+def bytes_of_values(level: BlockPair, values: Iterable[SSAValue]) -> Size:
+    """Buffers of one layer's own, each counted once."""
     found: dict[SSAValue, Size] = {}
-    for value in level.saved().values():
+    for value in values:
         if isinstance(value.type, StackType):
             continue
-        while isinstance(value.owner, sched.ViewOp):
-            value = value.owner.operand
+        value = followed(value, viewed)
         # What the layers slice, weights above all, is no layer's own.
         if isinstance(value.owner, Block) and value not in level.repeat.carry_args:
             continue
         found.setdefault(value, tensor_of(value.type).num_bytes)
     return total(found.values())
+
+
+def once_per_step(program: stg.ProgramOp, level: BlockPair, plan: Plan) -> tuple[Size, Size]:
+    """Under ZeRO 3, of one layer: sums of gradients, which begin with the first microbatch, and parameters that are gathered for all of them."""
+    count = level.repeat.count.data
+    sums = [
+        result.type
+        for loop in loops(program)
+        for result in loop.results
+        if isinstance(result.type, StackType) and result.type.count == count
+    ]
+    stored = [
+        tensor_of(op.weight.type)
+        for op in program.body.block.ops
+        if isinstance(op, stg.WeightOp)
+        and isinstance(op.weight.type, StackType)
+        and op.weight.type.count == count
+    ]
+    if plan.zero_level == 3:
+        of_sums = total(each.leaf.num_bytes for each in sums)
+    elif plan.gradients.reduce == "microbatch":
+        of_sums = ZERO
+    else:
+        # They are whole up to the last microbatch, in the dtype in which they are reduced.
+        reduced = plan.precision.reduce
+        of_sums = total(bytes_of(each.leaf.num_elements, reduced) for each in sums)
+    gathered = (bytes_of(each.num_elements, plan.precision.gather) for each in stored)
+    return of_sums, total(gathered)
+
+
+def sums_that_stay(program: stg.ProgramOp) -> list[Size]:
+    """Of gradients over microbatches, where their dtype is not that of their terms: their buffers are there from step to step."""
+    found: list[Size] = []
+    for loop in loops(program):
+        for value, result in zip(loop.yield_op.values, loop.results, strict=True):
+            terms = {tensor_of(root.type).dtype for root in roots(value)}
+            if terms and tensor_of(result.type).dtype not in terms:
+                found.append(num_bytes(result))
+    return found

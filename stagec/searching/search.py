@@ -30,17 +30,15 @@ from stagec.plug_in_errors import mistakes_of_plug_ins
 from stagec.plugins import loaded
 from stagec.reading import read_whole_text
 from stagec.searching.forms import (
-    FURTHER,
     HELD,
     NAME,
-    PARAMETERS,
-    SAVED,
-    STATE,
     TIMES,
     FormsTask,
     Found,
     evaluate,
+    held_as,
 )
+from stagec.searching.held import Storage
 from stagec.searching.model import ModelDims
 from stagec.searching.outline import LEAST, LEAST_AGAIN, LEAST_WHOLE
 from stagec.searching.sensitivity import with_twice
@@ -215,7 +213,9 @@ class Search:
             rows[tuple(point.values())].append(number)
         same = {members[0]: members for members in rows.values()}
         done = 0
-        for found in self.evaluated(list(self.tasks(list(same), at_least))):
+        storages = tuple(dict.fromkeys(storage_of(self.points[n]) for n in numbers))
+        tasks = [replace(t, storages=storages) for t in self.tasks(list(same), at_least)]
+        for found in self.evaluated(tasks):
             done += len(found.numbers)
             self.told("bounds", done, len(same))
             self.drop_refused(found, same)
@@ -223,9 +223,9 @@ class Search:
 
     def note_bounds(self, found: Found, same: Mapping[int, Sequence[int]]) -> None:
         """What points take at least, and leave out those that need more memory than there is, by what is said of those that do no more."""
-        names = FURTHER
+        names = tuple(found.columns)
         limit = self.goal.memory
-        rows = zip(*(found.columns[name] for name in names), strict=True)
+        rows = zip(*found.columns.values(), strict=True)
         for number, row in zip(found.numbers, rows, strict=True):
             said: dict[str, float] = dict(zip(names, row, strict=True))
             for each in same[number]:
@@ -233,7 +233,7 @@ class Search:
                 self.known[each][LEAST] = said[bound_of(point, "none")]
                 if each not in self.left:
                     continue
-                if limit is not None and holds(point, said) > limit:
+                if limit is not None and said[held_as(storage_of(point))] > limit:
                     self.left.discard(each)
                     self.outcome.num_refused += 1
                     self.outcome.reasons[TOO_LARGE] += 1
@@ -431,9 +431,6 @@ class Search:
         self, numbers: Sequence[int], tested: Collection[int], waiting: int
     ) -> list[Proved]:
         """Those that fit, compiled whole; so many more are `waiting`."""
-        unknown = [n for n in numbers if PEAK not in self.known[n]]
-        if unknown and not self.outcome.interrupted:
-            self.peaks(unknown)
         found: list[Proved] = []
         proofs = [self.proof(n, n in tested) for n in numbers if self.may_fit(n)]
         for each in run_tasks(self.executor, compiled_whole, proofs):
@@ -506,7 +503,9 @@ class Search:
         if PEAK in known and proof.peak_bytes != int(known[PEAK]):
             said = f"{int(known[PEAK]):,} B by closed forms, {proof.peak_bytes:,} B compiled"
             self.outcome.mismatches.append(f"memory.peak is {said}: {point}")
-        if self.goal.memory is not None and proof.peak_bytes > self.goal.memory:
+        known[PEAK] = float(proof.peak_bytes)
+        if not self.may_fit(proof.number):
+            self.refuse(proof.number)
             return None
         names = {"step_time": proof.step_time, "ranks": float(point["devices"])}
         return Proved(
@@ -598,13 +597,8 @@ def bound_of(point: Point, recompute: str) -> str:
     return BOUND_OF_AGAIN.get(again, LEAST) if recompute == "none" else LEAST
 
 
-def holds(point: Point, least: Mapping[str, float]) -> float:
-    """Bytes that a rank of a point holds at least, from what the point holds that splits nothing and computes nothing again."""
-    ways = int(point["dp"]) * int(point["cp"]) // int(point["replicas"])
-    level = int(point["zero"])
-    parameters = least[PARAMETERS] / (ways if level == 3 else 1)
-    state = least[STATE] / (ways if level else 1)
-    return parameters + state + (least[SAVED] if point["recompute"] == "none" else 0)
+def storage_of(point: Point) -> Storage:
+    return Storage(int(point["zero"]), int(point["replicas"]), point["recompute"] == "none")
 
 
 def behind(point: Point) -> Iterator[Point]:

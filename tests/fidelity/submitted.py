@@ -123,12 +123,12 @@ def told(row: Submitted, executor: str) -> str:
     )
     best = outcome.proved[0]
     faster = [n for n in search.ranked() if search.value(n) < search.value(own) and n != own]
-    degrees = " ".join(f"{k}={v}" for k, v in best.point.items() if k in row.choice)
+    differ = [f"{k} {v} in place of {point[k]}" for k, v in best.point.items() if v != point[k]]
     gap = whole.step_time / best.step_time - 1
     return (
         f"{row.name}: theirs {whole.step_time:.4g} s ({whole.peak_bytes / 1e9:.1f} GB of {limit / 1e9:.1f}), our best {best.step_time:.4g} s, "
         f"{100 * gap:+.1f} %; {len(faster):,} of {outcome.num_points:,} plans are known to be faster in outline; "
-        f"{seconds:.0f} s\n  ours: {degrees}"
+        f"{seconds:.0f} s\n  ours: {', '.join(differ) or 'the same'}"
     )
 
 
