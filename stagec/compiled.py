@@ -11,7 +11,7 @@ from xdsl.dialects.builtin import ModuleOp
 from stagec.analysis.sequences import ModuleSequences
 from stagec.arrays import Ints
 from stagec.backend.lowering.programs import Unroller
-from stagec.backend.program import SeriesTraces, TraceSet
+from stagec.backend.program import PooledTraces, PoolSeries, SeriesTraces, TraceSet
 from stagec.diagnostics import Diagnostic
 from stagec.dialects import dist, sched
 from stagec.frontend import CheckedModel, lower
@@ -134,3 +134,69 @@ class CompiledSeries:
         """The traces of all parts as one series."""
         traces = tuple(map(of, self.parts))
         return traces[0] if len(traces) == 1 else SeriesTraces(traces, self.which)
+
+
+@dataclass(frozen=True)
+class Handover:
+    """What an iteration of a pool hands to one of another."""
+
+    giver: str
+    given: int
+    """The number of the iteration."""
+    taker: str
+    taken: int
+    sequences: tuple[tuple[int, int], ...]
+    """How many, of how many positions."""
+
+    def number(self, window: int | None) -> int:
+        """Positions of a cache under a window."""
+        return sum(n * min(at, at if window is None else window) for n, at in self.sequences)
+
+    @property
+    def count(self) -> int:
+        return sum(number for number, _ in self.sequences)
+
+
+@dataclass(frozen=True)
+class CompiledPoolSeries:
+    """Series of all pools of a plan."""
+
+    name: str
+    """Of the plan."""
+    pools: Mapping[str, CompiledSeries]
+    handovers: Sequence[Handover]
+    handed: Mapping[str, Ints]
+    """Of each pool, [n, iterations]: which handover each one of an iteration is."""
+    channels: int
+    """Of a handover: the caches of a layer."""
+
+    def place(self, pool: str, iteration: int, handover: int) -> int:
+        """Which of the handovers of an iteration one of the job is."""
+        return self.handed[pool][:, iteration].tolist().index(handover)
+
+    def pooled(self, of: Callable[[Compiled], TraceSet]) -> PoolSeries:
+        """The traces of all pools as one job."""
+        return PoolSeries(
+            tuple(
+                (
+                    name,
+                    SeriesTraces(
+                        tuple(map(of, each.parts)), each.which, self.handed[name], self.channels
+                    ),
+                )
+                for name, each in self.pools.items()
+            )
+        )
+
+    @property
+    def traces(self) -> PoolSeries:
+        return self.pooled(lambda compiled: compiled.trace_set)
+
+    @property
+    def one_of_each(self) -> PooledTraces:
+        """An iteration of each pool."""
+        return PooledTraces(tuple((n, s.parts[0].trace_set) for n, s in self.pools.items()))
+
+    @property
+    def first(self) -> Compiled:
+        return next(iter(self.pools.values())).parts[0]

@@ -120,6 +120,8 @@ def compile_series(
     make: Callable[[Iterations], CheckedModel],
     iterations: Iterations,
     *,
+    kinds: Sequence[object] = (),
+    handed: Callable[[Iterations], Sequence[Operation]] = lambda some: (),
     stops: Stops | None = None,
     load_pass: PassLoader | None = None,
     seen: Callable[[CheckedModel, ModuleOp], object] = lambda checked, module: None,
@@ -128,6 +130,7 @@ def compile_series(
 
     The first that is left is compiled, with all that answer what was asked of sizes as it does. E0421 for a file that is of more than `MOST_PROGRAMS`.
     Sequences of an iteration are one row on each device; where a model or a plan cannot have that (`WANTING_ROWS`), they are rows, if they are of one kind.
+    Iterations of different `kinds` are different programs; `handed` says what some of a pool hand over and take.
     """
     parts: list[Compiled] = []
     which = np.full(len(iterations.rows), -1, np.int64)
@@ -136,12 +139,18 @@ def compile_series(
             message = f"the iterations are more than {MOST_PROGRAMS} different programs"
             help_ = "serve sizes that divide over the plan's devices, or give the plan `experts = average`"
             raise iterations.wrong(iterations.lines[int(left[0])], message, help_)
+        if len(kinds):
+            left = np.array([at for at in left.tolist() if kinds[at] == kinds[left[0]]])
         compiled = None
         while compiled is None:
             some = iterations.only(left.tolist())
             try:
                 compiled = compile_checked(
-                    lambda some=some: make(some), stops=stops, load_pass=load_pass, seen=seen
+                    lambda some=some: make(some),
+                    stops=stops,
+                    load_pass=load_pass,
+                    seen=seen,
+                    handed=handed(some),
                 )
             except OtherPrograms as others:
                 left = left[others.same]

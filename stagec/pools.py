@@ -498,16 +498,20 @@ class Exchange:
                 raise wrong(message, pool.span, help_)
         return of_one * symbolic.total(count for count, _ in sequences)
 
-    def check_parts(
-        self, one: Pool, other: Pool, path: str, moving: Size, sequences: Sequence[Going]
-    ) -> None:
-        """That sequences and bytes divide over the devices of both. E0423 else."""
+    def check_positions(self, one: Pool, other: Pool, path: str) -> None:
+        """E0423 where a side splits positions: which sequences are on which device would depend on their lengths."""
         for pool in (one, other):
             split = pool.caches[path].holds
             inner = [dim for dim in split.names[1:2] if split.dim(dim).split]
             if inner and inner[0] in {stg.stored(n) for n in roles_of(pool)}:
                 message = f"`{pool.name}` splits the positions of `{path}` over devices"
                 raise wrong(message, pool.span, "split heads, or sequences")
+
+    def check_parts(
+        self, one: Pool, other: Pool, path: str, moving: Size, sequences: Sequence[Going]
+    ) -> None:
+        """That sequences and bytes divide over the devices of both. E0423 else."""
+        self.check_positions(one, other, path)
         found = self.of_one(one, other, path)
         for each in sequences:
             if each.count % found.num_parts:

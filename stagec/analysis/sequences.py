@@ -47,6 +47,8 @@ class ModuleSequences:
     """The numbers of all names that do not."""
     exchanged: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Sums that devices exchange tokens by, and the axes along which they do."""
+    handed: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """What a pool hands over or takes, in each iteration."""
     _columns: dict[int, Columns] = field(default_factory=dict)
     _named: dict[Size, tuple[str, ...]] = field(default_factory=dict)
     """The names in a size that are numbers, and below the size in these numbers."""
@@ -60,16 +62,22 @@ class ModuleSequences:
         if op is None:
             return None
         named = dim_sizes(module)
-        varying = set(op.sizes)
+        said = [each for each in module.body.ops if isinstance(each, dist.HandedNumbersOp)]
+        handed = {name: column for each in said for name, column in each.columns.items()}
+        varying = {*op.sizes, *handed}
         while more := {n for n, s in named.items() if s.names & varying} - varying:
             varying |= more
         numbers = unread(size_values(module))
         others = {name: number for name, number in numbers.items() if name not in varying}
         sent = [each for each in module.body.ops if isinstance(each, dist.SentLoadOp)]
         exchanged = {name: each.over.data for each in sent for name in each.sums.data}
-        summed = {*op.sizes, *(f"{n}{end}" for n in exchanged for end in (dist.TOTAL, dist.MOST))}
+        summed = {
+            *op.sizes,
+            *handed,
+            *(f"{n}{end}" for n in exchanged for end in (dist.TOTAL, dist.MOST)),
+        }
         definitions = {name: named[name] for name in named if name in varying - summed}
-        return ModuleSequences(op, definitions, others, exchanged)
+        return ModuleSequences(op, definitions, others, exchanged, handed)
 
     def serving(self, sequences: DealtSequences) -> ModuleSequences:
         """Of other sequences, in the same module."""
@@ -97,7 +105,7 @@ class ModuleSequences:
     @cached_property
     def names(self) -> frozenset[str]:
         across = (f"{n}{end}" for n in self.exchanged for end in (dist.TOTAL, dist.MOST))
-        return frozenset((*self.op.sizes, *self.definitions, *across))
+        return frozenset((*self.op.sizes, *self.handed, *self.definitions, *across))
 
     @property
     def names_of_one(self) -> tuple[str, ...]:
@@ -126,7 +134,9 @@ class ModuleSequences:
 
     def made(self, device: int) -> Columns:
         """The sums of a device, those of all that it exchanges tokens with, and what follows from them."""
-        found = Columns({**self.sums(device), **self.across(device)}, self.num_iterations)
+        found = Columns(
+            {**self.sums(device), **self.across(device), **self.handed}, self.num_iterations
+        )
         pending = dict(self.definitions)
         while pending:
             ready = [name for name, size in pending.items() if not size.names & pending.keys()]

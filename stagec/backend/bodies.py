@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,6 +17,8 @@ class Bodies:
     """int64 [iterations]: which one each iteration is."""
     tags: int
     """Those that the transfers of an iteration have."""
+    handed: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int64))
+    """int64 [n, iterations]: of pools, which handover of the job each one of an iteration is: its messages have the tags of that."""
 
     def of_instances(self) -> np.ndarray:
         """The body of each instance."""

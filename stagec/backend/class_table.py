@@ -106,7 +106,7 @@ def pack(table: ClassTable) -> bytes:
     found = {name: getattr(table, name) for name in _ARRAYS}
     if table.bodies is not None:
         found |= {"ends": table.bodies.ends, "order": table.bodies.order}
-        found["tags"] = np.array([table.bodies.tags])
+        found |= {"tags": np.array([table.bodies.tags]), "handed": table.bodies.handed}
         # From one iteration to the next little changes.
         found["sizes"] = np.diff(table.sizes, axis=1, prepend=0)
     arrays = [_narrowest(a) if a.dtype.kind == "i" else a for a in found.values()]
@@ -136,9 +136,10 @@ def unpack(payload: bytes) -> ClassTable:
         at += array.nbytes
         arrays[name] = array.astype(np.int64) if array.dtype.kind == "i" else array
     bodies, sizes = None, np.zeros((0, 1), np.int64)
-    if {"ends", "order", "tags", "sizes"} <= arrays.keys():
-        ends, order, tags = (arrays.pop(name) for name in ("ends", "order", "tags"))
-        bodies, sizes = Bodies(ends, order, int(tags[0])), np.cumsum(arrays.pop("sizes"), axis=1)
+    if {"ends", "order", "tags", "handed", "sizes"} <= arrays.keys():
+        ends, order, tags, handed = map(arrays.pop, ("ends", "order", "tags", "handed"))
+        bodies = Bodies(ends, order, int(tags[0]), handed)
+        sizes = np.cumsum(arrays.pop("sizes"), axis=1)
     if set(arrays) != set(_ARRAYS) or arrays["holes"].dtype != HOLE or at != len(data):
         raise ValueError("its arrays are not those of a rank class")
     return ClassTable(**arrays, bodies=bodies, sizes=sizes)

@@ -44,6 +44,7 @@ from stagec.backend.program import (
     Mesh,
     Node,
     PooledTraces,
+    PoolSeries,
     RankClass,
     SeriesTraces,
     Sum,
@@ -53,7 +54,7 @@ from stagec.backend.program import (
     Transfer,
 )
 from stagec.backend.progress import check_progress, check_progress_of_pools
-from stagec.backend.series import chained_set, tags_in_first, tags_of_iteration
+from stagec.backend.series import chained_pools, chained_set, tags_in_first, tags_of_iteration
 from stagec.backend.wire import NumberSource, Piece
 
 MAX_TAG = 500_000_000
@@ -65,9 +66,12 @@ def encode_traces(
     traces: TraceSet | SeriesTraces, options: TraceOptions | None = None
 ) -> EncodedTraces: ...
 @overload
-def encode_traces(traces: PooledTraces, options: TraceOptions | None = None) -> EncodedPools: ...
 def encode_traces(
-    traces: TraceSet | SeriesTraces | PooledTraces, options: TraceOptions | None = None
+    traces: PooledTraces | PoolSeries, options: TraceOptions | None = None
+) -> EncodedPools: ...
+def encode_traces(
+    traces: TraceSet | SeriesTraces | PooledTraces | PoolSeries,
+    options: TraceOptions | None = None,
 ) -> EncodedTraces | EncodedPools:
     """Encode every class of a job. E0613 for one whose ranks might wait for each other for ever."""
     if isinstance(traces, PooledTraces):
@@ -78,6 +82,10 @@ def encode_traces(
                 check_progress(each)
         return encode_pools(traces, options)
     # If an iteration cannot deadlock whenever its ranks begin, no series can.
+    if isinstance(traces, PoolSeries):
+        for part in (part for _, each in traces.pools for part in each.parts):
+            check_progress(part)
+        return encode_pools(chained_pools(traces), options)
     for part in traces.parts if isinstance(traces, SeriesTraces) else [traces]:
         check_progress(part)
     return encode_unproved(chained_set(traces), options)
@@ -115,7 +123,11 @@ class RankPlace:
 
 def tag_span_of(traces: TraceSet) -> int:
     """Tags that a channel needs."""
-    return max(c.program.num_iterations for c in traces.classes) * tags_of_iteration(traces)
+    series = traces.classes[0].program.series
+    iterations = 1 if series is None else series.count
+    if series is not None and series.bodies is not None:
+        iterations = max(iterations, 1 + int(series.bodies.handed.max(initial=0)))
+    return iterations * tags_of_iteration(traces)
 
 
 def encode_unproved(

@@ -28,6 +28,7 @@ from stagec.backend.wire import (
     Piece,
     delimited,
     delimited_piece,
+    handed_argument,
     integer,
     key,
     text,
@@ -266,15 +267,18 @@ def _add_action(
             body.add(_attribute_piece("pg_name", delimited_piece(_STRING, group)))
         case Transfer():
             body.add(number("comm_size", _INT64, 0, _comm_size(action.num_bytes)))
-            channel = action.channel
-            for name, width, source, argument in (
+            source, place = NumberSource.TAG, action.channel
+            if action.peer is not None and action.peer.handed is not None:
+                source = NumberSource.HANDED
+                place = handed_argument(action.channel, action.peer.handed)
+            for name, width, of_hole, argument in (
                 ("comm_src", widths.rank, NumberSource.RANK, variables.source),
                 ("comm_dst", widths.rank, NumberSource.RANK, variables.destination),
-                ("comm_tag", widths.tag, NumberSource.TAG, channel),
+                ("comm_tag", widths.tag, source, place),
             ):
                 value = Piece().add(key(_INT32, 0))
                 body.add(
-                    _attribute_piece(name, value.add_hole(width, Form.VARINT, source, argument))
+                    _attribute_piece(name, value.add_hole(width, Form.VARINT, of_hole, argument))
                 )
 
 

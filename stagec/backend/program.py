@@ -103,6 +103,8 @@ class Peer:
 
     pool: str
     rank: Size
+    handed: int | None = None
+    """In a series: which handover of its iteration the message is part of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,6 +350,14 @@ class SeriesTraces:
     """Those of one program each, in their order."""
     which: np.ndarray
     """int64 [iterations]: the part that each is of."""
+    handed: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int64))
+    """Of a pool, int64 [n, iterations]: which handover of the job each one of an iteration is."""
+    channels: int = 0
+    """Of a pool: those of a handover. The n-th one of an iteration has them n times as far."""
+
+    @property
+    def mesh(self) -> Mesh:
+        return self.parts[0].mesh
 
 
 @dataclass(frozen=True)
@@ -368,3 +378,10 @@ class PooledTraces:
     def num_ranks_before(self, name: str) -> int:
         names = [each for each, _ in self.pools]
         return sum(traces.mesh.num_ranks for _, traces in self.pools[: names.index(name)])
+
+
+@dataclass(frozen=True)
+class PoolSeries:
+    """A job of several pools that each run a series of iterations."""
+
+    pools: tuple[tuple[str, SeriesTraces], ...]

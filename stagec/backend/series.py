@@ -20,6 +20,8 @@ from stagec.backend.bodies import Bodies
 from stagec.backend.program import (
     Dep,
     Node,
+    PooledTraces,
+    PoolSeries,
     RankClass,
     Series,
     SeriesTraces,
@@ -38,9 +40,19 @@ def chained_set(traces: TraceSet | SeriesTraces) -> TraceSet:
         if series is None:
             return traces
         traces = SeriesTraces((traces,), np.zeros(series.count, np.int64))
-    tags = max(map(tags_of_iteration, traces.parts))
+    return chained_parts(traces, max(map(tags_of_iteration, traces.parts)))
+
+
+def chained_pools(traces: PoolSeries) -> PooledTraces:
+    """Likewise: iterations of all pools have as many tags, so that those of a handover are the same on both sides."""
+    parts = [part for _, each in traces.pools for part in each.parts]
+    tags = max(map(tags_of_iteration, parts))
+    return PooledTraces(tuple((name, chained_parts(each, tags)) for name, each in traces.pools))
+
+
+def chained_parts(traces: SeriesTraces, tags: int) -> TraceSet:
     classes = tuple(
-        RankClass(name, where, ChainedPrograms(programs, traces.which, tags).program())
+        RankClass(name, where, ChainedPrograms(traces, programs, tags).program())
         for name, where, programs in common_classes(traces.parts)
     )
     return replace(traces.parts[0], classes=classes)
@@ -81,10 +93,14 @@ def common_classes(
 class ChainedPrograms:
     """The iterations of one class, by their programs. Of each pair that stands one behind the other somewhere, both: the second waits for the first."""
 
-    def __init__(self, programs: Sequence[TraceProgram], which: np.ndarray, tags: int) -> None:
-        self.programs, self.which, self.tags = programs, which, tags
+    def __init__(self, series: SeriesTraces, programs: Sequence[TraceProgram], tags: int) -> None:
+        self.series, self.programs, self.which, self.tags = series, programs, series.which, tags
         self.ends = [ends_of(program) for program in programs]
-        self.segments = [segment for program in programs for segment in program.segments]
+        self.segments = [
+            with_handovers(segment, series.channels)
+            for program in programs
+            for segment in program.segments
+        ]
         self.first_segment = np.cumsum([0, *(len(p.segments) for p in programs)])
         self.made: dict[tuple[int, tuple[int, ...], int], int] = {}
         self.nodes = self.number = 0
@@ -93,6 +109,7 @@ class ChainedPrograms:
 
     def program(self) -> TraceProgram:
         pairs = np.unique(np.stack([self.which[:-1], self.which[1:]], axis=1), axis=0).tolist()
+        pairs = pairs or [[int(self.which[0])] * 2]
         for one, other in pairs:
             before = self.nodes
             self.add(one, None, 0)
@@ -102,7 +119,7 @@ class ChainedPrograms:
         behind_others = zip(self.which[:-1].tolist(), self.which[1:].tolist(), strict=True)
         order = np.array([first, *(places[pair] for pair in behind_others)], np.int64)
         lengths = [len(each) for each in self.columns["segment"]]
-        bodies = Bodies(np.cumsum(lengths), order, self.tags)
+        bodies = Bodies(np.cumsum(lengths), order, self.tags, self.series.handed)
         slots = padded(self.columns.pop("slots"))
         if all(each.ahead is None for each in self.programs):
             del self.columns["ahead"]
@@ -190,6 +207,23 @@ def ends_of(program: TraceProgram) -> tuple[dict[int, tuple[int, ...]], list[int
         for row in np.flatnonzero(free.any(axis=1)).tolist():
             roots[int(here[row])] = tuple(np.flatnonzero(free[row]).tolist())
     return roots, np.flatnonzero(~awaited).tolist()
+
+
+def with_handovers(segment: TraceSegment, channels: int) -> TraceSegment:
+    """The segment whose messages to other pools say which handover they are part of, by their channels."""
+    if not channels or not any(is_between_pools(node) for node in segment.nodes):
+        return segment
+    changed = list(segment.nodes)
+    for at, node in enumerate(segment.nodes):
+        if isinstance(node.action, Transfer) and node.action.peer is not None:
+            handed, channel = divmod(node.action.channel, channels)
+            peer = replace(node.action.peer, handed=handed)
+            changed[at] = replace(node, action=replace(node.action, channel=channel, peer=peer))
+    return replace(segment, nodes=tuple(changed))
+
+
+def is_between_pools(node: Node) -> bool:
+    return isinstance(node.action, Transfer) and node.action.peer is not None
 
 
 def leaves(node: Node) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 
 from stagec.backend.class_table import ClassTable, pack
 from stagec.backend.node_records import FIRST_ID
-from stagec.backend.wire import Form, NumberSource, fill
+from stagec.backend.wire import MOST_HANDED, Form, NumberSource, fill
 
 _BATCH_BYTES = 16 << 20
 _MOST_COPIED = 256 << 20
@@ -173,6 +173,14 @@ def _filled(
                     values = first_id[rows, None] - table.back[rows][:, argument]
                 case NumberSource.TAG:
                     values = argument * tag_span + table.tag[rows, None]
+                case NumberSource.HANDED:
+                    assert table.bodies is not None
+                    channel, number = np.divmod(argument, MOST_HANDED)
+                    own = iteration[rows, None]
+                    further = table.bodies.handed[number[None, :], own] - own
+                    values = (
+                        channel * tag_span + table.tag[rows, None] + further * table.bodies.tags
+                    )
                 case NumberSource.LAYER:
                     values = np.repeat(table.layer[rows, None], len(chosen), axis=1)
                 case NumberSource.SIZE:

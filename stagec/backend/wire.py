@@ -32,6 +32,17 @@ class NumberSource(IntEnum):
     RANK = 6  # the rank variable `argument`
     SIZE = 7  # of a series: column `argument`, in the instance's iteration
     ITERATION = 8  # of a series: its number
+    HANDED = 9  # of a transfer between pools in a series: by `handed_argument`
+
+
+MOST_HANDED = 1 << 12
+"""Handovers of one iteration."""
+
+
+def handed_argument(channel: int, number: int) -> int:
+    """Of the transfer over a channel that is part of this handover of its iteration."""
+    assert number < MOST_HANDED
+    return channel * MOST_HANDED + number
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -277,9 +278,14 @@ def clock_in(
 
 
 def rows_of(found: Batches) -> str:
-    """The file of the iterations."""
-    lines = ["prefill,decode"]
-    for each in found.iterations:
+    """The file of the iterations, with what they take from those of another pool, if there is one."""
+    taken: dict[int, Counter[tuple[int, int]]] = {}
+    for each in found.served:
+        if each.given is not None:
+            assert each.begun is not None
+            taken.setdefault(each.begun, Counter())[each.request.prompt, each.given] += 1
+    lines = ["prefill,decode,taken" if taken else "prefill,decode"]
+    for number, each in enumerate(found.iterations):
         prefills = [
             " ".join(f"{n}x{new}@{before}" for n, new, before in kinds if new > 1 or not before)
             for kinds in each.devices
@@ -288,7 +294,11 @@ def rows_of(found: Batches) -> str:
             " ".join(f"{n}@{before}" for n, new, before in kinds if new == 1 and before)
             for kinds in each.devices
         ]
-        lines.append(f"{'|'.join(prefills)},{'|'.join(decodes)}")
+        line = f"{'|'.join(prefills)},{'|'.join(decodes)}"
+        if taken:
+            own = sorted(taken.get(number, {}).items(), key=lambda item: item[0][::-1])
+            line += "," + " ".join(f"{n}x{positions}@{given}" for (positions, given), n in own)
+        lines.append(line)
     return "\n".join(lines) + "\n"
 
 

@@ -25,6 +25,7 @@ from stagec.cli.inputs import (
     compile_input,
     compile_iterations,
     is_ir,
+    once,
     refuse_about_ir,
     tell_doubts,
 )
@@ -33,7 +34,7 @@ from stagec.cli.names import COMMANDS
 from stagec.cli.output import WRITING_FLAGS, add_writing_flags, refuse_idle_flags, write
 from stagec.cli.progress import pass_progress
 from stagec.cli.report_command import report_name
-from stagec.cli.series_page import show_series
+from stagec.cli.series_page import file_of_pool, handed_over, show_series, show_series_of_pools
 from stagec.cli.tables import amount, show
 from stagec.cli.timeline import (
     pools_text,
@@ -62,6 +63,7 @@ from stagec.estimate.pools import PoolsEstimate, estimate_pools, estimate_pools_
 from stagec.estimate.series import Clock
 from stagec.frontend import Source, parse_file
 from stagec.frontend.checker import pools_in
+from stagec.frontend.plans.iterations import read_iterations
 from stagec.ir_text import print_ir
 from stagec.pass_arguments import schedule_files
 from stagec.plans.clauses import Plan
@@ -72,6 +74,7 @@ from stagec.reports.headline import headline
 from stagec.reports.many_microbatches import ManyMicrobatches, brief, look
 from stagec.reports.memory_charts import Scene, memory_page, memory_page_of_pools
 from stagec.reports.step_report import pools_page, report_page
+from stagec.series_of_pools import compile_series_of_pools
 from stagec.simulators.astra_sim import as_one, astra_sim_files
 from stagec.simulators.infragraph import infragraph_json
 from stagec.summary import summarize
@@ -97,7 +100,10 @@ def run(arguments: Sequence[str]) -> int:
         sys.stderr.write(render(plug_ins.warnings))
     source = None if is_ir(options.model) else parse_file(options.model)
     if source is not None and pools_in(source, options.plan):
-        run_pools(options, plug_ins, source)
+        if options.iterations is None:
+            run_pools(options, plug_ins, source)
+        else:
+            run_series_of_pools(options, plug_ins, source)
         return 0
     if options.iterations is not None:
         run_series(options, plug_ins, source)
@@ -141,11 +147,82 @@ def run_series(options: argparse.Namespace, plug_ins: Registry, source: Source |
     tell(series, options)
 
 
+def run_series_of_pools(options: argparse.Namespace, plug_ins: Registry, source: Source) -> None:
+    """Compile a series of iterations of each pool of a plan: show the programs of each, and write the traces of all as one job."""
+    if options.stop_after is None:
+        refuse_in_series(options)
+    names = pools_in(source, options.plan)
+    iterations = {name: read_iterations(file_of_pool(options.iterations, name)) for name in names}
+    printer = PassPrinter(options)
+    heard: set[str] = set()
+    with pass_progress(options.quiet or printer.prints) as told:
+
+        def stops(pool: str) -> Stops:
+            def on_pass(name: str, module: ModuleOp) -> None:
+                told(name)
+                printer.after(f"{name}, pool {pool}", module)
+
+            return Stops(
+                options.stop_after,
+                on_pass,
+                shows_each=printer.prints,
+                places_buffers=options.memory is not None,
+            )
+
+        compiled = compile_series_of_pools(
+            source,
+            options.plan,
+            overrides(options.set),
+            iterations,
+            known=plug_ins,
+            stops=stops,
+            seen=lambda checked, module: tell_doubts(checked, module, once(heard)),
+            adapt=lambda plan: planned(plan, options),
+        )
+    for number, (name, series) in enumerate(compiled.pools.items()):
+        if number and not options.quiet and options.stop_after is None:
+            sys.stdout.write("\n")
+        if options.stop_after is not None:
+            sys.stdout.write(f"// pool {name}\n")
+        show_parts(series, options)
+    if options.stop_after is not None:
+        return
+    if not options.quiet:
+        sys.stdout.write(f"\n{handed_over(compiled)}")
+    if options.timeline is not None:
+        show_series_of_pools(compiled)
+    if options.report is not None:
+        parts = [part for series in compiled.pools.values() for part in series.parts]
+        write_page(options.report, report_page(parts), "one page", options)
+    if options.out is not None or options.bundle is not None:
+        traces = encode_traces(
+            compiled.pooled(lambda each: programs_of(each, options)), chosen_options(options)
+        )
+        beside = {}
+        if options.simulator is not None:
+            plans = {name: series.parts[0].plan for name, series in compiled.pools.items()}
+            beside = simulator_files(*as_one(plans, compiled.one_of_each), options)
+        write_all(traces, compiled.first, compiled.name, options, beside)
+
+
 def tell(series: CompiledSeries, options: argparse.Namespace) -> None:
     """Show what was asked for of a compilation, or of each program of a series, and write what is to be written."""
     is_step = series.num_iterations == 1
     if not is_step and options.stop_after is None:
         refuse_in_series(options)
+    show_parts(series, options)
+    if options.stop_after is not None:
+        return
+    if options.timeline is not None and not is_step:
+        show_series(series)
+    if options.report is not None:
+        write_page(options.report, report_page(series.parts), "one page", options)
+    if options.out is not None or options.bundle is not None:
+        save(series, options)
+
+
+def show_parts(series: CompiledSeries, options: argparse.Namespace) -> None:
+    """Each program of a series, or the one of a step."""
     for number, compiled in enumerate(series.parts):
         found = None if options.quiet else estimate_if_known(compiled)
         doubts = warnings(compiled, found.timeline if found is not None else None)
@@ -165,18 +242,10 @@ def tell(series: CompiledSeries, options: argparse.Namespace) -> None:
             )
         if options.memory is not None:
             explain_memory(compiled, options)
-        if options.timeline is not None and is_step:
+        if options.timeline is not None and series.num_iterations == 1:
             explain_timeline(compiled, options)
         if options.schedule:
             show_schedule(compiled)
-    if options.stop_after is not None:
-        return
-    if options.timeline is not None and not is_step:
-        show_series(series)
-    if options.report is not None:
-        write_page(options.report, report_page(series.parts), "one page", options)
-    if options.out is not None or options.bundle is not None:
-        save(series, options)
 
 
 def part_of_series(series: CompiledSeries, number: int) -> str:
@@ -191,7 +260,6 @@ def part_of_series(series: CompiledSeries, number: int) -> str:
 
 def run_pools(options: argparse.Namespace, plug_ins: Registry, source: Source) -> None:
     """Compile all pools of a plan: show each after the other, and write the traces of all as one job."""
-    refuse_in_pools(options)
     printer = PassPrinter(options)
 
     with pass_progress(options.quiet or printer.prints) as told:
@@ -289,14 +357,6 @@ def write_page(path: str, page: str, what: str, options: argparse.Namespace) -> 
     write_whole(path, data)
     if not options.quiet:
         sys.stdout.write(f"{path}: {what} ({amount(len(data))}B written)\n")
-
-
-def refuse_in_pools(options: argparse.Namespace) -> None:
-    """E0711 for a series: which iteration of one pool goes on with what another has computed is in no row."""
-    if options.iterations:
-        message = "`--iterations` is a series of one mesh, and the pools of a plan have several"
-        help_ = "compile one of them, as it is alone: `--plan PLAN.POOL`; `stagec batch REQUESTS.csv MODEL --plan PLAN -o ROWS.csv` writes a file for each"
-        raise usage_error("--iterations", message, "E0711", help_)
 
 
 def is_brief(options: argparse.Namespace) -> bool:

@@ -90,24 +90,30 @@ def compile_iterations(
     known = plug_ins or registry()
     series = read_iterations(iterations)
     text = source or parse_file(path)
-    told: set[str] = set()
+    heard: set[str] = set()
 
     def checked(some: Iterations) -> CheckedModel:
         found = check(text, plan, sizes or {}, known.functions, some)
         return replace(found, plan=adapt(found.plan))
-
-    def tell(text: str) -> None:
-        if text not in told:
-            told.add(text)
-            sys.stderr.write(text)
 
     return compile_series(
         checked,
         series,
         stops=stops,
         load_pass=known.make_pass,
-        seen=lambda checked, module: tell_doubts(checked, module, tell),
+        seen=lambda checked, module: tell_doubts(checked, module, once(heard)),
     )
+
+
+def once(heard: set[str]) -> Callable[[str], object]:
+    """Tells standard error what nobody has `heard` yet: programs of a series are of one text."""
+
+    def tell(text: str) -> None:
+        if text not in heard:
+            heard.add(text)
+            sys.stderr.write(text)
+
+    return tell
 
 
 @contextmanager

@@ -64,8 +64,14 @@ class Running:
     end_s: float = 0.0
     began_s: float = 0.0
     """The iteration in which it ended: when that began."""
+    ended: int = 0
+    """The number of that iteration."""
     beside: int = 0
-    """New tokens that its engine computed in that iteration, its own too."""
+    """Positions of the sequences that its engine completed in that iteration, its own too."""
+    begun: int | None = None
+    """The number of the first iteration that computed anything of it."""
+    given: int | None = None
+    """Where another pool computed its prompt: the number of the iteration that completed it."""
     handover_s: float = 0.0
     """Where another pool computed its prompt: how long what that computed in its last iteration is on its way."""
     late_s: float = 0.0
@@ -140,17 +146,22 @@ class Engine:
         self.used -= each.blocks
         each.blocks = 0
 
-    def finish(self, chosen: Sequence[tuple[Running, int]], begin_s: float, now_s: float) -> None:
+    def finish(
+        self, chosen: Sequence[tuple[Running, int]], begin_s: float, now_s: float, number: int
+    ) -> None:
         """At the end of an iteration."""
-        computed = sum(new for _, new in chosen)
+        done = [each for each, new in chosen if each.computed + new == each.known]
+        completed = sum(each.known for each in done)
         for each, new in chosen:
+            each.begun = number if each.begun is None else each.begun
             each.computed += new
             if each.computed < each.known:
                 continue
             each.made += 1
             each.first_s = each.first_s or now_s
             if each.made == each.request.output:
-                each.end_s, each.began_s, each.beside = now_s, begin_s, computed
+                each.end_s, each.began_s, each.beside = now_s, begin_s, completed
+                each.ended = number
                 self.free(each)
                 self.running.remove(each)
 
@@ -213,7 +224,7 @@ def go_on(
         used = sum(engine.used for engine in own)
         found.iterations.append(Iteration(now, end, devices, used))
         for engine, each in zip(own, chosen, strict=True):
-            engine.finish(each, now, end)
+            engine.finish(each, now, end, len(found.iterations) - 1)
         now = end
     found.preempted = sum(engine.preempted for engine in own)
     return found
@@ -236,7 +247,7 @@ def batch_pools(
 ) -> tuple[Batches, Batches]:
     """Prompts in one pool, further tokens in another. The second has a request for each that wants more than one token.
 
-    What an engine of the first computes in an iteration is handed over while it computes: it is there at the end of the iteration, or,
+    What an engine of the first completes in an iteration is handed over while it computes: it is there at the end of the iteration, or,
     from its beginning on, when `transfer_s` of so many positions is over. What waits for a place in the second waits in memory that is not counted.
     """
     prompts = go_on(
@@ -257,6 +268,7 @@ def batch_pools(
                 computed=request.prompt,
                 made=1,
                 first_s=done.first_s,
+                given=done.ended,
                 handover_s=handover_s,
                 late_s=there - done.end_s,
             )

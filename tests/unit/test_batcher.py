@@ -121,13 +121,12 @@ def test_two_pools_are_the_policy_twice(seed: int):
     pools = BatchedPool(1, lambda _: 0.25), BatchedPool(1, lambda _: 0.125)
     prompts, further = batch_pools(requests, policy, *pools, lambda count: 0.03 * count)
     alone = [Request(r.arrival_s, r.prompt, 1) for r in requests]
-    iterations, first, _, _, ends = simulated(alone, policy, 0.25)
-    computed = {
-        end: sum(new * n for (new, _), n in each.items())
-        for end, each in zip(ends, iterations, strict=True)
-    }
+    _, first, *_ = simulated(alone, policy, 0.25)
+    completed = Counter[float]()
+    for i, each in enumerate(requests):
+        completed[first[i]] += each.prompt
     ready = {
-        i: max(first[i], first[i] - 0.25 + 0.03 * computed[first[i]])
+        i: max(first[i], first[i] - 0.25 + 0.03 * completed[first[i]])
         for i, r in enumerate(requests)
         if r.output > 1
     }
@@ -143,7 +142,7 @@ def test_two_pools_are_the_policy_twice(seed: int):
     assert [each.end_s for each in further.served] == [last[i] for i in order]
     assert [each.first_s for each in further.served] == [first[i] for i in order]
     assert [each.handover_s for each in further.served] == [
-        0.03 * computed[first[i]] for i in order
+        0.03 * completed[first[i]] for i in order
     ]
     late = [ready[i] - first[i] for i in order]
     assert [each.late_s for each in further.served] == pytest.approx(late)

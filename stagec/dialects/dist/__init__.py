@@ -57,7 +57,11 @@ from stagec.dialects.dist.pools import (
     TakesOp as TakesOp,
 )
 from stagec.dialects.dist.sent_load import MOST as MOST, TOTAL as TOTAL, SentLoadOp as SentLoadOp
-from stagec.dialects.dist.sequences import SequencesAttr, SequencesOp as SequencesOp
+from stagec.dialects.dist.sequences import (
+    HandedNumbersOp as HandedNumbersOp,
+    SequencesAttr,
+    SequencesOp as SequencesOp,
+)
 from stagec.dialects.dist.stages import (
     GiveGradientOp as GiveGradientOp,
     Stage as Stage,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from xdsl.dialects.builtin import DictionaryAttr
+from xdsl.dialects.builtin import DenseArrayBase, DictionaryAttr, i64
 from xdsl.ir import Data
 from xdsl.irdl import IRDLOperation, irdl_attr_definition, irdl_op_definition, prop_def
 from xdsl.parser import AttrParser
@@ -189,3 +189,37 @@ class SequencesOp(IRDLOperation):
             raise VerifyException("dist.sequences: there is no iteration")
         if not len(self.over.data) and sequences.num_devices != 1:
             raise VerifyException("dist.sequences: without axes there is one device")
+
+
+@irdl_op_definition
+class HandedNumbersOp(IRDLOperation):
+    """How much an iteration of a pool hands over or takes, in each iteration: sizes that are no sums over its own sequences.
+
+    dist.handed_numbers {handed.0 = array<i64: 2048, 512>}
+    """
+
+    name = "dist.handed_numbers"
+
+    numbers = prop_def(DictionaryAttr)
+
+    assembly_format = "$numbers attr-dict"
+
+    def __init__(self, numbers: Mapping[str, Sequence[int]]) -> None:
+        arrays = {n: DenseArrayBase.from_list(i64, list(own)) for n, own in numbers.items()}
+        super().__init__(properties={"numbers": DictionaryAttr(arrays)})
+
+    @property
+    def columns(self) -> dict[str, np.ndarray]:
+        """By name."""
+        return {
+            name: np.array(own.get_values(), np.int64)
+            for name, own in self.numbers.data.items()
+            if isinstance(own, DenseArrayBase)
+        }
+
+    def verify_(self) -> None:
+        columns = self.columns
+        if len(columns) < len(self.numbers.data):
+            raise VerifyException("dist.handed_numbers: a name has a number in each iteration")
+        if len({len(own) for own in columns.values()}) > 1:
+            raise VerifyException("dist.handed_numbers: names are of as many iterations")

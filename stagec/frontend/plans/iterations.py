@@ -8,6 +8,9 @@
 `2x512` are two sequences of 512 new tokens, `@4096` those after 4096 others; under `decode` sequences have one new token each, or as many as in
 `64x4@1500`, which are verified: logits are made of all of them. Of several the words stand side by side, with spaces between. Between bars are
 those of one device and of the next that has sequences of its own: `63@1500|64@1500`; without bars they are dealt out.
+
+A pool that goes on with what another has computed says so in a third column, `taken`: `2x2048@17` are two of its sequences, whose 2048 positions
+iteration 17 of the other pool has completed. Iterations are counted from 0.
 """
 
 from __future__ import annotations
@@ -23,9 +26,15 @@ from stagec.dialects.dist.sequences import DealtSequences, Kind
 from stagec.reading import parse_csv, read_file
 
 COLUMNS = ("prefill", "decode")
+TAKEN = "taken"
 PREFILL = re.compile(r"([0-9]{1,12})x([0-9]{1,12})(?:@([0-9]{1,12}))?")
 DECODE = re.compile(r"([0-9]{1,12})(?:x([0-9]{1,12}))?@([0-9]{1,12})")
+FROM_POOL = re.compile(r"([0-9]{1,12})x([0-9]{1,12})@([0-9]{1,12})")
 HELP = "write `2x512@4096` for two sequences of 512 new tokens after 4096 others, and `63@1500` for 63 that are decoded"
+
+
+TakenSequences = tuple[int, int, int]
+"""How many sequences, of how many positions, that which iteration of another pool completed."""
 
 
 @dataclass
@@ -36,6 +45,8 @@ class Iterations:
     rows: list[tuple[tuple[Kind, ...], ...]] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
     """Where in the file each stands."""
+    taken: dict[int, list[TakenSequences]] = field(default_factory=dict)
+    """What iterations go on with that another pool has computed, by their numbers."""
     numbers: Sequence[int] = ()
     """Which of the file's iterations these are, from 0; nothing for all."""
     in_rows: bool = False
@@ -119,9 +130,12 @@ def read_iterations(path: str) -> Iterations:
                 message = "the first line does not name the columns `prefill` and `decode`"
                 raise found.wrong(line, message, "write `prefill,decode` above the iterations")
             places = [names.index(name) for name in COLUMNS]
+            places += [names.index(TAKEN)] if TAKEN in names else []
             continue
-        said = tuple(words[at].strip() if at < len(words) else "" for at in places)
-        assert len(said) == 2
+        prefill, decode, *more = (words[at].strip() if at < len(words) else "" for at in places)
+        said = prefill, decode
+        if any(more):
+            found.taken[len(found.rows)] = list(taken(found, line, more[0]))
         if said not in cells:
             cells[said] = tuple(tuple(device) for device in iteration(found, line, *said))
         found.rows.append(cells[said])
@@ -145,6 +159,16 @@ def iteration(file: Iterations, line: int, prefill: str, decode: str) -> list[li
     if not any(found):
         raise file.wrong(line, "an iteration that computes nothing")
     return found
+
+
+def taken(file: Iterations, line: int, text: str) -> Iterator[TakenSequences]:
+    for word in text.split():
+        match = FROM_POOL.fullmatch(word)
+        if match is None or not int(match[1]) or not int(match[2]):
+            help_ = "write `2x2048@17` for two sequences of 2048 positions, which iteration 17 of the other pool completes"
+            raise file.wrong(line, f"`{word}` says nothing that is taken", help_)
+        count, positions, number = map(int, match.groups())
+        yield count, positions, number
 
 
 def kinds(file: Iterations, line: int, text: str, form: re.Pattern[str]) -> Iterator[Kind]:

@@ -1,0 +1,278 @@
+"""Series of iterations of pools, one job: each pool has a file of its own, and says which of its sequences come from which iteration of another.
+
+A *handover* is what one iteration of a pool hands to one of another: the caches of all sequences whose prompts it completes and that go on
+there. Its messages are in both, with the same tags. Iterations that have as many handovers, from and to the same pools, are one program; how much each is
+of is a column (`dist.handed_numbers`).
+
+Where devices have sequences of their own each hands over, and takes, an equal share of it, in whole elements: rows do not say which device of
+the one pool hands to which of the other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
+
+from stagec import symbolic
+from stagec.compiled import CompiledPoolSeries, Handover
+from stagec.diagnostics import location_of
+from stagec.dialects import dist, stg
+from stagec.dialects.dist.sequences import Kind
+from stagec.dialects.types import bytes_of
+from stagec.driver import compile_series
+from stagec.frontend import CheckedModel, Source, check
+from stagec.frontend.checker import plan_of_pool, pools_in
+from stagec.frontend.plans.iterations import Iterations
+from stagec.plans.clauses import Plan
+from stagec.plugins import Registry, registry
+from stagec.pools import (
+    Exchange,
+    Pool,
+    known_pool,
+    overrides_by_pool,
+    roles_of,
+    said_of,
+    sized_dims,
+    wrong,
+)
+from stagec.running import Stops
+from stagec.symbolic import ONE, Size
+
+GIVES, TAKES = "gives", "takes"
+
+MOST_AT_ONCE = 256
+"""Handovers of one iteration."""
+
+
+@dataclass(frozen=True)
+class HandedHere:
+    """Handovers of iterations of a pool: in each the same number from, and to, each other pool."""
+
+    ways: tuple[tuple[str, str], ...]
+    """Of each, whether it gives or takes, and the other pool."""
+    numbers: tuple[int, ...]
+    """Of each, which one of the job it is."""
+
+
+@dataclass
+class SeriesJob:
+    """The pools of a plan, and what they hand over."""
+
+    exchange: Exchange
+    handovers: Sequence[Handover]
+    iterations: Mapping[str, Iterations]
+    firsts: dict[str, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.firsts, first = {}, 0
+        for pool in self.exchange.pools:
+            self.firsts[pool.name] = first
+            first += pool.num_ranks
+        self.total = first
+
+    @cached_property
+    def here(self) -> dict[str, list[HandedHere]]:
+        """Of each pool and each iteration: what it takes, and what it gives."""
+        found: dict[str, list[list[tuple[str, str, int]]]] = {
+            name: [[] for _ in each.rows] for name, each in self.iterations.items()
+        }
+        for number, each in enumerate(self.handovers):
+            found[each.giver][each.given].append((GIVES, each.taker, number))
+            found[each.taker][each.taken].append((TAKES, each.giver, number))
+        return {
+            name: [
+                HandedHere(
+                    tuple((kind, other) for kind, other, _ in sorted(own)),
+                    tuple(number for *_, number in sorted(own)),
+                )
+                for own in rows
+            ]
+            for name, rows in found.items()
+        }
+
+    def handed(self, name: str) -> np.ndarray:
+        own = self.here[name]
+        found = np.zeros((max(len(each.numbers) for each in own), len(own)), np.int64)
+        for at, each in enumerate(own):
+            found[: len(each.numbers), at] = each.numbers
+        return found
+
+    def ops(self, name: str, some: Iterations) -> list[Operation]:
+        """What the module of some iterations of a pool is to say of others."""
+        pool = self.exchange.named(name)
+        op = dist.PoolOp(name, self.firsts[name], self.firsts[name] + pool.num_ranks, self.total)
+        if pool.checked.plan.span is not None:
+            op.location = location_of(pool.checked.plan.span)
+        found: list[Operation] = [op]
+        own = [self.here[name][number] for number in some.numbers]
+        numbers: dict[str, list[int]] = {}
+        for place, (kind, other_name) in enumerate(own[0].ways):
+            other = self.exchange.named(other_name)
+            handed = [self.handovers[each.numbers[place]] for each in own]
+            for number, path in enumerate(pool.caches):
+                moving = self.moving(pool, other, path, place, handed, numbers)
+                channel = place * len(pool.caches) + number
+                said = dist.GivesOp if kind == GIVES else dist.TakesOp
+                first = self.firsts[other_name]
+                found.append(said_of(said, path, other, first, moving, channel))
+        if numbers:
+            found.append(dist.HandedNumbersOp(numbers))
+            for each, column in numbers.items():
+                found.append(stg.DimOp(each, symbolic.constant(column[0])))
+        return found
+
+    def moving(
+        self,
+        pool: Pool,
+        other: Pool,
+        path: str,
+        place: int,
+        handed: Sequence[Handover],
+        numbers: dict[str, list[int]],
+    ) -> Size:
+        """Elements of a layer that are handed over, in the name of a column."""
+        holds = pool.caches[path].holds
+        of_one = symbolic.product(map(symbolic.symbol, sized_dims(pool, path)))
+        assert pool.checked.batch is not None
+        name = f"handed.{place}.sequences"
+        column = [each.count for each in handed]
+        for dim, window in pool.checked.batch.roles.positions.items():
+            if stg.stored(dim) in holds.names:
+                most = None if window is None else int(window.value)
+                name = f"handed.{place}" if most is None else f"handed.{place}.{most}"
+                column = [each.number(most) for each in handed]
+        # A message has whole elements.
+        share = self.exchange.of_one(pool, other, path).num_bytes / bytes_of(ONE, holds.dtype)
+        parts = (of_one * share).evaluate(pool.sizes).denominator
+        name += f".by{parts}" if parts > 1 else ""
+        numbers[name] = [-(-number // parts) * parts for number in column]
+        return of_one * symbolic.symbol(name)
+
+
+def compile_series_of_pools(
+    source: Source,
+    plan: str | None,
+    overrides: Mapping[str, str],
+    iterations: Mapping[str, Iterations],
+    *,
+    known: Registry | None = None,
+    stops: Callable[[str], Stops] = lambda pool: Stops(),
+    seen: Callable[[CheckedModel, ModuleOp], object] = lambda checked, module: None,
+    adapt: Callable[[Plan], Plan] = lambda plan: plan,
+) -> CompiledPoolSeries:
+    """Compile the series of each pool of a plan. E0421 where a file takes what the other does not have, E0423 where one cannot hand over what another takes."""
+    known = known or registry()
+    names = pools_in(source, plan)
+    own = overrides_by_pool(source, plan, names, overrides)
+
+    def checked(pool: str, some: Iterations) -> CheckedModel:
+        found = check(source, plan_of_pool(source, plan, pool), own[pool], known.functions, some)
+        return replace(found, plan=adapt(found.plan))
+
+    pools = [
+        known_pool(name, lambda name=name: checked(name, iterations[name].only([0])))
+        for name in names
+    ]
+    handovers = list(handovers_of(pools, iterations))
+    exchange = Exchange(pools)
+    check_exchange(exchange, handovers)
+    job = SeriesJob(exchange, handovers, iterations)
+    found = {
+        name: compile_series(
+            lambda some, name=name: checked(name, some),
+            iterations[name],
+            kinds=[each.ways for each in job.here[name]],
+            handed=lambda some, name=name: job.ops(name, some),
+            stops=stops(name),
+            load_pass=known.make_pass,
+            seen=seen,
+        )
+        for name in names
+    }
+    handed = {name: job.handed(name) for name in names}
+    channels = len(pools[0].caches)
+    whole = pools[0].checked.plan.name.rpartition(".")[0]
+    return CompiledPoolSeries(whole, found, handovers, handed, channels)
+
+
+def check_exchange(exchange: Exchange, handovers: Sequence[Handover]) -> None:
+    """E0423 where pools keep other things of a sequence, or wait for each other."""
+    ways = dict.fromkeys((each.giver, each.taker) for each in handovers)
+    exchange.check_order(ways)
+    for pool in exchange.pools:
+        if pool.microbatches != 1:
+            message = f"`{pool.name}` serves in {pool.microbatches} microbatches, and a series of pools in one"
+            raise wrong(message, pool.checked.plan.span, "leave out `microbatch`")
+    for one, other in ((exchange.named(g), exchange.named(t)) for g, t in ways):
+        exchange.check_caches(one, other)
+        for path in one.caches:
+            exchange.check_positions(one, other, path)
+            holds = one.caches[path].holds
+            positions = {stg.stored(name) for name in roles_of(one)}
+            if not positions & set(holds.names) and stg.SEQUENCES not in holds.names:
+                message = f"`{path}` has no dim of positions, and sequences of a series are not rows of their own"
+                raise wrong(message, one.span, "keep what requests have as a state, or by position")
+
+
+def handovers_of(pools: Sequence[Pool], iterations: Mapping[str, Iterations]) -> Iterator[Handover]:
+    """All handovers, those of a taker in the order of its iterations. E0421 for what no iteration has."""
+    for taker in pools:
+        file = iterations[taker.name]
+        if not file.taken:
+            continue
+        giver = giver_of(taker, file)
+        theirs = iterations[giver]
+        left = [counted(row, ended=True) for row in theirs.rows]
+        for at, taken in file.taken.items():
+            line = file.lines[at]
+            decoded = counted(file.rows[at], ended=False)
+            by_giver: dict[int, list[tuple[int, int]]] = {}
+            for count, positions, number in taken:
+                if number >= len(theirs.rows):
+                    message = f"there is no iteration {number} of `{giver}`"
+                    help_ = f"`{theirs.path}` has {len(theirs.rows):,}, from 0 on"
+                    raise file.wrong(line, message, help_)
+                if left[number][positions] < count:
+                    message = f"iteration {number} of `{giver}` leaves {left[number][positions]} sequences of {positions} positions, and {count} are taken"
+                    help_ = f"what it completes is in `{theirs.path}`, line {theirs.lines[number]}"
+                    raise file.wrong(line, message, help_)
+                if decoded[positions] < count:
+                    message = f"{count} sequences of {positions} positions are taken, and the iteration goes on with {decoded[positions]}"
+                    help_ = f"write `{count}@{positions}` under `decode` in the same line"
+                    raise file.wrong(line, message, help_)
+                left[number][positions] -= count
+                decoded[positions] -= count
+                by_giver.setdefault(number, []).append((count, positions))
+            if len(by_giver) > MOST_AT_ONCE:
+                message = f"an iteration goes on with what {len(by_giver)} of `{giver}` complete"
+                raise file.wrong(line, message, f"take from {MOST_AT_ONCE} at most")
+            for number, sequences in sorted(by_giver.items()):
+                yield Handover(giver, number, taker.name, at, tuple(sequences))
+
+
+def giver_of(taker: Pool, file: Iterations) -> str:
+    """The pool that the plan of another names. E0421 for none, or several."""
+    sources = list(dict.fromkeys(each.said.source for each in taker.served if each.said.source))
+    if len(sources) == 1:
+        return sources[0]
+    message = f"the plan of `{taker.name}` says no pool that sequences come from"
+    help_ = "write `decode 4 at 2048 from prefill` in its `serve`"
+    if sources:
+        message = f"the plan of `{taker.name}` says {len(sources)} pools that sequences come from"
+        help_ = "in a series they come from one"
+    raise file.wrong(file.lines[min(file.taken)], message, help_)
+
+
+def counted(row: Sequence[Sequence[Kind]], ended: bool) -> Counter[int]:
+    """Sequences of an iteration on all devices, by the positions that they have before it, or when it has `ended`."""
+    found: Counter[int] = Counter()
+    for device in row:
+        for count, new, before, _ in device:
+            found[before + ended * new] += count
+    return found
