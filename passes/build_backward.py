@@ -53,7 +53,7 @@ from xdsl.rewriter import Rewriter
 
 from stagec.analysis.dependence import Dependence
 from stagec.analysis.placement import PlacementRule, rules_of
-from stagec.diagnostics import CompileError, Diagnostic, span_of
+from stagec.diagnostics import refused, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import StackType, TensorType, tensor_of
 from stagec.dialects.use_def import before_placing, followed, through
@@ -82,15 +82,11 @@ def differentiate(program: stg.ProgramOp, rules: Sequence[PlacementRule]) -> Non
     hands_over = any(isinstance(op, dist.TowerSendOp) for op in block.ops)
     losses = list(output.values)
     if len(losses) != (not hands_over) or any(stg.tensor_type(loss).dims for loss in losses):
-        raise CompileError(
-            [
-                Diagnostic(
-                    "E0217",
-                    f"`{program.model.data}` has no loss to differentiate",
-                    span_of(output.location),
-                    help="end the model with `loss = ...`, a single number",
-                )
-            ]
+        raise refused(
+            "E0217",
+            f"`{program.model.data}` has no loss to differentiate",
+            span_of(output.location),
+            help="end the model with `loss = ...`, a single number",
         )
     weights = [op.weight for op in block.ops if isinstance(op, stg.WeightOp)]
     level = BackwardBlock(Dependence(program, rules), block, output)
@@ -241,7 +237,7 @@ class BackwardBlock(stg.BackwardPass):
         if not isinstance(op, stg.TensorOp):
             message = f"`{op.name}` has no gradient rule"
             help = "an op with a gradient is a `stg.TensorOp`"
-            raise CompileError([Diagnostic("E0218", message, span_of(op.location), help=help)])
+            raise refused("E0218", message, span_of(op.location), help=help)
         self.made.clear()
         self.contributed.clear()
         op.gradient(dys, self)
@@ -262,7 +258,7 @@ class BackwardBlock(stg.BackwardPass):
             op = self.current
             assert op is not None
             text = f"the op `{op.name}`: `gradient` {message}"
-            raise CompileError([Diagnostic("E0713", text, span_of(op.location))])
+            raise refused("E0713", text, span_of(op.location))
 
     def check_contributed(self, op: stg.TensorOp, dys: stg.Cotangents) -> None:
         """E0713 for an operand that the gradient forgot, where the loss depends on all results that are not kept for it alone."""
@@ -273,7 +269,7 @@ class BackwardBlock(stg.BackwardPass):
             if self.wants(operand) and not self.is_contributed(operand):
                 message = f"the op `{op.name}`: `gradient` says nothing of operand {number}, <{stg.tensor_type(operand).body}>, behind which weights are"
                 help = "contribute its cotangent"
-                raise CompileError([Diagnostic("E0713", message, span_of(op.location), help=help)])
+                raise refused("E0713", message, span_of(op.location), help=help)
 
     def is_contributed(self, operand: SSAValue) -> bool:
         """To an operand, or at once to what it is a form of in fewer bits."""

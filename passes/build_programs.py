@@ -74,7 +74,7 @@ from stagec.analysis.loads import Loads, num_layers
 from stagec.analysis.sequences import ModuleSequences
 from stagec.analysis.sizes import dims_by_place, mesh_of, module_of, size_values, values_at
 from stagec.arrays import Ints, widened
-from stagec.diagnostics import CompileError, Diagnostic, span_of
+from stagec.diagnostics import CompileError, Diagnostic, refused, span_of
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.sched.tasks import (
     COMPUTE_TASKS,
@@ -566,18 +566,14 @@ def check_orders(module: ModuleOp, orders: Iterable[Sequence[str]]) -> None:
         known |= set(combinations(order, 2))
     for one, other in sorted(known):
         if one < other and (other, one) in known:
-            raise CompileError(
-                [
-                    Diagnostic(
-                        "E0613",
-                        f"ranks would sum the gradients of `{one}` and `{other}` in different orders",
-                        dist.clause_span(module, *SCHEDULE),
-                        notes=[
-                            "stages share these weights with several others, crosswise, and each rank has several stages"
-                        ],
-                        help="choose a schedule with one stage on each rank, or another number of `virtual_stages`",
-                    )
-                ]
+            raise refused(
+                "E0613",
+                f"ranks would sum the gradients of `{one}` and `{other}` in different orders",
+                dist.clause_span(module, *SCHEDULE),
+                notes=[
+                    "stages share these weights with several others, crosswise, and each rank has several stages"
+                ],
+                help="choose a schedule with one stage on each rank, or another number of `virtual_stages`",
             )
 
 

@@ -80,7 +80,7 @@ from xdsl.passes import ModulePass
 from stagec import symbolic
 from stagec.analysis.recompute_choice import ancestor_in
 from stagec.analysis.sizes import size_values
-from stagec.diagnostics import CompileError, Diagnostic, span_of
+from stagec.diagnostics import CompileError, refused, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import CHUNK_AXIS, TensorType
 from stagec.dialects.use_def import followed, through
@@ -127,9 +127,7 @@ def define_axis(module: ModuleOp, program: stg.ProgramOp, chunks: int) -> None:
 def refusal(
     op: Operation, message: str, help_: str = "", notes: Sequence[str] = ()
 ) -> CompileError:
-    return CompileError(
-        [Diagnostic("E0412", message, span_of(op.location), help=help_, notes=notes)]
-    )
+    return refused("E0412", message, span_of(op.location), help=help_, notes=notes)
 
 
 def is_loss(op: Operation) -> bool:

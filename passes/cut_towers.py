@@ -59,7 +59,7 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from stagec.analysis.dependence import Dependence
-from stagec.diagnostics import CompileError, Diagnostic, quoted, span_of
+from stagec.diagnostics import CompileError, quoted, refused, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import TensorType
 from stagec.rewriting import inherit, insert_after, output_of, programs
@@ -289,4 +289,4 @@ def holder(op: Operation, block: Block) -> Operation:
 
 
 def wrong(message: str, op: Operation, help_: str) -> CompileError:
-    return CompileError([Diagnostic("E0423", message, span_of(op.location), help=help_)])
+    return refused("E0423", message, span_of(op.location), help=help_)

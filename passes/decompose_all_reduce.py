@@ -32,7 +32,7 @@ from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from stagec.analysis.sizes import size_values
-from stagec.diagnostics import CompileError, Diagnostic, span_of
+from stagec.diagnostics import refused, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import tensor_of
 from stagec.rewriting import rewrite
@@ -69,15 +69,11 @@ def check_divides(module: ModuleOp, axis: str, dim: str) -> None:
                 continue
             local = op.source.dim(own).size.integer(values)
             if local % values[axis]:
-                raise CompileError(
-                    [
-                        Diagnostic(
-                            "E0301",
-                            f"`{axis} = {values[axis]}` does not divide the {local} of `{own}` on each rank",
-                            span_of(op.location),
-                            help="scatter another dim",
-                        )
-                    ]
+                raise refused(
+                    "E0301",
+                    f"`{axis} = {values[axis]}` does not divide the {local} of `{own}` on each rank",
+                    span_of(op.location),
+                    help="scatter another dim",
                 )
 
 

@@ -45,7 +45,7 @@ from stagec.analysis.answers import check_lowered
 from stagec.analysis.communication import COMMUNICATION_KINDS, communication_kind
 from stagec.analysis.contexts import Contexts
 from stagec.analysis.sizes import averages, mesh_of, size_values
-from stagec.diagnostics import CompileError, Diagnostic, span_of
+from stagec.diagnostics import refused, span_of
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.interfaces import CostInterface, TaskInterface
@@ -183,8 +183,7 @@ def check_sums(op: TaskInterface, mesh: Mapping[str, int]) -> None:
                 message = f"`{op.name}` reads terms of a sum over `{axis}`, which nobody has summed"
                 notes = (f"an operand is a `{operand.type}`",)
                 help_ = "reduce it first: `reduce-gradients` does that of gradients, `insert-collectives` of others"
-                found = Diagnostic("E0709", message, span_of(op.location), notes=notes, help=help_)
-                raise CompileError([found])
+                raise refused("E0709", message, span_of(op.location), notes=notes, help=help_)
 
 
 def terms_over(value: SSAValue) -> tuple[str, ...]:

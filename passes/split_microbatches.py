@@ -50,7 +50,7 @@ from xdsl.rewriter import Rewriter
 from stagec import symbolic
 from stagec.analysis.sequences import ModuleSequences
 from stagec.analysis.sizes import size_values
-from stagec.diagnostics import CompileError, Diagnostic, quoted, span_of
+from stagec.diagnostics import quoted, refused, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import FLOATS, TIME_AXIS, StackType, TensorType, tensor_of
 from stagec.rewriting import inherit, output_of, programs, set_type
@@ -77,12 +77,10 @@ class SplitMicrobatches(ModulePass):
         if self.size and self.dim not in size_values(op):
             message = f"`{NAME}`: there is no dim `{self.dim}`"
             place = next((span_of(each.location) for each in programs(op)), None)
-            raise CompileError([Diagnostic("E0705", message, place, help="name the batch dim")])
+            raise refused("E0705", message, place, help="name the batch dim")
         if self.gradients not in FLOATS:
             message = f"`{NAME}`: there is no dtype `{self.gradients}` of gradients"
-            raise CompileError(
-                [Diagnostic("E0705", message, help=f"choose one of {quoted(FLOATS)}")]
-            )
+            raise refused("E0705", message, help=f"choose one of {quoted(FLOATS)}")
         for program in programs(op):
             define_axis(op, program, self.dim, self.size)
             wrap(program, self.gradients)
@@ -116,7 +114,7 @@ def check_extent(program: stg.ProgramOp, values: Mapping[str, int]) -> None:
         notes = [f"{layers:,} layers, forward and backward, in {number:,} microbatches"]
         help_ = "choose a smaller batch, a larger microbatch, or fewer layers"
         place = span_of(program.location)
-        raise CompileError([Diagnostic("E0216", message, place, notes=notes, help=help_)])
+        raise refused("E0216", message, place, notes=notes, help=help_)
 
 
 MICROBATCH = ("pipeline.given.microbatch", "microbatch_span", "pipeline.span")
@@ -144,7 +142,7 @@ def define_axis(module: ModuleOp, program: stg.ProgramOp, dim: str, size: int) -
             note = "sequences of several kinds, or of each device or iteration its own, are one row"
             help_ = "leave `microbatch` out, or serve sequences of one kind; in a pipeline, stages take whole iterations with `schedule = gpipe`"
         place = dist.clause_span(program, *MICROBATCH)
-        raise CompileError([Diagnostic("E0308", message, place, notes=[note], help=help_)])
+        raise refused("E0308", message, place, notes=[note], help=help_)
     if sequences is not None:
         conditions.read(exact, number)
     check_extent(program, {**conditions.unread(values), TIME_AXIS: int(number)})

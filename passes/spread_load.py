@@ -57,7 +57,7 @@ from stagec.analysis.loads import num_layers
 from stagec.analysis.sequences import ModuleSequences
 from stagec.analysis.sizes import averages, size_values
 from stagec.analysis.token_copies import chooser, numbers_of
-from stagec.diagnostics import CompileError, Diagnostic, span_of
+from stagec.diagnostics import CompileError, Diagnostic, refused, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import StackType, TensorType
 from stagec.rewriting import inherit, programs, rename_dims, set_type
@@ -223,7 +223,7 @@ def check(module: ModuleOp, load: dist.ExpertLoadOp, dispatch: stg.DispatchOp) -
     else:
         return
     span = dist.clause_span(dispatch, "load.given.file", "load.given.shares", "load.span")
-    raise CompileError([Diagnostic("E0311", message, span)])
+    raise refused("E0311", message, span)
 
 
 def nothing_dispatched(module: ModuleOp) -> Diagnostic:

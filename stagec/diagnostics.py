@@ -109,6 +109,23 @@ class CompileError(Exception):
         return render(self.diagnostics, self.sources)
 
 
+def refused(
+    code: str,
+    message: str,
+    span: Span | None = None,
+    label: str = "",
+    *,
+    secondary: Sequence[tuple[Span, str]] = (),
+    notes: Sequence[str] = (),
+    help: str | Sequence[str] = (),
+    origin: str = "",
+    sources: Mapping[str, str] | None = None,
+) -> CompileError:
+    """One mistake, to be raised."""
+    found = Diagnostic(code, message, span, label, secondary, notes, help, origin)
+    return CompileError([found], sources)
+
+
 @dataclass
 class Findings:
     """Collects the diagnostics of a phase, so that all are reported at once."""

@@ -21,7 +21,7 @@ from stagec.advice import check_memory
 from stagec.analysis.sequences import OtherPrograms, check_alike
 from stagec.backend.lowering.programs import Unroller
 from stagec.compiled import Compiled, CompiledSeries
-from stagec.diagnostics import CompileError, Diagnostic
+from stagec.diagnostics import CompileError, refused
 from stagec.dialects import dist
 from stagec.frontend import CheckedModel, check, lower, parse_file, parse_text, plan_of_model
 from stagec.frontend.checker import pools_in
@@ -204,7 +204,7 @@ def check_not_a_part(checked: CheckedModel) -> None:
         return
     message = f"the pool `{pool}` trains a part of the model, which the other pools of `{plan}` hand values to and take values from"
     help_ = f"compile all of them: `stagec MODEL.stg --plan {plan}`; `stagec explain MODEL.stg --plan {plan}{DOT}{pool}` answers questions about this one"
-    raise CompileError([Diagnostic("E0422", message, checked.plan.span, help=help_)])
+    raise refused("E0422", message, checked.plan.span, help=help_)
 
 
 LAST_OF_STRUCTURE = "lower-to-tasks"

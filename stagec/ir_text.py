@@ -17,7 +17,7 @@ from xdsl.parser.core import ForwardDeclaredValue
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import ParseError, VerifyException
 
-from stagec.diagnostics import CompileError, Diagnostic, Span, location_of, span_of
+from stagec.diagnostics import CompileError, Diagnostic, Span, location_of, refused, span_of
 from stagec.dialects.marks import verify_attributes
 
 MOST_ERRORS = 20
@@ -54,11 +54,11 @@ def parse_ir(
         for op in module.body.ops:
             if isinstance(op, ModuleOp):
                 message = "a module in a module: ops stand before or after the one that is meant"
-                raise CompileError([Diagnostic("E0708", message, place_of(op))], sources)
+                raise refused("E0708", message, place_of(op), sources=sources)
         for op in module.walk():
             if any(isinstance(operand, ForwardDeclaredValue) for operand in op.operands):
                 message = f"`{op.name}` reads a value that nothing makes where it can be read"
-                raise CompileError([Diagnostic("E0708", message, place_of(op))], sources)
+                raise refused("E0708", message, place_of(op), sources=sources)
         if said is None:
             locate(parser.said)
         else:
@@ -67,8 +67,8 @@ def parse_ir(
     except ParseError as error:
         raise _refused(error, places, sources) from None
     except VerifyException as error:
-        raise CompileError(
-            [Diagnostic("E0708", _sentence(str(error)), places.at(parser.pos))], sources
+        raise refused(
+            "E0708", _sentence(str(error)), places.at(parser.pos), sources=sources
         ) from None
 
 
@@ -84,9 +84,7 @@ def _refused(error: ParseError, places: TextPlaces, sources: dict[str, str]) -> 
     # xDSL's lexer leaves this word in a message as it is.
     text = error.msg.replace("{first_char}", f"`{error.span.text[:1]}`")
     message, *notes = text.strip().split("\n")
-    return CompileError(
-        [Diagnostic("E0708", _sentence(message), start.to(end), notes=notes)], sources
-    )
+    return refused("E0708", _sentence(message), start.to(end), notes=notes, sources=sources)
 
 
 class TextPlaces:
@@ -124,7 +122,7 @@ def verify_ir(module: ModuleOp, sources: Mapping[str, str] | None = None) -> Non
     gone = [op for op in module.walk() if ErasedSSAValue in map(type, op.operands)]
     if gone:
         message = f"`{gone[0].name}` reads a value that a pass took away"
-        raise CompileError([Diagnostic("E0709", message, place_of(gone[0]))], sources)
+        raise refused("E0709", message, place_of(gone[0]), sources=sources)
     try:
         module.verify()
         for op in module.walk():
@@ -142,7 +140,7 @@ def verify_order(module: ModuleOp, sources: Mapping[str, str] | None = None) -> 
     found = next(_out_of_order(module, set()), None)
     if found is not None:
         message = f"`{found.name}` reads a value before it is made, or outside of its region"
-        raise CompileError([Diagnostic("E0709", message, place_of(found))], sources)
+        raise refused("E0709", message, place_of(found), sources=sources)
 
 
 def _out_of_order(op: Operation, made: set[SSAValue]) -> Iterator[Operation]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from stagec.analysis.communication import COMMUNICATION_KINDS
-from stagec.diagnostics import CompileError, Diagnostic
+from stagec.diagnostics import CompileError, refused
 from stagec.dialects import dist
 from stagec.dialects.memory import CONTIGUOUS, COPIED, KEPT, PARTITIONED
 from stagec.pipeline_schedule import unwanted_code
@@ -277,15 +277,11 @@ def virtual_stages(pipeline: Pipeline) -> int:
     if wanted is None:
         return pipeline.virtual_stages
     if "virtual_stages" in pipeline.given and pipeline.virtual_stages != wanted:
-        raise CompileError(
-            [
-                Diagnostic(
-                    "E0408",
-                    f"`{pipeline.schedule}` runs {wanted} virtual stages on each rank, "
-                    f"not {pipeline.virtual_stages}",
-                    pipeline.given["virtual_stages"],
-                    help=f"write `virtual_stages = {wanted}`",
-                )
-            ]
+        raise refused(
+            "E0408",
+            f"`{pipeline.schedule}` runs {wanted} virtual stages on each rank, "
+            f"not {pipeline.virtual_stages}",
+            pipeline.given["virtual_stages"],
+            help=f"write `virtual_stages = {wanted}`",
         )
     return wanted

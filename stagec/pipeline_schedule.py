@@ -17,7 +17,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from stagec.analysis.sizes import size_values
 from stagec.arrays import Ints
-from stagec.diagnostics import CompileError, Diagnostic, Span, span_of
+from stagec.diagnostics import CompileError, Diagnostic, Span, refused, span_of
 from stagec.dialects import dist, sched
 from stagec.dialects.types import TIME_AXIS
 from stagec.schedules import (
@@ -226,9 +226,7 @@ def explained(op: sched.ScheduleOp, make: Callable[[], T]) -> T:
     except ScheduleError as error:
         notes = list(error.cycle) if isinstance(error, InvalidSchedule) else []
         place = dist.clause_span(op, *SCHEDULE)
-        raise CompileError(
-            [Diagnostic("E0409", error.message, place, notes=notes, help=error.help)]
-        ) from None
+        raise refused("E0409", error.message, place, notes=notes, help=error.help) from None
 
 
 def unwanted_code(file: str, span: Span | None) -> Diagnostic:

@@ -27,7 +27,7 @@ from xdsl.utils.arg_spec import ArgSpec
 from xdsl.utils.hints import isa, type_repr
 from xdsl.utils.target import Target
 
-from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted
+from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted, refused
 from stagec.dialects import stg
 from stagec.dialects.stg.op_classes import mistakes_of_class
 from stagec.passes import pass_factories
@@ -128,19 +128,15 @@ class Registry:
         if name not in self.passes:
             advice = "`stagec passes` lists them; `--load-pass FILE.py` adds yours"
             helps = [each for each in (did_you_mean(name, self.passes), advice) if each]
-            raise CompileError([Diagnostic("E0704", f"there is no pass `{name}`", help=helps)])
+            raise refused("E0704", f"there is no pass `{name}`", help=helps)
         try:
             return self.passes[name]()
         except Exception as error:
             owner = self.owners.get(name, "a plug-in")
-            raise CompileError(
-                [
-                    Diagnostic(
-                        "E0712",
-                        f"the pass `{name}` of `{owner}` cannot be imported",
-                        notes=[last_line(error)],
-                    )
-                ]
+            raise refused(
+                "E0712",
+                f"the pass `{name}` of `{owner}` cannot be imported",
+                notes=[last_line(error)],
             ) from error
 
     def make_pass(self, name: str, arguments: Mapping[str, Argument]) -> ModulePass:
@@ -269,7 +265,7 @@ def instantiate(pass_class: type[ModulePass], arguments: Mapping[str, Argument])
         return pass_class.from_spec(ArgSpec(name, values))
     except (TypeError, ValueError) as error:
         message = f"the pass `{name}` cannot be run so"
-        raise CompileError([Diagnostic("E0705", message, notes=[str(error)])]) from error
+        raise refused("E0705", message, notes=[str(error)]) from error
 
 
 def fitting(value: tuple[Scalar, ...], hint: object) -> tuple[Scalar, ...]:
@@ -300,16 +296,12 @@ def dialects_of(ops: Sequence[type[IRDLOperation]]) -> dict[str, Dialect]:
 
 
 def exists_already(kind: str, name: str, owner: str, path: str) -> CompileError:
-    return CompileError(
-        [
-            Diagnostic(
-                "E0712",
-                f"the {kind} `{name}` exists already",
-                origin=path,
-                notes=[f"it comes from {owner}"],
-                help="give yours another name",
-            )
-        ]
+    return refused(
+        "E0712",
+        f"the {kind} `{name}` exists already",
+        origin=path,
+        notes=[f"it comes from {owner}"],
+        help="give yours another name",
     )
 
 
@@ -318,7 +310,7 @@ def classes_of_file(path: str) -> list[type[ModulePass] | type[IRDLOperation]]:
     module_name = f"{LOADED}{Path(path).stem}"
     if not Path(path).is_file():
         what = "is a directory" if Path(path).is_dir() else "is not there"
-        raise CompileError([Diagnostic("E0701", f"cannot read `{path}`: it {what}", origin=path)])
+        raise refused("E0701", f"cannot read `{path}`: it {what}", origin=path)
     spec = importlib.util.spec_from_file_location(module_name, path)
     if spec is None or spec.loader is None:
         raise _broken(path, "its name does not end in `.py`")
@@ -344,14 +336,10 @@ def classes_of_file(path: str) -> list[type[ModulePass] | type[IRDLOperation]]:
         and value.name
     ]
     if not found:
-        raise CompileError(
-            [
-                Diagnostic(
-                    "E0712",
-                    f"`{path}` defines no pass and no op",
-                    help="a pass is a subclass of `xdsl.passes.ModulePass` with a `name`, an op one of `stg.TensorOp`",
-                )
-            ]
+        raise refused(
+            "E0712",
+            f"`{path}` defines no pass and no op",
+            help="a pass is a subclass of `xdsl.passes.ModulePass` with a `name`, an op one of `stg.TensorOp`",
         )
     return found
 
@@ -368,7 +356,7 @@ def is_free(stem: str, path: str) -> bool:
 
 
 def _broken(path: str, *notes: str) -> CompileError:
-    return CompileError([Diagnostic("E0712", f"`{path}` cannot be loaded", notes=notes)])
+    return refused("E0712", f"`{path}` cannot be loaded", notes=notes)
 
 
 def _trace(error: BaseException, path: str) -> Iterator[str]:

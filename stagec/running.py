@@ -15,7 +15,7 @@ from xdsl.utils.arg_spec import parse_pipeline
 from stagec.analysis.answers import check_answers
 from stagec.analysis.sizes import dim_sizes, mesh_of, size_values
 from stagec.analysis.stated_sizes import check_stated
-from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted, span_of
+from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted, refused, span_of
 from stagec.dialects import dist, stg
 from stagec.ir_text import Verifier, place_of, verify_order
 from stagec.plans.clauses import Argument, Plan
@@ -164,15 +164,11 @@ def check_stop(stops: Stops, passes: Sequence[ModulePass]) -> None:
     """A `--stop-after` that never comes is a mistake."""
     names = [p.name for p in passes]
     if stops.after is not None and stops.after not in names:
-        raise CompileError(
-            [
-                Diagnostic(
-                    "E0706",
-                    f"`{stops.after}` is not a pass of this compilation",
-                    origin=f"--stop-after {stops.after}",
-                    help=f"its passes are {', '.join(['lower', *names])}",
-                )
-            ]
+        raise refused(
+            "E0706",
+            f"`{stops.after}` is not a pass of this compilation",
+            origin=f"--stop-after {stops.after}",
+            help=f"its passes are {', '.join(['lower', *names])}",
         )
 
 
@@ -219,12 +215,11 @@ def apply_pass(each: ModulePass, context: Context, module: ModuleOp) -> None:
     except NoNumberError as error:
         notes = [f"in the pass `{each.name}`"]
         help_ = "each name of a size is a `stg.dim`, or an axis of `dist.mesh`"
-        found = Diagnostic("E0208", str(error), place_of(module), notes=notes, help=help_)
-        raise CompileError([found]) from error
+        raise refused("E0208", str(error), place_of(module), notes=notes, help=help_) from error
     gone = (before & set(NEEDED)) - {type(op) for op in module.body.ops}
     if gone:
         message = f"the pass `{each.name}` took the module's {quoted(sorted(kind.name for kind in gone))} away"
-        raise CompileError([Diagnostic("E0709", message, place_of(module))])
+        raise refused("E0709", message, place_of(module))
 
 
 def broken_promise(each: ModulePass, module: ModuleOp) -> Diagnostic:

@@ -63,7 +63,7 @@ from stagec.analysis.placement import (
     wanted_splits,
 )
 from stagec.analysis.sharding_errors import ShardingErrors
-from stagec.diagnostics import CompileError, Diagnostic, span_of
+from stagec.diagnostics import refused, span_of
 from stagec.dialects import stg
 from stagec.dialects.attributes import NamesAttr
 from stagec.dialects.types import StackType, TensorType, tensor_of
@@ -101,7 +101,7 @@ def check_whole(program: stg.ProgramOp) -> None:
             ):
                 message = f"`{NAME}` places whole tensors, and this one is stored in parts already"
                 help_ = f"run `{NAME}` before `shard-parameters`"
-                raise CompileError([Diagnostic("E0705", message, span_of(op.location), help=help_)])
+                raise refused("E0705", message, span_of(op.location), help=help_)
 
 
 def place_ops(

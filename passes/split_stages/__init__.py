@@ -73,7 +73,7 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from stagec.analysis.sizes import size_values
-from stagec.diagnostics import CompileError, Diagnostic
+from stagec.diagnostics import CompileError, Diagnostic, refused
 from stagec.dialects import dist, stg
 from stagec.dialects.types import tensor_of
 from stagec.passes.split_stages.cuts import (
@@ -196,15 +196,11 @@ def layers_per_stage(
         empty = stages - total
         example = [0] * (empty // 2) + [1] * total + [0] * (empty - empty // 2)
         advice = f"choose {total} stages or fewer, or write which have none: `layers = {example}`"
-    raise CompileError(
-        [
-            Diagnostic(
-                "E0407",
-                problem,
-                dist.clause_span(program, *(f"pipeline.{place}" for place in LAYERS)),
-                help=advice,
-            )
-        ]
+    raise refused(
+        "E0407",
+        problem,
+        dist.clause_span(program, *(f"pipeline.{place}" for place in LAYERS)),
+        help=advice,
     )
 
 

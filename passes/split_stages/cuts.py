@@ -12,7 +12,7 @@ from itertools import accumulate
 
 from xdsl.ir import Block, Operation, SSAValue
 
-from stagec.diagnostics import CompileError, Diagnostic, quoted, span_of
+from stagec.diagnostics import CompileError, Diagnostic, quoted, refused, span_of
 from stagec.dialects import dist, stg
 from stagec.symbolic import Size
 
@@ -113,7 +113,7 @@ def check_frozen(repeats: Sequence[stg.RepeatOp], beside: set[Operation]) -> Non
                 message = f"`{weight.path.data}` is trained, and stands before layers that are frozen and have no backward pass"
                 help_ = "compute what it is used for after those layers, or freeze it, too"
                 place = span_of(weight.location)
-                raise CompileError([Diagnostic("E0705", message, place, help=help_)])
+                raise refused("E0705", message, place, help=help_)
 
 
 def others_than_layers(program: stg.ProgramOp, repeats: Sequence[stg.RepeatOp]) -> Diagnostic:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from xdsl.ir import Operation, SSAValue
 
-from stagec.diagnostics import CompileError, Diagnostic, span_of
+from stagec.diagnostics import CompileError, refused, span_of
 from stagec.dialects import sched, stg
 from stagec.dialects.interfaces import Bytes, TaskInterface
 from stagec.dialects.memory import WHEN, Effects
@@ -27,9 +27,7 @@ def check_answers(op: stg.TensorOp, values: Mapping[str, int]) -> None:
 
 
 def mistaken(op: Operation, message: str) -> CompileError:
-    return CompileError(
-        [Diagnostic("E0713", f"the op `{op.name}`: {message}", span_of(op.location))]
-    )
+    return refused("E0713", f"the op `{op.name}`: {message}", span_of(op.location))
 
 
 def mistakes(op: stg.TensorOp, values: Mapping[str, int]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from stagec.analysis.placement import PlacementRule, copies_of
-from stagec.diagnostics import CompileError, Diagnostic, span_of
+from stagec.diagnostics import refused, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import FLOATS, StackType, TensorType, tensor_of
 
@@ -35,14 +35,14 @@ class FactsOfValues(dict[SSAValue, Facts]):
     def __missing__(self, value: SSAValue) -> Facts:
         if not isinstance(value, OpResult | BlockArgument):
             message = "a value that no op makes is read"
-            raise CompileError([Diagnostic("E0709", message, span_of(self.program.location))])
+            raise refused("E0709", message, span_of(self.program.location))
         owner = value.owner
         if self.program.is_ancestor(owner):
             raise KeyError(value)
         place = span_of(owner.location) if isinstance(owner, Operation) else None
         name = owner.name if isinstance(owner, Operation) else "an argument"
         message = f"`{name}` is outside of the `stg.program` that reads it"
-        raise CompileError([Diagnostic("E0709", message, place, help="put it into the program")])
+        raise refused("E0709", message, place, help="put it into the program")
 
 
 class Dependence:

@@ -17,7 +17,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from stagec.analysis.coordinates import SUFFIX, axes_in, joint_index, names_at
 from stagec.analysis.sizes import dim_sizes, dims_by_place, size_values, values_at
-from stagec.diagnostics import CompileError, Diagnostic, quoted, span_of
+from stagec.diagnostics import quoted, refused, span_of
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.dist.sequences import (
     OF_ONE,
@@ -270,7 +270,7 @@ def check_alike(module: ModuleOp, asked: Conditions, numbers: Sequence[int] = ()
             code = "E0421" if sequences.is_series else code
         number = numbers[number] if len(numbers) else number
         message = f"iteration {number + 1}{where} cannot be one of the plan: {reason}"
-        raise CompileError([Diagnostic(code, message, place, help=help_)])
+        raise refused(code, message, place, help=help_)
     if not same.all():
         raise OtherPrograms(same)
     check_groups(module, sequences)
@@ -281,9 +281,7 @@ def check_groups(module: ModuleOp, sequences: ModuleSequences) -> None:
     if any(isinstance(op, dist.ExpertLoadOp) for op in module.body.ops):
         message = "experts of a load, and sequences that are not the same on every device or in every iteration"
         help_ = "leave out `load`, or serve one iteration of sequences that divide"
-        raise CompileError(
-            [Diagnostic("E0414", message, span_of(sequences.op.location), help=help_)]
-        )
+        raise refused("E0414", message, span_of(sequences.op.location), help=help_)
     if sequences.op.sequences.data.num_devices == 1:
         return
     placed = dims_by_place(module)
@@ -301,4 +299,4 @@ def check_groups(module: ModuleOp, sequences: ModuleSequences) -> None:
             help_ = f"serve sequences whose new tokens divide over {quoted(sorted(sequences.axes))}"
             if isinstance(op, sched.CollectiveOp) and op.kind.data == "all_to_all":
                 help_ += "; or let experts have as many tokens as they are sent on average: `serve { ..., experts = average }`"
-            raise CompileError([Diagnostic("E0414", message, span_of(op.location), help=help_)])
+            raise refused("E0414", message, span_of(op.location), help=help_)

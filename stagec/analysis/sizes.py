@@ -12,7 +12,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
 from stagec.analysis.coordinates import SUFFIX, axes_in
-from stagec.diagnostics import CompileError, Diagnostic, span_of
+from stagec.diagnostics import refused, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import TIME_AXIS
 from stagec.symbolic import Size, SizeError, conditions
@@ -87,14 +87,10 @@ def size_values(module: ModuleOp) -> dict[str, int]:
         if not ready:
             name, op = next(iter(pending.items()))
             missing = sorted(sizes[name].names - values.keys())
-            raise CompileError(
-                [
-                    Diagnostic(
-                        "E0208",
-                        f"the size of `{name}` needs `{missing[0]}`, which has none",
-                        span_of(op.location),
-                    )
-                ]
+            raise refused(
+                "E0208",
+                f"the size of `{name}` needs `{missing[0]}`, which has none",
+                span_of(op.location),
             )
         found, ready = ready, []
         for name in found:
@@ -110,7 +106,5 @@ def size_values(module: ModuleOp) -> dict[str, int]:
                     if not missing_of[reader]:
                         ready.append(reader)
             except SizeError as error:
-                raise CompileError(
-                    [Diagnostic("E0208", f"`{name}`: {error}", span_of(op.location))]
-                ) from None
+                raise refused("E0208", f"`{name}`: {error}", span_of(op.location)) from None
     return conditions.observed(values)

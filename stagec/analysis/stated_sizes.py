@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAtt
 from xdsl.ir import Operation
 
 from stagec.analysis.sizes import mesh_of, size_values
-from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted, span_of
+from stagec.diagnostics import CompileError, did_you_mean, quoted, refused, span_of
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.attributes import NamesAttr, sizes_in
 from stagec.dialects.types import StackType, ValueType, tensor_of
@@ -19,8 +19,7 @@ from stagec.symbolic.conditions import unread
 
 
 def wrong(op: Operation, message: str, help_: str | Sequence[str] = "") -> CompileError:
-    found = Diagnostic("E0709", f"`{op.name}`: {message}", span_of(op.location), help=help_)
-    return CompileError([found])
+    return refused("E0709", f"`{op.name}`: {message}", span_of(op.location), help=help_)
 
 
 def check_stated(module: ModuleOp) -> None:

@@ -17,7 +17,7 @@ from stagec.backend.encoded import TraceOptions
 from stagec.backend.program import PooledTraces, TraceSet
 from stagec.backend.writer import WriteOptions, WriteReport, write_traces
 from stagec.compiled import Compiled
-from stagec.diagnostics import CompileError, Diagnostic
+from stagec.diagnostics import refused
 from stagec.driver import Stops
 from stagec.estimate.pools import PoolsEstimate, estimate_pools
 from stagec.frontend.checker import pools_in
@@ -39,7 +39,7 @@ def compile_pools_job(
     read = read_source(source)
     if not pools_in(read, plan):
         message = f"the plan `{plan}` has no pools" if plan else "the first plan has no pools"
-        raise CompileError([Diagnostic("E0422", message, help="`stagec.compile` compiles it")])
+        raise refused("E0422", message, help="`stagec.compile` compiles it")
     sizes = {name: str(size) for name, size in (set or {}).items()}
     plug_ins = registry(tuple(map(str, load_pass)))
     return PoolsJob(Asked(read, plan, sizes, plug_ins, devices(device, network)))

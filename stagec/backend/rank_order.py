@@ -7,7 +7,7 @@ import numpy as np
 from stagec.analysis.waiting import Deps, Waiting, edges, ready_early, so_far
 from stagec.arrays import Ints
 from stagec.backend.program import Collective, Compute, Node, RankClass, TraceSegment, Transfer
-from stagec.diagnostics import CompileError, Diagnostic
+from stagec.diagnostics import CompileError, refused
 
 COMPUTE, COLLECTIVE, SEND, RECV, COPY = range(5)
 _MOST_ROUNDS = 100
@@ -25,7 +25,7 @@ def doubt(rank_class: RankClass, number: int, why: str) -> CompileError:
     message = f"ranks of `{rank_class.name}` might wait for each other for ever"
     note = f"`{node.op}` of `{node.scope or 'the step'}` (number {number}){when} {why}"
     help_ = "an order of the plan's own, or a pass, asks for what cannot be: nothing is written"
-    return CompileError([Diagnostic("E0613", message, node.span, notes=[note], help=help_)])
+    return refused("E0613", message, node.span, notes=[note], help=help_)
 
 
 class SegmentOrders:

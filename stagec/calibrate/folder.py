@@ -22,7 +22,7 @@ from pathlib import Path
 from stagec.calibrate.measured import Measured, Row, gathered
 from stagec.devices.model import Key
 from stagec.devices.rules import cache_part
-from stagec.diagnostics import CompileError, Diagnostic
+from stagec.diagnostics import CompileError, refused
 from stagec.dialects.types import FLOATS, bytes_per_element
 from stagec.reading import parse_csv, read_whole_text
 
@@ -42,7 +42,7 @@ def read_folder(folder: Path) -> dict[Key, Measured]:
 
 
 def unreadable(message: str) -> CompileError:
-    return CompileError([Diagnostic("E0418", message)])
+    return refused("E0418", message)
 
 
 def read_file(path: Path, *readers: Callable[[Cells], Row | None]) -> Iterator[Row]:

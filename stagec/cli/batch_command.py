@@ -14,7 +14,7 @@ from stagec.cli.inputs import has_pools, is_ir
 from stagec.cli.names import model_named
 from stagec.cli.tables import seconds
 from stagec.cli.usage import CommandParser, add_load_pass, overrides, some_text, usage_error
-from stagec.diagnostics import CompileError, Diagnostic
+from stagec.diagnostics import CompileError, refused
 from stagec.driver import Stops, compile_checked
 from stagec.estimate.batcher import (
     BatchedPool,
@@ -79,7 +79,7 @@ def serve_in_pools(options: argparse.Namespace, requests: Sequence[Request], pol
         help_ = (
             f"ask about one of them: {' or '.join(f'`--plan {compiled.name}.{n}`' for n in names)}"
         )
-        raise CompileError([Diagnostic("E0422", message, compiled.first.plan.span, help=help_)])
+        raise refused("E0422", message, compiled.first.plan.span, help=help_)
     own = overrides_by_pool(source, options.plan, names, sizes)
     pools: list[BatchedPool] = []
     for name in names:
@@ -203,7 +203,7 @@ def positive(text: str) -> float:
 
 
 def wrong(path: str, message: str, help_: str) -> CompileError:
-    return CompileError([Diagnostic("E0421", message, origin=path, help=help_)])
+    return refused("E0421", message, origin=path, help=help_)
 
 
 def read_requests(path: str) -> list[Request]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from stagec.cli import zoo
 from stagec.cli.tables import amount, folded, seconds
 from stagec.cli.usage import CommandParser
-from stagec.diagnostics import CompileError, Diagnostic, did_you_mean
+from stagec.diagnostics import did_you_mean, refused
 from stagec.importing.shipped import configurations
 from stagec.pictures.scales import digits
 
@@ -39,7 +39,7 @@ def run(arguments: Sequence[str]) -> int:
         if name not in known:
             message = f"no model that ships is called `{name}`"
             help_ = did_you_mean(name, known)
-            raise CompileError([Diagnostic("E0701", message, origin=name, help=help_)])
+            raise refused("E0701", message, origin=name, help=help_)
     figures = zoo.measured(options.names) if options.measure else zoo.stored()
     if options.format == "markdown":
         sys.stdout.write(zoo.page())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from stagec.backend.files import write_whole
 from stagec.cli.usage import CommandParser, usage_error
-from stagec.diagnostics import CompileError, Diagnostic
+from stagec.diagnostics import CompileError, refused
 from stagec.formatting import format_text
 from stagec.frontend.files import decode, read_text
 
@@ -81,7 +81,7 @@ def files_of(names: Sequence[str]) -> Iterator[str]:
         found = sorted(str(path) for path in Path(name).rglob("*.stg"))
         if not found:
             message = f"there is no `.stg` file in `{name}`"
-            raise CompileError([Diagnostic("E0701", message, origin=name)])
+            raise refused("E0701", message, origin=name)
         yield from found
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from stagec.backend.files import write_whole
 from stagec.cli.usage import CommandParser, some_text, usage_error, whole_number
-from stagec.diagnostics import CompileError, Diagnostic, did_you_mean
+from stagec.diagnostics import CompileError, did_you_mean, refused
 from stagec.frontend import parse_file, syntax
 from stagec.importing import import_configuration
 from stagec.importing.launch import import_plan
@@ -155,4 +155,4 @@ def shown_name(path: Path) -> str:
 
 
 def refuse(origin: str, code: str, message: str, help: str = "") -> CompileError:
-    return CompileError([Diagnostic(code, message, origin=origin, help=help)])
+    return refused(code, message, origin=origin, help=help)

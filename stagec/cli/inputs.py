@@ -12,7 +12,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from stagec.cli.usage import usage_error
 from stagec.compiled import Compiled, CompiledSeries
-from stagec.diagnostics import CompileError, Diagnostic, render
+from stagec.diagnostics import CompileError, refused, render
 from stagec.driver import Stops, compile_checked, compile_ir, compile_series
 from stagec.frontend import CheckedModel, Source, check, parse_file, warnings_of
 from stagec.frontend.checker import pools_in
@@ -189,5 +189,5 @@ def text_of_ir(path: str) -> str:
     content = sys.stdin.buffer.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
         message = f"cannot read `{path}`: {too_long(MOST_BYTES).strerror}"
-        raise CompileError([Diagnostic("E0701", message, origin="standard input")])
+        raise refused("E0701", message, origin="standard input")
     return decode(content, path)

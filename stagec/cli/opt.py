@@ -33,7 +33,7 @@ from stagec.cli.usage import (
     trust_of,
     usage_error,
 )
-from stagec.diagnostics import CompileError, Diagnostic, render
+from stagec.diagnostics import CompileError, refused, render
 from stagec.dialects import dist, stg
 from stagec.frontend import check, lower, parse_text, warnings_of
 from stagec.frontend.files import decode
@@ -128,7 +128,7 @@ class StagecOpt(xDSLOptMain):
         except OSError as error:
             reason = error.strerror or str(error)
             message = f"cannot read `{name}`: {reason.lower()}"
-            raise CompileError([Diagnostic("E0701", message, origin=name)]) from None
+            raise refused("E0701", message, origin=name) from None
 
     def get_input_name(self) -> str:
         name = self.args.input_file
@@ -208,8 +208,7 @@ class StagecOpt(xDSLOptMain):
             except VerifyException as error:
                 # What the IR says of one op, and not of another that goes with it, a pass may notice first.
                 notes = [f"in the pass `{each.name}`"]
-                found = Diagnostic("E0709", str(error), place_of(prog), notes=notes)
-                raise CompileError([found]) from error
+                raise refused("E0709", str(error), place_of(prog), notes=notes) from error
             if self.args.time_passes:
                 print(f"Pass {each.name} took {time.perf_counter() - start} seconds")
             self.verify(prog)

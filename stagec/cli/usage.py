@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, Protocol
 
-from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted
+from stagec.diagnostics import CompileError, did_you_mean, quoted, refused
 from stagec.trust import Trust, allow
 
 
@@ -17,7 +17,7 @@ def usage_error(
 ) -> CompileError:
     """One mistake. `origin` is what was written: `--set tp`."""
     notes = (note,) if note else ()
-    return CompileError([Diagnostic(code, message, origin=origin, notes=notes, help=help)])
+    return refused(code, message, origin=origin, notes=notes, help=help)
 
 
 class StoreOnce(argparse.Action):

@@ -29,7 +29,7 @@ from stagec.checking.trace_file import (
 from stagec.comparing.comparison import Comparison, Section, compare, differ
 from stagec.comparing.labels import Labels, mesh_of_manifest
 from stagec.comparing.tally import GROUP, NOBODY, NodeCount, tally
-from stagec.diagnostics import CompileError, Diagnostic
+from stagec.diagnostics import CompileError, refused
 
 Progress = Callable[[int, int], None]
 Key = tuple[str, ...]
@@ -44,7 +44,7 @@ READ = ("E0692", "E0693", "E0695", "E0698")
 
 def refuse(path: str, message: str, note: str = "", help: str = "") -> CompileError:
     notes = (note,) if note else ()
-    return CompileError([Diagnostic("E0714", message, origin=path, notes=notes, help=help)])
+    return refused("E0714", message, origin=path, notes=notes, help=help)
 
 
 @dataclass

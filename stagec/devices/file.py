@@ -45,7 +45,7 @@ from stagec.devices.model import (
     TimeTable,
 )
 from stagec.devices.rules import KINDS
-from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted
+from stagec.diagnostics import CompileError, did_you_mean, quoted, refused
 from stagec.reading import read_whole_text
 
 SUFFIX = ".toml"
@@ -144,7 +144,7 @@ def no_device(name: str) -> str:
 
 
 def bad(message: str, help: str = "") -> CompileError:
-    return CompileError([Diagnostic("E0417", message, None, help=help)])
+    return refused("E0417", message, None, help=help)
 
 
 def parse(

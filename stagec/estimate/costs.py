@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from stagec.backend.program import Collective, HostCopy, HostUpdate, RankClass, Transfer
 from stagec.devices import names
-from stagec.diagnostics import CompileError, Diagnostic, quoted
+from stagec.diagnostics import quoted, refused
 from stagec.plans.clauses import Plan
 
 
@@ -45,15 +45,11 @@ def require_numbers(plan: Plan, classes: Iterable[RankClass]) -> None:
     missing = missing_numbers(plan, classes)
     if not missing:
         return
-    raise CompileError(
-        [
-            Diagnostic(
-                "E0410",
-                f"how long a step takes depends on the device's {quoted(missing, 'and')}",
-                plan.device.span or plan.span,
-                help=advice(plan, missing),
-            )
-        ]
+    raise refused(
+        "E0410",
+        f"how long a step takes depends on the device's {quoted(missing, 'and')}",
+        plan.device.span or plan.span,
+        help=advice(plan, missing),
     )
 
 

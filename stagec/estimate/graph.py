@@ -19,7 +19,7 @@ from stagec.arrays import Bools, Ints
 from stagec.backend.class_map import ClassMap
 from stagec.backend.program import Collective, Node, RankClass, TraceSegment, TraceSet, Transfer
 from stagec.backend.ranks import ranks_where, shifted
-from stagec.diagnostics import CompileError, Diagnostic
+from stagec.diagnostics import CompileError, refused
 
 MOST_NOTES = 4
 
@@ -165,7 +165,7 @@ def waits_for_ever(
     help_ = "an order of the plan's own, or a pass, asks for what cannot be: nothing is written"
     message = "ranks wait for each other for ever"
     place = stuck[0][0].nodes[0].span
-    return CompileError([Diagnostic("E0613", message, place, notes=notes, help=help_)])
+    return refused("E0613", message, place, notes=notes, help=help_)
 
 
 def where_is(classes: Sequence[RankClass], piece: GraphPiece, row: int) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from stagec.backend.node_records import FIRST_ID
 from stagec.backend.program import Collective, Compute, Node
-from stagec.diagnostics import CompileError, Diagnostic
+from stagec.diagnostics import refused
 from stagec.explaining.job import NamedJob
 from stagec.explaining.papers import sources
 from stagec.explaining.rolled_operations import Amount, ClassOperations, Forms, Term
@@ -50,9 +50,7 @@ def node(job: NamedJob, number: int, name: str | None) -> NodeAnswer:
         last = num_nodes - 1 + FIRST_ID
         message = f"a rank of `{each.name}` has no node {number}"
         help_ = f"its nodes are {FIRST_ID} to {last}"
-        raise CompileError(
-            [Diagnostic("E0715", message, origin=f"explain node {number}", help=help_)]
-        )
+        raise refused("E0715", message, origin=f"explain node {number}", help=help_)
     position = job.compiled.unroller.program(each.run).position(number - FIRST_ID)
     row, at = arrangement.node_at(position)
     found = job.compiled.unroller.node(each.run, row, at)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, line_of, quoted
+from stagec.diagnostics import CompileError, did_you_mean, line_of, quoted, refused
 from stagec.dialects import stg
 from stagec.dialects.types import ValueType
 from stagec.explaining.bubble import bubble
@@ -55,7 +55,7 @@ def unknown(what: str, word: str, known: Iterable[str], otherwise: str = "") -> 
         message = f"there is no quantity `{word}`"
     listed = f"there are {quoted(known)}" if known else f"ask for `{what.removesuffix(f'.{word}')}`"
     help_ = did_you_mean(word, known) or otherwise or listed
-    return CompileError([Diagnostic("E0715", message, origin=f"explain {what}", help=help_)])
+    return refused("E0715", message, origin=f"explain {what}", help=help_)
 
 
 def check_words(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stagec.diagnostics import CompileError, Diagnostic, Findings, Span
+from stagec.diagnostics import CompileError, Diagnostic, Findings, Span, refused
 from stagec.frontend import syntax
 from stagec.frontend.parser import DEEPEST, parse
 from stagec.reading import read_file
@@ -53,16 +53,12 @@ def decode(content: bytes, file: str) -> str:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         column = error.start - (content.rfind(b"\n", 0, error.start) + 1) + 1
-        raise CompileError(
-            [
-                Diagnostic(
-                    "E0107",
-                    f"byte {content[error.start]:#04x} is not UTF-8",
-                    Span.point(file, line, column),
-                    help="save the file as UTF-8 text",
-                )
-            ],
-            {file: content.decode("utf-8", errors="replace")},
+        raise refused(
+            "E0107",
+            f"byte {content[error.start]:#04x} is not UTF-8",
+            Span.point(file, line, column),
+            help="save the file as UTF-8 text",
+            sources={file: content.decode("utf-8", errors="replace")},
         ) from None
 
 
@@ -72,7 +68,7 @@ def read_text(file: str) -> str:
         content = read_file(file)
     except OSError as error:
         message = f"cannot read `{file}`: {uncapitalised(error.strerror or str(error))}"
-        raise CompileError([Diagnostic("E0701", message, origin=file)]) from None
+        raise refused("E0701", message, origin=file) from None
     return decode(content, file)
 
 

@@ -16,7 +16,7 @@ from xdsl.rewriter import Rewriter
 from stagec import symbolic
 from stagec.analysis.placement import PlacementRule, split_dims
 from stagec.analysis.sequences import OtherPrograms
-from stagec.diagnostics import CompileError, Diagnostic, Span, location_of
+from stagec.diagnostics import CompileError, Span, location_of, refused
 from stagec.dialects import dist, stg
 from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.types import FLOATS, StackType, TensorType, tensor_of
@@ -361,11 +361,11 @@ class _Lowering:
         if len(begins[0]) > 1:
             message = "some sequences begin, and some go on: what is computed once is for those that begin alone"
             help_ = "serve them in iterations of their own: `serve { prefill 4 x 1 }`, and `serve { decode 128 at 20 }`"
-            raise CompileError([Diagnostic("E0420", message, step.span, help=help_)])
+            raise refused("E0420", message, step.span, help=help_)
         if self.batch.is_packed:
             message = "sequences of several lengths are served, and what is computed once is of one for each row"
             help_ = "serve sequences of one kind; in a series, of one in each iteration"
-            raise CompileError([Diagnostic("E0415", message, step.span, help=help_)])
+            raise refused("E0415", message, step.span, help=help_)
         if begins[0] == {False}:
             return values[step.cache]
         op = stg.FillOp(values[step.cache], values[step.new])

@@ -20,7 +20,7 @@ from lark import Lark, Token, Tree
 from lark.exceptions import UnexpectedInput
 from lark.grammar import Rule
 
-from stagec.diagnostics import CompileError, Diagnostic, Findings, Span
+from stagec.diagnostics import Diagnostic, Findings, Span, refused
 from stagec.frontend import syntax, syntax_errors
 from stagec.frontend.recovery import resume_after
 from stagec.frontend.words import PARAMETER_WORDS, RESERVED, SETTING_WORDS
@@ -180,7 +180,7 @@ def check_length(text: str, file: str) -> None:
             message = f"the text has more than {MOST_TOKENS:,} words and signs"
             advice = "write layers that follow each other as a `repeat`"
             span = Span.point(file, line, column)
-            raise CompileError([Diagnostic("E0216", message, span, help=advice)], {file: text})
+            raise refused("E0216", message, span, help=advice, sources={file: text})
 
 
 def _build(tree: Tree[Any], file: str, findings: Findings) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 
-from stagec.diagnostics import CompileError, Diagnostic, Span, quoted, span_of
+from stagec.diagnostics import CompileError, Diagnostic, Span, quoted, refused, span_of
 from stagec.dialects import stg
 from stagec.dialects.attributes import RequestsAttr
 from stagec.dialects.types import TensorType, tensor_of
@@ -59,7 +59,7 @@ def served_results(results: Sequence[SSAValue], batch: Batch) -> ServedResults:
             "the model has no logits that read what others predict, so there is nothing to draft"
         )
         span = batch.serve.given.get("drafts", batch.serve.span)
-        raise CompileError([Diagnostic("E0401", message, span, help="leave out `drafts`")])
+        raise refused("E0401", message, span, help="leave out `drafts`")
     dropped: set[Operation] = set()
     if drafts and not batch.serve.drafts and not batch.is_imagined:
         dropped = behind(drafts).ops - behind(found).ops
@@ -121,7 +121,7 @@ def losses_of(result: SSAValue) -> list[Loss]:
         help_ = "end the model with `return`"
         owner = result.owner
         place = span_of(owner.location) if isinstance(owner, Operation) else None
-        raise CompileError([Diagnostic("E0217", message, place, help=help_)])
+        raise refused("E0217", message, place, help=help_)
     return list(reversed(found))
 
 
@@ -212,7 +212,7 @@ def check_queries(
     if name == batch.roles.new and splits.get(name):
         message = f"attention needs all new positions on a device, but `{name}` is split over {quoted(splits[name])}"
         help_ = "split heads, or sequences, over that axis"
-        raise CompileError([Diagnostic("E0309", message, span, help=help_)])
+        raise refused("E0309", message, span, help=help_)
 
 
 def count_pairs(op: ServedAttention, batch: Batch) -> None:

@@ -13,7 +13,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from stagec.diagnostics import CompileError, Diagnostic
+from stagec.diagnostics import CompileError, refused
 
 
 @cache
@@ -33,7 +33,7 @@ class Unsupported(Exception):
 
 
 def refuse(file: str, message: str, help: str = "", code: str = "E0802") -> CompileError:
-    return CompileError([Diagnostic(code, message, origin=file, help=help)])
+    return refused(code, message, origin=file, help=help)
 
 
 @dataclass

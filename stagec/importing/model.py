@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stagec.diagnostics import CompileError, Diagnostic, did_you_mean
+from stagec.diagnostics import CompileError, did_you_mean, refused
 from stagec.formatting import format_text
 from stagec.importing.config import Config, Unsupported, classes
 from stagec.importing.families import FAMILIES
@@ -134,7 +134,7 @@ def refuse_other_heads(data: Mapping[str, Any], model_type: str, file: str) -> N
 
 
 def failure(file: str, message: str, code: str, help: str = "") -> CompileError:
-    return CompileError([Diagnostic(code, message, origin=file, help=help)])
+    return refused(code, message, origin=file, help=help)
 
 
 def read_configuration(path: Path) -> Mapping[str, Any]:

@@ -17,7 +17,7 @@ from heapq import heappop, heappush
 import numpy as np
 
 from stagec.arrays import Ints, distinct_rows
-from stagec.diagnostics import CompileError, Diagnostic, span_of
+from stagec.diagnostics import refused, span_of
 from stagec.dialects import sched
 from stagec.dialects.sched.tasks import PerRow
 from stagec.memory.lifetimes import Lifetimes
@@ -64,7 +64,7 @@ def read_arena(op: sched.ArenaOp, plan: ClassPlan) -> Arena:
     if not np.array_equal(said.lengths, lengths):
         message = f"`sched.arena`: `{plan.name}` has other buffers than those that are placed here"
         help_ = "run `place-buffers` after what changes the program"
-        raise CompileError([Diagnostic("E0709", message, span_of(op.location), help=help_)])
+        raise refused("E0709", message, span_of(op.location), help=help_)
     offset = np.empty(len(order), np.int64)
     offset[order] = said.numbers
     return Arena(offset, op.size.value.data, op.live.value.data)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stagec.diagnostics import CompileError, Diagnostic, span_of
+from stagec.diagnostics import refused, span_of
 from stagec.dialects import sched
 from stagec.dialects.dist.stages import is_first_layer
 from stagec.dialects.memory import Kind, Stored
@@ -232,9 +232,7 @@ def plan_class(
     if everything.num_bytes.sum(dtype=float) > MOST_BYTES:
         message = f"the buffers of a rank ({run.name}) add up to more than can be counted"
         help_ = "look for a size of one digit too many"
-        raise CompileError(
-            [Diagnostic("E0216", message, span_of(run.program.location), help=help_)]
-        )
+        raise refused("E0216", message, span_of(run.program.location), help=help_)
     lives = everything.select(everything.kind < Kind.HOST)
     host_lives = everything.select(everything.kind >= Kind.HOST)
     static, stored = static_bytes(run.stages, weights)

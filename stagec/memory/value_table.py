@@ -18,7 +18,7 @@ from stagec import symbolic
 from stagec.analysis.buffers import loops, ops_inside, summed_results
 from stagec.analysis.dataflow import OpInstance, Path
 from stagec.arrays import Ints
-from stagec.diagnostics import CompileError, Diagnostic, line_of, span_of
+from stagec.diagnostics import line_of, refused, span_of
 from stagec.dialects import sched, stg
 from stagec.dialects.interfaces import num_bytes
 from stagec.dialects.memory import FIRST, OPERAND, REPETITION, STAYS, Buffer, Kind, NodeMemory
@@ -154,7 +154,7 @@ class TableMaker:
                 message = f"`{op.name}`: nobody planned its memory"
                 help_ = "run `plan-memory` after what adds nodes"
                 place = span_of(op.location)
-                raise CompileError([Diagnostic("E0709", message, place, help=help_)])
+                raise refused("E0709", message, place, help=help_)
             self.plans[op] = found
         return self.plans[op]
 
@@ -369,7 +369,7 @@ class TableMaker:
                 message = f"`{owner.name}`: somebody reads what it makes, and nobody frees it"
                 help_ = "name it behind `frees` of a reader, or run `plan-memory` again"
                 place = span_of(owner.location)
-                raise CompileError([Diagnostic("E0709", message, place, help=help_)])
+                raise refused("E0709", message, place, help=help_)
 
     def units(self) -> tuple[Ints, Ints]:
         """Of each value, which unit of which layer its gather gathers, if others gather it too; the number of each of these units."""

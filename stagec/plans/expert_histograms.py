@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stagec.diagnostics import CompileError, Diagnostic, Span
+from stagec.diagnostics import CompileError, Span, refused
 from stagec.reading import read_file
 
 
@@ -38,4 +38,4 @@ def row_of(content: str, place: str, span: Span) -> tuple[int, ...]:
 
 def failed(message: str, span: Span) -> CompileError:
     help = "write a line for each layer, with a whole number for each expert: `120, 80, 95, 105`"
-    return CompileError([Diagnostic("E0411", message, span, help=help)])
+    return refused("E0411", message, span, help=help)

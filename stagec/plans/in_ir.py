@@ -28,7 +28,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute
 
-from stagec.diagnostics import CompileError, Diagnostic, Span, did_you_mean, quoted, span_of
+from stagec.diagnostics import Span, did_you_mean, quoted, refused, span_of
 from stagec.dialects import dist, stg
 from stagec.ir_text import place_of
 from stagec.plans.clauses import Plan, SettingKind
@@ -57,8 +57,7 @@ def read_plan(op: dist.PlanOp, mesh: Mapping[str, int]) -> Plan:
             Plan, DictionaryAttr(clauses), ""
         )
     except WrongClause as error:
-        found = Diagnostic("E0709", f"`dist.plan`: {error}", span_of(op.location))
-        raise CompileError([found]) from None
+        raise refused("E0709", f"`dist.plan`: {error}", span_of(op.location)) from None
 
 
 def stated_plan(module: ModuleOp) -> dist.PlanOp:
@@ -69,7 +68,7 @@ def stated_plan(module: ModuleOp) -> dist.PlanOp:
         what = "`dist.plan`" if has_program else "`stg.program`"
         message = f"there is no {what} in the IR, which says what is compiled"
         help_ = "start from what `stagec MODEL.stg --stop-after PASS` prints"
-        raise CompileError([Diagnostic("E0716", message, place_of(module), help=help_)])
+        raise refused("E0716", message, place_of(module), help=help_)
     return found
 
 
@@ -88,7 +87,7 @@ def check_plan(module: ModuleOp, op: dist.PlanOp, plan: Plan) -> None:
         if unknown:
             message = f"`dist.plan`: `{path}` names the {what} `{unknown[0]}`, which does not exist"
             help_ = did_you_mean(unknown[0], known)
-            raise CompileError([Diagnostic("E0709", message, span_of(op.location), help=help_)])
+            raise refused("E0709", message, span_of(op.location), help=help_)
 
 
 class WrongClause(Exception):

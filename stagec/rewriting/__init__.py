@@ -13,7 +13,7 @@ from xdsl.dialects.builtin import LocationAttr, ModuleOp, StringAttr, UnknownLoc
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, PatternRewriteWalker, RewritePattern
 
-from stagec.diagnostics import CompileError, Diagnostic, span_of
+from stagec.diagnostics import CompileError, Diagnostic, refused, span_of
 from stagec.dialects import stg
 from stagec.dialects.attributes import NamesAttr
 from stagec.dialects.marks import marks_of_class
@@ -62,7 +62,7 @@ def rewrite(
         name = pass_name or "a pass"
         message = f"the pass `{name}` does not end: `{type(pattern).__name__}` has changed {most} ops, and goes on"
         help_ = "a pattern leaves alone what it made itself; `rewrite(..., once=True)` visits only what is there before"
-        raise CompileError([Diagnostic("E0713", message, help=help_)])
+        raise refused("E0713", message, help=help_)
 
 
 MOST_PER_OP, MOST_AT_LEAST = 20, 1000
@@ -149,7 +149,7 @@ def output_of(program: stg.ProgramOp) -> stg.OutputOp:
     if isinstance(last, stg.OutputOp):
         return last
     message = f"`{program.model.data}` does not end in `stg.output`"
-    raise CompileError([Diagnostic("E0709", message, span_of(program.location))])
+    raise refused("E0709", message, span_of(program.location))
 
 
 def set_operand(op: Operation, index: int, value: SSAValue) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stagec.backend.program import Compute, HostCopy, Mesh, PooledTraces, TraceSet
-from stagec.diagnostics import CompileError, Diagnostic
+from stagec.diagnostics import refused
 from stagec.dialects.work import Work
 from stagec.estimate.costs import require_numbers
 from stagec.estimate.network import Network
@@ -65,7 +65,7 @@ def astra_sim_files(traces: TraceSet, plan: Plan, track_memory: bool = False) ->
     if traces.mesh.num_ranks < 2:
         message = "ASTRA-sim runs no single rank"
         help_ = "add a rank to the mesh: `mesh dp = 2`"
-        raise CompileError([Diagnostic("E0719", message, plan.span, help=help_)])
+        raise refused("E0719", message, plan.span, help=help_)
     levels = dimensions(traces, plan)
     return {
         "network.yml": network_yml(levels),
@@ -84,13 +84,13 @@ def as_one(plans: Mapping[str, Plan], traces: PooledTraces) -> tuple[TraceSet, P
             help_ = (
                 f"say `device` beside the pools, or write the files of one: `--plan {plan.name}`"
             )
-            raise CompileError([Diagnostic("E0719", message, other.device.span, help=help_)])
+            raise refused("E0719", message, other.device.span, help=help_)
     for name, each in plans.items():
         link = next(iter(each.links), None)
         if link is not None:
             message = f"`{name}` gives axes links of their own, and the pools together are not a mesh with axes"
             help_ = "give the device its nodes and a network instead: `device { node = 8, network_bytes_per_s = ... }`"
-            raise CompileError([Diagnostic("E0719", message, link.span or each.span, help=help_)])
+            raise refused("E0719", message, link.span or each.span, help=help_)
     classes = tuple(each for _, pool in traces.pools for each in pool.classes)
     mesh = Mesh(("rank",), (traces.num_ranks,))
     return TraceSet(traces.pools[0][1].model, mesh, classes), plan

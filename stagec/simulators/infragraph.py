@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stagec.backend.program import Mesh
-from stagec.diagnostics import CompileError, Diagnostic, quoted
+from stagec.diagnostics import CompileError, quoted, refused
 from stagec.estimate.network import Network
 from stagec.plans.clauses import Device, Link, Plan
 from stagec.reading import read_file
@@ -186,9 +186,7 @@ def said(what: str, speed: Speed) -> dict[str, float]:
 
 
 def unfit(path: str, what: str, help: str = "") -> CompileError:
-    return CompileError(
-        [Diagnostic("E0419", f"the network {what}", origin=f"--network {path}", help=help)]
-    )
+    return refused("E0419", f"the network {what}", origin=f"--network {path}", help=help)
 
 
 class InfraGraph:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import product
 
 from stagec import symbolic
-from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted
+from stagec.diagnostics import CompileError, did_you_mean, quoted, refused
 from stagec.symbolic import Size, SizeError
 
 MOST_POINTS = 1_000_000
@@ -119,4 +119,4 @@ def formula(text: str, right: str) -> Size:
 
 
 def wrong(text: str, message: str, help_: str, code: str = "E0710") -> CompileError:
-    return CompileError([Diagnostic(code, message, origin=f"--sweep {text}", help=help_)])
+    return refused(code, message, origin=f"--sweep {text}", help=help_)

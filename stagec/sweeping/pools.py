@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 
 from stagec.compiled import Compiled
-from stagec.diagnostics import CompileError, Diagnostic
+from stagec.diagnostics import CompileError, refused
 from stagec.driver import Stops, compile_checked
 from stagec.estimate import estimate
 from stagec.estimate.pools import estimate_pools
@@ -93,7 +93,7 @@ def table_of(request: SweepRequest) -> SweepTable:
         help_ = (
             f"sweep all of them, and ask about this one: `--plan {whole}`, and `{pool}.memory.peak`"
         )
-        raise CompileError([Diagnostic("E0422", message, origin=f"--plan {plan}", help=help_)])
+        raise refused("E0422", message, origin=f"--plan {plan}", help=help_)
     return (PoolsSweep if pools else Sweep)(request).table()
 
 
@@ -227,9 +227,7 @@ class PoolsSweep:
             if missing := sorted(size.names - columns.names.keys()):
                 message = f"`{missing[0]}` has no size in this plan"
                 help_ = "write the formula in names that have values"
-                raise CompileError(
-                    [Diagnostic("E0710", message, origin=f"--sweep {name}={size}", help=help_)]
-                )
+                raise refused("E0710", message, origin=f"--sweep {name}={size}", help=help_)
             self.found.require(columns.whole(size), f"`{name} = {size}` is not a whole number")
             self.found.require(columns.number(size) >= 1, f"`{name}` is less than 1")
             found[name] = np.maximum(columns.number(size), 1)

@@ -9,7 +9,7 @@ import numpy as np
 
 from stagec.analysis.sizes import dim_sizes
 from stagec.compiled import Compiled
-from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted
+from stagec.diagnostics import CompileError, did_you_mean, quoted, refused
 from stagec.dialects.types import TIME_AXIS
 from stagec.estimate import estimate
 from stagec.explaining.job import NamedJob
@@ -385,4 +385,4 @@ def check_quantities(job: NamedJob, quantities: Sequence[str]) -> None:
         choices = [*SWEPT, *PEAKS, STEP_TIME, *(f"memory.{kind}" for kind in STORED)]
         help_ = did_you_mean(what, choices) or f"there are {quoted(choices)}"
         message = f"`{what}` cannot be swept"
-        raise CompileError([Diagnostic("E0710", message, origin=f"explain {what}", help=help_)])
+        raise refused("E0710", message, origin=f"explain {what}", help=help_)

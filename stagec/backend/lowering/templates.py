@@ -26,7 +26,7 @@ from stagec.backend.program import (
     TraceSegment,
     Transfer,
 )
-from stagec.diagnostics import CompileError, Diagnostic, span_of
+from stagec.diagnostics import CompileError, refused, span_of
 from stagec.dialects import sched, stg
 from stagec.dialects.dist.sequences import OF_ONE
 from stagec.dialects.types import PIECE_AXIS, tensor_of
@@ -312,4 +312,4 @@ def sums_of_op(op: Operation) -> tuple[Sum, ...]:
 def too_large(op: Operation, error: TooLargeError) -> CompileError:
     message = f"an op {error} on one device, more than can be counted"
     help_ = "look for a size of one digit too many"
-    return CompileError([Diagnostic("E0216", message, span_of(op.location), help=help_)])
+    return refused("E0216", message, span_of(op.location), help=help_)

@@ -17,7 +17,7 @@ from xdsl.dialects.builtin import ArrayAttr, StringAttr
 from xdsl.ir import Operation, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
-from stagec.diagnostics import CompileError, Diagnostic, span_of
+from stagec.diagnostics import refused, span_of
 from stagec.dialects.attributes import PlacementAttr
 from stagec.dialects.interfaces import CostInterface, views
 from stagec.dialects.marks import (
@@ -154,7 +154,7 @@ class TensorOp(CostInterface, ABC):
         """
         message = f"`{self.name}` has no gradient rule"
         help = "define `gradient` in its class"
-        raise CompileError([Diagnostic("E0218", message, span_of(self.location), help=help)])
+        raise refused("E0218", message, span_of(self.location), help=help)
 
     def decomposed(self, steps: Decomposition) -> Sequence[SSAValue] | None:
         """Values to take the place of the results, where the op's statistics are split; None if it copes with that.
@@ -165,7 +165,7 @@ class TensorOp(CostInterface, ABC):
         over = ", ".join(steps.axes)
         message = f"the op `{self.name}` takes statistics over dims that are split over [{over}], and does not say what becomes of it"
         help = "define `decomposed` in its class: its steps, or None if each device's own statistics are meant"
-        raise CompileError([Diagnostic("E0713", message, span_of(self.location), help=help)])
+        raise refused("E0713", message, span_of(self.location), help=help)
 
     def effects(self) -> Effects:
         return Effects((Overwrite(0, 0),)) if self.in_place is not None else PLAIN

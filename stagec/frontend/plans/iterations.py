@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from stagec.diagnostics import CompileError, Diagnostic
+from stagec.diagnostics import CompileError, refused
 from stagec.dialects.dist.sequences import DealtSequences, Kind
 from stagec.reading import parse_csv, read_file
 
@@ -92,7 +92,7 @@ class Iterations:
 
     def wrong(self, line: int, message: str, help_: str = HELP) -> CompileError:
         origin = f"{self.path}:{line}" if line else self.path
-        return CompileError([Diagnostic("E0421", message, origin=origin, help=help_)])
+        return refused("E0421", message, origin=origin, help=help_)
 
 
 def deal(kinds: Sequence[Kind], devices: int) -> list[list[Kind]]:
