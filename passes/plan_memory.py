@@ -90,6 +90,7 @@ from stagec.analysis.buffers import (
     ops_inside,
     reduced_from,
     roots,
+    steps_back,
     stored_rows,
     summed_results,
     updates,
@@ -424,29 +425,13 @@ def behind(value: SSAValue) -> Iterator[tuple[SSAValue, bool]]:
         if value in seen:
             continue
         seen.add(value)
-        owner = value.owner
-        if isinstance(value, BlockArgument):
-            repeat = value.block.parent_op()
-            if not isinstance(repeat, stg.RepeatOp):
-                yield value, is_every
-            elif value.index < repeat.num_carried:
-                ahead.append((repeat.operands[value.index], False))
-                ahead.append((repeat.yield_op.operands[value.index], False))
-            else:
-                ahead.append((repeat.operands[value.index], is_every))
-            continue
-        assert isinstance(value, OpResult) and isinstance(owner, Operation)
-        if is_node(owner):
+        if isinstance(value, OpResult) and is_node(value.op):
             yield value, is_every
-        elif isinstance(owner, sched.ViewOp):
-            ahead.append((owner.operand, is_every))
-        elif isinstance(owner, stg.RepeatOp):
-            is_stack = value.index >= owner.num_carried
-            ahead.append((owner.yield_op.operands[value.index], is_every and is_stack))
-            if not is_stack:
-                ahead.append((owner.operands[value.index], False))
-        elif isinstance(owner, stg.AccumulateOp):
-            ahead.append((owner.yield_op.operands[value.index], False))
+            continue
+        further = steps_back(value)
+        if isinstance(value, BlockArgument) and not further:
+            yield value, is_every
+        ahead += [(source, is_every and each) for source, each in further]
 
 
 @dataclass(frozen=True)

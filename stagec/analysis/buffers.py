@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
+from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from stagec import symbolic
 from stagec.analysis.dataflow import is_node
@@ -149,34 +149,37 @@ def roots(value: SSAValue, through_reductions: bool = False) -> set[SSAValue]:
         if value in seen:
             continue
         seen.add(value)
-        owner = value.owner
-        if isinstance(owner, Block):
-            ahead += behind_argument(value)
-        elif is_node(owner):
+        if isinstance(value, OpResult) and is_node(value.op):
             found.add(value)
             source = reduced_from(value) if through_reductions else None
             ahead += [source] if source is not None else []
-        elif isinstance(owner, sched.ViewOp):
-            ahead.append(owner.operand)
-        elif isinstance(owner, stg.RepeatOp):
-            assert isinstance(value, OpResult)
-            ahead.append(owner.yield_op.operands[value.index])
-            if value.index < owner.num_carried:
-                ahead.append(owner.operands[value.index])
-        elif through_reductions and isinstance(owner, stg.AccumulateOp):
-            assert isinstance(value, OpResult)
-            ahead.append(owner.yield_op.operands[value.index])
+        elif through_reductions or not isinstance(value.owner, stg.AccumulateOp):
+            ahead += [source for source, _ in steps_back(value)]
     return found
 
 
-def behind_argument(value: SSAValue) -> list[SSAValue]:
-    assert isinstance(value, BlockArgument)
-    repeat = value.block.parent_op()
-    if not isinstance(repeat, stg.RepeatOp):
+def steps_back(value: SSAValue) -> list[tuple[SSAValue, bool]]:
+    """What a value is that a view, a repeat or a loop over microbatches hands on, and whether it is that in every iteration."""
+    owner = value.owner
+    if isinstance(value, BlockArgument):
+        repeat = value.block.parent_op()
+        if not isinstance(repeat, stg.RepeatOp):
+            return []
+        before = repeat.operands[value.index]
+        if value.index >= repeat.num_carried:
+            return [(before, True)]
+        return [(before, False), (repeat.yield_op.operands[value.index], False)]
+    assert isinstance(value, OpResult)
+    if isinstance(owner, sched.ViewOp):
+        return [(owner.operand, True)]
+    if isinstance(owner, stg.AccumulateOp):
+        return [(owner.yield_op.operands[value.index], False)]
+    if not isinstance(owner, stg.RepeatOp):
         return []
-    if value.index < repeat.num_carried:
-        return [repeat.operands[value.index], repeat.yield_op.operands[value.index]]
-    return [repeat.operands[value.index]]
+    last = owner.yield_op.operands[value.index]
+    if value.index >= owner.num_carried:
+        return [(last, True)]
+    return [(last, False), (owner.operands[value.index], False)]
 
 
 def gradient_values(program: stg.ProgramOp) -> set[SSAValue]:

@@ -13,7 +13,14 @@ from stagec.backend.files import write_whole
 from stagec.cli.inputs import has_pools, is_ir
 from stagec.cli.names import model_named
 from stagec.cli.tables import seconds
-from stagec.cli.usage import CommandParser, add_load_pass, overrides, some_text, usage_error
+from stagec.cli.usage import (
+    CommandParser,
+    add_load_pass,
+    add_repeated,
+    overrides,
+    some_text,
+    usage_error,
+)
 from stagec.diagnostics import CompileError, refused
 from stagec.driver import Stops, compile_checked
 from stagec.estimate.batcher import (
@@ -136,13 +143,7 @@ def make_parser() -> CommandParser:
         "model", nargs="?", metavar="MODEL.stg", help="whose estimated times are the clock"
     )
     parser.add_argument("--plan", metavar="NAME", help="a plan that serves")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="NAME=SIZE",
-        help="the size of a dim or a mesh axis",
-    )
+    add_repeated(parser, "--set", "NAME=SIZE", "the size of a dim or a mesh axis")
     parser.add_argument(
         "-o",
         dest="out",

@@ -26,7 +26,7 @@ from stagec.calibrate.folder import FILES, added, read_file, read_folder, unread
 from stagec.calibrate.measured import Measured, gathered
 from stagec.calibrate.report import HEAD, line, without_tables
 from stagec.calibrate.traces import read_trace
-from stagec.cli.usage import CommandParser
+from stagec.cli.usage import CommandParser, add_repeated
 from stagec.devices.file import is_path, load, table_text
 from stagec.devices.model import DeviceModel, Key, TimeTable
 from stagec.reading import read_whole_text
@@ -64,12 +64,11 @@ def run(arguments: Sequence[str]) -> int:
         action="store_true",
         help="replace the tables of DEVICE, which is a file: in itself, or for `-o` in a copy",
     )
-    parser.add_argument(
+    add_repeated(
+        parser,
         "--only",
-        action="append",
-        default=[],
-        metavar="KIND[:DTYPE]",
-        help="only these tables (product:fp8_block); with --update others stay as they are",
+        "KIND[:DTYPE]",
+        "only these tables (product:fp8_block); with --update others stay as they are",
     )
     parser.add_argument("--system", metavar="NAME", help="of aiconfigurator: h100_sxm, ...")
     parser.add_argument("--say", default="", metavar="TEXT", help="where the tables are from")

@@ -47,6 +47,7 @@ from stagec.cli.timeline import (
 from stagec.cli.usage import (
     CommandParser,
     add_load_pass,
+    add_repeated,
     add_trust_flags,
     one_of,
     overrides,
@@ -582,13 +583,7 @@ def add_model_flags(parser: CommandParser) -> None:
     group.add_argument(
         "--plan", metavar="NAME", help="a plan of the file (the first by default), or FILE.stg:NAME"
     )
-    group.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="NAME=SIZE",
-        help="the size of a dim or a mesh axis; may be repeated",
-    )
+    add_repeated(group, "--set", "NAME=SIZE", "the size of a dim or a mesh axis; may be repeated")
 
 
 def add_pass_flags(parser: CommandParser) -> None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from stagec.cli.usage import CommandParser, some_text, usage_error
+from stagec.cli.usage import CommandParser, add_repeated, some_text, usage_error
 from stagec.devices.file import MOST
 from stagec.diagnostics import CompileError, quoted
 from stagec.estimate import on_device
@@ -32,12 +32,11 @@ def add_device_flags(parser: CommandParser) -> None:
         type=some_text("--device"),
         help="in place of the plan's (`stagec devices` lists them)",
     )
-    group.add_argument(
+    add_repeated(
+        group,
         "--link",
-        action="append",
-        default=[],
-        metavar="AXIS=SPEED[,US]",
-        help="what joins the ranks along an axis: bytes per second in one direction, and latency; may be repeated",
+        "AXIS=SPEED[,US]",
+        "what joins the ranks along an axis: bytes per second in one direction, and latency; may be repeated",
     )
     group.add_argument(
         "--network",

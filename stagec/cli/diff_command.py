@@ -13,6 +13,7 @@ from stagec.cli.usage import (
     CommandParser,
     add_format_flag,
     add_load_pass,
+    add_repeated,
     add_trust_flags,
     usage_error,
 )
@@ -69,12 +70,11 @@ def make_parser() -> CommandParser:
     parser.add_argument("a", metavar="A", help="a model, `MODEL.stg:PLAN`, or a folder of traces")
     parser.add_argument("b", metavar="B", help="what it is compared with, of the same kind")
     for flag, whose in (("--set", "both models"), ("--set-a", "A"), ("--set-b", "B")):
-        parser.add_argument(
+        add_repeated(
+            parser,
             flag,
-            action="append",
-            default=[],
-            metavar="NAME=SIZE",
-            help=f"the size of a dim or a mesh axis of {whose}; may be repeated",
+            "NAME=SIZE",
+            f"the size of a dim or a mesh axis of {whose}; may be repeated",
         )
     add_load_pass(parser)
     add_trust_flags(parser)

@@ -12,6 +12,7 @@ from stagec.cli.names import model_named
 from stagec.cli.usage import (
     CommandParser,
     add_load_pass,
+    add_repeated,
     add_trust_flags,
     one_of,
     overrides,
@@ -75,13 +76,7 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--plan", metavar="NAME", help="a plan of the file (the first by default), or FILE.stg:NAME"
     )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="NAME=SIZE",
-        help="the size of a dim or a mesh axis; may be repeated",
-    )
+    add_repeated(parser, "--set", "NAME=SIZE", "the size of a dim or a mesh axis; may be repeated")
     add_device_flags(parser)
     add_load_pass(parser)
     parser.add_argument(

@@ -27,6 +27,7 @@ from stagec import __version__
 from stagec.backend.files import write_whole
 from stagec.cli.usage import (
     add_load_pass,
+    add_repeated,
     add_trust_flags,
     mistake,
     overrides,
@@ -93,13 +94,7 @@ class StagecOpt(xDSLOptMain):
         super().register_all_arguments(arg_parser)
         ours = arg_parser.add_argument_group("stagec")
         ours.add_argument("--plan", metavar="NAME", help="the plan of a `.stg` file")
-        ours.add_argument(
-            "--set",
-            action="append",
-            default=[],
-            metavar="NAME=SIZE",
-            help="the size of a dim or an axis of a `.stg` file",
-        )
+        add_repeated(ours, "--set", "NAME=SIZE", "the size of a dim or an axis of a `.stg` file")
         add_load_pass(ours)
         add_trust_flags(arg_parser)
         ours.add_argument("--debug", action="store_true", help="show tracebacks")

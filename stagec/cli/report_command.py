@@ -12,7 +12,7 @@ from stagec.backend.files import write_whole
 from stagec.cli.inputs import compile_parts, plan_written
 from stagec.cli.names import model_named
 from stagec.cli.tables import plain_table, text_of
-from stagec.cli.usage import CommandParser, add_load_pass, overrides, usage_error
+from stagec.cli.usage import CommandParser, add_load_pass, add_repeated, overrides, usage_error
 from stagec.compiled import Compiled
 from stagec.diagnostics import render
 from stagec.driver import Stops
@@ -41,12 +41,11 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "-o", dest="out", metavar="FILE.html", help="write a page with pictures instead of a table"
     )
-    parser.add_argument(
+    add_repeated(
+        parser,
         "--set",
-        action="append",
-        default=[],
-        metavar="NAME=SIZE",
-        help="the size of a dim or a mesh axis of all of them; may be repeated",
+        "NAME=SIZE",
+        "the size of a dim or a mesh axis of all of them; may be repeated",
     )
     add_load_pass(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="print errors and nothing else")

@@ -11,6 +11,7 @@ from stagec.cli.usage import (
     CommandParser,
     add_format_flag,
     add_load_pass,
+    add_repeated,
     overrides,
     some_text,
     usage_error,
@@ -75,15 +76,12 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
         "`step_time`, `ranks` and `memory.peak`",
     )
     parser.add_argument("--space", metavar="FILE.toml", help="what to choose from")
-    parser.add_argument(
-        "--fix", action="append", default=[], metavar="NAME=VALUES", help="choose from these alone"
-    )
-    parser.add_argument(
+    add_repeated(parser, "--fix", "NAME=VALUES", "choose from these alone")
+    add_repeated(
+        parser,
         "--forbid",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="never this; several with a space between: never these together",
+        "NAME=VALUE",
+        "never this; several with a space between: never these together",
     )
     parser.add_argument(
         "--like", metavar="PLAN", help="start from this plan of the file: which single change helps"
@@ -109,13 +107,7 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
         default="processes",
         help="who works: `processes:8`, `dask:...`",
     )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="NAME=SIZE",
-        help="the size of a dim; may be repeated",
-    )
+    add_repeated(parser, "--set", "NAME=SIZE", "the size of a dim; may be repeated")
     add_load_pass(parser)
     add_format_flag(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")

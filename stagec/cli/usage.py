@@ -86,14 +86,18 @@ class Flags(Protocol):
     def add_argument(self, *names: str, **said: Any) -> argparse.Action: ...
 
 
+def add_repeated(parser: Flags, flag: str, metavar: str, help: str) -> None:
+    """A flag with a value that may be given several times."""
+    parser.add_argument(flag, action="append", default=[], metavar=metavar, help=help)
+
+
 def add_load_pass(parser: Flags) -> None:
     """The flag for passes and ops of the user's own."""
-    parser.add_argument(
+    add_repeated(
+        parser,
         "--load-pass",
-        action="append",
-        default=[],
-        metavar="FILE.py",
-        help="a file with passes of your own, which a plan runs with `pass NAME { ... }`, and ops that models call; may be repeated",
+        "FILE.py",
+        "passes of your own, which a plan runs with `pass NAME { ... }`, and ops that models call; may be repeated",
     )
 
 
@@ -185,12 +189,11 @@ def add_trust_flags(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="run the Python that a model names: a schedule of its own",
     )
-    group.add_argument(
+    add_repeated(
+        group,
         "--trust",
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="a folder whose files models may import and read, and whose Python they may run",
+        "DIR",
+        "a folder whose files models may import and read, and whose Python they may run",
     )
 
 

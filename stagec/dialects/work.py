@@ -62,10 +62,6 @@ class Work(StrEnum):
         return self in (Work.ATTENTION_GRAD, Work.SCAN_GRAD)
 
     @property
-    def is_elementwise(self) -> bool:
-        return self in (Work.ELEMENTWISE, Work.CAST, Work.QUANTIZE)
-
-    @property
     def keeps_values(self) -> bool:
         """Whether the result is the operand in another dtype."""
         return self in (Work.CAST, Work.QUANTIZE)

@@ -115,14 +115,6 @@ def of_pool(pool: str, known: Sequence[str], names: Sequence[str]) -> dict[str, 
     return found
 
 
-def has_microbatch(request: SweepRequest) -> bool:
-    """Whether a plan, as it is in the file, says how large microbatches are."""
-    try:
-        return bool(request.checked_at({}).plan.microbatch_size)
-    except CompileError:
-        return False
-
-
 @dataclass
 class PoolsAt:
     """The pools of a plan at the points of a sweep."""
