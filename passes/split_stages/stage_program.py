@@ -177,15 +177,19 @@ class StageProgram:
 
         for position in self.carried(direction, at, arriving=True):
             assert cut is not None
-            clone, arrived = self.ops[cut], arrive(cut.carried[position].type)
+            arrived = arrive(cut.carried[position].type)
             if self.has(cut):
-                clone.operands[position] = arrived
+                self.ops[cut].operands[position] = arrived
             else:
-                clone.results[position].replace_all_uses_with(arrived)
+                self.replace(cut.results[position], arrived)
         for value in self.crossing(direction, at, arriving=True):
-            self.values[value].replace_all_uses_with(arrived := arrive(value.type))
-            self.values[value] = arrived
+            self.replace(value, arrive(value.type))
         return made
+
+    def replace(self, value: SSAValue, arrived: SSAValue) -> None:
+        """Here a value of the whole program is what arrived."""
+        self.values[value].replace_all_uses_with(arrived)
+        self.values[value] = arrived
 
     def on_the_way(self, tensor: TensorType, before: bool) -> TensorType:
         """As what a value travels between this stage and the one before or after it."""
