@@ -53,7 +53,6 @@ DEFAULT: dict[str, tuple[Value, ...]] = {
     "uneven": (0, 1),
     "zero": (0, 1, 2, 3),
     "replicas": (1,),
-    "microbatch": (1, 2, 4, 8),
     "recompute": ("none", "selective", "full"),
     "offload": ("none",),
     "keep": ("shard",),
@@ -246,7 +245,7 @@ def points(space: Space, dims: ModelDims, devices: int, batch: int) -> Iterator[
         if batch % dp:
             space.left_out[f"dp does not divide the batch of {batch:,}"] += 1
             continue
-        for micro in values["microbatch"]:
+        for micro in values.get("microbatch") or microbatches(batch // dp):
             if not isinstance(micro, int) or (batch // dp) % micro:
                 space.left_out["the microbatch does not divide the batch of a rank"] += 1
                 continue
@@ -254,6 +253,12 @@ def points(space: Space, dims: ModelDims, devices: int, batch: int) -> Iterator[
             for cut in parts_of_ranks(space, dims, tp):
                 own: dict[str, Value] = {"devices": devices, **sizes, **cut}
                 yield from of_mesh(space, dims, own, layers, batch)
+
+
+def microbatches(sequences: int) -> list[int]:
+    """What a rank may compute with at a time: a power of two of its sequences, or all of them."""
+    powers = [2**n for n in range(sequences.bit_length()) if sequences % 2**n == 0]
+    return powers if sequences in powers else [*powers, sequences]
 
 
 def parts_of_ranks(space: Space, dims: ModelDims, tp: int) -> Iterator[dict[str, Value]]:

@@ -49,10 +49,31 @@ def drawn(seed: int) -> tuple[str, ModelDims]:
 def small(dims: ModelDims, rng: Random):
     """A space of few plans: every name has one or two of its values."""
     space = default_space(dims, DEVICES, 4)
+    space.values["microbatch"] = (1, 2, 4, 8)
     for name, values in space.values.items():
         kept = 2 if name in ("tp", "pp", "zero") else 1
         space.values[name] = tuple(rng.sample(values, min(kept, len(values))))
     return space
+
+
+SAMPLES = """
+dim B = 24
+dim D = 64
+model Net(x[B, D], y[B, D]) {
+  weight w[D, O]
+  loss = mean(square((x @ w)[O -> D] - y), over = [B, D])
+}
+dim O = D
+"""
+
+
+def test_samples_that_are_small_go_through_all_at_once() -> None:
+    dims = read_model(check(parse_text(SAMPLES, "samples.stg")))
+    found = points(default_space(dims, 2, 8), dims, 2, 24)
+    assert {point["microbatch"] for point in found} == {1, 2, 4, 12}
+    asked = replace(goal(SAMPLES, dims, None, 1), devices=(2,), batch=24)
+    best = Search(asked, [default_space(dims, 2, 8)], SerialExecutor()).run().proved[0]
+    assert best.point["microbatch"] == 12
 
 
 def goal(text: str, dims: ModelDims, memory: int | None, top: int) -> Goal:
@@ -301,7 +322,7 @@ def test_spaces() -> None:
     _, dims = drawn(0)
     space = default_space(dims, 64, 8)
     assert max(space.values["tp"]) == 8
-    assert set(space.values) == set(NAMES)
+    assert set(space.values) == set(NAMES) - {"microbatch"}  # those follow from the batch of a rank
     fix(space, "tp=2,4")
     forbid(space, "tp=4 zero=3")
     read_space(space, 'pp = [1, 2]\nclauses = ["overlap { tp = true }"]\n', "space.toml")
