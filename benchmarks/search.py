@@ -16,7 +16,8 @@ from stagec.backend.executors import open_executor
 from stagec.frontend import check, parse_text
 from stagec.searching.model import read_model
 from stagec.searching.objective import objective
-from stagec.searching.search import Goal, Search
+from stagec.searching.results import Goal
+from stagec.searching.search import Search
 from stagec.searching.space import default_space, fix
 
 

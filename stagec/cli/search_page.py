@@ -22,20 +22,14 @@ from stagec.frontend import CheckedModel, Source, check, parse_text, syntax as w
 from stagec.plans.clauses import Device, Plan
 from stagec.reports.plans_chart import plans_page
 from stagec.searching.changes import changes
+from stagec.searching.forms import NAME
 from stagec.searching.model import ModelDims, read_model
 from stagec.searching.objective import objective, rises
-from stagec.searching.search import (
-    NAME,
-    Goal,
-    Outcome,
-    Proved,
-    Search,
-    WholePlan,
-    compare,
-    compiled_whole,
-)
+from stagec.searching.results import Goal, Outcome, Proved, compare
+from stagec.searching.search import Search
 from stagec.searching.sensitivity import DEVICE_NUMBERS
 from stagec.searching.space import NAMES, Point, Space, default_space, fix, forbid, read_space
+from stagec.searching.whole_plans import WholePlan, compiled_whole
 from stagec.simulators.infragraph import on_network
 
 FIRST = ("tp", "cp", "pp", "dp", "ep", "microbatch", "schedule", "zero", "recompute")

@@ -17,11 +17,14 @@ from pathlib import Path
 
 from stagec.backend.executors import open_executor
 from stagec.frontend import check, parse_text
+from stagec.searching.forms import NAME
 from stagec.searching.model import read_model
 from stagec.searching.objective import objective
-from stagec.searching.search import NAME, Goal, Search, WholePlan, compiled_whole
+from stagec.searching.results import Goal
+from stagec.searching.search import Search
 from stagec.searching.space import Space, Value, default_space
 from stagec.searching.texts import plan_text
+from stagec.searching.whole_plans import WholePlan, compiled_whole
 from tests.fidelity.time_models import Model, text
 from tests.fidelity.time_rows import BENCHMARKS, device_of, number, products_of
 
@@ -112,17 +115,19 @@ def told(row: Submitted, executor: str) -> str:
         search = Search(goal, [space], pool)
         outcome = search.run()
         seconds = time.perf_counter() - started
-        wanted = [n for n, p in enumerate(search.points) if is_choice(p, row.choice)]
+        candidates = search.candidates
+        wanted = [n for n, p in enumerate(candidates.points) if is_choice(p, row.choice)]
         if not wanted or not outcome.proved:
             return f"{row.name}: not in the space, or nothing fits"
         own = wanted[0]
-        search.outline([own] if "step" not in search.known[own] else [])
-    point = search.points[own]
+        search.rounds.outline([own] if "step" not in candidates.known[own] else [])
+    point = candidates.points[own]
     whole = compiled_whole(
         WholePlan(file, f"{source}\n{plan_text(NAME, point, dims, row.batch, clauses)}", 0)
     )
     best = outcome.proved[0]
-    faster = [n for n in search.ranked() if search.value(n) < search.value(own) and n != own]
+    value = candidates.value
+    faster = [n for n in candidates.ranked() if value(n) < value(own) and n != own]
     differ = [f"{k} {v} in place of {point[k]}" for k, v in best.point.items() if v != point[k]]
     gap = whole.step_time / best.step_time - 1
     return (

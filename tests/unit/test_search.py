@@ -15,23 +15,16 @@ from stagec.diagnostics import CompileError
 from stagec.driver import compile_program
 from stagec.frontend import check, parse_text
 from stagec.schedules.catalogue import CATALOGUE, FORWARD_ONLY
-from stagec.searching.forms import HELD, evaluate, held_as
+from stagec.searching.bounds import behind, bound_of, storage_of
+from stagec.searching.cache import Cache
+from stagec.searching.forms import HELD, NAME, evaluate, held_as
 from stagec.searching.model import ModelDims, read_model
 from stagec.searching.objective import objective
-from stagec.searching.search import (
-    NAME,
-    Cache,
-    Goal,
-    Search,
-    WholePlan,
-    behind,
-    bound_of,
-    compiled_whole,
-    least_ratio,
-    storage_of,
-)
+from stagec.searching.results import Goal, least_ratio
+from stagec.searching.search import Search
 from stagec.searching.space import NAMES, default_space, fix, forbid, points, read_space
 from stagec.searching.texts import at_least, in_turn, plan_text
+from stagec.searching.whole_plans import WholePlan, compiled_whole
 from stagec.sweeping.run import PEAK
 from tests.differential.random_plans import model
 from tests.unit.seldom import mostly
@@ -144,11 +137,11 @@ def test_bounds_hold(seed: int) -> None:
     tried = 0
     for point in rng.sample(pipelines, min(2, len(pipelines))) + rng.sample(every, 1):
         search = Search(of_goal, [space], SerialExecutor())
-        search.points = [dict(point)]
-        (own,) = search.tasks([0], lambda point: point)
-        (shared,) = search.tasks([0], in_turn)
-        (least,) = search.tasks([0], at_least)
-        (memory,) = search.tasks([0], None)
+        tasks = search.questions.tasks
+        (own,) = tasks({0: point}, lambda point: point)
+        (shared,) = tasks({0: point}, in_turn)
+        (least,) = tasks({0: point}, at_least)
+        (memory,) = tasks({0: point}, None)
         found = evaluate(shared).columns
         if found["step"][0] != found["step"][0]:
             continue
@@ -159,8 +152,7 @@ def test_bounds_hold(seed: int) -> None:
         said = {name: column[0] for name, column in evaluate(least).columns.items()}
         assert said[bound_of(point, "none")] <= found["step"][0] * (1 + 1e-9)
         for less in behind(point):
-            search.points = [dict(less)]
-            (before,) = search.tasks([0], in_turn)
+            (before,) = tasks({0: less}, in_turn)
             of_less = evaluate(before).columns[bound_of(point, str(less["recompute"]))][0]
             assert not of_less > found["step"][0] * (1 + 1e-9)
         assert 0 < found[HELD][0] <= evaluate(memory).columns[PEAK][0]
@@ -177,9 +169,8 @@ STORED = (
 
 def least_held(search: Search, point: dict[str, int | str]) -> tuple[float, float]:
     """What a plan holds at its peak at least: by the structure that splits nothing, and by its own."""
-    search.points = [point]
-    (least,) = search.tasks([0], at_least)
-    (own,) = search.tasks([0], in_turn)
+    (least,) = search.questions.tasks({0: point}, at_least)
+    (own,) = search.questions.tasks({0: point}, in_turn)
     storage = storage_of(point)
     known = evaluate(replace(least, storages=(storage,))).columns
     return known[held_as(storage)][0], evaluate(own).columns[HELD][0]
@@ -197,11 +188,12 @@ def test_what_is_held_at_least(seed: int) -> None:
     asked = goal(text, dims, None, 1)
     asked = replace(asked, clauses=(*asked.clauses, rng.choice(STORED)))
     search = Search(asked, [space], SerialExecutor())
-    pipelines = [point for point in search.points if int(point["pp"]) > 1]
+    every = search.candidates.points
+    pipelines = [point for point in every if int(point["pp"]) > 1]
     tried = 0
-    for point in rng.sample(pipelines, min(3, len(pipelines))) + rng.sample(search.points, 1):
+    for point in rng.sample(pipelines, min(3, len(pipelines))) + rng.sample(every, 1):
         found = least_held(search, point)
-        plan = search.plan(NAME, point)
+        plan = search.questions.plan(point)
         whole = compiled_whole(WholePlan("random.stg", f"{text}\n{plan}", 0))
         if not whole.error:
             tried += 1
@@ -231,10 +223,10 @@ def test_what_is_held_is_most_of_the_peak(chosen: dict[str, int | str]) -> None:
     virtual = 4 if chosen["schedule"] == "interleaved_1f1b" else 1
     wanted = {**chosen, "pp": 8, "tp": 2, "cp": 1, "microbatch": 1, "recompute": "none"}
     wanted |= {"virtual_stages": virtual, "sequence": "on"}
-    (point,) = [p for p in search.points if all(p[k] == v for k, v in wanted.items())]
+    every = search.candidates.points
+    (point,) = [p for p in every if all(p[k] == v for k, v in wanted.items())]
     held = least_held(search, point)
-    search.points = [point]
-    (memory,) = search.tasks([0], None)
+    (memory,) = search.questions.tasks({0: point}, None)
     peak = evaluate(memory).columns[PEAK][0]
     least = 0.7 if chosen["schedule"] == "zb_h1" else 0.9
     assert all(least * peak <= each <= peak for each in held)
@@ -247,7 +239,8 @@ def test_points_together_are_what_each_is_alone(seed: int) -> None:
     rng = Random(seed)
     space = default_space(dims, DEVICES, 4)
     search = Search(goal(text, dims, None, 1), [space], SerialExecutor())
-    tasks = [t for t in search.tasks(range(len(search.points)), in_turn) if len(t.rows) > 2]
+    every = dict(enumerate(search.candidates.points))
+    tasks = [t for t in search.questions.tasks(every, in_turn) if len(t.rows) > 2]
     tried = 0
     for task in rng.sample(tasks, len(tasks)):
         chosen = rng.sample(range(len(task.rows)), min(len(task.rows), 4))

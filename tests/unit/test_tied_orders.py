@@ -14,7 +14,8 @@ from stagec.checking.deadlock import ANY_TIMES
 from stagec.diagnostics import CompileError
 from stagec.driver import compile_text
 from stagec.estimate import estimate
-from stagec.searching.search import NAME, WholePlan, compiled_whole
+from stagec.searching.forms import NAME
+from stagec.searching.whole_plans import WholePlan, compiled_whole
 from tests.unit.seldom import mostly
 
 LOOPED = ("interleaved_1f1b", "looped_bfs", "overlapped_1f1b")

@@ -1,0 +1,124 @@
+"""What is known already: the answers of earlier searches in a file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zlib
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib.metadata import version as installed
+from pathlib import Path
+
+from stagec.backend.files import disk_error
+from stagec.diagnostics import CompileError, Diagnostic
+from stagec.reading import read_whole_text
+from stagec.searching.forms import FormsTask, Found
+
+MOST_CACHE_BYTES = 1 << 30
+BEGIN = '{"key": '
+"""Of each line."""
+
+
+class Cache:
+    """Answers of earlier searches, a line each; one that was interrupted goes on from there.
+
+    A line says what it is about (`key`) and its own CRC-32 (`crc`): one that was cut off or changed is no answer.
+    """
+
+    def __init__(self, path: Path | None, beside: str = "") -> None:
+        self.path = path
+        self.lines: dict[str, Found] = {}
+        self.about = "" if path is None else f"{version()}\n{beside}"
+        self.ends_in_line = True
+        if path is not None and path.exists():
+            try:
+                text = read_whole_text(path, MOST_CACHE_BYTES)
+            except OSError as error:
+                raise no_cache(path, str(error.strerror)) from None
+            # The first line may have been cut off anywhere.
+            if text[: len(BEGIN)] != BEGIN[: len(text)]:
+                raise no_cache(path, "it is no cache of a search")
+            self.ends_in_line = not text or text.endswith("\n")
+            for line in text.splitlines():
+                self.read(line)
+        if path is not None:
+            self.append("")
+
+    def append(self, text: str) -> None:
+        """E0603 where the disk takes nothing."""
+        assert self.path is not None
+        try:
+            with self.path.open("a") as file:
+                file.write(text)
+        except OSError as error:
+            raise disk_error(error, str(self.path)) from None
+
+    def read(self, line: str) -> None:
+        try:
+            said = json.loads(line)
+            if said.pop("crc") != crc_of(said):
+                return
+        except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+            return
+        columns = {
+            name: [float("nan") if v is None else v for v in column]
+            for name, column in said["columns"].items()
+        }
+        self.lines[said["key"]] = Found((), columns, said["reasons"])
+
+    def key(self, task: FormsTask) -> str:
+        said = json.dumps(
+            [
+                task.text,
+                task.plan,
+                task.names,
+                task.rows,
+                task.wants_memory,
+                task.overrides,
+                [(each.schedule, each.virtual_stages) for each in task.turns],
+            ]
+        )
+        return hashlib.sha256(f"{self.about}\n{said}".encode()).hexdigest()
+
+    def get(self, task: FormsTask) -> Found | None:
+        if self.path is None:
+            return None
+        found = self.lines.get(self.key(task))
+        return None if found is None else replace(found, numbers=task.numbers)
+
+    def put(self, task: FormsTask, found: Found) -> None:
+        if self.path is None:
+            return
+        columns = {
+            name: [None if v != v else v for v in column] for name, column in found.columns.items()
+        }
+        said = {"key": self.key(task), "columns": columns, "reasons": found.reasons}
+        begin = "" if self.ends_in_line else "\n"
+        self.append(f"{begin}{json.dumps({**said, 'crc': crc_of(said)})}\n")
+        self.ends_in_line = True
+
+
+def no_cache(path: Path, why: str) -> CompileError:
+    message = f"cannot read `{path}`: {why}"
+    return CompileError([Diagnostic("E0701", message, origin=f"--cache {path}")])
+
+
+def crc_of(said: Mapping[str, object]) -> int:
+    return zlib.crc32(json.dumps(said, sort_keys=True).encode())
+
+
+def version() -> str:
+    """What answers depend on besides their questions: the compiler."""
+    return f"{installed('stagec')} {newest_source()}"
+
+
+def newest_source() -> str:
+    """When the compiler's files were changed last."""
+    root = Path(__file__).parents[1]
+    # Two of its folders are links in a source tree, which `rglob` does not follow.
+    folders = (root, root / "passes", root / "grammar")
+    files = (path for folder in folders for path in folder.resolve().rglob("*.*"))
+    kinds = (".py", ".lark", ".toml")
+    return str(max(os.stat(path).st_mtime_ns for path in files if path.suffix in kinds))

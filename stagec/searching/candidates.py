@@ -1,0 +1,90 @@
+"""The points of a search's spaces, and what is known of each until now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from stagec.searching.forms import HELD, Found
+from stagec.searching.outline import LEAST
+from stagec.searching.results import Goal, Outcome
+from stagec.searching.space import Point, Space, points
+from stagec.sweeping.run import PEAK
+
+MARGIN = 2
+"""So many times as many plans as are wanted are known in outline, and may be compiled whole, as the outline may rank them a little otherwise."""
+TOO_LARGE = "a rank needs more memory than its device has"
+
+
+class Candidates:
+    """What may be among the best plans. `outcome` counts why others are not."""
+
+    def __init__(self, goal: Goal, spaces: Iterable[Space]) -> None:
+        self.goal = goal
+        self.outcome = Outcome()
+        self.points: list[dict[str, int | str]] = []
+        for devices, space in zip(goal.devices, spaces, strict=True):
+            self.points += points(space, goal.dims, devices, goal.batch)
+            self.outcome.reasons.update(space.left_out)
+        self.outcome.num_points = len(self.points)
+        self.known: list[dict[str, float]] = [{} for _ in self.points]
+        self.left: set[int] = set()
+        """Points that no bound on memory leaves out."""
+
+    @property
+    def wanted(self) -> int:
+        """Plans that may be compiled whole."""
+        return self.goal.top * MARGIN
+
+    def chosen(self, numbers: Iterable[int]) -> dict[int, Point]:
+        return {number: self.points[number] for number in numbers}
+
+    def note(self, found: Found) -> None:
+        for name, column in found.columns.items():
+            for number, value in zip(found.numbers, column, strict=True):
+                self.known[number][name] = value
+        self.outcome.reasons.update(found.reasons)
+
+    def value(self, number: int) -> float:
+        """What is known of it: no more than it is."""
+        known = self.known[number]
+        if not self.goal.rises and "step" not in known:
+            return -np.inf
+        return self.goal.value(
+            {
+                "step_time": known.get("step", known.get(LEAST, 0.0)),
+                "ranks": float(self.points[number]["devices"]),
+                PEAK: known.get(PEAK, known.get(HELD, 0.0)),
+            }
+        )
+
+    def ranked(self) -> list[int]:
+        """Points that may be plans, the best in outline first."""
+        found = [n for n, known in enumerate(self.known) if known.get("step", np.nan) > 0]
+        return sorted(found, key=self.value)
+
+    def may_fit(self, number: int) -> bool:
+        known = self.known[number]
+        needs = known.get(PEAK, known.get(HELD, np.nan))
+        return needs == needs and (self.goal.memory is None or needs <= self.goal.memory)
+
+    def refuse(self, number: int) -> None:
+        """It needs too much memory, if it is a plan at all."""
+        known = self.known[number]
+        if known.get("step", np.nan) == known.get("step", np.nan):
+            self.outcome.num_refused += 1
+            self.outcome.reasons[TOO_LARGE] += 1
+        known["step"] = float("nan")
+
+    def is_refused(self, number: int) -> bool:
+        """Whether it turned out to be no plan, or not to fit."""
+        step = self.known[number].get("step", 0.0)
+        return step != step
+
+    def would_be(self, number: int, ratio: float) -> float:
+        """What is minimised, of a plan that takes so many times as long as its outline, or a bound on that."""
+        known = self.known[number]
+        step = known.get("step", known.get(LEAST, 0.0))
+        names = {"step_time": step * ratio, PEAK: known.get(PEAK, known.get(HELD, 0.0))}
+        return self.goal.value({**names, "ranks": float(self.points[number]["devices"])})

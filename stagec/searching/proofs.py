@@ -1,0 +1,131 @@
+"""The proof: plans that closed forms found are compiled whole, and so are those behind them that might be among the best."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from stagec.backend.executors import run_tasks
+from stagec.pictures.charts import front
+from stagec.searching.forms import HELD, TIMES
+from stagec.searching.questions import SearchStep
+from stagec.searching.results import Proved, in_order, least_ratio
+from stagec.searching.whole_plans import WholeAnswer, compiled_whole
+from stagec.sweeping.run import PEAK
+
+PROVED_AT_A_TIME = 2
+
+
+@dataclass
+class Proofs(SearchStep):
+    """Of one search."""
+
+    num_compiled: int = 0
+
+    def prove(self, ranked: Sequence[int]) -> None:
+        """As many as are wanted, and of those behind them the ones that would be among these if their outline were as far off as that of any before."""
+        found: list[Proved] = []
+        waiting = list(ranked)
+        tested = set(ranked[: self.goal.tested])
+        try:
+            while waiting:
+                missing = self.goal.top - len(found)
+                if missing <= 0:
+                    found.sort(key=in_order)
+                    ratio, last = least_ratio(found), found[self.goal.top - 1].value
+                    waiting = [n for n in waiting if self.candidates.would_be(n, ratio) < last]
+                now = waiting[: missing if missing > 0 else PROVED_AT_A_TIME]
+                waiting = waiting[len(now) :]
+                found += self.compiled(now, tested, len(waiting))
+            found.sort(key=in_order)
+            if not self.outcome.interrupted:
+                self.test(found)
+                self.outcome.compiled = list(found)
+                if self.goal.wants_front:
+                    self.outcome.compiled += self.compiled(self.on_front(found), set(), 0)
+        except KeyboardInterrupt:
+            self.outcome.interrupted = True
+            found.sort(key=in_order)
+        self.outcome.proved = found[: self.goal.top]
+        self.outcome.compiled = self.outcome.compiled or found
+        if found and not self.outcome.interrupted:
+            self.outcome.num_sure = self.num_sure(found)
+
+    def compiled(
+        self, numbers: Sequence[int], tested: Collection[int], waiting: int
+    ) -> list[Proved]:
+        """Those that fit, compiled whole; so many more are `waiting`."""
+        found: list[Proved] = []
+        proofs = [
+            self.questions.whole(n, self.plan(n), n in tested)
+            for n in numbers
+            if self.candidates.may_fit(n)
+        ]
+        for each in run_tasks(self.questions.executor, compiled_whole, proofs):
+            self.num_compiled += 1
+            self.told("whole compilations", self.num_compiled, self.num_compiled + waiting)
+            made = self.judged(each)
+            if made is not None:
+                found.append(made)
+        return found
+
+    def on_front(self, found: Sequence[Proved]) -> list[int]:
+        """Further plans of which none that was evaluated is faster and needs less memory, as far as is known: as many as are wanted, the fastest first."""
+        candidates, compiled = self.candidates, {id(each.point) for each in found}
+        numbers = [n for n in candidates.ranked() if candidates.may_fit(n)]
+        known = [candidates.known[n] for n in numbers]
+        pairs = [(each["step"], each.get(PEAK, each[HELD])) for each in known]
+        chosen = [i for i in front(pairs) if id(candidates.points[numbers[i]]) not in compiled]
+        chosen.sort(key=lambda i: pairs[i])
+        return [numbers[i] for i in chosen[: self.goal.top]]
+
+    def num_sure(self, found: Sequence[Proved]) -> int:
+        """So many of the best no other plan is better than, were its outline as far off as that of any that was compiled."""
+        if not self.goal.rises:
+            return 0
+        candidates, ratio = self.candidates, least_ratio(found)
+        compiled = {id(each.point) for each in found}
+        others = (n for n in candidates.left if id(candidates.points[n]) not in compiled)
+        values = (candidates.would_be(n, ratio) for n in others if not candidates.is_refused(n))
+        least = min(values, default=np.inf)
+        return sum(each.value <= least for each in found[: self.goal.top])
+
+    def test(self, found: list[Proved]) -> None:
+        """On other devices, those of the best of which nobody expected that they are."""
+        proofs = [
+            self.questions.whole(n, each.text, True)
+            for n, each in enumerate(found[: self.goal.tested])
+            if not each.with_twice
+        ]
+        for answer in run_tasks(self.questions.executor, compiled_whole, proofs):
+            found[answer.number] = replace(found[answer.number], with_twice=answer.with_twice)
+
+    def plan(self, number: int) -> str:
+        return self.questions.plan(self.candidates.points[number])
+
+    def judged(self, proof: WholeAnswer) -> Proved | None:
+        point, known = self.candidates.points[proof.number], self.candidates.known[proof.number]
+        if proof.error:
+            self.outcome.mismatches.append(f"{proof.error}: {point}")
+            return None
+        if PEAK in known and proof.peak_bytes != int(known[PEAK]):
+            said = f"{int(known[PEAK]):,} B by closed forms, {proof.peak_bytes:,} B compiled"
+            self.outcome.mismatches.append(f"memory.peak is {said}: {point}")
+        known[PEAK] = float(proof.peak_bytes)
+        if not self.candidates.may_fit(proof.number):
+            self.candidates.refuse(proof.number)
+            return None
+        names = {"step_time": proof.step_time, "ranks": float(point["devices"])}
+        return Proved(
+            point=point,
+            text=self.plan(proof.number),
+            step_time=proof.step_time,
+            peak_bytes=proof.peak_bytes,
+            outline={name: known[name] for name in TIMES},
+            compute=proof.compute,
+            exposed=proof.step_time - proof.compute,
+            value=self.goal.value({**names, PEAK: float(proof.peak_bytes)}),
+            with_twice=proof.with_twice,
+        )

@@ -1,0 +1,103 @@
+"""Questions about points, asked of workers or of the cache: points that share a text are one question."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+from stagec.backend.executors import run_tasks
+from stagec.searching.cache import Cache
+from stagec.searching.candidates import Candidates
+from stagec.searching.forms import NAME, FormsTask, Found, evaluate
+from stagec.searching.results import Goal, Outcome
+from stagec.searching.space import Point
+from stagec.searching.texts import plan_text, sizes_of, text_key, turns_of
+from stagec.searching.whole_plans import WholePlan
+
+
+class Questions:
+    """Of one search."""
+
+    def __init__(self, goal: Goal, executor: Executor, cache: Cache) -> None:
+        self.goal, self.executor, self.cache = goal, executor, cache
+
+    def evaluated(self, tasks: Sequence[FormsTask]) -> Iterator[Found]:
+        waiting: list[FormsTask] = []
+        for task in tasks:
+            found = self.cache.get(task)
+            if found is None:
+                waiting.append(task)
+            else:
+                yield found
+        # The largest first, so that none is left alone in the end.
+        waiting.sort(key=lambda task: -len(task.rows))
+        for task, found in run_tasks(self.executor, answered, waiting):
+            self.cache.put(task, found)
+            yield found
+
+    def tasks(
+        self, points: Mapping[int, Point], structure: Callable[[Point], Point] | None
+    ) -> Iterator[FormsTask]:
+        """Points that share a text, together: their own, to know their memory, or that of a `structure` that says as much of their times."""
+        groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
+        shown = {n: structure(p) if structure else p for n, p in points.items()}
+        for number, point in shown.items():
+            groups[text_key(point)].append(number)
+        for group in groups.values():
+            # What is compiled for all is the plan with the fewest passes.
+            group.sort(key=lambda n: self.num_passes(shown[n]))
+            first = shown[group[0]]
+            is_pipeline = structure is not None and first["pp"] != 1
+            sizes = [sizes_of(shown[n]) for n in group]
+            yield FormsTask(
+                self.goal.file,
+                self.goal.text,
+                tuple(sizes[0]),
+                tuple(tuple(each.values()) for each in sizes),
+                tuple(group),
+                structure is None,
+                self.goal.overrides,
+                tuple(turns_of(points[n]) for n in group) if is_pipeline else (),
+                self.plan(first),
+                self.goal.plug_ins,
+            )
+
+    def num_passes(self, point: Point) -> int:
+        """Of microbatches through ranks."""
+        microbatches = self.goal.batch // int(point["dp"]) // int(point["microbatch"])
+        return int(point["pp"]) * int(point["virtual_stages"]) * microbatches
+
+    def plan(self, point: Point) -> str:
+        goal = self.goal
+        return plan_text(NAME, point, goal.dims, goal.batch, goal.clauses)
+
+    def whole(self, number: int, plan: str, wants_twice: bool) -> WholePlan:
+        """To compile a plan of this text whole."""
+        goal = self.goal
+        text = f"{goal.text}\n{plan}"
+        return WholePlan(goal.file, text, number, goal.overrides, wants_twice, goal.plug_ins)
+
+
+@dataclass
+class SearchStep:
+    """What a step of a search has."""
+
+    candidates: Candidates
+    questions: Questions
+    told: Callable[[str, int, int], None]
+    """Hears of progress: what is done, how much, of how much."""
+
+    @property
+    def goal(self) -> Goal:
+        return self.candidates.goal
+
+    @property
+    def outcome(self) -> Outcome:
+        return self.candidates.outcome
+
+
+def answered(task: FormsTask) -> tuple[FormsTask, Found]:
+    """Results come in any order: each with its task."""
+    return task, evaluate(task)

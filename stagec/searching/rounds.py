@@ -1,0 +1,147 @@
+"""The best by closed forms, round by round: the most promising structures are asked for, until no other can have a better plan."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+import numpy as np
+
+from stagec.searching.bounds import BESIDES, behind, bound_of, is_behind
+from stagec.searching.candidates import Candidates
+from stagec.searching.outline import LEAST
+from stagec.searching.questions import SearchStep
+from stagec.searching.space import Point
+from stagec.searching.texts import in_turn, text_key
+from stagec.sweeping.run import PEAK
+
+AT_A_TIME = 8
+"""Structures that are asked for at a time, the most promising first: those that follow may be left out by what they say."""
+SLACK = 1.1
+"""Of a structure that is compiled anyway, plans are evaluated that may be so much worse than what is enough, which rises when some of the best do not fit."""
+TextKey = tuple[object, ...]
+"""Of a structure: `text_key`."""
+
+
+class Rounds(SearchStep):
+    """Of one search."""
+
+    def find_best(self) -> None:
+        """The best that fit, by closed forms: of the structures the most promising first, until no other can have a better plan."""
+        candidates, queue = self.candidates, Queue(self.candidates)
+        while True:
+            best = candidates.ranked()[: candidates.wanted]
+            enough = candidates.value(best[-1]) if len(best) == candidates.wanted else np.inf
+            numbers = queue.take(enough)
+            if numbers:
+                queue.tighten(self.outline(numbers))
+                self.told("closed forms", self.outcome.num_outlined, len(candidates.left))
+                continue
+            best = best[: self.goal.top]
+            unknown = [n for n in best if PEAK not in candidates.known[n]]
+            if not unknown:
+                break
+            self.peaks(unknown)
+            self.told("memory, the fastest first", len(best) - len(unknown), len(best))
+        self.count_undecided()
+
+    def outline(self, numbers: Sequence[int]) -> list[int]:
+        """Those that are plans, whether they fit or not."""
+        known, plans = self.candidates.known, list[int]()
+        for found in self.answers(numbers, in_turn):
+            self.outcome.num_outlined += len(found)
+            plans += [number for number in found if known[number]["step"] > 0]
+            self.refuse_large(found)
+        return plans
+
+    def peaks(self, numbers: Sequence[int]) -> None:
+        for found in self.answers(numbers, None):
+            self.refuse_large(found)
+
+    def answers(
+        self, numbers: Sequence[int], structure: Callable[[Point], Point] | None
+    ) -> Iterator[tuple[int, ...]]:
+        """Points of which more is known now."""
+        tasks = self.questions.tasks(self.candidates.chosen(numbers), structure)
+        for found in self.questions.evaluated(list(tasks)):
+            self.candidates.note(found)
+            yield found.numbers
+
+    def refuse_large(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            if not self.candidates.may_fit(number):
+                self.candidates.refuse(number)
+
+    def count_undecided(self) -> None:
+        candidates = self.candidates
+        proposed = set(candidates.ranked()[: self.goal.top])
+        for number in candidates.left - proposed:
+            step = candidates.known[number].get("step")
+            self.outcome.num_slower += step is None
+            self.outcome.num_undecided += step is not None and step == step
+
+
+class Queue:
+    """The points that wait for their closed forms, by structure."""
+
+    def __init__(self, candidates: Candidates) -> None:
+        self.candidates = candidates
+        self.waiting: dict[TextKey, list[int]] = defaultdict(list)
+        self.further: dict[object, list[int]] = defaultdict(list)
+        """Points that differ in what each does besides: see `behind`."""
+        for number in candidates.left:
+            if "step" in candidates.known[number]:
+                continue
+            point = candidates.points[number]
+            self.waiting[self.structure(point)].append(number)
+            self.further[self.alike(point)].append(number)
+        self.least = {key: self.best_of(group) for key, group in self.waiting.items()}
+
+    def structure(self, point: Point) -> TextKey:
+        return text_key(in_turn(point))
+
+    def alike(self, point: Point) -> object:
+        return tuple(value for name, value in point.items() if name not in BESIDES)
+
+    def best_of(self, group: Sequence[int]) -> float:
+        return min(map(self.candidates.value, group))
+
+    def take(self, enough: float) -> list[int]:
+        """Points of the most promising structures that may be better than `enough`. Those that do what others do, and more, come behind them."""
+        better = {key for key, least in self.least.items() if not least >= enough}
+        in_order = sorted(filter(better.__contains__, self.least), key=self.least.__getitem__)
+        now = [key for key in in_order if not any(self.first_of(key, better))][:AT_A_TIME]
+        taken: list[int] = []
+        for key in now:
+            group = self.waiting.pop(key)
+            chosen = [n for n in group if not self.candidates.value(n) >= enough * SLACK]
+            taken += chosen
+            # What is enough may be even more when some of the best turn out not to fit.
+            rest = sorted({*group} - {*chosen})
+            del self.least[key]
+            if rest:
+                self.waiting[key], self.least[key] = rest, self.best_of(rest)
+        return taken
+
+    def first_of(self, key: TextKey, better: Collection[TextKey]) -> Iterator[bool]:
+        """Whether a structure does no more than what others that are better by their bounds do: for each of these."""
+        point = self.candidates.points[self.waiting[key][0]]
+        for less in behind(point):
+            yield self.structure(less) in better
+
+    def tighten(self, numbers: Iterable[int]) -> None:
+        """What is known of plans is a bound for those that do more."""
+        candidates = self.candidates
+        changed: set[TextKey] = set()
+        for number in numbers if candidates.goal.rises else ():
+            point, known = candidates.points[number], candidates.known[number]
+            for other in self.further[self.alike(point)]:
+                further = candidates.points[other]
+                if "step" in candidates.known[other] or not is_behind(further, point):
+                    continue
+                bound = known[bound_of(further, str(point["recompute"]))]
+                if bound > candidates.known[other].get(LEAST, 0.0):
+                    candidates.known[other][LEAST] = bound
+                    changed.add(self.structure(further))
+        for key in changed & self.least.keys():
+            self.least[key] = self.best_of(self.waiting[key])

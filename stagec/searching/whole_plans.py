@@ -1,0 +1,90 @@
+"""Whole compilations: what a worker does to prove a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from stagec.backend.program import Compute
+from stagec.compiled import Compiled
+from stagec.diagnostics import CompileError, Diagnostic
+from stagec.driver import compile_program
+from stagec.estimate import Timeline, estimate
+from stagec.estimate.graph import build_graph
+from stagec.frontend import check, parse_text
+from stagec.plug_in_errors import mistakes_of_plug_ins
+from stagec.plugins import loaded
+from stagec.searching.forms import NAME
+from stagec.searching.sensitivity import with_twice
+
+
+@dataclass(frozen=True)
+class WholePlan:
+    """A plan to compile whole."""
+
+    file: str
+    text: str
+    number: int
+    overrides: tuple[tuple[str, str], ...] = ()
+    """Of `--set`."""
+    wants_twice: bool = False
+    plug_ins: tuple[str, ...] = ()
+    """The files of `--load-pass`."""
+
+
+@dataclass(frozen=True)
+class WholeAnswer:
+    """What a whole compilation says."""
+
+    number: int
+    step_time: float = 0.0
+    peak_bytes: int = 0
+    compute: float = 0.0
+    with_twice: Mapping[str, float] = field(default_factory=dict)
+    diagnostics: tuple[Diagnostic, ...] = ()
+    """Why it is no plan."""
+
+    @property
+    def error(self) -> str:
+        return self.diagnostics[0].message if self.diagnostics else ""
+
+
+def compiled_whole(proof: WholePlan) -> WholeAnswer:
+    """Compile a plan to its trace programs, follow a step of all ranks, and plan its memory."""
+    try:
+        with mistakes_of_plug_ins():
+            known = loaded(proof.plug_ins)
+            source, sizes = parse_text(proof.text, proof.file), dict(proof.overrides)
+            checked = check(source, NAME, sizes, known.functions)
+            plan = replace(checked.plan, device=replace(checked.plan.device, memory=None))
+            compiled = compile_program(replace(checked, plan=plan), load_pass=known.make_pass)
+            graph = build_graph(compiled.trace_set) if proof.wants_twice else None
+            found = estimate(compiled, graph=graph)
+    except CompileError as error:
+        return WholeAnswer(proof.number, diagnostics=tuple(error.diagnostics))
+    return WholeAnswer(
+        proof.number,
+        found.step_time_us / 1e6,
+        max(each.peak_bytes for each in compiled.memory),
+        computing(compiled, found.timeline),
+        with_twice(compiled, graph) if graph is not None else {},
+    )
+
+
+def computing(compiled: Compiled, timeline: Timeline) -> float:
+    """Seconds that the rank which computes longest does so."""
+    longest = 0.0
+    for number, rank_class in enumerate(compiled.trace_set.classes):
+        start, end = timeline.of_class(number)
+        program = rank_class.program
+        first = program.first_node
+        total = 0.0
+        for index, segment in enumerate(program.segments):
+            rows = np.flatnonzero(program.segment == index)
+            for at, node in enumerate(segment.nodes):
+                if isinstance(node.action, Compute) and len(rows):
+                    total += float((end - start)[first[rows] + at].sum())
+        longest = max(longest, total)
+    return longest / 1e6
