@@ -78,6 +78,7 @@ class Cache:
                 task.wants_memory,
                 task.overrides,
                 [(each.schedule, each.virtual_stages) for each in task.turns],
+                task.columns,
             ]
         )
         return hashlib.sha256(f"{self.about}\n{said}".encode()).hexdigest()

@@ -18,6 +18,7 @@ from stagec.schedules.catalogue import CATALOGUE, FORWARD_ONLY
 from stagec.searching.bounds import behind, bound_of, storage_of
 from stagec.searching.cache import Cache
 from stagec.searching.forms import HELD, NAME, evaluate, held_as
+from stagec.searching.held import Storage
 from stagec.searching.model import ModelDims, read_model
 from stagec.searching.objective import objective
 from stagec.searching.results import Goal, least_ratio
@@ -309,6 +310,17 @@ def test_what_is_found_is_kept(tmp_path: Path) -> None:
     assert lines[0] in cache.read_text().splitlines()
     assert len(cache.read_text().splitlines()) == len(lines) + 2
     assert Cache(cache, "").lines.keys() == {json.loads(line)["key"] for line in lines}
+
+
+def test_what_was_asked_of_less_is_asked_again(tmp_path: Path) -> None:
+    """A narrower space asks of fewer ways to store the same: its answer is none for others."""
+    text, dims = drawn(1)
+    search = Search(goal(text, dims, None, 1), [small(dims, Random(7))], SerialExecutor())
+    (task,) = search.questions.tasks({0: search.candidates.points[0]}, at_least)
+    cache = Cache(tmp_path / "found.jsonl")
+    cache.put(task, evaluate(task))
+    assert cache.key(task) in Cache(tmp_path / "found.jsonl").lines
+    assert cache.key(replace(task, storages=(Storage(3),))) not in cache.lines
 
 
 def test_spaces() -> None:
