@@ -22,6 +22,7 @@ ALL_PASSES = (
     "split-microbatches",
     "schedule-pipeline",
     "split-stages",
+    "sum-over-pools",
     "tie-weights",
     "reduce-gradients",
     "insert-optimizer",

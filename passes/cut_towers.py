@@ -44,7 +44,9 @@ receive is a send.
 A value goes straight from the pool that makes it to each pool that reads it. Values have one number each in the whole model, in its
 order, so that all pools number them alike.
 
-E0423: pools that stand in another order than values go, a weight that several train, a pool that runs nothing.
+A weight that several pools read is in each of them, and `dist.shared` says so: `sum-over-pools` adds up what they have of its gradient.
+
+E0423: pools that stand in another order than values go, a pool that runs nothing.
 """
 
 from __future__ import annotations
@@ -78,8 +80,11 @@ class CutTowers(ModulePass):
         if not isinstance(pool, dist.PoolOp) or not isinstance(towers, dist.TowersOp):
             return
         for program in programs(op):
-            homes = Homes(program, towers).find()
-            Cut(program, towers, homes, towers.number_of(pool.pool.data)).make()
+            homes = Homes(program, towers)
+            homes.find()
+            shared = [each for each in homes.shared() if pool.pool.data in each.pools.data]
+            op.body.block.insert_ops_after(shared, pool)
+            Cut(program, towers, homes.homes, towers.number_of(pool.pool.data)).make()
 
 
 @dataclass(frozen=True)
@@ -119,7 +124,7 @@ class Homes:
     behind: dict[SSAValue, Ancestry] = field(default_factory=dict)
     homes: dict[Operation, int] = field(default_factory=dict)
 
-    def find(self) -> dict[Operation, int]:
+    def find(self) -> None:
         block, last = self.program.body.block, output_of(self.program)
         counts = {size(c): n for n, each in enumerate(self.names) for c in each.counts}
         self.behind = {argument: Ancestry(data=True) for argument in block.args}
@@ -142,8 +147,6 @@ class Homes:
         self.homes[last] = final
         for op in reversed(open_ops):
             self.homes[op] = min(pools_reading(op, self.homes), default=final)
-        self.check_weights()
-        return self.homes
 
     @property
     def names(self) -> Sequence[dist.PoolPart]:
@@ -165,15 +168,19 @@ class Homes:
                 message = f"the pool `{tower.pool}` runs no part of the model: no repeat of its own body runs {counts} times"
                 raise wrong(message, self.program, "name the count of a repeat in `pipeline`")
 
-    def check_weights(self) -> None:
+    def shared(self) -> Iterator[dist.SharedOp]:
+        """The weights that several pools train, and numbers of what these tell each other of their gradients."""
+        number = 0
         for op in self.program.body.block.ops:
             if isinstance(op, stg.WeightOp) and op.frozen is None:
-                owners = pools_reading(op, self.homes)
+                owners = sorted(pools_reading(op, self.homes))
                 if len(owners) > 1:
-                    pools = quoted(self.names[n].pool for n in sorted(owners))
-                    message = f"the weight `{op.path.data}` is trained in several pools: {pools}"
-                    help_ = "give each its own, or freeze it: gradients are summed within a pool"
-                    raise wrong(message, op, help_)
+                    found = dist.SharedOp(
+                        op.path.data, number, [self.names[n].pool for n in owners]
+                    )
+                    found.location = op.location
+                    yield found
+                    number += len(owners) ** 2
 
 
 SOURCES = (stg.WeightOp, stg.CacheOp)

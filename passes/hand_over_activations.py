@@ -109,7 +109,9 @@ def one_each(
     found: Messages, value: TensorType, op: dist.TowerSendOp | dist.TowerRecvOp, said: dist.HandedOp
 ) -> list[sched.PoolMessage]:
     """One with each rank of the other pool."""
-    pool, channel, direction = said.pool.data, said.channel.value.data, op.direction.data
+    pool, channel = said.pool.data, said.channel.value.data
+    # What is told once per step is part of no task of a microbatch.
+    direction = "" if op.direction.data == dist.TIED else op.direction.data
     return [
         sched.PoolMessage(pool, rank, channel, value.dtype, found.num_bytes, said.stages, direction)
         for rank in found.ranks

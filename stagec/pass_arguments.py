@@ -94,6 +94,12 @@ def reduce_gradients(plan: Plan, stated: dist.PlanOp) -> Arguments:
     }
 
 
+def sum_over_pools(plan: Plan, stated: dist.PlanOp) -> Arguments:
+    """What of that holds for weights that several pools train."""
+    found = reduce_gradients(plan, stated)
+    return {name: found[name] for name in ("axes", "shard_axes", "dtype", "flat")}
+
+
 def insert_optimizer(plan: Plan) -> Arguments:
     optimizer, precision, zero = plan.optimizer, plan.precision, plan.zero
     return {

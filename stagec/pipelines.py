@@ -61,6 +61,8 @@ def default_pipeline(
     if plan.pipeline is not None:
         yield make("schedule-pipeline", **arguments.schedule_pipeline(plan.pipeline))
         yield make("split-stages", **arguments.split_stages(plan.pipeline))
+        if is_tower and trains:
+            yield make("sum-over-pools", **arguments.sum_over_pools(plan, stated))
         yield make("tie-weights")
 
     # Gradients and the update

@@ -253,9 +253,9 @@ def check_value(giver: PoolKnown, taker: PoolKnown, path: str) -> Size:
     here, there = giver.ends[path].holds, taker.ends[path].holds
     if here.dtype != there.dtype:
         message = f"`{giver.name}` hands over values of {here.dtype}, and `{taker.name}` takes {there.dtype}"
-        raise wrong(
-            message, taker.span, "say `precision { activations = ... }` for both, beside the pools"
-        )
+        what = "gradients" if path.startswith(dist.TIED) else "activations"
+        help_ = f"say `precision {{ {what} = ... }}` for both, beside the pools"
+        raise wrong(message, taker.span, help_)
     for name in here.names:
         if giver.sizes.get(name) != taker.sizes.get(name):
             message = f"`{name}` is {giver.sizes.get(name)} in `{giver.name}`, and {taker.sizes.get(name)} in `{taker.name}`"

@@ -1,7 +1,7 @@
 """Which message of one pool that trains is which one of another: who sends what to whom, by groups of ranks that do the same.
 
-All microbatches are handed over alike, so that it is enough to look at one: the n-th message of a channel between two ranks is the n-th
-that is taken. Groups are linked if any of their ranks are.
+All microbatches are handed over alike, so that it is enough to look at one, and at what is told once per step: the n-th message of a channel
+between two ranks is the n-th that is taken. Groups are linked if any of their ranks are.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class Handed:
     """[microbatch, message]: of the node."""
 
 
-def handed(program: TraceProgram, kind: str) -> Handed:
-    """The sends or receives of a program whose other ends are in other pools. E0613 where microbatches differ in them."""
+def handed(program: TraceProgram, kind: str, once: bool) -> Handed:
+    """Sends or receives whose other ends are in other pools: of microbatches, or `once` per step. E0613 where microbatches differ in them."""
     actions: dict[Transfer, int] = {}
     found: list[tuple[Ints, Ints, Ints]] = []
     first = program.first_node
     for number, segment in enumerate(program.segments):
-        rows = np.flatnonzero(program.segment == number)
-        for place, node in enumerate(segment.nodes):
+        rows = np.flatnonzero((program.segment == number) & ((program.microbatch < 0) == once))
+        for place, node in enumerate(segment.nodes if len(rows) else ()):
             action = node.action
             if not isinstance(action, Transfer) or action.peer is None or action.kind != kind:
                 continue

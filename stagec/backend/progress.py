@@ -48,15 +48,16 @@ def check_progress(traces: TraceSet) -> None:
 def check_progress_of_pools(traces: PooledTraces) -> None:
     """The same of pools that wait for each other, each for what the others send."""
     ranks: dict[_Key, RankOrder] = {}
-    worlds: list[_World] = []
-    parties: list[Party] = []
+    pools: list[_AllRanks] = []
     for name, each in traces.pools:
         check_alone(each, ranks)
-        one = _AllRanks(each, ranks, name)
-        worlds.append(one.world())
-        parties += one.parties(traces.firsts[name])
-    joined = _joined(worlds)
-    joined.link(links(parties), {party.key: party for party in parties})
+        pools.append(_AllRanks(each, ranks, name))
+    joined = _joined([pool.world() for pool in pools])
+    for once in (False, True):
+        parties = [
+            party for pool in pools for party in pool.parties(traces.firsts[pool.pool], once)
+        ]
+        joined.link(links(parties), {party.key: party for party in parties})
     joined.check()
 
 
@@ -161,10 +162,10 @@ class _AllRanks:
             num_members,
         )
 
-    def parties(self, first: int) -> Iterator[Party]:
+    def parties(self, first: int, once: bool) -> Iterator[Party]:
         """The ranks of each cell, with what they hand over."""
         for each in self.traces.classes:
-            sends, takes = (handed(each.program, kind) for kind in ("send", "recv"))
+            sends, takes = (handed(each.program, kind, once) for kind in ("send", "recv"))
             if not sends.actions and not takes.actions:
                 continue
             for cell in self._cells(each.where):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from stagec.arrays import Ints
 from stagec.backend.errors import TraceError
-from stagec.backend.pool_links import Party, handed, links
+from stagec.backend.pool_links import Key, Party, handed, links
 from stagec.backend.program import PooledTraces, Transfer
 from stagec.backend.ranks import ranks_where
 from stagec.estimate.graph import (
@@ -87,7 +87,10 @@ class JointGraph:
 
     def link(self, traces: PooledTraces) -> None:
         """Let receives wait for the sends of other pools."""
-        parties = {party.key: party for party in self.parties(traces)}
+        for once in (False, True):
+            self.link_parties({party.key: party for party in self.parties(traces, once)})
+
+    def link_parties(self, parties: Mapping[Key, Party]) -> None:
         try:
             found = links(list(parties.values()))
         except TraceError:
@@ -108,10 +111,10 @@ class JointGraph:
                     column[here] = sent[np.searchsorted(taken, piece.first[here])]
                     piece.sends += piece.wait_for([column])
 
-    def parties(self, traces: PooledTraces) -> Iterator[Party]:
+    def parties(self, traces: PooledTraces, once: bool) -> Iterator[Party]:
         for name, each in traces.pools:
             for number, rank_class in enumerate(each.classes):
-                sends, takes = (handed(rank_class.program, kind) for kind in ("send", "recv"))
+                sends, takes = (handed(rank_class.program, kind, once) for kind in ("send", "recv"))
                 ranks = ranks_where(each.mesh, rank_class.where)
                 yield Party((name, number), ranks, traces.firsts[name], each.mesh, sends, takes)
 

@@ -105,7 +105,7 @@ def test_each_row_of_pools_that_train_is_a_compilation(seed: int) -> None:
     rng = random.Random(seed)
     pools, schedule = towers.drawn(seed)
     optimizer = towers.OPTIMIZERS[seed % 3]
-    text = towers.text_of(pools, schedule, bool(seed % 2), optimizer)
+    text = towers.text_of(pools, schedule, bool(seed % 2), optimizer, towers.is_shared(seed))
     varied = rng.sample(VARIED_PARTS, 3)
     check_rows(rng, parse_text(text, "towers.stg"), varied, tuple(pool.name for pool in pools))
 

@@ -31,7 +31,7 @@ from tests.unit.examples import FOLDER
 from tests.unit.seldom import some
 
 TOWER_WIDTH = 16
-WIDTH, PATCHES, TOKENS, MICROBATCHES, BATCH, BYTES = 24, 4, 8, 6, 36, 4
+WIDTH, INNER, PATCHES, TOKENS, MICROBATCHES, BATCH, BYTES = 24, 48, 4, 8, 6, 36, 4
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def drawn(seed: int) -> tuple[list[Drawn], str]:
     return found, rng.choice(["1f1b", "gpipe", "zb_h1"])
 
 
-def model_of(pools: list[Drawn], chained: bool) -> str:
+def model_of(pools: list[Drawn], chained: bool, shared: bool) -> str:
     towers = pools[:-1]
     # What a tower makes before its layers is read behind those of the language model.
     late = " + mean(early0, over = [B, P, W])" if chained else ""
@@ -92,7 +92,7 @@ def model_of(pools: list[Drawn], chained: bool) -> str:
         lines.append(f"early{n} = image{n} @ stem{n}{link}")
         lines.append(f"x{n} = early{n} * 1")
         lines.append(f"repeat K{n} {{ x{n} = Tower(x{n}) }}")
-        lines.append(f"y{n} = x{n} @ out{n}")
+        lines.append(f"y{n} = x{n} @ out{n}{SHARED * shared}")
     parts = ", ".join([*(f"y{n}" for n in range(len(towers))), "embedding(tokens, embed)"])
     names = ", ".join([*("P" for _ in towers), "S"])
     return f"""
@@ -100,7 +100,7 @@ dim B = {BATCH}
 dim C = 12
 dim D = {WIDTH}
 dim W = {TOWER_WIDTH}
-dim F = 48
+dim F = {INNER}
 dim P = {PATCHES}
 dim S = {TOKENS}
 dim V = 64
@@ -116,21 +116,28 @@ module Block(x[B, N, D]) -> [B, N, D] {{
 }}
 model Net({inputs}, tokens[B, S]: i32, targets[B, N]: i32) {{
   weight embed[V, D], head[D, V]
+  {"weight mix[D, F], back[F, D]" * shared}
   {chr(10).join(lines)}
   x = concat({parts}, over = [{names}], to = N)
   repeat L {{ x = Block(x) }}
-  loss = cross_entropy(x @ head, targets){late}
+  loss = cross_entropy(x{SHARED * shared} @ head, targets){late}
 }}
 """
 
 
+SHARED = " @ mix @ back"
+"""By weights that all pools have."""
 OPTIMIZERS = ("adamw", "adamw { clip = 1 }", "sgd { clip = 1, loss_scale = dynamic }")
 NUMBERS = (lambda pools: 0, lambda pools: pools, lambda pools: pools + 1)
 """What a rank hears of all pools' gradients: a norm of each, and a flag."""
 
 
 def text_of(
-    pools: list[Drawn], schedule: str, chained: bool, optimizer: str = OPTIMIZERS[0]
+    pools: list[Drawn],
+    schedule: str,
+    chained: bool,
+    optimizer: str = OPTIMIZERS[0],
+    shared: bool = False,
 ) -> str:
     frozen = [w for n, p in enumerate(pools) if p.frozen for w in (f"stem{n}", f"out{n}")]
     # A tower is frozen with its layers, and what all towers share is one module.
@@ -143,7 +150,7 @@ def text_of(
         stages += [each.layers // each.pp] * each.pp
     ranks, dp = len(stages), pools[0].dp
     pipeline = f"pipeline {', '.join(counts)} over pp {{ schedule = {schedule}, layers = {stages}, microbatch = {BATCH // dp // MICROBATCHES} }}"
-    return f"""{model_of(pools, chained)}
+    return f"""{model_of(pools, chained, shared)}
 plan p {{ device h100 optimizer {optimizer} {freeze}
 {split} }}
 plan one {{ optimizer {optimizer} {freeze} }}
@@ -151,9 +158,13 @@ plan piped {{ optimizer {optimizer} {freeze} mesh pp = {ranks}, dp = {dp} shard 
 """
 
 
+def is_shared(seed: int) -> bool:
+    return bool(seed // 2 % 2)
+
+
 def made(seed: int) -> tuple[list[Drawn], str, CompiledPools]:
     pools, schedule = drawn(seed)
-    text = text_of(pools, schedule, bool(seed % 2), OPTIMIZERS[seed % 3])
+    text = text_of(pools, schedule, bool(seed % 2), OPTIMIZERS[seed % 3], is_shared(seed))
     return pools, text, compile_pools(parse_text(text), "p", {})
 
 
@@ -170,7 +181,8 @@ def test_towers_are_the_model_in_parts(seed: int, tmp_path: Path) -> None:
     pools, text, compiled = made(seed)
     one = alone(text, "one")
     each = list(compiled.pools.values())
-    assert sum(map(parameters, each)) == parameters(one)
+    again = is_shared(seed) * (len(pools) - 1) * 2 * WIDTH * INNER
+    assert sum(map(parameters, each)) == parameters(one) + again
     flops = [matrix_flops(c.module, c.counts).model for c in each]
     assert sum(flops) == matrix_flops(one.module, one.counts).model
     for name, traces in compiled.traces.pools:
@@ -179,7 +191,7 @@ def test_towers_are_the_model_in_parts(seed: int, tmp_path: Path) -> None:
             len(pools)
         ), name
     for pool in pools:
-        check_bytes(compiled, pools, pool, chained=bool(seed % 2))
+        check_bytes(compiled, pools, pool, chained=bool(seed % 2), shared=is_shared(seed))
     encoded = encode_traces(compiled.traces)
     assert not replay(*traces_of(encoded)).missing
     write_traces(encoded, str(tmp_path / "set"))
@@ -188,17 +200,23 @@ def test_towers_are_the_model_in_parts(seed: int, tmp_path: Path) -> None:
     assert "whatever the run times" in report.text()
 
 
-def check_bytes(compiled: CompiledPools, pools: list[Drawn], pool: Drawn, chained: bool) -> None:
-    """A device is sent every byte of what it holds once per microbatch."""
+def check_bytes(
+    compiled: CompiledPools, pools: list[Drawn], pool: Drawn, chained: bool, shared: bool
+) -> None:
+    """A device is sent every byte of what it holds once per microbatch, and of what others have of a gradient once per step."""
     traces = dict(compiled.traces.pools)[pool.name]
     came: Counter[str] = Counter()
+    told: Counter[str] = Counter()
     for each in traces.classes:
         for index, segment in enumerate(each.program.segments):
-            runs = int((each.program.segment == index).sum())
+            rows = each.program.segment == index
+            counted = told if (each.program.microbatch[rows] < 0).any() else came
             for node in segment.nodes:
                 action = node.action
                 if isinstance(action, Transfer) and action.peer and action.kind == "recv":
-                    came[action.peer.pool] += runs * action.num_bytes
+                    counted[action.peer.pool] += int(rows.sum()) * action.num_bytes
+    others = {each.name for each in pools} - {pool.name}
+    assert told == (dict.fromkeys(others, 2 * WIDTH * INNER * BYTES // pool.tp) if shared else {})
     # Patches are split over `tp` in towers, by their rules, and whole where they are concatenated, if they do not arrive in parts.
     split = 1 if pool.name == "text" and not pool.scatters else pool.tp
     for other, num_bytes in came.items():
@@ -208,7 +226,7 @@ def check_bytes(compiled: CompiledPools, pools: list[Drawn], pool: Drawn, chaine
         assert num_bytes == BATCH // pool.dp * PATCHES * width * BYTES // split
     # A gradient goes back through a frozen tower to those before it that are trained.
     behind = pools[: pools.index(pool) + 1] if chained else [pool]
-    is_last, is_trained = pool.name == "text", any(not p.frozen for p in behind)
+    is_last, is_trained = pool.name == "text", shared or any(not p.frozen for p in behind)
     givers = set(came) & {p.name for p in pools[pools.index(pool) + 1 :]}
     assert is_last or ("text" in givers) == is_trained
 

@@ -86,7 +86,9 @@ from stagec.dialects.dist.storage import (
     UnshardOp as UnshardOp,
 )
 from stagec.dialects.dist.towers import (
+    TIED as TIED,
     PoolPart as PoolPart,
+    SharedOp as SharedOp,
     TowerRecvOp as TowerRecvOp,
     TowersAttr,
     TowerSendOp as TowerSendOp,

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
-from xdsl.dialects.builtin import StringAttr, UnitAttr
+from xdsl.dialects.builtin import IntegerAttr, StringAttr, UnitAttr, i64
 from xdsl.ir import Attribute, Data, SSAValue
 from xdsl.irdl import (
     IRDLOperation,
@@ -29,7 +30,8 @@ from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
-from stagec.dialects.sched.crossing import CrossingOp
+from stagec.dialects.attributes import NamesAttr
+from stagec.dialects.sched.crossing import DIRECTIONS, CrossingOp
 from stagec.dialects.types import TensorType
 
 
@@ -97,8 +99,45 @@ class TowersOp(IRDLOperation):
         return sum(each.ranks for each in self.towers.data[:number])
 
 
+@irdl_op_definition
+class SharedOp(IRDLOperation):
+    """A weight that several pools train. Each hands the sum of its own gradients to every other: `first + i*n + j` is what the i-th of n gives the j-th."""
+
+    name = "dist.shared"
+
+    weight = prop_def(StringAttr)
+    first = prop_def(IntegerAttr.constr(i64))
+    pools = prop_def(NamesAttr)
+
+    assembly_format = "$weight `first` $first `of` $pools attr-dict"
+
+    def __init__(self, weight: str, first: int, pools: Sequence[str]) -> None:
+        super().__init__(
+            properties={
+                "weight": StringAttr(weight),
+                "first": IntegerAttr(first, i64),
+                "pools": NamesAttr(tuple(pools)),
+            }
+        )
+
+    def verify_(self) -> None:
+        pools = self.pools.data
+        if len(set(pools)) != len(pools) or len(pools) < 2 or self.first.value.data < 0:
+            raise VerifyException("dist.shared: a weight is of several pools, each listed once")
+
+    def number(self, giver: str, taker: str) -> int:
+        pools = self.pools.data
+        return self.first.value.data + pools.index(giver) * len(pools) + pools.index(taker)
+
+
+TIED = "tied"
+"""The way of a gradient that other pools have of the same weight: once per step."""
+
+
 class TowerCrossing(CrossingOp):
     """Shared by the two ends: the other pool, which way it goes, and as which of the values that cross."""
+
+    WAYS: ClassVar[tuple[str, ...]] = (*DIRECTIONS, TIED)
 
     pool = prop_def(StringAttr)
 

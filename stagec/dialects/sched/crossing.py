@@ -22,6 +22,7 @@ class CrossingOp(MarkedOp):
 
     STREAM: ClassVar[str] = ""
     """On which it runs, if it is a task."""
+    WAYS: ClassVar[tuple[str, ...]] = DIRECTIONS
 
     direction = prop_def(StringAttr)
     number = prop_def(IntegerAttr.constr(i64))
@@ -42,10 +43,9 @@ class CrossingOp(MarkedOp):
     def verify_(self) -> None:
         super().verify_()
         direction, number = self.crossing
-        if direction not in DIRECTIONS:
-            raise VerifyException(
-                f"{self.name}: a value goes forward or backward, not `{direction}`"
-            )
+        if direction not in self.WAYS:
+            ways = " or ".join(self.WAYS)
+            raise VerifyException(f"{self.name}: a value goes {ways}, not `{direction}`")
         verify_number(self.name, number)
 
 

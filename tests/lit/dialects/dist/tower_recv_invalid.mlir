@@ -1,7 +1,7 @@
 // A value goes forward or backward, and values are numbered from 0.
 // RUN: stagec-opt %s --verify-diagnostics --split-input-file | filecheck %s
 
-// CHECK: error[E0709]: `dist.tower_recv`: a value goes forward or backward, not `up`
+// CHECK: error[E0709]: `dist.tower_recv`: a value goes forward or backward or tied, not `up`
 %v = dist.tower_recv "up" 0 of "vision" : !stg.tensor<[B, P, D], bf16>
 
 // -----
