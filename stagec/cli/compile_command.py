@@ -55,7 +55,7 @@ from stagec.cli.usage import (
     usage_error,
 )
 from stagec.compiled import Compiled, CompiledSeries
-from stagec.diagnostics import render
+from stagec.diagnostics import quoted, render
 from stagec.driver import Stops
 from stagec.estimate import estimate_if_known, timeline_of, with_durations
 from stagec.estimate.costs import require_numbers
@@ -153,7 +153,9 @@ def run_series_of_pools(options: argparse.Namespace, plug_ins: Registry, source:
     if options.stop_after is None:
         refuse_in_series(options)
     names = pools_in(source, options.plan)
-    iterations = {name: read_iterations(file_of_pool(options.iterations, name)) for name in names}
+    files = {name: file_of_pool(options.iterations, name) for name in names}
+    help_ = f"the series of each pool is in a file of its own: {quoted(files.values())}"
+    iterations = {name: read_iterations(file, help_) for name, file in files.items()}
     printer = PassPrinter(options)
     heard: set[str] = set()
     with pass_progress(options.quiet or printer.prints) as told:

@@ -72,7 +72,7 @@ def handed_over(series: CompiledPoolSeries) -> str:
     for giver, taker in dict.fromkeys((each.giver, each.taker) for each in series.handovers):
         own = [each for each in series.handovers if (each.giver, each.taker) == (giver, taker)]
         count, positions = sum(each.count for each in own), sum(each.number(None) for each in own)
-        found += f"{giver} hands over {count:,} sequences of {positions:,} positions to {taker}, at {len(own):,} times\n"
+        found += f"{giver} hands over {count:,} sequences of {positions:,} positions to {taker}, in {len(own):,} handovers\n"
     return found or "nothing is handed over: no file has a column `taken`\n"
 
 

@@ -200,14 +200,17 @@ class Attention:
         return bool(self.window)
 
     def keep(self, w: Writer, m: Module, name: str, x: str, K: str, width: str, H: str) -> None:
-        """Keys or values: those of all positions so far where they are cached."""
+        """Keys or values: those of all positions so far where they are cached, and those of another stream, which do not change, since they were computed."""
         rows = (self.source or self.stream).rows
         if self.repeated and K != H:
             m.line(f"{name}[{rows}, {K}, {width}] = {x}")
             x, K = f"repeat_heads({name}, heads = {K}, to = {H})", H
-        if self.cached and self.causal and not self.source:
+        named = "keys" if name == "k" else "values"
+        if self.source:
+            x = f"once({m.cache(named, self.source.batch, self.source.sequence, K, width)}, {x})"
+        elif self.cached and self.causal:
             T = self.positions(w)
-            cache = m.cache("keys" if name == "k" else "values", self.stream.batch, T, K, width)
+            cache = m.cache(named, self.stream.batch, T, K, width)
             window = f", window = {self.window_dim(w)}" if self.local else ""
             rows, x = f"{self.stream.batch}, {T}", f"append({cache}, {x}{window})"
         m.line(f"{name}[{rows}, {K}, {width}] = {x}")

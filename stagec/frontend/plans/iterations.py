@@ -109,14 +109,14 @@ def deal(kinds: Sequence[Kind], devices: int) -> list[list[Kind]]:
     return found
 
 
-def read_iterations(path: str) -> Iterations:
-    """E0421 for a file that cannot be read, or a line that is no iteration."""
+def read_iterations(path: str, help_: str = HELP) -> Iterations:
+    """E0421 for a file that cannot be read, as `help_` says what to do about, or a line that is no iteration."""
     found = Iterations(path)
     try:
         rows = parse_csv(read_file(path).decode("utf-8"))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise found.wrong(0, f"cannot read `{path}`: {reason}") from None
+        raise found.wrong(0, f"cannot read `{path}`: {reason}", help_) from None
     places: list[int] | None = None
     cells: dict[tuple[str, str], tuple[tuple[Kind, ...], ...]] = {}
     for line, words in rows:

@@ -44,6 +44,9 @@ class BiasedAttention:
             rows = f"{s.batch}, {U}"
             k = f"append({m.cache('keys', s.batch, U, H, E)}, {k})"
             v = f"append({m.cache('values', s.batch, U, H, E)}, {v})"
+        elif self.source:
+            k = f"once({m.cache('keys', s.batch, U, H, E)}, {k})"
+            v = f"once({m.cache('values', s.batch, U, H, E)}, {v})"
         m.line(f"k[{rows}, {H}, {E}] = {k}")
         m.line(f"v[{rows}, {H}, {E}] = {v}")
         m.line(f"scores[B, {H}, {s.sequence}, {U}] = (x @ q_proj) @ k{turned}")
