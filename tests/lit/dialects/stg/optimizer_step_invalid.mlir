@@ -26,7 +26,7 @@ stg.optimizer_step "sgd" states "fp32" (%w) from () : !stg.tensor<[D], fp32> fro
 
 // -----
 
-// CHECK: error[E0709]: `stg.optimizer_step`: `muon`, `shampoo`, `soap`, and no other, have matrices
+// CHECK: error[E0709]: `stg.optimizer_step`: `muon`, `adafactor`, `shampoo`, `soap`, and no other, have matrices
 %w = "test.op"() : () -> !stg.tensor<[D], fp32>
 stg.optimizer_step "muon" states "fp32" (%w) from (%w) : !stg.tensor<[D], fp32> from !stg.tensor<[D], fp32>
 
