@@ -71,6 +71,8 @@ class Compute:
     kernel: Kernel | None = None
     """None for what moves memory more than it computes."""
     work: Work = Work.OTHER
+    num_kernels: int = 1
+    """That the host launches for it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from stagec.dialects.marks import MarkedOp
 from stagec.dialects.memory import PLAIN, Effects
 from stagec.dialects.types import ValueType
 from stagec.dialects.work import Work
-from stagec.symbolic import ZERO, Size, conditions
+from stagec.symbolic import ONE, ZERO, Size, conditions
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,10 @@ class CostInterface(TaskInterface):
         """Those of its FLOPs that another op has done before, and whose results nobody kept."""
         return ZERO
 
+    def num_kernels(self) -> Size:
+        """How many kernels a device launches for it."""
+        return ONE
+
     def moved_bytes(self) -> Bytes:
         """Each operand read once, each result written once."""
         return Bytes(all_bytes(self.operands), all_bytes(self.results))
@@ -105,6 +109,7 @@ class CostInterface(TaskInterface):
                 effects=self.effects(),
                 work=self.WORK,
                 again=self.flops_again(),
+                kernels=self.num_kernels(),
             )
         ]
 

@@ -125,7 +125,9 @@ class Prices:
                 found = self.kernels.moved(action.num_bytes - action.num_written)
                 whole = self.kernels.moved(action.num_bytes)
                 return Price(found.us + whole.us, whole.basis)
-            return self.kernels.price(action, in_layer, node.phase in BACKWARD)
+            found = self.kernels.price(action, in_layer, node.phase in BACKWARD)
+            further = (action.num_kernels - 1) * self.kernels.device.launch_us
+            return Price(found.us + further, found.basis)
         if isinstance(action, Collective):
             return self.network.collective(action)
         if isinstance(action, HostCopy):
@@ -306,7 +308,7 @@ class Prices:
         for i, node in enumerate(segment.nodes):
             if node.phase == "optim" or work_of(node) in free or group_of.get(i, i) != i:
                 continue
-            found[i] = 1
+            found[i] = node.action.num_kernels if isinstance(node.action, Compute) else 1
             sizes = kernel_sizes(node)
             if self.kernels is None or "all_m" not in sizes:
                 continue

@@ -22,6 +22,10 @@ class Model:
     dense_layers: int = 0
     adapters: int = 0
     """Rank of adapters on the projections of attention; nothing else learns then (LoRA, arXiv:2106.09685)."""
+    biased: int = 0
+    """Experts of a rank whose last product has a bias that Megatron-LM adds expert by expert; 0: no bias, or none by itself."""
+    sorts: bool = False
+    """Whether a dispatcher sorts tokens by expert once they have come, and back before they go (`sort_chunks_by_idxs`)."""
 
 
 LLAMA3 = 128256
@@ -106,18 +110,40 @@ module Attention(x[B, S, D]) -> [B, S, D] {{
 """
 
 
+def with_bias(experts: int) -> str:
+    """`TEGroupedMLP._apply_bias` of Megatron-LM (core 0.15 and 0.16, `megatron/core/transformer/moe/experts.py`), with so many experts on a rank.
+
+    For each expert `b * p` and `t + b * p`, both fp32, then all joined, in fp32, and cast to bf16: 4, 10, 8 and 6 bytes of an element. Behind it a cast to
+    fp32 (6), of each expert the gradient of `t` in bf16 (6), that of `b` by a product and a sum (12), that of `p` likewise (12), and those of `t` joined (4);
+    besides what adds up elements, a cast of the gradient of `b` and its addition to those of other microbatches.
+    """
+    elements = "X * C * D"
+    return (
+        f"op with_bias(x[X, C, D]) -> [X, C, D] {{ flops = 2 * {elements}, bytes = 28 * {elements}, kernels = {2 * experts + 2},\n"
+        f"  backward_flops = 4 * {elements}, backward_bytes = 40 * {elements}, backward_kernels = {7 * experts + 3} }}\n"
+    )
+
+
 def feed_forward(model: Model) -> str:
     if model.experts:
-        return """module FeedForward(x[B, S, D]) -> [B, S, D] {
+        ops, came, made = "", "routed", "y"
+        if model.sorts:
+            ops += "op sorted(x[X, C, D]) -> [X, C, D] { flops = 0, bytes = 4 * X * C * D, backward_bytes = 4 * X * C * D }\n"
+            came, made = "sorted(routed)", "sorted(y)"
+        if model.biased:
+            ops += with_bias(model.biased)
+            made = made.replace("y", "with_bias(y)")
+        return f"""{ops}module FeedForward(x[B, S, D]) -> [B, S, D] {{
   weight router[D, X], gate[X, D, F], up[X, D, F], down[X, F, D]
   scores = softmax(cast(x @ router, dtype = fp32), over = X)
   gates, chosen = topk(scores, over = X, to = A, normalise = true)
   routed = dispatch(x, chosen, experts = X, tokens = C, dropless = true)
-  g[X, C, F] = routed @ gate
-  u[X, C, F] = routed @ up
+  own = {came}
+  g[X, C, F] = own @ gate
+  u[X, C, F] = own @ up
   y[X, C, D] = (silu(g) * u) @ down
-  return combine(y, gates, chosen)
-}
+  return combine({made}, gates, chosen)
+}}
 """
     if model.gated:
         return """module FeedForward(x[B, S, D]) -> [B, S, D] {

@@ -375,6 +375,7 @@ def published(r: Cells) -> Timed | None:
             layout = replace(layout, attention="fp8")
         if model.experts:
             layout = of_recipe(r, layout)
+            model = replace(model, **dispatched(r, layout, model))
         # `scripts/performance` there: tensor-parallel communication overlaps where there is any; FSDP in one unit per block.
         layout = replace(layout, tp_overlap=layout.tp > 1)
     return timed(
@@ -412,6 +413,22 @@ def of_recipe(r: Cells, layout: Layout) -> Layout:
         graphs = r["gpu"] not in ("H100", "B200")
         return replace(layout, ep_overlap=whole_graphs or apart, graphs=graphs)
     return replace(layout, ep_overlap=whole_graphs)
+
+
+def dispatched(r: Cells, layout: Layout, model: Model) -> dict[str, int]:
+    """What Megatron-LM's dispatcher and experts have by themselves.
+
+    `moe_flex_dispatcher_backend` of the same configurations: HybridEP or DeepEP, but for GPT-OSS, before 26.04 or not on GB200, and Qwen3 235B on H100 and
+    B200. From 26.06 on experts in mxfp8 are one fused kernel with their bias.
+    """
+    is_oss, is_large = r["model"].startswith("GPT OSS"), r["model"].startswith("Qwen3_235B")
+    flex = r["gpu"] == "GB200" and r["release"] >= "26.04" if is_oss else not is_large
+    sorts = not flex and (is_oss or r["gpu"] in ("H100", "B200"))
+    is_fused = r["release"] >= "26.06" and r["precision"] == "mxfp8"
+    found = {"sorts": int(sorts and not is_fused)}
+    if is_oss and not is_fused:
+        found["biased"] = model.experts // layout.ep
+    return found
 
 
 def korthikanti(r: Cells, name: str, group: str, measured: float) -> Timed:

@@ -260,6 +260,22 @@ def test_a_user_op_has_its_costs():
     ]
 
 
+def test_a_user_op_may_be_several_kernels():
+    """By a number, or a formula whose value it is; one where nothing is said."""
+    text = """
+    dim X = 16
+    op one(x[B, S, D]) -> [B, S, D] { flops = 0, bytes = 0 }
+    op more(x[B, S, D]) -> [B, S, D] { flops = 0, bytes = 0, kernels = 2 * X + 2 }
+    op most(x[B, S, D]) -> [B, S, D] { flops = 0, bytes = 0, backward_kernels = 7 }
+    model M(x[B, S, D]) { return most(more(one(x))) }
+    """
+    found = [
+        (op.num_kernels(), op.backward_kernels and op.backward_kernels.data)
+        for op in ops(lowered(text), stg.UserOp)
+    ]
+    assert found == [(1, None), (34, None), (1, 7)]
+
+
 def test_ops_know_their_place_and_scope():
     module = lowered(BLOCKS + "model M(x[B, S, D]) {\n  return Block(x)\n}")
     norm = ops(module, stg.RmsNormOp)[0]

@@ -197,7 +197,8 @@ class Templates:
             if flops > MOST_FLOPS:
                 raise TooLargeError(f"takes {flops:.3g} FLOPs")
             moved = self.num_bytes(op.reads.data) + written
-            return Compute(flops, moved, written, self.kernel(op), sched.work_of(op))
+            kernels = 1 if op.kernels is None else self.number(op.kernels.data)
+            return Compute(flops, moved, written, self.kernel(op), sched.work_of(op), kernels)
         if isinstance(op, sched.HostCopyOp):
             return HostCopy(op.direction.data, self.num_bytes(op.num_bytes.data))
         if isinstance(op, sched.HostUpdateOp):

@@ -40,7 +40,7 @@ from stagec.dialects.sched.node import CommunicationOp, NodeOp
 from stagec.dialects.sched.pools import PoolRecvOp, PoolSendOp
 from stagec.dialects.types import ALL_POOLS, ValueType, tensor_of, verify_dtypes
 from stagec.dialects.work import Work, WorkAttr
-from stagec.symbolic import ZERO, Size
+from stagec.symbolic import ONE, ZERO, Size
 
 COMPUTE_STREAM = "compute"
 COPY_IN = "copy_in"  # fills the buffer in which gradients travel
@@ -70,6 +70,7 @@ class ComputeOp(NodeOp):
     - `flops`: floating-point operations of one run on one rank, a multiplication and an addition being two
     - `again`: those of them that another op has done before, as the backward pass of a fused attention makes the scores again
     - `reads`, `writes`: bytes of the device's memory in one run
+    - `kernels`: how many kernels it is, where it is not one
     - `requests`: the sequences of a row, where attention is about sequences of several kinds
     """
 
@@ -83,13 +84,15 @@ class ComputeOp(NodeOp):
     writes = prop_def(SizeAttr)
     work = opt_prop_def(WorkAttr)
     """The kind of work, which says how a device does it; nothing: it moves memory."""
+    kernels = opt_prop_def(SizeAttr)
+    """How many are launched for it; nothing: one."""
     requests = opt_prop_def(RequestsAttr)
     effects = opt_prop_def(EffectsAttr)
     outputs = var_result_def()
 
     assembly_format = (
         "$op `(` $inputs `)` `flops` $flops (`again` $again^)? `reads` $reads `writes` $writes `on` $stream "
-        "(`as` $work^)? (`requests` $requests^)? (`in` $segment^)? (`effects` $effects^)? (`memory` $memory^)? attr-dict "
+        "(`as` $work^)? (`kernels` $kernels^)? (`requests` $requests^)? (`in` $segment^)? (`effects` $effects^)? (`memory` $memory^)? attr-dict "
         "`:` functional-type($inputs, $outputs)"
     )
 
@@ -105,6 +108,7 @@ class ComputeOp(NodeOp):
         effects: Effects = PLAIN,
         work: Work = Work.OTHER,
         again: Size = ZERO,
+        kernels: Size = ONE,
     ) -> None:
         super().__init__(
             operands=[list(inputs)],
@@ -117,6 +121,7 @@ class ComputeOp(NodeOp):
                 "writes": SizeAttr(writes),
                 "stream": StringAttr(stream),
                 "work": None if work == Work.OTHER else WorkAttr(work),
+                "kernels": None if kernels == ONE else SizeAttr(kernels),
                 "effects": written_effects(effects),
             },
         )

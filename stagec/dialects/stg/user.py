@@ -7,7 +7,13 @@ from typing import ClassVar
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import SSAValue
-from xdsl.irdl import irdl_op_definition, prop_def, var_operand_def, var_result_def
+from xdsl.irdl import (
+    irdl_op_definition,
+    opt_prop_def,
+    prop_def,
+    var_operand_def,
+    var_result_def,
+)
 from xdsl.utils.exceptions import VerifyException
 
 from stagec import symbolic
@@ -38,11 +44,20 @@ def local_share(op: UserOp | UserGradOp) -> Size:
     return ONE / ways
 
 
+def written_kernels(number: Size) -> SizeAttr | None:
+    """One goes without saying."""
+    return None if number == ONE else SizeAttr(number)
+
+
+def read_kernels(said: SizeAttr | None) -> Size:
+    return ONE if said is None else said.data
+
+
 @irdl_op_definition
 class UserOp(TensorOp):
-    """`op name(...) -> ... { flops = ..., bytes = ... }` in a model, called.
+    """`op name(...) -> ... { flops = ..., bytes = ..., kernels = ... }` in a model, called.
 
-    Costs are written for global sizes; each device has its share. Dims that it shares with its
+    Costs are written for global sizes; each device has its share, and all of the kernels. Dims that it shares with its
     results may be split; a dim that only operands have is blocked.
 
     Shapes as the text declares them, `x[B, S, D]`. FLOPs: those stated, the share of one device.
@@ -55,12 +70,15 @@ class UserOp(TensorOp):
     stated_bytes = prop_def(SizeAttr, prop_name="bytes")
     backward_flops = prop_def(SizeAttr)
     backward_bytes = prop_def(SizeAttr)
+    kernels = opt_prop_def(SizeAttr)
+    backward_kernels = opt_prop_def(SizeAttr)
     arguments = var_operand_def(TensorType)
     outputs = var_result_def(TensorType)
 
     assembly_format = (
         "$op `(` $arguments `)` `flops` $flops `bytes` $bytes "
-        "`backward_flops` $backward_flops `backward_bytes` $backward_bytes attr-dict "
+        "`backward_flops` $backward_flops `backward_bytes` $backward_bytes "
+        "(`kernels` $kernels^)? (`backward_kernels` $backward_kernels^)? attr-dict "
         "`:` functional-type(operands, results)"
     )
 
@@ -73,6 +91,8 @@ class UserOp(TensorOp):
         bytes: Size,
         backward_flops: Size,
         backward_bytes: Size,
+        kernels: Size = ONE,
+        backward_kernels: Size = ONE,
     ) -> None:
         super().__init__(
             operands=[list(arguments)],
@@ -83,6 +103,8 @@ class UserOp(TensorOp):
                 "bytes": SizeAttr(bytes),
                 "backward_flops": SizeAttr(backward_flops),
                 "backward_bytes": SizeAttr(backward_bytes),
+                "kernels": written_kernels(kernels),
+                "backward_kernels": written_kernels(backward_kernels),
             },
         )
 
@@ -113,6 +135,9 @@ class UserOp(TensorOp):
         """Its name in the model."""
         return self.op.data
 
+    def num_kernels(self) -> Size:
+        return read_kernels(self.kernels)
+
     def flops(self) -> Size:
         return self.stated_flops.data * local_share(self)
 
@@ -135,6 +160,7 @@ class UserOp(TensorOp):
                 [tensor_type(x) for x in wanted],
                 self.backward_flops.data,
                 self.backward_bytes.data,
+                read_kernels(self.backward_kernels),
             ),
             wanted[0],
         )
@@ -155,11 +181,12 @@ class UserGradOp(TensorOp):
     op = prop_def(StringAttr)
     stated_flops = prop_def(SizeAttr, prop_name="flops")
     stated_bytes = prop_def(SizeAttr, prop_name="bytes")
+    kernels = opt_prop_def(SizeAttr)
     arguments = var_operand_def(TensorType)
     gradients = var_result_def(TensorType)
 
     assembly_format = (
-        "$op `(` $arguments `)` `flops` $flops `bytes` $bytes attr-dict "
+        "$op `(` $arguments `)` `flops` $flops `bytes` $bytes (`kernels` $kernels^)? attr-dict "
         "`:` functional-type(operands, results)"
     )
 
@@ -170,6 +197,7 @@ class UserGradOp(TensorOp):
         result_types: Sequence[TensorType],
         flops: Size,
         bytes: Size,
+        kernels: Size = ONE,
     ) -> None:
         splits = {d.name: d.split for x in arguments for d in tensor_type(x).dims}
         carried = tensor_type(arguments[0]).partial
@@ -184,12 +212,16 @@ class UserGradOp(TensorOp):
                 "op": StringAttr(op),
                 "flops": SizeAttr(flops),
                 "bytes": SizeAttr(bytes),
+                "kernels": written_kernels(kernels),
             },
         )
 
     @property
     def node_name(self) -> str:
         return f"{self.op.data}_grad"
+
+    def num_kernels(self) -> Size:
+        return read_kernels(self.kernels)
 
     def flops(self) -> Size:
         return self.stated_flops.data * local_share(self)

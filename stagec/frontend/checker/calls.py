@@ -285,6 +285,8 @@ class CallChecker(ExpressionChecker):
                 costs["bytes"],
                 costs["backward_flops"],
                 costs["backward_bytes"],
+                costs["kernels"],
+                costs["backward_kernels"],
             ),
             call.span,
         )

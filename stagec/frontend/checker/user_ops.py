@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from stagec import symbolic
 from stagec.diagnostics import Diagnostic, Findings, Span, did_you_mean, quoted
 from stagec.frontend import syntax
-from stagec.frontend.numbers import Sizes, whole
-from stagec.symbolic import Size
+from stagec.frontend.numbers import Sizes, as_read, whole
+from stagec.symbolic import ONE, Size
 
 COSTS = ("flops", "bytes")
 BACKWARD_COSTS = ("backward_flops", "backward_bytes")
 """What an op says of itself. Its gradient costs twice as much unless the op says otherwise."""
+KERNELS = ("kernels", "backward_kernels")
+"""How many it is, and its gradient: one each."""
 
 
 def read_costs(op: syntax.Op, sizes: Sizes, findings: Findings) -> Mapping[str, Size] | None:
-    """The costs of an op, all four; None after a finding."""
-    known = (*COSTS, *BACKWARD_COSTS)
+    """The costs of an op, all six; None after a finding."""
+    known = (*COSTS, *BACKWARD_COSTS, *KERNELS)
     costs: dict[str, Size] = {}
     first: dict[str, Span] = {}
     wrong = False
@@ -32,10 +35,10 @@ def read_costs(op: syntax.Op, sizes: Sizes, findings: Findings) -> Mapping[str, 
             where = [(first[name], "first here")]
             findings.add(Diagnostic("E0402", message, span, secondary=where))
         first[name] = span
-        found = whole(entry.value, sizes, findings, f"`{name}`", least=0)
+        found = whole(entry.value, sizes, findings, f"`{name}`", least=name in KERNELS)
         wrong = wrong or found is None
         if found is not None:
-            costs[name] = found.size
+            costs[name] = symbolic.constant(as_read(found)) if name in KERNELS else found.size
     missing = [cost for cost in COSTS if cost not in first]
     if missing:
         message = f"op `{op.name}` does not say its {quoted(missing)}"
@@ -45,4 +48,6 @@ def read_costs(op: syntax.Op, sizes: Sizes, findings: Findings) -> Mapping[str, 
         return None
     for forward, backward in zip(COSTS, BACKWARD_COSTS, strict=True):
         costs.setdefault(backward, costs[forward] * 2)
+    for name in KERNELS:
+        costs.setdefault(name, ONE)
     return costs

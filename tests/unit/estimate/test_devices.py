@@ -366,6 +366,23 @@ def test_kernels_that_are_one_are_launched_once() -> None:
     assert counts["fused"] < counts["eager"]
 
 
+def test_a_host_launches_all_kernels_of_an_op() -> None:
+    """Of a declared op and of its gradient; in a sweep too."""
+    op = "op loop(x[B, S, D]) -> [B, S, D] { flops = 0, bytes = 0, kernels = 9, backward_kernels = 20 }\n"
+    text = SMALL.replace("module Block", f"{op}module Block").replace(
+        "return h +", "return loop(h) +"
+    )
+    plan = "device h100 { kernels = eager, graphs = false }"
+    counts: list[int] = []
+    for each in (text, text.replace(", kernels = 9, backward_kernels = 20", "")):
+        done = compile_text(each.replace("PLAN", plan))
+        prices = Prices.of(done.trace_set, done.plan)
+        program = done.trace_set.classes[0].program
+        counts += [sum(int(prices.launches(program, at).sum()) for at in program.segment)]
+    # Two of the four layers are on a stage, and each rank has four microbatches.
+    assert counts[0] - counts[1] == 2 * 4 * (8 + 19)
+
+
 def test_another_device_keeps_how_kernels_are_run() -> None:
     done = compiled("device h100 { kernels = compiled }")
     moved = on_device(done.plan, "b200")

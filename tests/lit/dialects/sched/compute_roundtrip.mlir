@@ -14,3 +14,6 @@
 // CHECK: sched.compute "optimizer_step"(%w) flops "0" reads "1" writes "0" on "compute" {phase = "optim"} : (!stg.tensor<[D, F/tp], bf16>) -> ()
 sched.compute "optimizer_step" (%w) flops "0" reads "1" writes "0" on "compute" {phase = "optim"}
   : (!stg.tensor<[D, F/tp], bf16>) -> ()
+
+// CHECK: sched.compute "loop"(%x) flops "2*B" reads "0" writes "0" on "compute" kernels "34" :
+sched.compute "loop" (%x) flops "2*B" reads "0" writes "0" on "compute" kernels "34" : (!stg.tensor<[B/dp, S, D], bf16>) -> ()

@@ -10,3 +10,8 @@
 // CHECK: %z = stg.user "triangle"(%x) flops "B*P" bytes "0" backward_flops "0" backward_bytes "0" : (!stg.tensor<[B/dp, D], bf16>) -> !stg.tensor<[B/dp, P/tp], bf16>
 %z = stg.user "triangle" (%x) flops "B*P" bytes "0" backward_flops "0" backward_bytes "0"
   : (!stg.tensor<[B/dp, D], bf16>) -> !stg.tensor<[B/dp, P/tp], bf16>
+
+// Of several kernels, or with a gradient of several.
+// CHECK: %k = stg.user "loop"(%x) flops "B*D" bytes "0" backward_flops "0" backward_bytes "0" kernels "34" backward_kernels "115" : (!stg.tensor<[B/dp, D], bf16>) -> !stg.tensor<[B/dp, D], bf16>
+%k = stg.user "loop" (%x) flops "B*D" bytes "0" backward_flops "0" backward_bytes "0" kernels "34" backward_kernels "115"
+  : (!stg.tensor<[B/dp, D], bf16>) -> !stg.tensor<[B/dp, D], bf16>
