@@ -26,6 +26,9 @@ Later queries see more keys: without balance the last rank of n does 2n-1 times 
 its own. With a chunk from the head and one from the tail all ranks do the same, which needs no saying, but for a `window`,
 with which the queries at the very start see fewer keys, and for chunks of the sequence. Rings count step by step (`expand-ring-attention`).
 
+Of documents that are packed into a sequence, pairs are those within each. With `balance = documents` all ranks have the same of them; else a rank has
+what its chunks happen to hold, and is a class of its own. E0401 if no attention is among their tokens.
+
 The chunks from head and tail are those of Llama 3 (arXiv:2407.21783, section 3.3.2) and of Megatron-LM (`get_batch_on_this_cp_rank`).
 """
 
@@ -40,9 +43,11 @@ from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from stagec.analysis.contexts import AttentionOps, Contexts, is_masked, ring_of, share_of_mask
-from stagec.analysis.sizes import mesh_of
-from stagec.dialects import stg
-from stagec.rewriting import rewrite
+from stagec.analysis.documents import PackedDocuments
+from stagec.analysis.sizes import mesh_of, size_values
+from stagec.diagnostics import CompileError, Diagnostic
+from stagec.dialects import dist, stg
+from stagec.rewriting import programs, rewrite
 
 NAME = "count-attention-pairs"
 
@@ -51,8 +56,23 @@ NAME = "count-attention-pairs"
 class CountAttentionPairs(ModulePass):
     name = NAME
 
+    sequence: str = ""
+    """The dim into which documents are packed, if any are."""
+    lengths: tuple[int, ...] = ()
+    """Of these documents, one after the other."""
+
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        rewrite(op, CountPairs(Contexts.of(op), mesh_of(op)), once=True)
+        contexts, values = Contexts.of(op), size_values(op)
+        documents = PackedDocuments.packed(
+            self.sequence, self.lengths, values.get(self.sequence, 1)
+        )
+        attention = [each for each in op.walk() if isinstance(each, AttentionOps)]
+        if self.lengths and not any(map(documents.are_of, attention)):
+            message = f"no attention is among the tokens of `{self.sequence}`"
+            span = dist.clause_span(programs(op)[0], "documents.span")
+            help_ = "write `attention(q, k, v)`, whose queries and keys have that dim"
+            raise CompileError([Diagnostic("E0401", message, span, help=help_)])
+        rewrite(op, CountPairs(contexts, mesh_of(op), documents, values), once=True)
 
 
 @dataclass(frozen=True)
@@ -61,10 +81,16 @@ class CountPairs(RewritePattern):
 
     contexts: Contexts
     mesh: Mapping[str, int]
+    documents: PackedDocuments
+    values: Mapping[str, int]
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: AttentionOps, rewriter: PatternRewriter) -> None:
         queries = stg.tensor_type(op.q).dims[-3]
+        if self.documents.are_of(op) and not ring_of(op, self.mesh):
+            pairs = self.documents.share(op, self.contexts, self.values)
+            op.properties["pairs"] = stg.SizeAttr(pairs)
+            return
         counted = op.pairs is None and op.count.data == "causal" and is_masked(op)
         if not counted or not self.contexts.along(queries.split) or ring_of(op, self.mesh):
             return

@@ -74,7 +74,8 @@ from xdsl.rewriter import Rewriter
 
 from stagec import symbolic
 from stagec.analysis.contexts import AttentionOps, Contexts, RingSteps, ring_of, ring_steps
-from stagec.analysis.sizes import mesh_of
+from stagec.analysis.documents import PackedDocuments
+from stagec.analysis.sizes import mesh_of, size_values
 from stagec.dialects import dist, stg
 from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.types import StackType
@@ -98,11 +99,21 @@ Made = TypeVar("Made", bound=Operation)
 class ExpandRingAttention(ModulePass):
     name = NAME
 
+    sequence: str = ""
+    """The dim into which documents are packed, if any are."""
+    lengths: tuple[int, ...] = ()
+    """Of these documents, one after the other."""
+
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         contexts, mesh = Contexts.of(op), mesh_of(op)
+        values = size_values(op)
+        documents = PackedDocuments.packed(
+            self.sequence, self.lengths, values.get(self.sequence, 1)
+        )
         for inner in list(op.walk()):
             if isinstance(inner, AttentionOps) and (axes := ring_of(inner, mesh)):
-                steps = ring_steps(inner, axes, contexts.balanced(axes))
+                block = documents.block(inner, values) if documents.are_of(inner) else None
+                steps = ring_steps(inner, axes, contexts.balanced(axes), block)
                 ring = ForwardRing if isinstance(inner, stg.AttentionOp) else BackwardRing
                 replace(inner, ring(inner, axes, contexts.rotation(axes), steps).expanded())
         verify_expanded(op)

@@ -10,7 +10,7 @@ from stagec.dialects import dist
 from stagec.dialects.memory import CONTIGUOUS, COPIED, KEPT, PARTITIONED
 from stagec.pipeline_schedule import unwanted_code
 from stagec.plans import presets
-from stagec.plans.clauses import PRODUCTS, Load, Offload, Overlap, Pipeline, Plan
+from stagec.plans.clauses import PRODUCTS, Documents, Load, Offload, Overlap, Pipeline, Plan
 from stagec.plans.expert_histograms import read_histograms
 from stagec.schedules.catalogue import CATALOGUE
 from stagec.schedules.transfers import RESIDENT_STAGES
@@ -130,6 +130,11 @@ def cast_exchanges(plan: Plan) -> Arguments:
 
 def recompute_activations(plan: Plan) -> Arguments:
     return {"what": plan.recompute.what, "modules": plan.recompute.modules or ()}
+
+
+def documents(packed: Documents | None) -> Arguments:
+    """What attention has to know of the documents in a sequence."""
+    return {} if packed is None else {"sequence": packed.dim, "lengths": packed.lengths}
 
 
 def spread_load(load: Load | None) -> Arguments:

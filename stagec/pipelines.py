@@ -108,9 +108,11 @@ def default_pipeline(
         yield make("precondition-updates")
 
     # Attention over a split sequence
+    documents = arguments.documents(plan.documents)
+    if plan.contexts or plan.documents is not None:
+        yield make("count-attention-pairs", **documents)
     if plan.contexts:
-        yield make("count-attention-pairs")
-        yield make("expand-ring-attention")
+        yield make("expand-ring-attention", **documents)
 
     # What the host keeps
     if trains and plan.offload.activations:

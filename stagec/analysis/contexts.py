@@ -47,8 +47,13 @@ class Contexts:
         return self.along(axes)[0].rotate.data
 
     def balanced(self, axes: Sequence[str]) -> bool:
-        """Whether each rank has a chunk from the head and one from the tail of the sequence."""
-        return all(op.balance.data == "head_tail" for op in self.along(axes))
+        """Whether each rank has a chunk from the head and one from the tail of the sequence, or of each document."""
+        return all(op.balance.data != "none" for op in self.along(axes))
+
+    def by_documents(self, axes: Sequence[str]) -> bool:
+        """Whether each rank has as much of each document as others."""
+        along = self.along(axes)
+        return bool(along) and all(op.balance.data == "documents" for op in along)
 
 
 def ring_of(op: AttentionOps, mesh: Mapping[str, int]) -> tuple[str, ...]:
@@ -92,15 +97,17 @@ class RingSteps:
     """Later steps that are not skipped; these come first."""
 
 
-def ring_steps(op: AttentionOps, axes: Sequence[str], balanced: bool) -> RingSteps:
+def ring_steps(
+    op: AttentionOps, axes: Sequence[str], balanced: bool, block: Size | None = None
+) -> RingSteps:
     """Pairs of each step, as a ring computes them block by block (PyTorch, `_templated_ring_attention`).
 
     Under a causal mask, with head-tail chunks, every later step needs either half of the keys or half of the queries;
-    without, the keys of later ranks are skipped. `count = full` counts all of the masked block of step 0.
+    without, the keys of later ranks are skipped. `count = full` counts all of the masked block of step 0. `block`: pairs of two ranks' parts, if not all.
     """
     queries, keys = stg.tensor_type(op.q).dims[-3], stg.tensor_type(op.k).dims[-3]
     devices = symbolic.product(map(symbolic.symbol, axes))
-    block = queries.size * keys.size
+    block = queries.size * keys.size if block is None else block
     if not is_masked(op):
         return RingSteps(block, block, devices - 1)
     if op.count.data == "full":

@@ -12,6 +12,7 @@ CLAUSES = (
     "context",
     "decode",
     "device",
+    "documents",
     "extends",
     "for",
     "freeze",

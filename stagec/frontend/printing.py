@@ -208,6 +208,7 @@ _PRINTERS: dict[type[syntax.SyntaxNode], Callable[[Any], str]] = {
     syntax.Device: _device,
     syntax.Link: lambda n: f"link {n.axis}{_settings(n.settings)}",
     syntax.Load: _load,
+    syntax.Documents: lambda n: f"documents {n.dim}{f' {text_of(n.lengths)}' if n.lengths else ''}",
     syntax.Lengths: lambda n: f"{n.form}{_lengths(n.what)}",
     syntax.Measure: lambda n: f"{n.word} {text_of(n.number)}",
     syntax.Prefill: _sequences,

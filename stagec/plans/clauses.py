@@ -282,7 +282,7 @@ class Context(Clause):
     axis: str
     method: str = setting("choice", "ring", "ring", "all_gather", "ulysses")
     rotate: str = setting("choice", "send_recv", "all_to_all", "all_gather", "send_recv")
-    balance: str = setting("choice", "head_tail", "head_tail", "none")
+    balance: str = setting("choice", "head_tail", "head_tail", "none", "documents")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -473,6 +473,14 @@ class Load(Clause):
     file: str | None = setting("text", None)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Documents(Clause):
+    """`documents S [1000, 3000, 96]`: what is packed into the sequences of the batch, one document after the other."""
+
+    dim: str
+    lengths: tuple[int, ...]
+
+
 Argument = int | float | bool | str | tuple[int | float | bool | str, ...]
 
 
@@ -526,6 +534,8 @@ class Plan:
     links: tuple[Link, ...] = ()
     load: Load | None = None
     """None: all experts have the same."""
+    documents: Documents | None = None
+    """None: a sequence is one document."""
     passes: tuple[PassCall, ...] = ()
 
     @property

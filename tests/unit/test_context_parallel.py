@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -20,6 +21,7 @@ from stagec.dialects.attributes import Dim
 from stagec.driver import Compiled, Stops, compile_text
 from stagec.rewriting import programs
 from stagec.symbolic import ONE, size
+from tests.unit.seldom import some
 
 MODEL = """
 dim B = 2
@@ -245,6 +247,66 @@ def test_chunks_of_attention_are_shared_out_exactly(length: int, balance: str):
         for two in parts
     ]
     assert per_rank == [PER_PAIR * LAYERS * each for each in seen]
+
+
+def pairs_of(lengths: Sequence[int], options: str) -> list[list[float]]:
+    """What each query of each full sequence sees of its document, as an area: half of its own key."""
+    seen: list[float] = []
+    limit = SEQUENCE if "=" not in options.partition(",")[2] else int(options.rpartition("=")[2])
+    left = SEQUENCE
+    for length in lengths:
+        while length:
+            part = min(length, left)
+            for at in range(part):
+                if "chunk" in options:
+                    seen.append(at % limit + 0.5)
+                elif "true" in options:
+                    seen.append(min(at + 0.5, limit))
+                else:
+                    seen.append(part)
+            length, left = length - part, (left - part) or SEQUENCE
+    return [seen[i : i + SEQUENCE] for i in range(0, len(seen) - SEQUENCE + 1, SEQUENCE)]
+
+
+@pytest.mark.parametrize(
+    "options", ["causal = true", "causal = true, chunk = 8", "causal = false"], ids=str
+)
+@pytest.mark.parametrize("seed", some(range(6), 2))
+def test_packed_documents_are_seen_from_within(seed: int, options: str):
+    """Pairs of each rank, query by query: as chunks of the sequence hold documents, or, where each document is shared out, alike."""
+    rng = random.Random(seed)
+    lengths = [rng.choice([2, 8, 16, 40, 120]) for _ in range(40)]
+    if seed == 0:
+        lengths = [SEQUENCE]
+    full = pairs_of(lengths, options)
+    mean = [sum(each) / len(full) for each in zip(*full, strict=True)]
+    packed = f" documents S {lengths}\n"
+
+    def flops(plan: str, op: str = "attention") -> list[int]:
+        made = compiled(packed + plan, options)
+        if "cp" not in plan:
+            return [attention_flops(made.trace_set.classes[0], op)]
+        return [attention_flops(class_of(made, "cp", rank), op) for rank in range(4)]
+
+    def about(pairs: float) -> object:
+        # A mean of several sequences is one of half pairs.
+        return pytest.approx(PER_PAIR * LAYERS * pairs, abs=PER_PAIR * LAYERS)
+
+    assert flops("") == [about(sum(mean))]
+    assert flops("", "attention_grad") == [
+        pytest.approx(2.5 * PER_PAIR * LAYERS * sum(mean), abs=3 * PER_PAIR * LAYERS)
+    ]
+    context = " mesh cp = 4\n shard S over cp\n context cp { method = METHOD, balance = BALANCE }\n"
+    methods = ["all_gather", "ulysses"] if "chunk" in options else ["all_gather", "ulysses", "ring"]
+    for method in methods:
+        plan = context.replace("METHOD", method).replace("BALANCE", "documents")
+        assert flops(plan) == [about(sum(mean) / 4)] * 4
+    half = SEQUENCE // 8
+    for balance in ("head_tail", "none"):
+        parts = [(2 * r, 2 * r + 1) if balance == "none" else (r, 7 - r) for r in range(4)]
+        own = [sum(sum(mean[c * half : c * half + half]) for c in two) for two in parts]
+        plan = context.replace("METHOD", "all_gather").replace("BALANCE", balance)
+        assert flops(plan) == [about(each) for each in own]
 
 
 def test_gradients_travel_in_fp32():

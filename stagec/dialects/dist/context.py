@@ -17,7 +17,7 @@ from stagec.dialects.attributes import NamesAttr
 
 METHODS = ("ring", "all_gather", "ulysses")
 ROTATIONS = ("all_to_all", "all_gather", "send_recv")
-BALANCES = ("head_tail", "none")
+BALANCES = ("head_tail", "none", "documents")
 
 
 @irdl_op_definition
@@ -29,7 +29,8 @@ class ContextOp(IRDLOperation):
     instead of the sequence (Jacobs et al. 2023).
 
     `balance` says which part of the sequence a device of n has, as a causal mask gives later queries more to do:
-    `head_tail` the chunks i and 2n-1-i of 2n, `none` the i-th of n.
+    `head_tail` the chunks i and 2n-1-i of 2n, `none` the i-th of n; `documents` the chunks i and 2n-1-i of each document that is packed into it, as
+    Transformer Engine has it (`thd_get_partitioned_indices`).
     """
 
     name = "dist.context"

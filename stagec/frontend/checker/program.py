@@ -196,6 +196,7 @@ OF_TRAINING = (
     syntax.Gradients,
     syntax.Recompute,
     syntax.LossChunks,
+    syntax.Documents,
     syntax.Freeze,
 )
 """Clauses that say nothing of serving."""

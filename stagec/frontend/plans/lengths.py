@@ -27,6 +27,8 @@ SCALE = 2**40
 """Shares by an exponent are rounded to this part of the largest: the same on every machine."""
 MOST_LENGTHS = 10_000_000
 """Lengths to choose from."""
+MOST_DOCUMENTS = 10_000
+"""That are packed into sequences: of a file with more, as many evenly spaced over it."""
 FORMS = ("file", "uniform", "zipf")
 
 
@@ -122,7 +124,25 @@ class LengthsReader:
             message = f"cannot read `{name.text}`: {reason}"
             self.findings.add(Diagnostic("E0421", message, name.span, help=help_))
             return None
+        return self.chosen(rows)
+
+    def chosen(self, rows: Sequence[tuple[int, int]]) -> list[int]:
+        """What a file has for them."""
         return picked(rows, self.count)
+
+
+class DocumentsReader(LengthsReader):
+    """Reads the lengths of documents: all of a list, or of a file as many as are read."""
+
+    def __init__(self, sizes: Sizes, findings: Findings) -> None:
+        super().__init__(sizes, findings, MOST_DOCUMENTS, "documents")
+
+    def listed(self, node: syntax.ListValue) -> list[int] | None:
+        self.count = len(node.values)
+        return super().listed(node)
+
+    def chosen(self, rows: Sequence[tuple[int, int]]) -> list[int]:
+        return picked(rows, min(self.count, sum(times for _, times in rows)))
 
 
 def lengths_of(text: str, path: str, least: int = 0) -> list[tuple[int, int]]:

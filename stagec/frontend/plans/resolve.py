@@ -18,6 +18,7 @@ from stagec.dialects.stg import NUM_STATES, PRECONDITIONED
 from stagec.dialects.types import DTYPE_BITS
 from stagec.frontend import syntax
 from stagec.frontend.numbers import as_read, whole
+from stagec.frontend.plans.lengths import DocumentsReader
 from stagec.frontend.plans.merge import Merged
 from stagec.frontend.plans.settings import SettingsReader
 from stagec.frontend.sizes import SizeTable
@@ -89,7 +90,7 @@ class _PlanResolver:
             pipeline = replace(pipeline, schedule="overlapped_1f1b")
         if optimizer.bits == 8:
             precision = self.of_eight_bits(precision, optimizer)
-        use = merged.get(syntax.Use)
+        use, contexts = merged.get(syntax.Use), tuple(self.contexts())
         return resolved.Plan(
             name=merged.plan.name.text if merged.plan else "",
             span=merged.plan.name.span if merged.plan else None,
@@ -111,7 +112,7 @@ class _PlanResolver:
             precision=precision,
             optimizer=optimizer,
             collectives=self.collectives(),
-            contexts=tuple(self.contexts()),
+            contexts=contexts,
             gradients=self.gradients(zero, pipeline, precision),
             overlap=overlap,
             offload=self.offload(),
@@ -120,6 +121,7 @@ class _PlanResolver:
             device=self.device(),
             links=tuple(self.links()),
             load=self.load(),
+            documents=self.documents(contexts),
             passes=tuple(self.passes()),
         )
 
@@ -711,6 +713,60 @@ class _PlanResolver:
         if ways == ["shares"] and not any(read["shares"]):
             self.findings.add(Diagnostic("E0403", "no expert has a share", read["given"]["shares"]))
         return resolved.Load(span=clause.span, **read)
+
+    def documents(self, contexts: Iterable[resolved.Context]) -> resolved.Documents | None:
+        """What is packed into sequences; at least as much as one of them has."""
+        clause = self.merged.get(syntax.Documents)
+        by_documents = [
+            each
+            for each in contexts
+            if each.balance == "documents" or (clause is not None and each.method == "ring")
+        ]
+        if clause is None or (clause.dim.text == "none" and clause.lengths is None):
+            for each in by_documents:
+                if each.balance == "documents":
+                    message = "no documents are packed into a sequence"
+                    help_ = 'write `documents S file "lengths.csv"` too'
+                    self.findings.add(
+                        Diagnostic("E0402", message, each.given["balance"], help=help_)
+                    )
+            return None
+        if clause.lengths is None:
+            help_ = f'write `documents {clause.dim} [1000, 3000, 96]` or `documents {clause.dim} file "lengths.csv"`'
+            self.error("E0401", "`documents` says no lengths", clause, help_)
+            return None
+        if clause.dim.text not in self.table.dim_names:
+            self.error(
+                "E0304",
+                f"there is no dim `{clause.dim}`",
+                clause.dim,
+                did_you_mean(clause.dim.text, self.table.dim_names),
+            )
+            return None
+        for each in by_documents:
+            if each.balance != "documents":
+                message = "a ring needs as much of each document on each device"
+                help_ = "write `balance = documents` in the context, or `method = all_gather`"
+                where = [(clause.span, "documents are packed into a sequence")]
+                self.findings.add(
+                    Diagnostic(
+                        "E0402",
+                        message,
+                        each.given.get("method", each.span),
+                        secondary=where,
+                        help=help_,
+                    )
+                )
+        found = DocumentsReader(self.table.values, self.findings).read(clause.lengths)
+        size = self.table.values.get(clause.dim.text)
+        if found is None or size is None:
+            return None
+        if sum(found) < size:
+            message = (
+                f"documents of {sum(found):,} tokens, and a sequence has `{clause.dim} = {size:,}`"
+            )
+            self.error("E0401", message, clause.lengths, "list as many as fill a sequence")
+        return resolved.Documents(dim=clause.dim.text, lengths=tuple(found), span=clause.span)
 
     def passes(self) -> Iterable[resolved.PassCall]:
         for clause in self.merged.all(syntax.Pass):

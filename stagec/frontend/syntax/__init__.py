@@ -40,6 +40,7 @@ from stagec.frontend.syntax.plans import (
     Context as Context,
     Decode as Decode,
     Device as Device,
+    Documents as Documents,
     Freeze as Freeze,
     Gradients as Gradients,
     Lengths as Lengths,

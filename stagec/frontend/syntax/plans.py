@@ -254,6 +254,14 @@ class Lengths(SyntaxNode):
 
 
 @dataclass(frozen=True)
+class Documents(SyntaxNode):
+    """`documents S file "lengths.csv"`, or `documents none`."""
+
+    dim: Name
+    lengths: ListValue | Lengths | None
+
+
+@dataclass(frozen=True)
 class Measure(SyntaxNode):
     """`x 2048`: new tokens of each sequence; `at 1500`: tokens before them; `at [100, 250]`: of one after the other."""
 
@@ -332,6 +340,7 @@ Clause = (
     | Device
     | Link
     | Load
+    | Documents
     | Serve
     | Pool
     | Pass
