@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import subprocess
 import tomllib
 from math import prod
 from pathlib import Path
@@ -15,6 +16,7 @@ from stagec.driver import compile_model
 from stagec.frontend import check, parse_text
 from stagec.importing.launch import Launch, import_plan, plan_text
 from stagec.importing.launch.read import KINDS, kind_of
+from stagec.importing.launch.shell import words
 from tests.unit.doc_examples import DOCS
 from tests.unit.launch_tables import tables
 from tests.unit.seldom import mostly
@@ -210,12 +212,26 @@ def test_script_of_megatron():
         (("--nproc_per_node $GPUS", "--nproc_per_node $UNSET"), "`--nproc_per_node` has no value"),
         (("--global-batch-size 128", "--global-batch-size 130"), "a batch of 130 does not divide"),
         (("granularity full", "granularity half"), "`half` is none of full, selective"),
+        (("--global-batch-size 128", "--global-batch-size -1"), "`-1` is not a number from 1 on"),
     ],
 )
 def test_what_is_no_plan_is_refused(change: tuple[str, str], message: str):
     with pytest.raises(CompileError) as refused:
         import_plan("GPUS=8\n" + MEGATRON.replace(*change), "train.sh", "megatron")
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "A=2\nB=$(( A * 3 ))\nC=$((B*2))",
+        "A=2\nB=$(($A*3))\nC=$(($B * 2))",
+        'A="1 + 1"\nB=$((${A} * 6))\nC=$((${B:-7}))',
+    ],
+)
+def test_arithmetic_is_that_of_the_shell(script: str):
+    done = subprocess.run(["bash", "-c", f"{script}\necho $C"], capture_output=True, text=True)
+    assert words(f"{script}\necho $C")[-1:] == done.stdout.split()
 
 
 def test_scripts_are_read_and_not_run(tmp_path: Path):
@@ -258,6 +274,14 @@ def test_torchtitan():
     assert "zero 3 over fsdp" in imported.text
     assert imported.run.batch == 32
     checked(imported.text)
+    unsaid = text.replace("seq_len", "global_batch_size = -1\n    seq_len")
+    assert import_plan(unsaid, "llama.toml", "torchtitan").run.batch == 32
+    with pytest.raises(CompileError, match="`0` is not a number from 1 on"):
+        import_plan(
+            text.replace("tensor_parallel_degree = 4", "tensor_parallel_degree = 0"),
+            "llama.toml",
+            "torchtitan",
+        )
 
 
 def test_deepspeed():
@@ -266,6 +290,13 @@ def test_deepspeed():
     assert imported.run.batch == 128
     assert "zero 2 over dp" in imported.text
     checked(imported.text)
+    for changed, message in (
+        (text.replace("{", '{"train_batch_size": 96, ', 1), "a batch of 96 is not 2 microbatches"),
+        (text.replace('gpu": 4', 'gpu": 0'), "`0` is not a number from 1 on"),
+        (text.replace('stage": 2', 'stage": 4'), "`4` is not a number from 0 to 3"),
+    ):
+        with pytest.raises(CompileError, match=message):
+            import_plan(changed, "ds.json", "deepspeed", gpus=16)
 
 
 def test_random_runs_are_plans():

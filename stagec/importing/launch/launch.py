@@ -125,10 +125,14 @@ class Launch:
     @property
     def batch(self) -> int | None:
         """Sequences in the global batch."""
+        if self.micro_batch and self.accumulation:
+            made = self.micro_batch * self.accumulation * self.data
+            if self.global_batch not in (None, made):
+                said = f"{self.accumulation} microbatches of {self.micro_batch} on each of {self.data} ranks"
+                raise NotAPlan(f"a batch of {self.global_batch} is not {said}, which are {made}")
+            return made
         if self.global_batch:
             return self.global_batch
-        if self.micro_batch and self.accumulation:
-            return self.micro_batch * self.accumulation * self.data
         if self.minibatch:
             return self.minibatch * self.data
         return None

@@ -347,7 +347,7 @@ def read_torchtitan(text: str, reading: Reading) -> None:
             "E0805",
         )
     run.zero = 0 if shards == 1 and replicas > 1 else 3
-    run.accumulation = 1
+    run.accumulation = None if run.global_batch else 1
     if run.pp == 1:
         run.virtual_stages = 1
 
@@ -362,7 +362,8 @@ def read_deepspeed(text: str, reading: Reading) -> None:
         reading.run.context = "ulysses"
     if not reading.run.optimizer:
         reading.run.optimizer = "adamw"
-    reading.run.accumulation = reading.run.accumulation or 1
+    if not reading.run.global_batch:
+        reading.run.accumulation = reading.run.accumulation or 1
 
 
 READERS = {

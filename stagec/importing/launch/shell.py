@@ -13,8 +13,12 @@ from stagec.reading import read_whole_text
 
 MOST_SCRIPT_BYTES = 256 << 10
 """Of a script: its words are taken apart letter by letter."""
+PARENTHESES = r"\((?:[^()]|\([^()]*\))*\)"
+PLAIN = rf"(?:\$\({PARENTHESES}\)|[^\s;#])*"
+"""A value without quotes, in which only arithmetic may have spaces."""
 ASSIGNMENT = re.compile(
-    r"^[ \t]*(?:export[ \t]+|declare[ \t]+(?:-\w+[ \t]+)*|local[ \t]+)?([A-Za-z_]\w*)(\+?)=(\((?:[^()]|\([^()]*\))*\)|\"(?:[^\"\\]|\\.)*\"|'[^']*'|[^\s;#]*)",
+    r"^[ \t]*(?:export[ \t]+|declare[ \t]+(?:-\w+[ \t]+)*|local[ \t]+)?([A-Za-z_]\w*)(\+?)="
+    rf"({PARENTHESES}|\"(?:[^\"\\]|\\.)*\"|'[^']*'|{PLAIN})",
     re.MULTILINE | re.DOTALL,
 )
 COMMENT = re.compile(r"(?m)(^|[ \t])#(?!\!).*$")
@@ -85,25 +89,29 @@ def uncommented(text: str) -> str:
     return COMMENT.sub(r"\1", text).replace("\\\n", " ")
 
 
-def expanded(text: str, variables: Mapping[str, str]) -> str:
+def expanded(text: str, variables: Mapping[str, str], depth: int = DEEPEST) -> str:
     """With variables and arithmetic put in; what nobody sets is left out."""
 
     def value(match: re.Match[str]) -> str:
         name, default, plain = match.groups()
         return variables.get(name or plain, default or "")
 
-    for _ in range(DEEPEST):
+    for _ in range(depth):
         before = text
         text = VARIABLE.sub(value, text)
-        text = ARITHMETIC.sub(lambda m: computed(m[1], variables), text)
+        text = ARITHMETIC.sub(lambda m: computed(m[1], variables, depth - 1), text)
         if text == before:
             break
     return text
 
 
-def computed(text: str, variables: Mapping[str, str]) -> str:
-    """The value of `$((...))`, in which variables have no `$`; nothing if it is no arithmetic of numbers."""
-    text = re.sub(r"[A-Za-z_]\w*", lambda m: variables.get(m[0], "0") or "0", text)
+def computed(text: str, variables: Mapping[str, str], depth: int) -> str:
+    """The value of `$((...))`, in which variables need no `$` and may be arithmetic themselves; nothing if it is no arithmetic of numbers."""
+
+    def named(match: re.Match[str]) -> str:
+        return f"({expanded(variables.get(match[0], '') or '0', variables, depth)})"
+
+    text = re.sub(r"[A-Za-z_]\w*", named, expanded(text, variables, depth))
 
     def of(node: ast.AST) -> int:
         if isinstance(node, ast.Constant) and isinstance(node.value, int):

@@ -23,9 +23,19 @@ class Word:
     has_value: bool = True
 
 
-def size(name: str) -> Callable[[Launch, Any], None]:
+def size(
+    name: str, least: int = 1, most: int | None = None, unsaid: int | None = None
+) -> Callable[[Launch, Any], None]:
+    """A whole number in a range, or one that says nothing."""
+
     def apply(run: Launch, value: Any) -> None:
-        run.set(name, whole(value))
+        number = whole(value)
+        if number == unsaid:
+            return
+        if number < least or (most is not None and number > most):
+            said = f"from {least} on" if most is None else f"from {least} to {most}"
+            raise NotAPlan(f"`{value}` is not a number {said}")
+        run.set(name, number)
 
     return apply
 
@@ -199,9 +209,11 @@ MEGATRON: dict[str, Word] = {
         "pipeline { virtual_stages = N }", size("virtual_stages")
     ),
     "decoder-first-pipeline-num-layers": Word(
-        "pipeline { layers = [N, ...] }", size("first_layers")
+        "pipeline { layers = [N, ...] }", size("first_layers", least=0)
     ),
-    "decoder-last-pipeline-num-layers": Word("pipeline { layers = [..., N] }", size("last_layers")),
+    "decoder-last-pipeline-num-layers": Word(
+        "pipeline { layers = [..., N] }", size("last_layers", least=0)
+    ),
     "account-for-embedding-in-pipeline-split": Word(
         "pipeline { first = -1 }", truth("embedding_in_split"), False
     ),
@@ -209,7 +221,7 @@ MEGATRON: dict[str, Word] = {
         "pipeline { last = -1 }", truth("loss_in_split"), False
     ),
     "num-layers": Word("layers, for virtual and uneven stages", size("layers")),
-    "num-experts": Word("shard T over dp", size("experts")),
+    "num-experts": Word("shard T over dp", size("experts", least=0)),
     "num-query-groups": Word(
         "shard K over tp { replicate = true }, of fewer than ranks (it gathers instead)",
         size("key_heads"),
@@ -250,7 +262,9 @@ MEGATRON: dict[str, Word] = {
     "no-overlap-p2p-communication": Word(
         "overlap { p2p = false }", constant("overlap_pipeline", False), False
     ),
-    "ddp-bucket-size": Word("gradients { bucket_bytes = N elements }", size("bucket_elements")),
+    "ddp-bucket-size": Word(
+        "gradients { bucket_bytes = N elements }", size("bucket_elements", least=0)
+    ),
     "use-tp-pp-dp-mapping": Word("rank_order", constant("rank_order", "tp-pp-dp"), False),
     "nproc_per_node": Word("GPUs of a node", size("gpus_per_node")),
     "nproc-per-node": Word("GPUs of a node", size("gpus_per_node")),
@@ -451,7 +465,7 @@ TORCHTITAN: dict[str, Word] = {
     "parallelism.enable_async_tensor_parallel": Word("overlap { tp }", truth("overlap_tensor")),
     "training.local_batch_size": Word("microbatch N", size("micro_batch")),
     "training.batch_size": Word("microbatch N", size("micro_batch")),
-    "training.global_batch_size": Word("set B = N", size("global_batch")),
+    "training.global_batch_size": Word("set B = N", size("global_batch", unsaid=-1)),
     "training.seq_len": Word("set S = N", size("sequence")),
     "training.mixed_precision_param": Word("precision { activations }", titan_dtype("activations")),
     "training.mixed_precision_reduce": Word("precision { reduce }", titan_dtype("reduce")),
@@ -470,10 +484,10 @@ DEEPSPEED: dict[str, Word] = {
     "train_batch_size": Word("set B = N", size("global_batch")),
     "train_micro_batch_size_per_gpu": Word("microbatch N", size("micro_batch")),
     "gradient_accumulation_steps": Word("set B = N * micro batch * ranks", size("accumulation")),
-    "zero_optimization.stage": Word("zero N over dp", size("zero")),
+    "zero_optimization.stage": Word("zero N over dp", size("zero", least=0, most=3)),
     "zero_optimization.overlap_comm": Word("gradients { overlap }", truth("overlap_gradients")),
     "zero_optimization.reduce_bucket_size": Word(
-        "gradients { bucket_bytes = N elements }", size("bucket_elements")
+        "gradients { bucket_bytes = N elements }", size("bucket_elements", least=0)
     ),
     "zero_optimization.offload_optimizer.device": Word(
         "offload { optimizer = true, update = host }, with nvme = optimizer",
