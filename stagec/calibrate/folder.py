@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from stagec.calibrate.measured import Measured, Row, gathered
-from stagec.devices.model import Key
+from stagec.devices.model import DTYPE_UNITS, UNITS, Key
 from stagec.devices.rules import cache_part
 from stagec.diagnostics import CompileError, refused
 from stagec.dialects.types import FLOATS, bytes_per_element
@@ -85,14 +85,23 @@ def role(cells: Cells) -> str:
     return cells.get("role") or "primary"
 
 
+def dtype_of(cells: Cells) -> str:
+    """What is multiplied in; a ValueError for what no product is."""
+    found = cells["dtype"]
+    if found not in (*UNITS, *DTYPE_UNITS):
+        raise ValueError(f"`dtype` is `{found[:MOST_SHOWN]}`, which no product is computed in")
+    return found
+
+
 def gemm(cells: Cells) -> Row:
-    return ("product", cells["dtype"]), numbers(cells, "m", "n", "k"), us(cells), role(cells)
+    return ("product", dtype_of(cells)), numbers(cells, "m", "n", "k"), us(cells), role(cells)
 
 
 def attention_key(kind: str, cells: Cells) -> Key:
     """A table for each width of heads and dtype of a cache; those with a window are apart."""
     windowed = ("window",) if number(cells, "window") else ()
-    dtype, width = cells.get("dtype") or "bf16", str(int(number(cells, "head_dim")))
+    dtype = dtype_of(cells) if cells.get("dtype") else "bf16"
+    width = str(int(number(cells, "head_dim")))
     return (kind, dtype, width, *windowed, *cache_part(dtype, cache_dtype(cells)))
 
 
@@ -150,7 +159,7 @@ def mla_generation(cells: Cells) -> Row:
 def moe(cells: Cells) -> Row:
     """Of experts, by dtype, how tokens are dealt out, and kernel."""
     sizes = numbers(cells, "tokens", "hidden", "inner", "topk", "experts", "tp", "ep")
-    parts = (cells["dtype"], cells.get("distribution") or "balanced")
+    parts = (dtype_of(cells), cells.get("distribution") or "balanced")
     return (
         ("experts", *parts, *experts_kernel(cells.get("kernel_source", ""))),
         sizes,

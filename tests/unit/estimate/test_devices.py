@@ -445,6 +445,26 @@ def test_a_calibrated_file_is_where_it_was_asked_for(
     assert "`--update` replaces tables of a file" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("gemm", "dtype,m,n,k,ms\nbfloat16,64,64,64,1"),
+        (
+            "attention_context",
+            "dtype,batch,seq,heads,kv_heads,head_dim,window,ms\nint8,1,64,8,8,64,0,1",
+        ),
+        ("moe", "dtype,tokens,hidden,inner,topk,experts,tp,ep,ms\nint4,64,64,64,2,8,1,1,1"),
+    ],
+)
+def test_measurements_are_of_a_dtype_of_products(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], file: str, line: str
+) -> None:
+    table = tmp_path / f"{file}.csv"
+    table.write_text(line)
+    assert main(["calibrate", "h100", str(table), "-o", str(tmp_path / "x.toml")]) == 1
+    assert f"`{file}.csv`, line 2: " in capsys.readouterr().err
+
+
 def experts(experts: int, tokens: int, sent: int) -> Compute:
     """One of the three products of gated experts with `tokens` places each, of which `sent` in all are taken."""
     hidden, inner = 7168, 256
