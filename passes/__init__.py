@@ -10,6 +10,7 @@ from xdsl.passes import ModulePass
 
 ALL_PASSES = (
     "cut-towers",
+    "cut-experts",
     "propagate-shardings",
     "localize-shapes",
     "add-biases-first",

@@ -90,7 +90,7 @@ from stagec.dialects.sched.tasks import (
 from stagec.dialects.types import TIME_AXIS, StackType
 from stagec.pipeline_schedule import (
     SCHEDULE,
-    overlaps_microbatches,
+    num_together,
     pipeline_schedule,
     tasks_overlap,
 )
@@ -131,8 +131,8 @@ class ProgramBuilder:
         (program,) = programs(self.module)
         for ranks in self.coordinates():
             tasks = self.tasks_of("", program, self.counted(program, ranks.values))
-            count, overlaps = unread(self.values)[TIME_AXIS], overlaps_microbatches(self.module)
-            order = plain_order(count, tasks.rows.data, overlaps)
+            count = unread(self.values)[TIME_AXIS]
+            order = plain_order(count, tasks.rows.data, num_together(self.module, count))
             if not len(order):
                 raise CompileError([no_work(program)])
             listed = (StageOfRank(tasks.sym_name.data, 0),)
@@ -368,19 +368,19 @@ TASK_OF_KIND = {
 }
 
 
-def plain_order(microbatches: int, rows: Collection[str], overlaps: bool = False) -> Order:
+def plain_order(microbatches: int, rows: Collection[str], together: int = 1) -> Order:
     """Each microbatch forward, then backward: `F0 B0 F1 B1`; where passes of two overlap `F0 F1&B0 B1`, and without a backward pass `F0&F1 F2&F3`."""
     compute = np.array([TASK_NUMBER[task] for task in ("F", "B") if task in rows], np.int64)
     inside = np.tile(compute, microbatches)
     numbers = np.repeat(np.arange(microbatches), len(compute))
     joined = np.zeros_like(inside)
-    if overlaps and len(compute) == 2:
+    if together > 1 and len(compute) == 2:
         # Each pair is the next microbatch's way forward, and this one's way back.
         pairs = [column[1:-1].reshape(-1, 2)[:, ::-1].ravel() for column in (inside, numbers)]
         inside[1:-1], numbers[1:-1] = pairs
         joined[2::2] = 1
-    elif overlaps:
-        joined[1::2] = 1
+    else:
+        joined[numbers % together > 0] = 1
     none = np.zeros_like(inside)
     return once_around(inside, none, numbers, none, joined, [rows])
 

@@ -22,7 +22,7 @@ After:
 
 Tokens are cast before they are copied, as DeepEP does, and cast back where they arrive. DeepSeek-V3 dispatches in fp8 and combines
 in bf16, forward and backward (arXiv:2412.19437, section 3.3.3): what goes back along a combine is dispatched too. Scales
-are counted if the dtype has some (`fp8_1x128`).
+are counted if the dtype has some (`fp8_1x128`). So it is where experts are on another pool (`cut-experts`): each cuts and casts its own end.
 
 A dtype of an exchange that the model does not have is E0312.
 """
@@ -33,13 +33,14 @@ from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Operation
+from xdsl.ir import Operation, OpResult, SSAValue
 from xdsl.passes import ModulePass
-from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import dist, stg
+from stagec.dialects.types import FLOATS
 from stagec.rewriting import inherit, programs, rewrite, set_type
 
 NAME = "cast-exchanges"
@@ -55,22 +56,27 @@ class CastExchanges(ModulePass):
     """Dtype of what comes back."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        if not any(sender_of(each) or is_combined(each) for each in op.walk()):
+        apart = any(isinstance(each, dist.ExpertsOp) for each in op.body.ops)
+        if not apart and not any(sender_of(each) or is_combined(each) for each in op.walk()):
             raise CompileError([nothing_exchanged(op)])
-        rewrite(op, CastExchange(self.dispatch, self.combine), NAME)
+        rewrite(op, CastExchange(self.dispatch, self.combine, apart), NAME)
 
 
 @dataclass(frozen=True)
 class CastExchange(RewritePattern):
     dispatch: str
     combine: str
+    apart: bool
+    """Experts are on a pool of their own."""
 
-    @op_type_rewrite_pattern
-    def match_and_rewrite(self, op: dist.AllToAllOp, rewriter: PatternRewriter) -> None:
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
         sender = sender_of(op)
-        if self.dispatch and sender is not None:
+        if self.apart and isinstance(op, dist.TowerSendOp | dist.TowerRecvOp):
+            dtype = self.dispatch if op.direction.data == "forward" else self.combine
+            cast_end(op, dtype, rewriter)
+        elif isinstance(op, dist.AllToAllOp) and self.dispatch and sender is not None:
             cast_dispatch(sender, op, self.dispatch, rewriter)
-        elif self.combine and is_combined(op):
+        elif isinstance(op, dist.AllToAllOp) and self.combine and is_combined(op):
             cast_combine(op, self.combine, rewriter)
 
 
@@ -117,6 +123,11 @@ def cast_dispatch(
     """
     if exchange.source.dtype == dtype or not sender.sent.has_one_use():
         return
+    cast_before_copies(sender, dtype, rewriter)
+    cast_back(exchange.result, dtype, rewriter)
+
+
+def cast_before_copies(sender: stg.SendsTokens, dtype: str, rewriter: PatternRewriter) -> None:
     came = sender.x.owner
     if isinstance(came, stg.CastOp) and stg.tensor_type(came.x).dtype == dtype:
         sender.operands[0] = came.x
@@ -127,8 +138,25 @@ def cast_dispatch(
         inherit(cast, sender, NAME)
         rewriter.insert(cast, InsertPoint.before(sender))
         sender.operands[0] = cast.result
-    set_type(sender.sent, exchange.source.with_dtype(dtype))
-    cast_back(exchange, exchange.source, rewriter)
+    set_type(sender.sent, stg.tensor_type(sender.sent).with_dtype(dtype))
+
+
+def cast_end(
+    op: dist.TowerSendOp | dist.TowerRecvOp, dtype: str, rewriter: PatternRewriter
+) -> None:
+    """One end of a way to experts on another pool, or back."""
+    value = op.value
+    known = stg.tensor_type(value).dtype
+    if not dtype or known == dtype or known not in FLOATS:
+        return
+    if isinstance(op, dist.TowerRecvOp):
+        cast_back(value, dtype, rewriter)
+    elif isinstance(value.owner, stg.SendsTokens) and value.has_one_use():
+        cast_before_copies(value.owner, dtype, rewriter)
+    else:
+        cast = stg.CastOp(value, dtype)
+        rewriter.insert(cast, InsertPoint.before(op))
+        op.operands[0] = cast.result
 
 
 def cast_combine(exchange: dist.AllToAllOp, dtype: str, rewriter: PatternRewriter) -> None:
@@ -137,27 +165,26 @@ def cast_combine(exchange: dist.AllToAllOp, dtype: str, rewriter: PatternRewrite
     cast = stg.CastOp(exchange.operand, dtype)
     rewriter.insert(cast, InsertPoint.before(exchange))
     exchange.operands[0] = cast.result
-    cast_back(exchange, exchange.source, rewriter)
+    cast_back(exchange.result, dtype, rewriter)
 
 
-def cast_back(exchange: dist.AllToAllOp, sent: stg.TensorType, rewriter: PatternRewriter) -> None:
-    """What arrives is cast to the dtype that its readers know."""
-    target = exchange.target
-    readers = list(exchange.result.uses)
+def cast_back(arrived: SSAValue, dtype: str, rewriter: PatternRewriter) -> None:
+    """What arrives in a dtype is cast to the one that its readers know."""
+    target = stg.tensor_type(arrived)
+    readers = list(arrived.uses)
     for use in list(readers):
         reader = use.operation
-        if isinstance(reader, stg.QuantizeOp) and reader.result.type == target.with_dtype(
-            sent.dtype
-        ):
+        if isinstance(reader, stg.QuantizeOp) and reader.result.type == target.with_dtype(dtype):
             # It arrives as a product reads it.
             readers.remove(use)
-            reader.result.replace_all_uses_with(exchange.result)
+            reader.result.replace_all_uses_with(arrived)
             rewriter.erase(reader)
-    set_type(exchange.result, target.with_dtype(sent.dtype))
+    set_type(arrived, target.with_dtype(dtype))
     if not readers:
         return
-    cast = stg.CastOp(exchange.result, target.dtype)
-    cast.result.name_hint = exchange.result.name_hint
-    rewriter.insert(cast, InsertPoint.after(exchange))
+    cast = stg.CastOp(arrived, target.dtype)
+    cast.result.name_hint = arrived.name_hint
+    assert isinstance(arrived, OpResult)
+    rewriter.insert(cast, InsertPoint.after(arrived.op))
     for use in readers:
         use.operation.operands[use.index] = cast.result

@@ -41,11 +41,11 @@ A module of which nobody said what other pools hold (`dist.gives`, `dist.takes`)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import SSAValue
+from xdsl.dialects.builtin import ModuleOp, StringAttr, UnitAttr
 from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
@@ -74,26 +74,36 @@ class HandOverActivations(ModulePass):
 
 
 def send(module: ModuleOp, op: dist.TowerSendOp, said: dist.HandedOp) -> None:
-    value = tensor_of(op.value.type)
-    found = messages_of(module, value, said)
-    made = [dist.PoolSendOp([op.value], each) for each in one_each(found, value, op, said)]
+    made = [dist.PoolSendOp([op.value], each) for each in one_each(module, op, said)]
+    mark_exchange(module, made)
     insert_before(op, made, NAME)
     Rewriter.erase_op(op)
 
 
 def receive(module: ModuleOp, op: dist.TowerRecvOp, said: dist.HandedOp) -> None:
     """The first part of it makes the buffer, the others are written into that."""
-    value_type = tensor_of(op.value.type)
-    found = messages_of(module, value_type, said)
-    value: SSAValue | None = None
-    for message in one_each(found, value_type, op, said):
-        made = dist.PoolRecvOp(value, message, value_type)
-        insert_before(op, [made], NAME)
-        value = made.result
-    assert value is not None
-    value.name_hint = op.value.name_hint
-    op.value.replace_all_uses_with(value)
+    made: list[dist.PoolRecvOp] = []
+    for message in one_each(module, op, said):
+        before = made[-1].result if made else None
+        made.append(dist.PoolRecvOp(before, message, op.value.type))
+    mark_exchange(module, made)
+    insert_before(op, made, NAME)
+    made[-1].result.name_hint = op.value.name_hint
+    op.value.replace_all_uses_with(made[-1].result)
     Rewriter.erase_op(op)
+
+
+def mark_exchange(module: ModuleOp, made: Sequence[dist.PoolSendOp | dist.PoolRecvOp]) -> None:
+    """Within layers tokens go to experts or come back: what reads the last part waits, and another microbatch may go first."""
+    if is_within_layers(module):
+        for each in made:
+            each.purpose = StringAttr("ep")
+        if isinstance(made[-1], dist.PoolRecvOp):
+            made[-1].gives_way = UnitAttr()
+
+
+def is_within_layers(module: ModuleOp) -> bool:
+    return any(isinstance(op, dist.ExpertsOp) for op in module.body.ops)
 
 
 def messages_of(module: ModuleOp, holds: TensorType, said: dist.HandedOp) -> Messages:
@@ -106,12 +116,15 @@ def messages_of(module: ModuleOp, holds: TensorType, said: dist.HandedOp) -> Mes
 
 
 def one_each(
-    found: Messages, value: TensorType, op: dist.TowerSendOp | dist.TowerRecvOp, said: dist.HandedOp
+    module: ModuleOp, op: dist.TowerSendOp | dist.TowerRecvOp, said: dist.HandedOp
 ) -> list[sched.PoolMessage]:
     """One with each rank of the other pool."""
+    value = tensor_of(op.value.type)
+    found = messages_of(module, value, said)
     pool, channel = said.pool.data, said.channel.value.data
-    # What is told once per step is part of no task of a microbatch.
-    direction = "" if op.direction.data == dist.TIED else op.direction.data
+    # What is told once per step, or within layers, is no transfer that a pipeline's schedule places.
+    is_placed = op.direction.data != dist.TIED and not is_within_layers(module)
+    direction = op.direction.data if is_placed else ""
     return [
         sched.PoolMessage(pool, rank, channel, value.dtype, found.num_bytes, said.stages, direction)
         for rank in found.ranks

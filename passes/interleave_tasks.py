@@ -64,7 +64,8 @@ gradients of experts while tokens go to their experts, the experts while gradien
 outputs come back, and attention while the next gradients leave.
 
 In serving there is no backward pass, and two microbatches go forward side by side: the attention of one is computed while the other's tokens go to experts or
-come back (DeepSeek-V3, section 3.4.1; DeepSeek-V3/R1 Inference System Overview, February 2025).
+come back (DeepSeek-V3, section 3.4.1; DeepSeek-V3/R1 Inference System Overview, February 2025). Where experts are on a pool of their own, all microbatches
+take turns (MegaScale-Infer, arXiv:2504.02263).
 
 That is one rule. A task gives way where it would wait for an exchange (`gives_way`); then the other goes on up to where it waits. The backward pass
 begins, as its first exchange depends on nothing that is computed in it. Where the backward
@@ -144,7 +145,7 @@ def turns_of(
     if not any(own.any() for own in waits):
         return waits
     rounds = np.full(len(rank.body), NOWHERE)
-    is_twice = len(set(tasks)) == 1
+    is_alike = len(set(tasks)) == 1
     for place, (own, task, before) in enumerate(zip(rows, tasks, waits, strict=True)):
         if task == "W":
             # With the last gradient that it reads, and behind the rows before it.
@@ -152,7 +153,7 @@ def turns_of(
             ready = np.where(sources >= 0, rounds[sources], 0).max(axis=1, initial=0)
             before = np.maximum.accumulate(ready)
         else:
-            before = 2 * before + (place if is_twice else task == "F")
+            before = len(rows) * before + place if is_alike else 2 * before + (task == "F")
         rounds[own] = before
     return [rounds[own] for own in rows]
 

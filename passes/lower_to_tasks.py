@@ -110,6 +110,7 @@ KEPT = (
     "prefetch",
     "lag",
     "apart",
+    "gives_way",
     "home",
     stg.BEGINS_UNIT,
     stg.GRADIENT_OF,

@@ -181,9 +181,9 @@ def widened(gradient: SSAValue, dtype: str) -> TensorType | StackType:
 
 def routed_dims(program: stg.ProgramOp) -> list[str]:
     """The dims of experts' tokens, which are as many as the batch is large."""
-    ops = (stg.DispatchOp, stg.FanOutOp)
-    found = (op.tokens.data for op in program.walk() if isinstance(op, ops))
-    return list(dict.fromkeys(found))
+    ops = (stg.DispatchOp, stg.FanOutOp, dist.TowerRecvOp)
+    found = (op.tokens for op in program.walk() if isinstance(op, ops))
+    return list(dict.fromkeys(tokens.data for tokens in found if tokens is not None))
 
 
 def split_batch(program: stg.ProgramOp, dims: Sequence[str]) -> None:

@@ -22,7 +22,6 @@ from stagec.analysis.sequences import OtherPrograms, check_alike
 from stagec.backend.lowering.programs import Unroller
 from stagec.compiled import Compiled, CompiledSeries
 from stagec.diagnostics import CompileError, refused
-from stagec.dialects import dist
 from stagec.frontend import CheckedModel, check, lower, parse_file, parse_text, plan_of_model
 from stagec.frontend.checker import pools_in
 from stagec.frontend.plans.iterations import Iterations
@@ -178,9 +177,8 @@ def compile_program(
         check_not_a_part(checked)
     module, texts = module or lower(checked), checked.source.texts
     stated = plan_of_model(checked, module)
-    is_tower = any(isinstance(op, dist.TowersOp) for op in handed)
     passes = [
-        *default_pipeline(checked.plan, stated, checked.sends_unequally, bool(handed), is_tower),
+        *default_pipeline(checked.plan, stated, checked.sends_unequally, handed),
         *plan_passes(checked.plan, load_pass or registry().make_pass),
         *final_passes(checked.plan),
         *map(make, stops.further),
@@ -198,11 +196,12 @@ def compile_program(
 
 
 def check_not_a_part(checked: CheckedModel) -> None:
-    """E0422 for one pool of several that train: it is a part of the model, and what it takes is the others' to say."""
+    """E0422 for one pool of several that have parts of the model: it is a part of the model, and what it takes is the others' to say."""
     plan, dot, pool = checked.plan.name.rpartition(DOT)
-    if not dot or checked.batch is not None or pool not in pools_in(checked.source, plan):
+    if not dot or not checked.has_part or pool not in pools_in(checked.source, plan):
         return
-    message = f"the pool `{pool}` trains a part of the model, which the other pools of `{plan}` hand values to and take values from"
+    verb = "trains" if checked.batch is None else "serves"
+    message = f"the pool `{pool}` {verb} a part of the model, which the other pools of `{plan}` hand values to and take values from"
     help_ = f"compile all of them: `stagec MODEL.stg --plan {plan}`; `stagec explain MODEL.stg --plan {plan}{DOT}{pool}` answers questions about this one"
     raise refused("E0422", message, checked.plan.span, help=help_)
 

@@ -86,6 +86,10 @@ def whole_schedule(module: ModuleOp) -> Schedule:
     return explained(op, lambda: known(name, total, v, m))
 
 
+WAITED_FOR = (sched.CollectiveOp, sched.PoolRecvOp)
+"""What brings tokens to experts, or back."""
+
+
 def overlaps_microbatches(module: ModuleOp) -> bool:
     """Whether a step without a pipeline runs each forward pass beside the backward pass of the microbatch before, or beside another where there
     is none, because tokens travel meanwhile.
@@ -94,7 +98,7 @@ def overlaps_microbatches(module: ModuleOp) -> bool:
     """
     if schedule_op(module) is not None:
         return False
-    waits = (op for op in module.walk() if isinstance(op, sched.CollectiveOp) and op.gives_way)
+    waits = (op for op in module.walk() if isinstance(op, WAITED_FOR) and op.gives_way)
     values = size_values(module)
     several = symbol(TIME_AXIS)
     return (
@@ -102,6 +106,15 @@ def overlaps_microbatches(module: ModuleOp) -> bool:
         and TIME_AXIS in values
         and conditions.compare(several, ">", 1, values)
     )
+
+
+def num_together(module: ModuleOp, microbatches: int) -> int:
+    """How many microbatches of some run beside each other in a step without a pipeline: all, where experts are on another pool."""
+    if not overlaps_microbatches(module):
+        return 1
+    if any(isinstance(op, sched.PoolRecvOp) and op.gives_way for op in module.walk()):
+        return microbatches
+    return 2
 
 
 def tasks_overlap(module: ModuleOp) -> bool:

@@ -5,8 +5,9 @@ What a plan tells a pass is in `stagec.pass_arguments`; what a pass does, on its
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 
 from stagec import pass_arguments as arguments
@@ -20,20 +21,22 @@ def default_pipeline(
     plan: Plan,
     stated: dist.PlanOp,
     sends_unequally: bool = False,
-    hands_over: bool = False,
-    is_tower: bool = False,
+    handed: Sequence[Operation] = (),
 ) -> Iterator[ModulePass]:
     """From a model to what one device of each stage computes, keeps and sends. The passes that a plan calls by name come next.
 
-    `sends_unequally`: devices have other sequences, and experts an average of their tokens. `hands_over`: it is one pool of several; a tower is one that
-    trains a part of the model.
+    `sends_unequally`: devices have other sequences, and experts an average of their tokens. `handed` says of one pool of several which it is, and
+    what it hands over.
     """
+    said = {type(op) for op in handed}
     trains, collectives, precision = stated.is_training, plan.collectives, plan.precision
     like_megatron = collectives.like == "megatron"
 
-    # Which part of the model a pool trains
-    if is_tower:
+    # Which part of the model a pool has
+    if dist.TowersOp in said:
         yield make("cut-towers")
+    if dist.ExpertsOp in said:
+        yield make("cut-experts")
 
     # Which part of each tensor a device has
     yield make("propagate-shardings")
@@ -61,7 +64,7 @@ def default_pipeline(
     if plan.pipeline is not None:
         yield make("schedule-pipeline", **arguments.schedule_pipeline(plan.pipeline))
         yield make("split-stages", **arguments.split_stages(plan.pipeline))
-        if is_tower and trains:
+        if dist.TowersOp in said and trains:
             yield make("sum-over-pools", **arguments.sum_over_pools(plan, stated))
         yield make("tie-weights")
 
@@ -125,9 +128,9 @@ def default_pipeline(
     # What is done in pieces, and between pools
     if plan.overlap.tp:
         yield make("split-products", pieces=plan.overlap.pieces)
-    if is_tower:
+    if said & {dist.TowersOp, dist.ExpertsOp}:
         yield make("hand-over-activations")
-    elif hands_over:
+    elif handed:
         yield make("hand-over-caches")
 
 

@@ -34,7 +34,7 @@ from stagec.plugins import Registry, registry
 from stagec.rewriting import programs
 from stagec.running import PassLoader, Stops
 from stagec.symbolic import ONE, Size, conditions
-from stagec.towers import PoolKnown, said_after, said_before
+from stagec.towers import PoolKnown, experts_said_before, said_after, said_before
 
 KNOWN_AFTER = "insert-collectives"
 """The pass after which nothing changes any more of how devices hold caches."""
@@ -116,7 +116,9 @@ Said = dict[str, list[Operation]]
 
 
 def said_before_all(checked: Mapping[str, CheckedModel]) -> Said:
-    """What is said before the first pass: of pools that train which part of the model each is."""
+    """What is said before the first pass: of pools that have parts of the model which part each has."""
+    if any(each.part is not None for each in checked.values()):
+        return experts_said_before(checked)
     if any(each.batch is not None for each in checked.values()):
         return {name: [] for name in checked}
     return said_before(checked)
@@ -133,18 +135,17 @@ def said_after_all(known: Sequence[KnownPool]) -> Said:
 
 
 def plan_around(source: Source, plan: str | None) -> tuple[str, str] | None:
-    """Of a pool that is asked about by itself, if it trains, the plan of all pools, and its own name."""
+    """Of a pool that is asked about by itself, if it has a part of the model, the plan of all pools, and its own name."""
     whole, dot, pool = (plan or "").rpartition(DOT)
     if not dot or pool not in pools_in(source, whole):
         return None
-    serves = check(source, plan).batch is not None
-    return None if serves else (whole, pool)
+    return (whole, pool) if check(source, plan).has_part else None
 
 
 def known_pool(
     name: str, make: Callable[[], CheckedModel], said: Sequence[Operation] = ()
 ) -> KnownPool:
-    """A pool, compiled as far as others have to know it; of one that trains something is said before."""
+    """A pool, compiled as far as others have to know it; of one that has a part of the model something is said before."""
     until = compile_checked(make, stops=UNTIL_KNOWN, handed=[op.clone() for op in said])
     return PoolKnown.of(name, until.module, until.plan) if said else Pool.of(name, until)
 

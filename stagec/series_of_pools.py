@@ -173,6 +173,10 @@ def compile_series_of_pools(
 
     def checked(pool: str, some: Iterations) -> CheckedModel:
         found = check(source, plan_of_pool(source, plan, pool), own[pool], known.functions, some)
+        if found.part is not None:
+            message = f"`{pool}` serves a part of each layer, and what another pool computes of it is said of one iteration"
+            help_ = "compile one iteration: leave out `--iterations`"
+            raise wrong(message, found.plan.span, help_)
         return replace(found, plan=adapt(found.plan))
 
     pools = [

@@ -1,13 +1,13 @@
-"""Pools that train: parts of one model on ranks of their own, as stages of one pipeline.
+"""Pools that each have a part of one model: towers that train, as stages of one pipeline, and experts that serve, beside attention.
 
-What one pool has to know of the others is said in its module: which repeats each runs and where its ranks are (`dist.towers`,
+What one pool has to know of the others is said in its module: which part each has and where its ranks are (`dist.towers`, `dist.experts`,
 `dist.pool`), before anything else is done; and of each value that crosses how the devices at the other end hold it (`dist.gives`,
 `dist.takes`), which is read off the IR of both once they are compiled that far.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from math import prod
 
@@ -16,14 +16,14 @@ from xdsl.ir import Operation
 
 from stagec import symbolic
 from stagec.analysis.handing_over import PoolSide, messages
-from stagec.analysis.sizes import mesh_of, size_values
+from stagec.analysis.sizes import averages, mesh_of, size_values
 from stagec.diagnostics import CompileError, Diagnostic, Span, location_of, quoted
 from stagec.dialects import dist, stg
 from stagec.dialects.attributes import Dim
 from stagec.dialects.types import TIME_AXES, TIME_AXIS, TensorType, tensor_of
 from stagec.frontend import CheckedModel
 from stagec.pass_arguments import virtual_stages
-from stagec.plans.clauses import Optimizer, Pipeline, Plan
+from stagec.plans.clauses import Optimizer, Pipeline, Plan, Serve
 from stagec.rewriting import programs
 from stagec.schedules.catalogue import CATALOGUE
 from stagec.symbolic import Size, conditions
@@ -39,18 +39,144 @@ def said_before(checked: Mapping[str, CheckedModel]) -> dict[str, list[Operation
         for name, each in checked.items()
     ]
     check_counts(towers, checked)
+    return ranked(checked, dist.TowersOp(towers))
+
+
+def ranked(checked: Mapping[str, CheckedModel], parts: Operation) -> dict[str, list[Operation]]:
+    """Who has which part, and which ranks are whose."""
     sizes = {name: prod(each.plan.mesh.values()) for name, each in checked.items()}
     found: dict[str, list[Operation]] = {}
     first = 0
     for name, each in checked.items():
         pool = dist.PoolOp(name, first, first + sizes[name], sum(sizes.values()))
         first += sizes[name]
-        listed = dist.TowersOp(towers)
+        listed = parts.clone()
         for op in (listed, pool):
             if each.plan.span is not None:
                 op.location = location_of(each.plan.span)
         found[name] = [listed, pool]
     return found
+
+
+def experts_said_before(checked: Mapping[str, CheckedModel]) -> dict[str, list[Operation]]:
+    """The same of a pool of experts and one of everything else. E0423 for pools that are not these two, or serve different iterations."""
+    parts = {name: part_of(name, each) for name, each in checked.items()}
+    if sorted(parts.values()) != ["attention", "experts"]:
+        wanting = [part for part in ("attention", "experts") if part not in parts.values()]
+        last = list(checked)[-1]
+        message = (
+            f"no pool computes {PARTS[wanting[0]]}"
+            if wanting
+            else f"`{last}` computes what another pool does"
+        )
+        help_ = "experts on their own are served by two pools: `part = attention` in the `serve` of one, and `part = experts` in that of the other"
+        raise wrong(message, part_span(checked[last]), help_)
+    experts, others = (
+        next(n for n in parts if parts[n] == part) for part in ("experts", "attention")
+    )
+    check_served(checked[others], checked[experts], others, experts)
+    for name, each in checked.items():
+        check_part(name, each)
+    check_dtypes(checked[others], checked[experts], others, experts)
+    batch = checked[experts].batch
+    assert batch is not None
+    return ranked(checked, dist.ExpertsOp(experts, others, batch.serve.modules))
+
+
+PARTS = {"attention": "attention and what else is no expert", "experts": "the experts"}
+
+
+def part_of(name: str, checked: CheckedModel) -> str:
+    part = checked.part
+    if part is None:
+        message = f"the pool `{name}` does not say what of each layer it computes"
+        help_ = "write `part = attention` or `part = experts` in its `serve`: so does another pool of this plan"
+        raise wrong(message, part_span(checked), help_)
+    return part
+
+
+def part_span(checked: CheckedModel) -> Span | None:
+    if checked.batch is None:
+        return checked.plan.span
+    return checked.batch.serve.given.get("part", checked.batch.serve.span)
+
+
+def check_served(one: CheckedModel, other: CheckedModel, others: str, experts: str) -> None:
+    """That both are about one iteration: the tokens that the one dispatches are those of the other's experts."""
+    assert one.batch is not None and other.batch is not None
+    here, there = one.batch.serve, other.batch.serve
+    same = numbers_of(here) == numbers_of(there)
+    for setting in ("drafts", "experts", "redundant", "logits"):
+        if getattr(here, setting) != getattr(there, setting):
+            message = f"`{setting}` is not the same in `{others}` and in `{experts}`"
+            raise wrong(message, there.given.get(setting, there.span), SERVES_ALIKE)
+    if not same:
+        message = f"`{experts}` serves other sequences than `{others}`"
+        raise wrong(message, there.span, SERVES_ALIKE)
+
+
+def numbers_of(serve: Serve) -> list[list[int]]:
+    return [[int(number.value) for number in each.numbers] for each in serve.sequences]
+
+
+SERVES_ALIKE = "say the same of both, but for `part`: they compute one iteration"
+
+
+def check_part(name: str, checked: CheckedModel) -> None:
+    """E0423 for what nobody can say of layers whose experts are elsewhere."""
+    plan, batch = checked.plan, checked.batch
+    assert batch is not None
+    wanted: list[tuple[bool, str, Span | None, str]] = [
+        (
+            any(each.source for each in batch.serve.sequences),
+            "goes on with sequences of another pool, and computes a part of each layer",
+            batch.serve.span,
+            "leave out `from`",
+        ),
+        (
+            bool(batch.serve.modules) and batch.serve.part == "attention",
+            "names modules of the other pool",
+            batch.serve.given.get("modules"),
+            "say `modules` in the `serve` of the pool of experts",
+        ),
+        (
+            plan.pipeline is not None,
+            "cuts layers into stages, and each layer into two pools",
+            plan.pipeline.span if plan.pipeline else None,
+            "leave out `pipeline`",
+        ),
+        (
+            plan.load is not None,
+            "says how busy experts are, and tokens go to another pool's experts evenly",
+            plan.load.span if plan.load else None,
+            "leave out `load`",
+        ),
+        (
+            plan.collectives.exchange != "direct" or plan.collectives.like is not None,
+            "says how devices of one mesh exchange tokens, and these go to another pool",
+            plan.collectives.span,
+            "leave out `exchange` and `like`",
+        ),
+        (
+            batch.sums is not None,
+            "serves other sequences on each device, and tokens go to experts evenly",
+            batch.serve.span,
+            "serve as many sequences of each kind on each device that has some of its own",
+        ),
+    ]
+    for is_so, what, span, help_ in wanted:
+        if is_so:
+            raise wrong(f"`{name}` {what}", span, help_)
+
+
+def check_dtypes(one: CheckedModel, other: CheckedModel, others: str, experts: str) -> None:
+    for setting in ("activations", "dispatch", "combine"):
+        here, there = (getattr(each.plan.precision, setting) for each in (one, other))
+        if here != there:
+            message = f"`{setting}` is {here or 'as values are'} in `{others}`, and {there or 'as values are'} in `{experts}`"
+            precision = other.plan.precision
+            span = precision.given.get(setting, precision.span)
+            raise wrong(message, span, "say `precision` beside the pools, for both")
 
 
 def pipeline_of(name: str, checked: CheckedModel) -> Pipeline:
@@ -142,14 +268,17 @@ class End:
 
 @dataclass(frozen=True)
 class PoolKnown:
-    """What others have to know of a pool that trains."""
+    """What others have to know of a pool."""
 
     name: str
     first: int
     mesh: Mapping[str, int]
     axis: str
+    """Of its stages; empty where there are none."""
     microbatches: int
     sizes: Mapping[str, int]
+    averages: Set[str]
+    """Sizes that need be no whole numbers."""
     ends: Mapping[str, End]
     """By path."""
     module: ModuleOp
@@ -162,11 +291,12 @@ class PoolKnown:
             values = dict(conditions.unread(size_values(module)))
             mesh = dict(conditions.unread(mesh_of(module)))
         pool = next(op for op in module.body.ops if isinstance(op, dist.PoolOp))
-        stages = next(op for op in module.body.ops if isinstance(op, dist.StagesOp))
+        stages = next((op for op in module.body.ops if isinstance(op, dist.StagesOp)), None)
+        axis = stages.axis.data if stages is not None else ""
         first, microbatches = pool.first.value.data, int(values[TIME_AXIS])
         ends = dict(ends_in(module, stages))
-        axis = stages.axis.data
-        return PoolKnown(name, first, mesh, axis, microbatches, values, ends, module, plan)
+        even = averages(module).keys()
+        return PoolKnown(name, first, mesh, axis, microbatches, values, even, ends, module, plan)
 
     @property
     def span(self) -> Span | None:
@@ -176,9 +306,9 @@ class PoolKnown:
         return PoolSide(self.first, self.mesh, self.ends[path].holds, 1, self.axis)
 
 
-def ends_in(module: ModuleOp, stages: dist.StagesOp) -> Iterator[tuple[str, End]]:
+def ends_in(module: ModuleOp, stages: dist.StagesOp | None) -> Iterator[tuple[str, End]]:
     """What is between layers is of one stage."""
-    kinds = [stage.kind for stage in stages.stages.data]
+    kinds = [stage.kind for stage in stages.stages.data] if stages is not None else [""]
     for program in programs(module):
         for op in program.walk():
             if isinstance(op, dist.TowerSendOp | dist.TowerRecvOp):
@@ -213,7 +343,7 @@ def said_after(pools: Sequence[PoolKnown]) -> dict[str, list[Operation]]:
                 moving,
                 channel,
                 1,
-                other.axis if other.mesh[other.axis] > 1 else "",
+                other.axis if other.mesh.get(other.axis, 1) > 1 else "",
                 (other.ends[path].stage,),
             )
             if other.span is not None:
@@ -261,7 +391,10 @@ def check_value(giver: PoolKnown, taker: PoolKnown, path: str) -> Size:
             message = f"`{name}` is {giver.sizes.get(name)} in `{giver.name}`, and {taker.sizes.get(name)} in `{taker.name}`"
             raise wrong(message, taker.span, f"let `{name}` be of one size: it is handed over")
     moving = moving_of(here)
-    size = bytes_of_message(giver, taker, path).evaluate(giver.sizes)
+    bytes_of_one = bytes_of_message(giver, taker, path)
+    if bytes_of_one.names & giver.averages:
+        return moving
+    size = bytes_of_one.evaluate(giver.sizes)
     if size.denominator != 1:
         message = (
             f"what `{giver.name}` hands to `{taker.name}` does not divide over the devices of both"

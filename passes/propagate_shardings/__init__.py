@@ -64,7 +64,7 @@ from stagec.analysis.placement import (
 )
 from stagec.analysis.sharding_errors import ShardingErrors
 from stagec.diagnostics import refused, span_of
-from stagec.dialects import stg
+from stagec.dialects import dist, stg
 from stagec.dialects.attributes import NamesAttr
 from stagec.dialects.types import StackType, TensorType, tensor_of
 from stagec.passes.propagate_shardings.context_errors import check_attention
@@ -159,6 +159,10 @@ def place_values(
             if wanted is not None and wanted == made_splits(value):
                 # The op makes it as readers want it.
                 splits = wanted
+            elif is_dispatched(value):
+                splits = made_splits(value)
+            elif is_brought_back(value):
+                splits = (first_need(value, {}) or tensor_of(value.type)).splits
             errors.check_value(value, splits)
             set_type(value, value.type.with_splits(splits))
 
@@ -172,6 +176,18 @@ def place_values(
         if isinstance(op, stg.RepeatOp):
             place_carried(op)
             retype_stacks(op)
+
+
+def is_dispatched(value: SSAValue) -> bool:
+    """Whether these are tokens that experts on another pool are sent: as the dispatch makes them."""
+    sends = all(isinstance(use.operation, dist.TowerSendOp) for use in value.uses)
+    return isinstance(value.owner, stg.SendsTokens) and value is value.owner.sent and sends
+
+
+def is_brought_back(value: SSAValue) -> bool:
+    """Whether this is what experts on another pool made of tokens: it comes as it is combined."""
+    combines = any(isinstance(use.operation, stg.CollectsTokens) for use in value.uses)
+    return isinstance(value.owner, dist.TowerRecvOp) and combines
 
 
 def made_splits(value: SSAValue) -> Splits:

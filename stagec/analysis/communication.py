@@ -23,6 +23,6 @@ def communication_kind(op: Operation, contexts: Sequence[str]) -> str:
         return "zero"
     if isinstance(op, dist.StageSendOp | dist.StageRecvOp):
         return "p2p"
-    if isinstance(op, dist.PoolSendOp | dist.PoolRecvOp) and op.direction is not None:
-        return "p2p"
+    if isinstance(op, dist.PoolSendOp | dist.PoolRecvOp):
+        return stg.text(op, "purpose") if op.direction is None else "p2p"
     return stg.text(op, "purpose", "tp") if isinstance(op, moves) else ""

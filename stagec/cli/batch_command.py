@@ -80,6 +80,11 @@ def serve_in_pools(options: argparse.Namespace, requests: Sequence[Request], pol
     source, plug_ins = parse_file(model_named(options.model)), registry(options.load_pass)
     sizes = overrides(options.set)
     compiled = compile_pools(source, options.plan, sizes, known=plug_ins)
+    first = compiled.first
+    if first.model is not None and first.model.part is not None:
+        message = f"the pools of plan `{compiled.name}` compute parts of each layer, and a batcher's clock is of a pool that serves all of them"
+        help_ = "name a plan of one mesh, or one whose pools serve prompts and further tokens; `--step-time 0.02` needs no model"
+        raise refused("E0422", message, first.plan.span, help=help_)
     names = order(compiled.traces)
     if len(names) != 2:
         message = f"plan `{compiled.name}` has {len(names)} pools, and a batcher knows two: one that computes prompts, and one that goes on with them"

@@ -220,6 +220,15 @@ def batch_of(compiled: Compiled) -> tuple[int, int | None]:
 
     Of an iteration that serves they are sequences and new tokens, which may have come as vectors.
     """
+    if (
+        compiled.model is not None
+        and compiled.model.part is not None
+        and compiled.model.batch is not None
+    ):
+        # A pool of experts has none of the inputs.
+        served = compiled.model.batch.serve.sequences
+        kinds = [(int(each.count.value), int(each.new.value)) for each in served]
+        return sum(count for count, _ in kinds), sum(count * new for count, new in kinds)
     sizes = dict(size_values(compiled.module))
     sizes |= {name: sizes[hidden] for name, hidden in pads_of(compiled.module).items()}
     samples, tokens, vectors = 1, None, None

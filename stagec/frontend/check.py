@@ -41,4 +41,6 @@ def warnings_of(checked: checker.CheckedModel, module: ModuleOp) -> list[Diagnos
     """What is doubtful about a model, and about the rules of its plan, as its IR shows before any pass."""
     with unrecorded():
         rules = [*unused_rules(module, checked.implied_dims), *unread_overrides(module)]
-        return [*checked.warnings, *rules, *summed_experts(module), *repeated_experts(module)]
+        if checked.part != "attention":  # whose experts another pool has
+            rules += [*summed_experts(module), *repeated_experts(module)]
+        return [*checked.warnings, *rules]

@@ -461,6 +461,10 @@ class Serve(Clause):
     """Whether each expert has the tokens that are sent to it, as many as the next whole number, or their average, whole or not."""
     redundant: int = setting("whole", 0)
     """Copies of experts, beside those of the text."""
+    part: str | None = setting("choice", None, "attention", "experts")
+    """Of a pool: what of each layer it computes, the experts or everything else."""
+    modules: tuple[str, ...] = setting("words", ())
+    """That the pool of experts computes, beside what is between `dispatch` and `combine`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -114,14 +114,7 @@ class BlockPair:
 
     def drop_slices(self) -> None:
         """Take out the slices that the backward block does not read."""
-        mirrored = self.mirrored
-        pairs = list(zip(mirrored.stacks, mirrored.slice_args, strict=True))
-        unread = [argument for _, argument in pairs if not argument.uses]
-        if unread:
-            for argument in unread:
-                self.backward.erase_arg(argument)
-            stacks = [stack for stack, argument in pairs if argument not in unread]
-            rebuilt(mirrored, stacks, range(len(mirrored.results)))
+        without_unread_slices(self.mirrored)
 
     def drop_stacks(self) -> None:
         """Take out the stacks that nothing reads."""
@@ -158,6 +151,17 @@ def rebuilt(op: stg.RepeatOp, stacks: Sequence[SSAValue], kept: Sequence[int]) -
     op.detach()
     op.erase()
     return new
+
+
+def without_unread_slices(repeat: stg.RepeatOp) -> None:
+    """Take out the slices that the body does not read."""
+    pairs = list(zip(repeat.stacks, repeat.slice_args, strict=True))
+    unread = [argument for _, argument in pairs if not argument.uses]
+    if unread:
+        for argument in unread:
+            repeat.body.block.erase_arg(argument)
+        stacks = [stack for stack, argument in pairs if argument not in unread]
+        rebuilt(repeat, stacks, range(len(repeat.results)))
 
 
 def levels_of(program: stg.ProgramOp) -> list[BlockPair]:

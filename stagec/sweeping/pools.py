@@ -82,14 +82,12 @@ def names_of_plan(source: Source, plan: str | None) -> list[str]:
 
 
 def table_of(request: SweepRequest) -> SweepTable:
-    """Every plan of the grid, in its order. E0422 for one pool of several that train: it is a part of the model."""
+    """Every plan of the grid, in its order. E0422 for one pool of several that each have a part of the model."""
     source, plan = request.source, request.plan
     pools = pools_in(source, plan)
     whole, _, pool = (plan or "").rpartition(DOT)
-    if trains_in_parts(source, plan):
-        message = (
-            f"the pool `{pool}` is a part of a model, which the pools of `{whole}` train together"
-        )
+    if has_part(source, plan):
+        message = f"the pool `{pool}` has a part of a model, which the pools of `{whole}` compute together"
         help_ = (
             f"sweep all of them, and ask about this one: `--plan {whole}`, and `{pool}.memory.peak`"
         )
@@ -97,8 +95,8 @@ def table_of(request: SweepRequest) -> SweepTable:
     return (PoolsSweep if pools else Sweep)(request).table()
 
 
-def trains_in_parts(source: Source, plan: str | None) -> bool:
-    """Whether a plan is a pool that trains. One that says nothing without sizes of the sweep serves."""
+def has_part(source: Source, plan: str | None) -> bool:
+    """Whether a plan is a pool that has a part of the model. One that says nothing without sizes of the sweep serves."""
     try:
         return plan_around(source, plan) is not None
     except CompileError:
@@ -389,7 +387,7 @@ class PoolsSweep:
         return rows
 
     def on_same_meshes(self, rows: np.ndarray, sizes: Mapping[str, Columns]) -> np.ndarray:
-        """Of pools that train each knows how many ranks the others have along the pipeline, and in all."""
+        """Of pools that have parts of a model each knows how many ranks the others have along the pipeline, and in all."""
         same = np.ones(len(rows), bool)
         for pool, part in self.parts.items():
             for axis in part.checked.plan.mesh:

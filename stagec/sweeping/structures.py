@@ -23,7 +23,7 @@ from stagec.memory.plan import ALWAYS, kinds_on_host, kinds_on_nvme
 from stagec.memory.value_table import ValueTable, value_table
 from stagec.passes.build_programs import first_shared, gathers_before, plain_order, rank_order
 from stagec.passes.interleave_tasks import interleave
-from stagec.pipeline_schedule import overlaps_microbatches, part_of, schedule_op
+from stagec.pipeline_schedule import num_together, part_of, schedule_op
 from stagec.rewriting import programs
 from stagec.schedules import Schedule, build
 from stagec.sweeping.peaks import KindsAtPeak, LiveCounts, RankLives, rank_lives
@@ -207,8 +207,8 @@ class Structure:
             (program,) = self.programs.values()
             stages = [self.stage_run(program, values, 0)]
             number = values[TIME_AXIS]
-            overlaps = overlaps_microbatches(self.module)
-            order = plain_order(number, stages[0].layout.tasks, overlaps)
+            together = num_together(self.module, number)
+            order = plain_order(number, stages[0].layout.tasks, together)
             key_of_order = self.signature(number, order, 1)
             yield stages, self.live("", stages, order, (key[1:], key_of_order), wanted)
             return

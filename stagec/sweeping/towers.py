@@ -1,4 +1,4 @@
-"""In which plans of a sweep pools that train agree on what they hand over: those of one structure, in columns of their own each."""
+"""In which plans of a sweep pools that have parts of a model agree on what they hand over: those of one structure, in columns of their own each."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def agreeing(pools: Sequence[PoolKnown], sizes: Mapping[str, Columns]) -> np.nda
             for name in end.holds.names:
                 if name in here.names and name in there.names:
                     agree &= np.asarray(here.names[name] == there.names[name], bool)
-            agree &= here.whole(bytes_of_message(giver, taker, path))
+            size = bytes_of_message(giver, taker, path)
+            if not size.names & giver.averages:
+                agree &= here.whole(size)
     return agree
 
 

@@ -112,10 +112,10 @@ def test_two_microbatches_that_are_served_take_turns(microbatches: int, tmp_path
 
 def test_passes_of_two_microbatches_run_beside_each_other() -> None:
     """Megatron-LM, `combined_1f1b_schedule_for_no_pipelining`; in a pipeline, a forward pass earlier (`get_pp_rank_microbatches`)."""
-    alone = plain_order(3, ("F", "B"), overlaps=True)
+    alone = plain_order(3, ("F", "B"), together=2)
     found = [(TASKS[task], number, joined) for task, _, number, _, joined in alone.table.tolist()]
     assert found == [("F", 0, 0), ("F", 1, 0), ("B", 0, 1), ("F", 2, 0), ("B", 1, 1), ("B", 2, 0)]
-    served = plain_order(5, ("F",), overlaps=True).table.tolist()
+    served = plain_order(5, ("F",), together=2).table.tolist()
     assert [(number, joined) for _, _, number, _, joined in served] == [
         (0, 0),
         (1, 1),

@@ -21,7 +21,7 @@ from stagec.sweeping.plans import SweepRequest, with_microbatch
 from stagec.sweeping.points import grid
 from stagec.sweeping.pools import names_of_plan, table_of
 from tests.differential.sweeps import NEAR_S, whole
-from tests.unit import test_towers as towers
+from tests.unit import test_experts_apart as experts, test_towers as towers
 from tests.unit.seldom import mostly
 from tests.unit.test_pools import MODEL, Drawn, drawn
 
@@ -108,6 +108,31 @@ def test_each_row_of_pools_that_train_is_a_compilation(seed: int) -> None:
     text = towers.text_of(pools, schedule, bool(seed % 2), optimizer, towers.is_shared(seed))
     varied = rng.sample(VARIED_PARTS, 3)
     check_rows(rng, parse_text(text, "towers.stg"), varied, tuple(pool.name for pool in pools))
+
+
+VARIED_EXPERTS = (
+    "attention.dp=1,2",
+    "attention.tp=1,2,4",
+    "experts.ep=1,2,4",
+    "experts.etp=1,2",
+    "edp=1,2",
+    "L=1,3",
+    "F=16,24",
+    "X=4,8",
+    "experts.X=4,8",
+    "A=1,2",
+    "attention.microbatch=2,4",
+    "experts.microbatch=4,8",
+)
+"""Of models whose experts are served by a pool of their own."""
+
+
+@pytest.mark.parametrize("seed", mostly((0).__eq__, range(12)))
+def test_each_row_of_experts_apart_is_a_compilation(seed: int) -> None:
+    rng = random.Random(seed)
+    case = replace(experts.drawn(seed), sequences=16, dp=2, microbatches=rng.choice([1, 2]))
+    varied = rng.sample(VARIED_EXPERTS, 3)
+    check_rows(rng, parse_text(case.text, "experts.stg"), varied, ("attention", "experts"))
 
 
 def check_rows(

@@ -126,7 +126,7 @@ class Unroller:
         microbatch = np.maximum(rank.column(run.order.microbatch), 0)
         between = [
             isinstance(op := each.body.nodes[0], sched.PoolSendOp | sched.PoolRecvOp)
-            and op.direction is None
+            and op.apart is not None
             for each in rank.bodies
         ]
         if not any(between):

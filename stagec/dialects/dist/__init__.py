@@ -87,8 +87,10 @@ from stagec.dialects.dist.storage import (
 )
 from stagec.dialects.dist.towers import (
     TIED as TIED,
+    ExpertsOp as ExpertsOp,
     PoolPart as PoolPart,
     SharedOp as SharedOp,
+    TowerCrossing as TowerCrossing,
     TowerRecvOp as TowerRecvOp,
     TowersAttr,
     TowerSendOp as TowerSendOp,

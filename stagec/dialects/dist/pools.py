@@ -26,6 +26,7 @@ from stagec.dialects import sched
 from stagec.dialects.attributes import LayerStagesAttr, SizeAttr
 from stagec.dialects.dist.mesh import MeshAttr, MeshAxes
 from stagec.dialects.interfaces import TaskInterface
+from stagec.dialects.marks import PURPOSES, word_mark
 from stagec.dialects.memory import Effects
 from stagec.dialects.sched.pools import PoolRecv, PoolSend
 from stagec.dialects.types import TensorType
@@ -155,6 +156,9 @@ class PoolSendOp(PoolSend, TaskInterface):
 
     name = "dist.pool_send"
 
+    purpose = word_mark("purpose", PURPOSES)
+    """What it is for, in the words of a plan's `overlap`; nothing of a cache."""
+
     assembly_format = (
         "`(` $values `)` `to` $pool (`going` $direction^)? `rank` $rank (`at` $stages^)? `channel` $channel `in` $dtype `bytes` $bytes "
         "attr-dict `:` type($values)"
@@ -169,6 +173,9 @@ class PoolRecvOp(PoolRecv, TaskInterface):
     """Write a part of a cache, in place, which a rank of another pool sends."""
 
     name = "dist.pool_recv"
+
+    purpose = word_mark("purpose", PURPOSES)
+    """What it is for, in the words of a plan's `overlap`; nothing of a cache."""
 
     assembly_format = (
         "(`(` $cache^ `)`)? `from` $pool (`going` $direction^)? `rank` $rank (`at` $stages^)? `channel` $channel `in` $dtype `bytes` $bytes "

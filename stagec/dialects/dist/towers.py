@@ -1,10 +1,11 @@
-"""Towers: parts of a model that train on pools of ranks of their own, and what crosses from one to another.
+"""Parts of a model on pools of ranks of their own, and what crosses from one to another: towers that train, and experts that serve.
 
     dist.towers ["vision" 1 ["LV"], "text" 4 ["L"]]
+    dist.experts with [Shared] on "experts" others on "attention"
     %p = dist.tower_recv "forward" 0 of "vision" trained : !stg.tensor<[B, P, D], bf16>
     dist.tower_send "backward" 0 to "vision" %dp : !stg.tensor<[B, P, D], bf16>
 
-All pools run one pipeline, each some ranks of it in a row. A value has its number in the whole model, so that both ends of it, and of
+Towers run one pipeline, each some ranks of it in a row. A value has its number in the whole model, so that both ends of it, and of
 its gradient on the way back, know each other. As which messages it travels follows from how the devices of both pools hold it
 (`stagec.analysis.handing_over`).
 """
@@ -134,6 +135,34 @@ TIED = "tied"
 """The way of a gradient that other pools have of the same weight: once per step."""
 
 
+@irdl_op_definition
+class ExpertsOp(IRDLOperation):
+    """The experts of all layers are on a pool of their own, with some modules; another has everything else. The module is the program of the one that
+    `dist.pool` names.
+    """
+
+    name = "dist.experts"
+
+    modules = opt_prop_def(NamesAttr)
+    experts = prop_def(StringAttr)
+    others = prop_def(StringAttr)
+
+    assembly_format = "(`with` $modules^)? `on` $experts `others` `on` $others attr-dict"
+
+    def __init__(self, experts: str, others: str, modules: Sequence[str] = ()) -> None:
+        super().__init__(
+            properties={
+                "modules": NamesAttr(tuple(modules)) if modules else None,
+                "experts": StringAttr(experts),
+                "others": StringAttr(others),
+            }
+        )
+
+    def verify_(self) -> None:
+        if self.experts.data == self.others.data:
+            raise VerifyException("dist.experts: experts are on a pool of their own")
+
+
 class TowerCrossing(CrossingOp):
     """Shared by the two ends: the other pool, which way it goes, and as which of the values that cross."""
 
@@ -167,23 +196,33 @@ class TowerSendOp(TowerCrossing):
 
 @irdl_op_definition
 class TowerRecvOp(TowerCrossing):
-    """A value that another pool hands over, as this pool's devices hold it. One that is `trained` depends on weights that are: its gradient goes back."""
+    """A value that another pool hands over, as this pool's devices hold it. One that is `trained` depends on weights that are: its gradient goes back.
+
+    Of tokens that came by a dispatch of the other pool, `tokens` is the dim that counts those of an expert.
+    """
 
     name = "dist.tower_recv"
 
     trained = opt_prop_def(UnitAttr)
+    tokens = opt_prop_def(StringAttr)
     value = result_def(TensorType)
 
-    assembly_format = (
-        "$direction $number `of` $pool (`trained` $trained^)? attr-dict `:` type($value)"
-    )
+    assembly_format = "$direction $number `of` $pool (`trained` $trained^)? (`tokens` $tokens^)? attr-dict `:` type($value)"
 
     def __init__(
-        self, direction: str, number: int, pool: str, value_type: TensorType, trained: bool = False
+        self,
+        direction: str,
+        number: int,
+        pool: str,
+        value_type: TensorType,
+        trained: bool = False,
+        tokens: str | None = None,
     ) -> None:
         said = self.said(direction, number, pool)
         if trained:
             said["trained"] = UnitAttr()
+        if tokens is not None:
+            said["tokens"] = StringAttr(tokens)
         super().__init__(result_types=[value_type], properties=said)
 
 

@@ -68,6 +68,8 @@ class PoolMessageOp(MarkedOp):
     direction = opt_prop_def(StringAttr)
     apart = flag_mark("apart")
     """It is issued apart from its neighbours."""
+    gives_way = flag_mark("gives_way")
+    """What waits for it lets a task go first that overlaps its own."""
 
     @property
     def message(self) -> PoolMessage:

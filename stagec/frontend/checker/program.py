@@ -68,6 +68,16 @@ class CheckedModel:
         return self.body.batch_dim
 
     @property
+    def part(self) -> str | None:
+        """Of a pool that serves a part of each layer, which it is."""
+        return None if self.batch is None else self.batch.serve.part
+
+    @property
+    def has_part(self) -> bool:
+        """Whether a pool has a part of the model: it trains, or serves experts or what is beside them."""
+        return self.batch is None or self.part is not None
+
+    @property
     def sends_unequally(self) -> bool:
         """Whether devices have sequences of their own, and experts an average of what they send."""
         sums = None if self.batch is None else self.batch.sums
@@ -252,8 +262,15 @@ def _batch(
     if serve is None:
         return None
     _trains_nothing(merged, clause, findings)
+    is_pool = merged.plan is not None and DOT in merged.plan.name.text
+    for setting in ("part", "modules"):
+        needed = is_pool if setting == "part" else serve.part is not None
+        if getattr(serve, setting) and not needed:
+            message = f"`{setting}` says what a pool serves of each layer, and this is not one of two that do so"
+            help_ = "leave it out, or say `part = experts` in a `pool`, and `part = attention` in another"
+            findings.add(Diagnostic("E0401", message, serve.given[setting], help=help_))
     for each in serve.sequences:
-        if each.source and (merged.plan is None or DOT not in merged.plan.name.text):
+        if each.source and not is_pool:
             message = f"sequences come from `{each.source}`, and the plan has no pools"
             help_ = f"leave out `from {each.source}`, or serve them in a `pool`"
             findings.add(Diagnostic("E0401", message, each.span, help=help_))
@@ -301,15 +318,23 @@ def pools_in(source: Source, plan: str | None) -> list[str]:
 
 
 def plans_of_one_mesh(source: Source) -> list[str]:
-    """The plans of a file that can be asked about: of one whose pools serve, these; none of one whose pools train parts of the model."""
+    """The plans of a file that can be asked about: of one whose pools serve, these; none of one whose pools have parts of the model."""
     named = [item for item in source.files[source.file].items if isinstance(item, syntax.Plan)]
     known = with_pools(plans_of(source))
     found: list[str] = []
     for plan in named:
         pools = [f"{plan.name}{DOT}{pool.name}" for pool in pools_of(plan, known)]
-        serves = any(merge(known[pool], known, Findings()).get(syntax.Serve) for pool in pools)
-        found += (pools if serves else []) if pools else [plan.name.text]
+        clauses = [merge(known[pool], known, Findings()).get(syntax.Serve) for pool in pools]
+        serves = [serve for serve in clauses if serve is not None]
+        is_whole = bool(serves) and not any(map(_says_part, serves))
+        found += (pools if is_whole else []) if pools else [plan.name.text]
     return found
+
+
+def _says_part(serve: syntax.Serve) -> bool:
+    """Whether a pool serves a part of each layer."""
+    entries = serve.what.entries if isinstance(serve.what, syntax.Served) else ()
+    return any(isinstance(each, syntax.Setting) and each.name.text == "part" for each in entries)
 
 
 def plan_of_pool(source: Source, plan: str | None, pool: str) -> str:

@@ -8,3 +8,6 @@
 
 // CHECK: %v = sched.pool_recv from "vision" going "backward" rank "2*dp.index" channel 0 in "bf16" bytes "B*D/2" on "pool.recv" : -> !stg.tensor<[B, D], bf16>
 %v = sched.pool_recv from "vision" going "backward" rank "2*dp.index" channel 0 in "bf16" bytes "B*D/2" on "pool.recv" : -> !stg.tensor<[B, D], bf16>
+
+// CHECK: %t = sched.pool_recv from "experts" rank "dp.index + 4" channel 1 in "bf16" bytes "D*T*X" on "pool.recv" {gives_way} : -> !stg.tensor<[X, T, D], bf16>
+%t = sched.pool_recv from "experts" rank "4 + dp.index" channel 1 in "bf16" bytes "X*T*D" on "pool.recv" {gives_way} : -> !stg.tensor<[X, T, D], bf16>
