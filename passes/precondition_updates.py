@@ -36,12 +36,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
-from xdsl.rewriter import Rewriter
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from stagec.dialects import stg
-from stagec.rewriting import insert_before, programs
+from stagec.rewriting import rewrite
 
 NAME = "precondition-updates"
 
@@ -51,32 +51,29 @@ class PreconditionUpdates(ModulePass):
     name = NAME
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for program in programs(op):
-            for step in list(program.body.block.ops):
-                if isinstance(step, stg.OptimizerStepOp) and step.factors is not None:
-                    precondition(step)
+        rewrite(op, PreconditionOne(), NAME, once=True)
 
 
-def precondition(step: stg.OptimizerStepOp) -> None:
-    assert step.factors is not None and step.matrices is not None
-    made = stg.PreconditionOp(
-        step.algorithm.data, step.factors.data, step.gradients, step.matrices.data, step.scale
-    )
-    stg.marks(made)["phase"] = StringAttr("optim")
-    made.location = step.location
-    insert_before(step, [made], NAME)
-    # Updates are of gradients that were scaled.
-    new = stg.OptimizerStepOp(
-        step.algorithm.data,
-        step.states.data,
-        step.master.data if step.master is not None else None,
-        step.weights,
-        list(made.updates),
-        step.kept,
-        step.average.data if step.average is not None else None,
-        matrices=step.matrices,
-        factors=step.factors.data,
-    )
-    stg.marks(new).take(stg.marks(step))
-    new.location = step.location
-    Rewriter.replace_op(step, new)
+@dataclass(frozen=True)
+class PreconditionOne(RewritePattern):
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: stg.OptimizerStepOp, rewriter: PatternRewriter) -> None:
+        if op.factors is None or op.matrices is None:
+            return
+        made = stg.PreconditionOp(
+            op.algorithm.data, op.factors.data, op.gradients, op.matrices.data, op.scale
+        )
+        # Updates are of gradients that were scaled.
+        step = stg.OptimizerStepOp(
+            op.algorithm.data,
+            op.states.data,
+            op.master.data if op.master is not None else None,
+            op.weights,
+            list(made.updates),
+            op.kept,
+            op.average.data if op.average is not None else None,
+            matrices=op.matrices,
+            factors=op.factors.data,
+        )
+        stg.marks(step).take(stg.marks(op))
+        rewriter.replace(op, [made, step])
