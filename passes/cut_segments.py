@@ -189,7 +189,7 @@ class Cutter:
 
     def begins_run(self, op: Operation, last: Operation) -> bool:
         """Whether an op is not issued with the one before it: it reduces a gradient, or an FSDP unit begins or ends, where others may go first."""
-        if {stg.BEGINS_UNIT, stg.FOLLOWS_UNIT} & stg.marks(op).keys():
+        if op.properties.keys() & {stg.BEGINS_UNIT, stg.FOLLOWS_UNIT}:
             return True
         if not is_node(op):
             return False
@@ -292,7 +292,9 @@ def leaves(value: SSAValue) -> bool:
 
 def waits_for(op: Operation, exchanges: Collection[Operation]) -> bool:
     """Whether an op reads the result of one of these."""
-    return is_node(op) and any(behind_views(value) in exchanges for value in op.operands)
+    if not exchanges or not is_node(op):
+        return False
+    return any(behind_views(value) in exchanges for value in op.operands)
 
 
 def moves(op: Operation) -> tuple[bool, bool]:

@@ -83,7 +83,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
-from stagec.dialects import sched, stg
+from stagec.dialects import sched
 from stagec.dialects.sched.tasks import NOWHERE, TASKS, PerRow, PerRowAttr
 from stagec.unrolling.module import KeepsRows, arranged_programs
 from stagec.unrolling.rank import Arrangement
@@ -115,7 +115,7 @@ def interleave(program: sched.RankProgramOp, arranged: Callable[[], Arrangement]
 def rounds_of(rank: Arrangement) -> Ints:
     """For each row, task by task, in which round of turns it is issued; 0 in tasks that overlap none, and where nobody waits."""
     gives_way = [
-        np.array(["gives_way" in stg.marks(op) for op in each.body.nodes]) for each in rank.bodies
+        np.array(["gives_way" in op.properties for op in each.body.nodes]) for each in rank.bodies
     ]
     order = rank.run.order
     ends = np.cumsum(rank.lengths)

@@ -144,7 +144,8 @@ class LowerOne(RewritePattern):
         is_serial = purpose in self.serial
         gives_way = purpose == "ep" and stg.phase_of(op) != "grad_reduce"
         marks = stg.marks(op)
-        kept = {key: marks[key] for key in KEPT if key in marks}
+        said = set(marks)
+        kept = {key: marks[key] for key in KEPT if key in said}
         for made in lowered:
             self.write_out(made)
             if (

@@ -52,7 +52,7 @@ def is_join(op: Operation) -> bool:
 def behind_views(value: SSAValue) -> Operation | Block:
     """What makes the value that a value is a view of."""
     owner = value.owner
-    while isinstance(owner, sched.ViewOp):
+    while type(owner) is sched.ViewOp:
         owner = owner.operand.owner
     return owner
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr
 from xdsl.ir import Operation, SSAValue
 
 from stagec.analysis.coordinates import SUFFIX
@@ -27,11 +27,17 @@ TASK_OF_PHASE = {
 
 def transfer_task(op: Operation) -> str | None:
     """The schedule's action that an op belongs to which a boundary of stages is crossed by, to this pool's or another's: `SEND_F`, `RECV_B`, ..."""
-    ends = (sched.StageSendOp, sched.StageRecvOp, sched.PoolSendOp, sched.PoolRecvOp)
-    if not isinstance(op, ends) or op.direction is None:
-        return None
-    end = "SEND" if isinstance(op, sched.StageSendOp | sched.PoolSendOp) else "RECV"
-    return f"{end}_{op.direction.data[0].upper()}"
+    end = ENDS.get(type(op))
+    direction = op.properties.get("direction") if end is not None else None
+    return f"{end}_{direction.data[0].upper()}" if isinstance(direction, StringAttr) else None
+
+
+ENDS = {
+    sched.StageSendOp: "SEND",
+    sched.PoolSendOp: "SEND",
+    sched.StageRecvOp: "RECV",
+    sched.PoolRecvOp: "RECV",
+}
 
 
 def is_of_stage(op: Operation) -> bool:

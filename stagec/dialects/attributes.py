@@ -177,9 +177,9 @@ class NamesAttr(Data[tuple[str, ...]]):
 
 def sizes_in(attribute: Attribute) -> Iterator[Size]:
     """The sizes that an attribute states."""
-    if isinstance(attribute, SizeAttr):
+    if type(attribute) is SizeAttr:
         yield attribute.data
-    elif isinstance(attribute, RequestsAttr):
+    elif type(attribute) is RequestsAttr:
         for kind in attribute.data:
             yield from kind
 

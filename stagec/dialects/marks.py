@@ -192,7 +192,7 @@ def put_marks(op: Operation, attributes: Mapping[str, Attribute]) -> None:
 def text(op: Operation, key: str, default: str = "") -> str:
     """What a mark says, such as `scope` or `phase`."""
     attribute = op.properties.get(key) or op.attributes.get(key)
-    return attribute.data if isinstance(attribute, StringAttr) else default
+    return attribute.data if type(attribute) is StringAttr else default
 
 
 def verify_attributes(op: Operation) -> None:

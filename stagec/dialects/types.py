@@ -407,10 +407,10 @@ ValueType = TensorType | ShardType | StackType
 
 def tensor_of(value_type: object) -> TensorType:
     """The tensor type, that of a stack's elements, or that which a shard is part of."""
-    if isinstance(value_type, StackType | ShardType):
-        return value_type.tensor
-    assert isinstance(value_type, TensorType), value_type
-    return value_type
+    if type(value_type) is TensorType:
+        return value_type
+    assert isinstance(value_type, StackType | ShardType), value_type
+    return value_type.tensor
 
 
 def with_dtype(value_type: object, dtype: str) -> ValueType:

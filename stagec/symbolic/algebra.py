@@ -202,7 +202,7 @@ class Size:
                     if atom.function in DIVISIONS and not arguments[1]:
                         raise SizeError(f"`{atom}` divides by zero")
                     value = FUNCTIONS[atom.function](*arguments)
-                if isinstance(value, Fraction):
+                if type(value) is Fraction:
                     top, bottom = value.numerator, value.denominator
                 else:
                     top, bottom = value, 1

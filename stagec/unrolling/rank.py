@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from stagec.analysis.coordinates import SUFFIX
 from stagec.analysis.stated_sizes import wrong
 from stagec.arrays import Ints, distinct_rows
 from stagec.dialects import sched, stg
@@ -52,6 +53,11 @@ class StageRun:
     @property
     def layout(self) -> StageLayout:
         return self.lay_out()
+
+    @cached_property
+    def coordinates(self) -> tuple[tuple[str, int], ...]:
+        """The numbers that are of its rank's place."""
+        return tuple(sorted((n, v) for n, v in self.values.items() if n.endswith(SUFFIX)))
 
 
 @dataclass(frozen=True)

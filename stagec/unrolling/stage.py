@@ -270,7 +270,7 @@ class StageLayout:
             elif isinstance(op, dist.GiveGradientOp):
                 self.given[op.weight.data] = self.place_of(op.gradient, ())
         for source, place in self.places.items():
-            if isinstance(source.op, sched.StageRecvOp):
+            if type(source.op) is sched.StageRecvOp:
                 key = (source.op.direction.data, place.row, place.node)
                 self.received[key] = source.op.number.value.data
 

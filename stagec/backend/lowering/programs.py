@@ -152,8 +152,7 @@ class Unroller:
         """Of a body: once for all ranks that have it with the same numbers."""
         stage = templates.stage
         crosses = (stage.stage, each.shift) if each.shift else ()
-        place = tuple(sorted((n, v) for n, v in stage.values.items() if axes_in((n,))))
-        key = (each.body, crosses, place)
+        key = (each.body, crosses, stage.coordinates)
         if key not in self._segments:
             self._segments[key] = templates.segment(each)
         return self._segments[key]
