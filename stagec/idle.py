@@ -20,6 +20,7 @@ from stagec.diagnostics import Diagnostic, Span
 from stagec.dialects import dist
 from stagec.passes import load_pass
 from stagec.plans.clauses import Plan
+from stagec.running import is_our_class
 from stagec.symbolic import conditions
 
 
@@ -102,10 +103,11 @@ class IdleParts:
         if each.name not in self.changes:
             yield
             return
-        before = str(module)
+        seen = parts_of if is_our_class(type(each)) else str
+        before = seen(module)
         yield
         self.ran.add(each.name)
-        self.changes[each.name] |= str(module) != before
+        self.changes[each.name] |= seen(module) != before
 
     def diagnostics(self) -> list[Diagnostic]:
         """A warning for each that changed nothing, of the passes that ran."""
@@ -131,6 +133,14 @@ class IdleParts:
             label = "nothing that the backward pass reads is made by that"
             help_ = "name what makes what is saved, which `--memory` lists, or leave it out"
             yield Diagnostic("W0304", message, self.plan.recompute.span, label=label, help=help_)
+
+
+def parts_of(module: ModuleOp) -> list[object]:
+    """The ops of a module as they are, with all that they say: less work than its text, which another's pass might make anew as it was."""
+    return [
+        (op, *op.operands, *op.result_types, dict(op.properties), dict(op.attributes))
+        for op in module.walk()
+    ]
 
 
 def idle_links(plan: Plan, own: Collection[Span]) -> list[Diagnostic]:
