@@ -57,7 +57,7 @@ from stagec.cli.usage import (
 from stagec.compiled import Compiled, CompiledSeries
 from stagec.diagnostics import quoted, render
 from stagec.driver import Stops
-from stagec.estimate import estimate_if_known, timeline_of, with_durations
+from stagec.estimate import Estimate, estimate_if_known, timeline_of, with_durations
 from stagec.estimate.costs import require_numbers
 from stagec.estimate.memory import timed_peaks
 from stagec.estimate.pools import PoolsEstimate, estimate_pools, estimate_pools_if_known
@@ -74,7 +74,7 @@ from stagec.reading import read_file
 from stagec.reports.headline import headline
 from stagec.reports.many_microbatches import ManyMicrobatches, brief, look
 from stagec.reports.memory_charts import Scene, memory_page, memory_page_of_pools
-from stagec.reports.step_report import pools_page, report_page
+from stagec.reports.step_report import pools_page, report_page, times_of_pools
 from stagec.series_of_pools import compile_series_of_pools
 from stagec.simulators.astra_sim import as_one, astra_sim_files
 from stagec.simulators.infragraph import infragraph_json
@@ -289,9 +289,11 @@ def run_pools(options: argparse.Namespace, plug_ins: Registry, source: Source) -
             adapt=lambda plan: planned(plan, options),
         )
     found = None if options.stop_after is not None else estimate_pools_if_known(compiled.pools)
-    joint = found.pools if found is not None and found.mfu is not None else {}
+    timed: Sequence[Estimate | None] = [None] * len(compiled.pools)
+    if not options.quiet and options.stop_after is None:
+        timed = times_of_pools(compiled.pools, found)
     for number, (name, each) in enumerate(compiled.pools.items()):
-        times = None if options.quiet else joint.get(name) or estimate_if_known(each)
+        times = timed[number]
         if doubts := warnings(each, times.timeline if times is not None else None):
             sys.stderr.write(render(doubts, each.sources))
         if options.stop_after is not None:

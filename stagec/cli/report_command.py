@@ -16,10 +16,11 @@ from stagec.cli.usage import CommandParser, add_load_pass, add_repeated, overrid
 from stagec.compiled import Compiled
 from stagec.diagnostics import render
 from stagec.driver import Stops
-from stagec.estimate import timeline_of
+from stagec.estimate import Estimate
+from stagec.estimate.pools import estimate_pools_if_known
 from stagec.plugins import Registry, registry
 from stagec.reports.headline import headline
-from stagec.reports.step_report import comparison, report_page, title
+from stagec.reports.step_report import comparison, report_page, times_of_pools, title
 
 EPILOG = """\
 A plan is `MODEL.stg` (its first plan) or `MODEL.stg:PLAN`. Of one with pools each is a column.
@@ -57,11 +58,12 @@ def run(arguments: Sequence[str]) -> int:
         report_name(options.out, "-o")
     sizes = overrides(options.set)
     plug_ins = registry(options.load_pass)
-    jobs = [job for text in options.plans for job in compiled(text, sizes, plug_ins)]
+    timed = [each for text in options.plans for each in compiled(text, sizes, plug_ins)]
+    jobs, times = [job for job, _ in timed], [time for _, time in timed]
     if options.out is None:
-        sys.stdout.write(text_of(side_by_side(jobs)))
+        sys.stdout.write(text_of(side_by_side(jobs, times)))
         return 0
-    page = report_page(jobs).encode()
+    page = report_page(jobs, times).encode()
     write_whole(options.out, page)
     if not options.quiet:
         plans = "1 plan" if len(jobs) == 1 else f"{len(jobs)} plans"
@@ -78,25 +80,30 @@ def report_name(text: str, flag: str = "--report") -> str:
     return text
 
 
-def compiled(text: str, sizes: dict[str, str], plug_ins: Registry) -> list[Compiled]:
-    """`model.stg:plan`, compiled: one job, or the pools of the plan."""
+def compiled(
+    text: str, sizes: dict[str, str], plug_ins: Registry
+) -> list[tuple[Compiled, Estimate | None]]:
+    """`model.stg:plan`, compiled: one job, or the pools of the plan, each with what is estimated of it."""
     path, mark, plan = model_named(text).rpartition(".stg:")
     name, chosen = (f"{path}.stg", plan) if mark else (model_named(text), None)
     with plan_written(text, chosen):
         parts = compile_parts(name, chosen, sizes, stops=Stops(), plug_ins=plug_ins)
-    found = list(parts.values())
-    for each in found:
-        if doubts := warnings(each, timeline_of(each)):
+    trains = len(parts) > 1 and all(each.checked.batch is None for each in parts.values())
+    whole = estimate_pools_if_known(parts) if trains else None
+    found = list(zip(parts.values(), times_of_pools(parts, whole), strict=True))
+    for each, time in found:
+        if doubts := warnings(each, time.timeline if time is not None else None):
             sys.stderr.write(render(doubts, each.sources))
     return found
 
 
-def side_by_side(jobs: Sequence[Compiled]) -> Table:
+def side_by_side(jobs: Sequence[Compiled], times: Sequence[Estimate | None]) -> Table:
     """A column for each plan."""
     table = plain_table("one step")
     table.add_column("", no_wrap=True)
     for job in jobs:
         table.add_column(title(job), justify="right")
-    for row in comparison(jobs, [headline(job) for job in jobs]):
+    heads = [headline(job, time) for job, time in zip(jobs, times, strict=True)]
+    for row in comparison(jobs, heads):
         table.add_row(*row)
     return table

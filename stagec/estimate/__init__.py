@@ -42,6 +42,13 @@ class Estimate:
     """Hardware FLOPs utilisation: likewise, of those that devices do."""
     traces: TraceSet | None = field(default=None, repr=False, compare=False)
     prices: Prices | None = field(default=None, repr=False, compare=False)
+    others_us: float = 0.0
+    """When pools end that are parts of the same step."""
+
+    @property
+    def period_us(self) -> float:
+        """Until the next step."""
+        return max(self.step_time_us, self.others_us)
 
     @property
     def step_time_us(self) -> float:
@@ -94,15 +101,14 @@ def estimate(
 
 
 def with_utilisation(
-    compiled: Compiled, timeline: Timeline, prices: Prices, end_us: float | None = None
+    compiled: Compiled, timeline: Timeline, prices: Prices, others_us: float = 0.0
 ) -> Estimate:
     """A step with this timeline, which ends with its last node, or when others of the job do."""
     traces, plan = compiled.trace_set, prices.plan
     flops = matrix_flops(compiled.module, compiled.counts)
-    peak = (plan.device.flops_per_s or 0) * traces.mesh.num_ranks
-    could = peak * (end_us or timeline.makespan_us) / 1e6
-    mfu, hfu = (flops.model / could, flops.hardware / could) if could else (0.0, 0.0)
-    return Estimate(timeline, mfu, hfu, traces, prices)
+    found = Estimate(timeline, 0.0, 0.0, traces, prices, others_us)
+    could = (plan.device.flops_per_s or 0) * traces.mesh.num_ranks * found.period_us / 1e6
+    return replace(found, mfu=flops.model / could, hfu=flops.hardware / could) if could else found
 
 
 def step_time(compiled: Compiled) -> float:

@@ -48,6 +48,11 @@ class PoolsEstimate:
     """Of pools that train: of all devices, until all are done."""
 
     @property
+    def joint(self) -> Mapping[str, Estimate]:
+        """Of pools that train: of one step of all, which none of them does by itself."""
+        return self.pools if self.mfu is not None else {}
+
+    @property
     def end_us(self) -> float:
         """When all are done."""
         return max(each.step_time_us for each in self.pools.values())

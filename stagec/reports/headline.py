@@ -34,6 +34,8 @@ class Headline:
     about: str
     """What the times rest on."""
     step_us: float | None
+    period_us: float | None
+    """Until the next step: longer than the step of a pool whose others take longer."""
     mfu: float | None
     tokens: int | None
     """In one step; None for a model that reads no tokens."""
@@ -61,9 +63,9 @@ class Headline:
     @property
     def per_s(self) -> float | None:
         """Tokens, or samples where there are none, in a second."""
-        if not self.step_us:
+        if not self.period_us:
             return None
-        return (self.tokens or self.samples) / self.step_us * 1e6
+        return (self.tokens or self.samples) / self.period_us * 1e6
 
     @property
     def fits(self) -> bool | None:
@@ -124,14 +126,14 @@ def headline(
     plan = compiled.plan
     worst = max(compiled.memory, key=lambda each: each.peak_bytes)
     kinds = {TITLES[kind]: size for kind, size in worst.at_peak().items() if kind not in BEYOND}
-    step_us = mfu = None
+    step_us = period_us = mfu = None
     shares: dict[str, float] = {}
     about = rank_class = ""
     found = found or estimate_if_known(compiled)
     most = None
     if found is not None:
         most = most_along_time(timed_peaks(compiled, found.timeline))
-        step_us, mfu = found.step_time_us, found.mfu
+        step_us, period_us, mfu = found.step_time_us, found.period_us, found.mfu
         parts = found.breakdown
         shares = {name: time / parts.total_us for name, time in parts.parts.items() if time}
         about, rank_class = found.about, parts.rank_class
@@ -140,6 +142,7 @@ def headline(
         device=plan.device.preset or "",
         about=about,
         step_us=step_us,
+        period_us=period_us,
         mfu=mfu,
         tokens=tokens,
         samples=samples,

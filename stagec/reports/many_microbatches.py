@@ -238,4 +238,4 @@ def grown_headline(few: Headline, more: Headline, times: int) -> Headline:
     }
     total = sum(parts.values())
     shares = {name: part / total for name, part in parts.items()}
-    return replace(found, step_us=step, mfu=products / step, shares=shares)
+    return replace(found, step_us=step, period_us=step, mfu=products / step, shares=shares)

@@ -10,7 +10,7 @@ import numpy as np
 
 from stagec.backend.program import Compute, RankClass
 from stagec.compiled import Compiled
-from stagec.estimate import Estimate, batch_of, estimate
+from stagec.estimate import Estimate, batch_of, estimate_if_known
 from stagec.estimate.costs import missing_numbers, why_unknown
 from stagec.estimate.pools import PoolsEstimate
 from stagec.estimate.series import Clock
@@ -33,11 +33,12 @@ MOST_ITERATIONS = 400
 COUNTS = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
 
 
-def report_page(jobs: Sequence[Compiled]) -> str:
-    """A page that needs nothing but itself, of less than a megabyte."""
+def report_page(jobs: Sequence[Compiled], times: Sequence[Estimate | None] = ()) -> str:
+    """A page that needs nothing but itself, of less than a megabyte. What is estimated already may be given."""
+    times = times or [estimate_if_known(job) for job in jobs]
     if len(jobs) > 1:
-        return page_of_several(jobs, "Plans side by side")
-    content, script = plan_sections(jobs[0], headline(jobs[0]), "step0", 1.0)
+        return page_of_several(jobs, times, "Plans side by side")
+    content, script = plan_sections(jobs[0], times[0], "step0", 1.0)
     name = title(jobs[0])
     return page(name, element("h1", escape(name)), content, script=script)
 
@@ -47,24 +48,36 @@ def pools_page(name: str, pools: Mapping[str, Compiled], found: PoolsEstimate | 
     between, script = "", ""
     if found is not None:
         drawn, script = pools_timeline(pools, found, "pools")
-        note = (
-            "Each pool begins at 0, and what it takes from another is there when that one has sent it. "
-            "Below, each is by itself, as if it were there from the start."
-        )
+        note = "Each pool begins at 0, and what it takes from another is there when that one has sent it."
+        if not found.joint:
+            note += " Below, each is by itself, as if it were there from the start."
         between = "<h2>The pools in time</h2>" + element("p", note) + drawn
     model = next(iter(pools.values())).trace_set.model
-    return page_of_several(list(pools.values()), f"{model}, plan {name}", between, script)
+    times = times_of_pools(pools, found)
+    return page_of_several(list(pools.values()), times, f"{model}, plan {name}", between, script)
+
+
+def times_of_pools(
+    pools: Mapping[str, Compiled], found: PoolsEstimate | None
+) -> list[Estimate | None]:
+    """What is said of each pool: of one that trains its part of the step of all, of one that serves an iteration by itself."""
+    joint = found.joint if found is not None else {}
+    return [joint.get(name) or estimate_if_known(each) for name, each in pools.items()]
 
 
 def page_of_several(
-    jobs: Sequence[Compiled], heading: str, between: str = "", script: str = ""
+    jobs: Sequence[Compiled],
+    times: Sequence[Estimate | None],
+    heading: str,
+    between: str = "",
+    script: str = "",
 ) -> str:
     """What is compared, what is said of all, and then everything on each."""
-    heads = [headline(job) for job in jobs]
+    heads = [headline(job, time) for job, time in zip(jobs, times, strict=True)]
     parts = [element("h1", escape(heading)), side_by_side(jobs, heads), between]
     scripts = [script] if script else []
-    for number, (job, head) in enumerate(zip(jobs, heads, strict=True)):
-        content, own = plan_sections(job, head, f"step{number}", 1 / len(jobs))
+    for number, (job, time) in enumerate(zip(jobs, times, strict=True)):
+        content, own = plan_sections(job, time, f"step{number}", 1 / len(jobs))
         parts.append(element("h1", escape(title(job))) + content)
         scripts.append(own)
     return page(heading, *parts, script="\n".join(scripts))
@@ -74,10 +87,12 @@ def title(job: Compiled) -> str:
     return f"{job.trace_set.model}, plan {job.plan.name}" if job.plan.name else job.trace_set.model
 
 
-def plan_sections(job: Compiled, head: Headline, name: str, detail: float) -> tuple[str, str]:
+def plan_sections(
+    job: Compiled, found: Estimate | None, name: str, detail: float
+) -> tuple[str, str]:
     """Everything on one plan, and the script of its timeline."""
+    head = headline(job, found)
     is_known = not missing_numbers(job.plan, job.trace_set.classes)
-    found = estimate(job) if is_known and job.num_iterations == 1 else None
     parts = [figures(job, head)]
     parts += [
         "<h2>The plan</h2>",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from dataclasses import dataclass
 from math import prod
@@ -16,6 +17,7 @@ from stagec.backend.errors import TraceError
 from stagec.backend.program import Collective, Compute, PooledTraces, TraceSet, Transfer
 from stagec.backend.writer import write_traces
 from stagec.checking import check_traces
+from stagec.cli import main
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError
 from stagec.driver import compile_program
@@ -287,6 +289,29 @@ def test_on_one_time_axis_nothing_comes_before_it_is_sent(seed: int) -> None:
 def one_tower(schedule: str, frozen: bool = False, optimizer: str = "adamw") -> CompiledPools:
     pools = [Drawn("tower0", "K0", 1, 2, 1, 1, 0, frozen), Drawn("text", "L", 1, 3, 1, 1, 0)]
     return compile_pools(parse_text(text_of(pools, schedule, False, optimizer)), "p", {})
+
+
+def test_side_by_side_pools_stand_as_parts_of_their_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each begins the next step when all are done: what `stagec` says of them, its reports say too."""
+    pools = [Drawn("tower0", "K0", 1, 2, 1, 1, 0), Drawn("text", "L", 1, 3, 1, 1, 0)]
+    model = tmp_path / "towers.stg"
+    model.write_text(text_of(pools, "1f1b", False, "adamw"))
+    assert main([str(model)]) == 0
+    alone = capsys.readouterr().out
+    assert main(["report", str(model)]) == 0
+    (steps, rates) = (
+        re.findall(r"[\d,.]+", line)
+        for line in capsys.readouterr().out.splitlines()
+        if line.startswith(("step", "tokens"))
+    )
+    assert re.findall(r"^step +([\d,.]+) ", alone, re.MULTILINE) == steps
+    found = estimate_pools(compile_pools(parse_file(model), "p", {}).pools)
+    (text,) = (each for name, each in found.pools.items() if name == "text")
+    per_s = BATCH * TOKENS / found.end_us * 1e6
+    assert text.step_time_us < found.end_us
+    assert float(rates[-1].replace(",", "")) == pytest.approx(per_s, rel=1e-3)
 
 
 def test_pools_that_would_wait_for_each_other_are_refused() -> None:
