@@ -71,9 +71,8 @@ def pipeline_schedule(module: ModuleOp) -> Schedule:
 
 
 def is_part(module: ModuleOp) -> bool:
-    """Whether the module's ranks run a part of a pipeline that goes on in other pools."""
-    op = schedule_op(module)
-    return op is not None and op.part is not None
+    """Whether the module's ranks have a part of a model that other pools have the rest of."""
+    return any(isinstance(op, dist.TowersOp | dist.ExpertsOp) for op in module.body.ops)
 
 
 def whole_schedule(module: ModuleOp) -> Schedule:

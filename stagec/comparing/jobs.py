@@ -179,7 +179,7 @@ def joined(jobs: Sequence[ComparedJob]) -> ComparedJob:
 
 
 def joined_steps(sections: Sequence[Section], are_parts: bool) -> Section:
-    """The totals of pools, which have the same parameters unless they train parts of the model."""
+    """The totals of pools, which have the same parameters unless they have parts of the model."""
     found = Section(sections[0].title, sections[0].keys)
     for key in sections[0].rows:
         for what in sections[0].rows[key]:
