@@ -52,6 +52,7 @@ from xdsl.rewriter import Rewriter
 from stagec.analysis.handing_over import Messages, PoolSide, messages, other_side
 from stagec.analysis.sizes import mesh_of
 from stagec.dialects import dist, sched
+from stagec.dialects.attributes import LayerStagesAttr
 from stagec.dialects.types import TensorType, tensor_of
 from stagec.rewriting import insert_before, programs
 
@@ -118,14 +119,18 @@ def messages_of(module: ModuleOp, holds: TensorType, said: dist.HandedOp) -> Mes
 def one_each(
     module: ModuleOp, op: dist.TowerSendOp | dist.TowerRecvOp, said: dist.HandedOp
 ) -> list[sched.PoolMessage]:
-    """One with each rank of the other pool."""
+    """One with each rank of the other pool, in each stage that has its end there."""
     value = tensor_of(op.value.type)
     found = messages_of(module, value, said)
     pool, channel = said.pool.data, said.channel.value.data
     # What is told once per step, or within layers, is no transfer that a pipeline's schedule places.
     is_placed = op.direction.data != dist.TIED and not is_within_layers(module)
     direction = op.direction.data if is_placed else ""
+    stages = [None]
+    if said.stages is not None:
+        stages = [LayerStagesAttr((stage,)) for stage in said.stages.data]
     return [
-        sched.PoolMessage(pool, rank, channel, value.dtype, found.num_bytes, said.stages, direction)
+        sched.PoolMessage(pool, rank, channel, value.dtype, found.num_bytes, stage, direction)
+        for stage in stages
         for rank in found.ranks
     ]

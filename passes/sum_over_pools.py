@@ -34,7 +34,8 @@ after the data-parallel ranks. The sum is then handed to the other pools like an
 the pools may hold the weight otherwise. That is part of the update, when all microbatches are done in all pools: before, pools wait for each other's
 activations. Under ZeRO (`shard_axes`) a device takes its shard of the whole sum.
 
-E0423 for a weight that several stages of a pool have, too.
+Where several stages of a pool have the weight, `tie-weights` has summed what they have: the first of them tells the other pools, and each hears from
+those. E0423 where the first is one of several that run one program.
 """
 
 from __future__ import annotations
@@ -81,12 +82,15 @@ class SumOverPools(ModulePass):
         kinds = [s.kind for s in stages.stages.data] if isinstance(stages, dist.StagesOp) else [""]
         for path, said in shared.items():
             own = [kind for kind in kinds if path in trained(by_kind[kind])]
-            if len(own) > 1:
-                raise in_several_stages(said, pool.pool.data)
-            for kind in own:
-                self.sum(by_kind[kind], path, said, pool.pool.data)
+            if own.count(own[0]) > 1:
+                raise in_middle_stages(said, pool.pool.data)
+            for kind in dict.fromkeys(own):
+                self.sum(by_kind[kind], path, said, pool.pool.data, gives=kind == own[0])
 
-    def sum(self, program: stg.ProgramOp, path: str, said: dist.SharedOp, pool: str) -> None:
+    def sum(
+        self, program: stg.ProgramOp, path: str, said: dist.SharedOp, pool: str, gives: bool
+    ) -> None:
+        """`gives`: the stage tells others of what all stages of the pool have."""
         output = output_of(program)
         at = trained(program).index(path)
         weight, gradient = output.weights[at], output.gradients[at]
@@ -112,7 +116,7 @@ class SumOverPools(ModulePass):
             stg.marks(step)["late"] = UnitAttr()
             own = made(step, "grad_reduce")
         others = [other for other in said.pools.data if other != pool]
-        for other in others:
+        for other in others if gives else ():
             insert(dist.TowerSendOp(dist.TIED, said.number(pool, other), other, own))
         total = own
         for other in others:
@@ -134,11 +138,13 @@ def trained(program: stg.ProgramOp) -> Sequence[str]:
     return [weight_path(weight) for weight in output_of(program).weights]
 
 
-def in_several_stages(said: dist.SharedOp, pool: str) -> CompileError:
+def in_middle_stages(said: dist.SharedOp, pool: str) -> CompileError:
     weight, pools = said.weight.data, quoted(said.pools.data)
-    message = f"several stages of `{pool}` have the weight `{weight}`, which is trained in {pools}"
-    help_ = f"let one stage of `{pool}` have it, give each pool a weight of its own, or freeze it"
-    note = "stages of a pool sum a gradient that they share over their ranks, and pools sum what one stage has"
+    message = f"several stages of `{pool}` between its first and its last begin with the weight `{weight}`, which is trained in {pools}"
+    help_ = f"let the first or the last stage of `{pool}` have it, or give each pool a weight of its own"
+    note = (
+        "one stage of a pool tells the others what all its stages have, and these run one program"
+    )
     return CompileError(
         [Diagnostic("E0423", message, span_of(said.location), notes=(note,), help=help_)]
     )

@@ -64,9 +64,9 @@ def default_pipeline(
     if plan.pipeline is not None:
         yield make("schedule-pipeline", **arguments.schedule_pipeline(plan.pipeline))
         yield make("split-stages", **arguments.split_stages(plan.pipeline))
+        yield make("tie-weights")
         if dist.TowersOp in said and trains:
             yield make("sum-over-pools", **arguments.sum_over_pools(plan, stated))
-        yield make("tie-weights")
 
     # Gradients and the update
     if trains:

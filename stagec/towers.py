@@ -262,8 +262,8 @@ class End:
     sends: bool
     other: str
     """The pool at the other end."""
-    stage: int
-    """Of this pool: that which makes it, or reads it first."""
+    stages: tuple[int, ...]
+    """Of this pool: that which makes it, or reads it first; all that have a weight whose gradient it is."""
 
 
 @dataclass(frozen=True)
@@ -309,12 +309,16 @@ class PoolKnown:
 def ends_in(module: ModuleOp, stages: dist.StagesOp | None) -> Iterator[tuple[str, End]]:
     """What is between layers is of one stage."""
     kinds = [stage.kind for stage in stages.stages.data] if stages is not None else [""]
-    for program in programs(module):
-        for op in program.walk():
+    by_kind = {stg.text(program, "kind"): program for program in programs(module)}
+    found: dict[str, End] = {}
+    for number, kind in enumerate(kinds):
+        for op in by_kind[kind].walk():
             if isinstance(op, dist.TowerSendOp | dist.TowerRecvOp):
                 sends = isinstance(op, dist.TowerSendOp)
-                stage = kinds.index(stg.text(program, "kind"))
-                yield op.path, End(tensor_of(op.value.type), sends, op.pool.data, stage)
+                before = found[op.path].stages if op.path in found else ()
+                holds = tensor_of(op.value.type)
+                found[op.path] = End(holds, sends, op.pool.data, (*before, number))
+    yield from found.items()
 
 
 def said_after(pools: Sequence[PoolKnown]) -> dict[str, list[Operation]]:
@@ -344,7 +348,7 @@ def said_after(pools: Sequence[PoolKnown]) -> dict[str, list[Operation]]:
                 channel,
                 1,
                 other.axis if other.mesh.get(other.axis, 1) > 1 else "",
-                (other.ends[path].stage,),
+                other.ends[path].stages,
             )
             if other.span is not None:
                 op.location = location_of(other.span)

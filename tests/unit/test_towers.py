@@ -95,7 +95,9 @@ def model_of(pools: list[Drawn], chained: bool, shared: bool) -> str:
         lines.append(f"x{n} = early{n} * 1")
         lines.append(f"repeat K{n} {{ x{n} = Tower(x{n}) }}")
         lines.append(f"y{n} = x{n} @ out{n}{SHARED * shared}")
-    parts = ", ".join([*(f"y{n}" for n in range(len(towers))), "embedding(tokens, embed)"])
+    # What all pools have is in the first stage of the last one, and in its last.
+    first = f"embedding(tokens, embed){SHARED * shared}"
+    parts = ", ".join([*(f"y{n}" for n in range(len(towers))), first])
     names = ", ".join([*("P" for _ in towers), "S"])
     return f"""
 dim B = {BATCH}
@@ -218,7 +220,9 @@ def check_bytes(
                 if isinstance(action, Transfer) and action.peer and action.kind == "recv":
                     counted[action.peer.pool] += int(rows.sum()) * action.num_bytes
     others = {each.name for each in pools} - {pool.name}
-    assert told == (dict.fromkeys(others, 2 * WIDTH * INNER * BYTES // pool.tp) if shared else {})
+    holders = pool.pp if pool.name == "text" else 1
+    own = holders * 2 * WIDTH * INNER * BYTES // pool.tp
+    assert told == (dict.fromkeys(others, own) if shared else {})
     # Patches are split over `tp` in towers, by their rules, and whole where they are concatenated, if they do not arrive in parts.
     split = 1 if pool.name == "text" and not pool.scatters else pool.tp
     for other, num_bytes in came.items():
