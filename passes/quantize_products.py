@@ -38,6 +38,10 @@ back, multiplies that by quantized operands too, and saves them instead of wide 
 are stored that these products alone read; empty: as they are, and they are quantized where they are used. A weight that is stored in the format already is
 read as it is.
 
+Without formats for products (`weights` is empty) frozen weights alone are stored in fewer bits, and each product reads what a kernel makes of one: so QLoRA
+has its base (`MatMul4Bit` in bitsandbytes, which does it again in the backward pass; `recompute-activations` sees to that by the name `dequantize`).
+E0401 if there are none.
+
 Without a backward pass (`inputs` is empty) weights alone change: engines read quantized checkpoints, and their measured products convert what else they read.
 """
 
@@ -53,12 +57,15 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from stagec.analysis.recompute_choice import call_of, kinds_of
+from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import dist, stg
 from stagec.dialects.types import StackType, TensorType, tensor_of
 from stagec.dialects.use_def import followed, from_stack, through, weight_path
-from stagec.rewriting import inherit, programs, set_type
+from stagec.rewriting import inherit, insert_before, programs, set_type
 
 NAME = "quantize-products"
+DEQUANTIZE = "dequantize"
+"""The name of what is made of a weight."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +75,7 @@ class QuantizeProducts(ModulePass):
     inputs: str
     """The format of activations, and of what comes back; empty: they stay as they are."""
     weights: str
-    """The format of weights."""
+    """The format of weights; empty: products are of what is made of them again."""
     wide: tuple[str, ...] = ()
     """Modules and weights whose products stay as they are."""
     wide_weight_gradient: bool = False
@@ -83,6 +90,11 @@ class QuantizeProducts(ModulePass):
                 quantizer.visit(contract)
             if self.stored:
                 store_quantized(program, self.stored)
+            if not self.weights and not quantizer.made:
+                message = "no frozen weight is one of a product of repeated blocks"
+                span = dist.clause_span(program, "precision.given.product_weights")
+                help_ = "name some in `freeze`, or leave `product_weights` out"
+                raise CompileError([Diagnostic("E0401", message, span, help=help_)])
 
 
 @dataclass
@@ -100,7 +112,12 @@ class Quantizer:
         cast = weight.owner
         weight = as_stored(weight, self.options.weights)
         path = weight_behind(weight)
-        if tensor_of(read.type).partial or self.is_wide(op, path):
+        if self.is_wide(op, path):
+            return
+        if not self.options.weights:
+            self.dequantize(op, position)
+            return
+        if tensor_of(read.type).partial:
             return
         quantized = stg.ContractOp(
             self.quantized(read, self.options.inputs, op),
@@ -115,6 +132,22 @@ class Quantizer:
         inherit(quantized, op, NAME)
         quantized.result.name_hint = op.result.name_hint
         Rewriter.replace_op(op, quantized)
+        if isinstance(cast, stg.CastOp) and not cast.result.uses:
+            Rewriter.erase_op(cast)
+
+    def dequantize(self, op: stg.ContractOp, position: int) -> None:
+        """Let a product read what is made of a frozen weight in fewer bits."""
+        read = op.operands[position]
+        cast = read.owner
+        weight = cast.x if isinstance(cast, stg.CastOp) else read
+        found = followed(weight, from_stack).owner
+        if not isinstance(found, stg.WeightOp) or found.frozen is None:
+            return
+        narrow = self.quantized(weight, self.options.stored, op)
+        made = stg.CastOp(narrow, tensor_of(read.type).dtype)
+        stg.add_names(made, [DEQUANTIZE])
+        insert_before(op, [made], NAME)
+        op.operands[position] = made.result
         if isinstance(cast, stg.CastOp) and not cast.result.uses:
             Rewriter.erase_op(cast)
 

@@ -28,6 +28,9 @@ def split_exchanges(plan: Plan, stated: dist.PlanOp) -> Arguments:
 
 def quantize_products(plan: Plan, stated: dist.PlanOp) -> Arguments:
     precision = plan.precision
+    if not precision.is_quantized:
+        stored = precision.product_weights or ""
+        return {"inputs": "", "weights": "", "wide": precision.unquantized, "stored": stored}
     inputs, weights = PRODUCTS[precision.products or ""]
     # Weights that no step changes are not quantized in each iteration. What converts the rest is part of the products' measured times.
     stored = precision.product_weights or ("" if stated.is_training else weights)

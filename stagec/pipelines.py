@@ -14,7 +14,7 @@ from stagec import pass_arguments as arguments
 from stagec.dialects import dist
 from stagec.dialects.stg import MUON, PRECONDITIONED
 from stagec.passes import load_pass
-from stagec.plans.clauses import PRODUCTS, Plan
+from stagec.plans.clauses import Plan
 
 
 def default_pipeline(
@@ -51,8 +51,9 @@ def default_pipeline(
         yield make("send-weights")
 
     # The backward pass
-    is_quantized = precision.products in PRODUCTS
-    if is_quantized:
+    is_quantized = precision.is_quantized
+    dequantizes = not is_quantized and precision.product_weights is not None and bool(plan.frozen)
+    if is_quantized or dequantizes:
         yield make("quantize-products", **arguments.quantize_products(plan, stated))
     if trains:
         yield make("build-backward")
@@ -87,6 +88,8 @@ def default_pipeline(
     if trains:
         if plan.loss_chunks > 1:
             yield make("chunk-loss", chunks=plan.loss_chunks)
+        if dequantizes:
+            yield make("recompute-activations", what=("dequantize",))
         if plan.recompute.what != ("none",):
             yield make("recompute-activations", **arguments.recompute_activations(plan))
         if precision.saved_values:

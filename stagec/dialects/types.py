@@ -37,6 +37,7 @@ DTYPE_BITS = {
     "fp8_128x128": 8,
     "mxfp8": 8,
     "nvfp4": 4,
+    "nf4": 4,
     "i64": 64,
     "i32": 32,
     "i16": 16,
@@ -60,12 +61,14 @@ SCALES: dict[str, tuple[int, int]] = {
     "fp8_128x128": (128 * 128, 4),
     "mxfp8": (32, 1),
     "nvfp4": (16, 1),
+    "nf4": (64, 1),
 }
 """How many elements share a scale, and its bytes: fp32 for parts of rows and for tiles (DeepSeek-V3, arXiv:2412.19437, section 3.3.2) and of 8-bit
 states (Dettmers et al., arXiv:2110.02861; blocks of 256 as in bitsandbytes 0.44 and torchao), E8M0 for the OCP's microscaling formats (MX v1.0,
-section 5.1), E4M3 for NVIDIA's four bits (arXiv:2509.25149, section 2; the one scale of the whole tensor beside them counts for nothing, as that of `fp8`)."""
+section 5.1), E4M3 for NVIDIA's four bits (arXiv:2509.25149, section 2; the one scale of the whole tensor beside them counts for nothing, as that of `fp8`), 8
+bits for NF4 under double quantization (QLoRA: Dettmers et al., arXiv:2305.14314, section 3; the fp32 of 256 of these is left out)."""
 
-QUANTIZED = ("nvfp4", "fp8", "fp8_1x128", "fp8_1x256", "fp8_128x128", "mxfp8")
+QUANTIZED = ("nf4", "nvfp4", "fp8", "fp8_1x128", "fp8_1x256", "fp8_128x128", "mxfp8")
 """Formats that no sum is in."""
 
 FLOATS = (*QUANTIZED, "bf16", "fp16", "fp32", "fp64")

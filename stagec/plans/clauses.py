@@ -188,8 +188,10 @@ class Precision(Clause):
     """What linear layers of blocks multiply in, of quantized operands. None: what they read."""
     weight_gradients: str | None = setting("choice", None, "bf16")
     """What their weights' gradients are products of, if not of the same."""
-    product_weights: str | None = setting("choice", None, "fp8", "fp8_128x128", "mxfp8", "nvfp4")
-    """How weights are stored that quantized products alone read. None: as others."""
+    product_weights: str | None = setting(
+        "choice", None, "fp8", "fp8_128x128", "mxfp8", "nvfp4", "nf4"
+    )
+    """How weights are stored that quantized products alone read, or, where products are not quantized, frozen ones. None: as others."""
     scaling: str = setting("choice", "delayed", "delayed", "current")
     """Where the one scale of an `fp8` operand comes from, for times: earlier steps, or the tensor itself, which is read once more for it."""
     attention: str | None = setting("choice", None, "bf16", "fp8")
@@ -200,6 +202,11 @@ class Precision(Clause):
     """Ops, values and modules whose saved values are kept in fewer bits."""
     unquantized: tuple[str, ...] = setting("words", ())
     """Modules and weights whose products are of what they read."""
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether products are of quantized operands."""
+        return self.products in PRODUCTS
 
     @staticmethod
     def defaults(given: Mapping[str, str]) -> dict[str, str | None]:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from functools import cache
 
+import pytest
 from hypothesis import given, strategies as st
 from xdsl.dialects.builtin import ModuleOp
 
+from stagec.backend.program import Compute
 from stagec.dialects import stg
 from stagec.driver import Stops, compile_model, compile_text
+from stagec.memory import Kind
 from stagec.rewriting import programs
+from stagec.summary import summarize
 from tests.fidelity.totals import model_flops
 from tests.unit.examples import FOLDER
 
@@ -113,3 +117,38 @@ def test_a_reference_model_runs_forward_alone():
         if isinstance(op, stg.TensorOp) and of in phases:
             phases[of].add(stg.phase_of(op))
     assert phases["Reference"] == {"fwd"} < phases["Policy"]
+
+
+QLORA = (
+    TEXT.replace("dim D = 16", "dim D = 64")
+    .replace("dim F = 32", "dim F = 256")
+    .replace(
+        "FREEZE",
+        "freeze embed, head, norm, up, down\n  precision { weights = bf16 SETTINGS }\n  CLAUSES",
+    )
+)
+
+
+@pytest.mark.parametrize("clauses", ["", "recompute silu", "recompute full", "microbatch 2"])
+@pytest.mark.parametrize("weights", ["weights = bf16", "weights = fp32, activations = bf16"])
+def test_a_frozen_base_in_four_bits(weights: str, clauses: str) -> None:
+    """QLoRA: stored in half a byte and a byte for 64, made bf16 for each product and again for its gradient. Nothing else differs, and no more is saved."""
+    text = QLORA.replace("weights = bf16", weights).replace("CLAUSES", clauses)
+    plain, narrow = (
+        compile_text(text.replace("SETTINGS", settings))
+        for settings in ("", ", product_weights = nf4")
+    )
+    base = 3 * 2 * 64 * 256
+    of_one = 4 if "fp32" in weights else 2
+    stored = [each.memory[0].static.num_bytes[Kind.PARAMETERS] for each in (plain, narrow)]
+    assert stored[0] - stored[1] == of_one * base - base // 2 - base // 64
+    assert narrow.memory[0].saved_bytes <= plain.memory[0].saved_bytes
+    counts = [summarize(each.module, each.counts).classes[0] for each in (plain, narrow)]
+    assert counts[0].matrix_flops == counts[1].matrix_flops
+    program = narrow.trace_set.classes[0].program
+    nodes = [node for segment in program.segment for node in program.segments[segment].nodes]
+    casts = [n.action.num_bytes for n in nodes if n.op == "cast" and isinstance(n.action, Compute)]
+    made = [size for size in casts if size == 2 * 64 * 256 + 64 * 256 // 2 + 64 * 256 // 64]
+    microbatches = 2 if "microbatch" in clauses else 1
+    # What makes `up`'s product again under full recomputation reads it, too.
+    assert len(made) == 3 * (5 if "full" in clauses else 4) * microbatches

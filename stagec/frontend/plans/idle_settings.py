@@ -32,9 +32,15 @@ NEEDS = (
     ),
     Need(
         "precision",
-        ("weight_gradients", "product_weights", "unquantized"),
+        ("weight_gradients",),
         "`products`, as in `products = fp8`",
-        lambda p: p.precision.products is not None,
+        lambda p: p.precision.is_quantized,
+    ),
+    Need(
+        "precision",
+        ("product_weights", "unquantized"),
+        "`products`, as in `products = fp8`, or a `freeze`",
+        lambda p: p.precision.is_quantized or bool(p.frozen),
     ),
     Need("precision", ("saved",), "`saved_values`", lambda p: bool(p.precision.saved_values)),
     Need(

@@ -554,7 +554,7 @@ class _PlanResolver:
         level = zero.level.text if zero and isinstance(zero.level, syntax.Number) else None
         message, where = "no weight is stored in 8 bits, and kept a second time transposed", []
         help_ = "`precision { products = fp8, product_weights = fp8 }` stores them so"
-        if self.precision().product_weights:
+        if self.precision().is_quantized and self.precision().product_weights:
             if level != "3" and not self.offload().parameters:
                 return found
             message = "weights that come and go leave no transposed copy"
