@@ -71,7 +71,7 @@ CODES: dict[str, str] = {
     "E0417": "a device file that cannot be read",
     "E0418": "measurements that cannot be read",
     "E0419": "a network that cannot be read, or does not fit",
-    "E0420": "sequences that begin beside sequences that go on",
+    "E0420": "sequences that begin on some devices alone",
     "E0421": "sequences or iterations that cannot be read",
     "E0422": "a plan of several pools where one is meant",
     "E0423": "pools that cannot hand over what another one needs",

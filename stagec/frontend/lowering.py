@@ -51,6 +51,7 @@ from stagec.frontend.served import (
     drop_unread,
     pad_experts,
     served_results,
+    split_sources,
 )
 from stagec.plans.in_ir import plan_op
 from stagec.schedules.catalogue import FORWARD_ONLY
@@ -78,14 +79,20 @@ def lower(checked: CheckedModel) -> ModuleOp:
         mesh = dist.MeshOp([(axis.name, axis.size) for axis in plan.axes])
         span = plan.axes[0].span
         block.add_op(_at(mesh, span) if span else mesh)
+    lowering = _Lowering(checked)
+    program = lowering.program()
     for rule in plan.rules:
         dims = with_slots(rule.dims, checked.sizes.redundant)
+        dims += [name for name in map(stg.begun, dims) if name in lowering.made_dims]
         block.add_op(_at(dist.RuleOp(dims, rule.axes, rule.copies, rule.uneven), rule.span))
     for context in plan.contexts:
         axes = plan.products.get(context.axis, (context.axis,))
         op = dist.ContextOp(context.method, axes, context.rotate, context.balance)
         block.add_op(_at(op, context.span) if context.span else op)
-    program = _Lowering(checked).program()
+    for name, size in lowering.made_dims.items():
+        op = stg.DimOp(name, size)
+        op.location = program.location
+        block.add_op(op)
     for op in copied_experts(checked, program, block, copied_axes):
         block.add_op(op)
     if sums is not None:
@@ -172,6 +179,12 @@ class _Lowering:
         """Values that have a name in the text."""
         self.read: dict[SSAValue, None] = {}
         """Weights that are converted for their readers."""
+        self.made_dims: dict[str, Size] = {}
+        """Dims that the text has not."""
+        self.kept: list[stg.CacheOp] = []
+        """Those of what is computed once."""
+        steps = [step for body in checked.bodies.values() for step in body.walk()]
+        self.kept_once = {step.cache for step in steps if isinstance(step, OnceStep)}
         self.slices: list[list[tuple[SSAValue, SSAValue]]] = []
         """Of those repeats: each stack, and the block argument that is one of it."""
 
@@ -198,6 +211,8 @@ class _Lowering:
         program = stg.ProgramOp(self.checked.name, Region(block))
         if self.batch is not None:
             drop_unread(program, dropped)
+            if self.batch.is_packed:
+                self.made_dims = split_sources(program, self.kept, self.batch)
             check_packed(program, self.batch)
             if self.batch.serve.experts == "padded":
                 pad_experts(program)
@@ -356,18 +371,18 @@ class _Lowering:
         if self.batch is None:
             return values[step.new]
         begins = self.batch.begins
-        if any(each != begins[0] for each in begins):
-            raise OtherPrograms(np.array([each == begins[0] for each in begins]))
-        if len(begins[0]) > 1:
-            message = "some sequences begin, and some go on: what is computed once is for those that begin alone"
-            help_ = "serve them in iterations of their own: `serve { prefill 4 x 1 }`, and `serve { decode 128 at 20 }`"
-            raise refused("E0420", message, step.span, help=help_)
-        if self.batch.is_packed:
-            message = "sequences of several lengths are served, and what is computed once is of one for each row"
-            help_ = "serve sequences of one kind; in a series, of one in each iteration"
-            raise refused("E0415", message, step.span, help=help_)
-        if begins[0] == {False}:
+        if any(any(each) != any(begins[0]) for each in begins):
+            raise OtherPrograms(np.array([any(each) == any(begins[0]) for each in begins]))
+        if not any(begins[0]):
             return values[step.cache]
+        if not all(map(all, begins)):
+            message = "sequences begin on some devices, and on others none do: what is computed once is for those that begin alone"
+            help_ = "serve one that begins on each device, or on none"
+            raise refused("E0420", message, step.span, help=help_)
+        if not self.batch.is_packed and not self.batch.all_begin:
+            message = "sequences are rows, of which some begin and some go on: what is computed once is for those that begin alone"
+            help_ = "serve them in iterations of their own"
+            raise refused("E0420", message, step.span, help=help_)
         op = stg.FillOp(values[step.cache], values[step.new])
         self.add(op, step.span, scope)
         return op.result
@@ -391,6 +406,8 @@ class _Lowering:
             op: Operation = stg.WeightOp(path, stacked, step.num_rows, frozen, step.is_own)
         else:
             op = stg.CacheOp(path, stacked)
+            if step.result in self.kept_once:
+                self.kept.append(op)
         op.location = location_of(step.span)
         if scope.instances:
             stg.marks(op)["scope"] = StringAttr(scope.text)

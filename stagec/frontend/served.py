@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 
+from stagec import symbolic
 from stagec.diagnostics import CompileError, Diagnostic, Span, quoted, refused, span_of
 from stagec.dialects import stg
 from stagec.dialects.attributes import RequestsAttr
-from stagec.dialects.types import TensorType, tensor_of
+from stagec.dialects.types import StackType, TensorType, tensor_of
 from stagec.frontend.plans.serving import Batch, pairs
 from stagec.rewriting import set_type
-from stagec.symbolic import ZERO, Size
+from stagec.symbolic import ONE, ZERO, Size
 
 WRITERS = (stg.AppendOp, stg.FillOp, stg.ResumedScanOp, stg.ResumedConvOp)
 """Ops that write what requests keep, whether or not anything reads their results."""
@@ -238,6 +239,78 @@ def count_pairs(op: ServedAttention, batch: Batch) -> None:
         op.properties["requests"] = RequestsAttr(batch.kinds_of_row(seen, cached))
 
 
+def split_sources(
+    program: stg.ProgramOp, kept: Sequence[stg.CacheOp], batch: Batch
+) -> dict[str, Size]:
+    """Where all sequences are one row: let what is computed once have a row for each that begins, and what is `kept` of it be that of all.
+
+    The dims that are made for it. E0415 for what reads what is computed once, or makes it of what the row has; and for what takes all that is kept for one.
+    """
+    dims: dict[str, Size] = {}
+    for op in kept:
+        one = tensor_of(op.cache.type).names[1]
+        dims[stg.of_sources(one)] = symbolic.symbol(one) * batch.in_a_row(lambda *_: ONE)
+        keep_all(op.cache, one, batch)
+    name, made = batch.roles.batch, stg.begun(batch.roles.batch)
+    fills = [op for op in program.walk() if isinstance(op, stg.FillOp)]
+    if fills:
+        dims[made] = batch.sequences_begun
+    side = behind(op.x for op in fills)
+    renamed: set[SSAValue] = set()
+
+    def rename(value: SSAValue) -> None:
+        if name in names_of(value):
+            set_type(value, tensor_of(value.type).with_names({name: made}))
+            renamed.add(value)
+
+    for value in side.inputs:
+        rename(value)
+    for op in side.ops:
+        for value in (*op.results, *(a for region in op.regions for a in region.block.args)):
+            rename(value)
+        for key, attribute in op.properties.items():
+            if isinstance(attribute, stg.SizeAttr) and name in attribute.data.names:
+                size = attribute.data.substitute({name: symbolic.symbol(made)})
+                op.properties[key] = stg.SizeAttr(size)
+    for op in program.walk():
+        if isinstance(op, stg.FillOp) or op.regions:
+            continue
+        own = [value for value in op.operands if name in names_of(value)]
+        if (op in side.ops and own) or (op not in side.ops and renamed & set(op.operands)):
+            message = (
+                "what is computed once, for sequences that begin, meets what is computed for all"
+            )
+            help_ = "keep what both need in a cache: `once(cache, x)`"
+            raise refused("E0415", message, span_of(op.location), help=help_)
+    return dims
+
+
+def keep_all(cache: SSAValue, one: str, batch: Batch) -> None:
+    """Let a cache, and what is read from it, be of all sequences of a row. Attention says its pairs: of each sequence, with its own source."""
+    size, waiting = symbolic.symbol(one), [cache]
+    while waiting:
+        value = waiting.pop()
+        kind = value.type
+        assert isinstance(kind, TensorType | StackType)
+        tensor = tensor_of(kind).with_names({one: stg.of_sources(one)})
+        set_type(value, kind.with_tensor(tensor) if isinstance(kind, StackType) else tensor)
+        for use in list(value.uses):
+            op = use.operation
+            if isinstance(op, stg.RepeatOp):
+                waiting.append(op.slice_args[list(op.stacks).index(value)])
+            elif isinstance(op, stg.FillOp | stg.CastOp | stg.RepeatHeadsOp | stg.PlaceOp):
+                waiting += op.results
+            elif (
+                isinstance(op, stg.AttentionOp)
+                and use.index in op.KEY_OPERANDS
+                and op.causal is None
+            ):
+                op.properties["pairs"] = stg.SizeAttr(batch.in_a_row(lambda new, _: new * size))
+                op.properties["requests"] = RequestsAttr(batch.of_sources(size))
+            elif not isinstance(op, stg.OutputOp):
+                raise CompileError([mixing(op, batch)])
+
+
 def pad_experts(program: stg.ProgramOp) -> None:
     """Let dispatches have as many places as dims say, rounded up, rather than as many as there are tokens."""
     for op in program.walk():
@@ -263,6 +336,18 @@ def check_states(program: stg.ProgramOp, batch: Batch) -> None:
         raise CompileError(found)
 
 
+def mixing(op: Operation, batch: Batch) -> Diagnostic:
+    return Diagnostic(
+        "E0415",
+        "sequences of several lengths are served, and this takes them for one",
+        span_of(op.location),
+        notes=[
+            f"their `{batch.roles.new}` is one row on each device, one sequence after the other"
+        ],
+        help="write `attention(q, k, v)`, or serve sequences of one kind",
+    )
+
+
 def check_packed(program: stg.ProgramOp, batch: Batch) -> None:
     """E0415 where an op would mix the sequences of a row: pairs of positions that are written out count all of a row."""
     if not batch.is_packed:
@@ -271,7 +356,8 @@ def check_packed(program: stg.ProgramOp, batch: Batch) -> None:
     found: list[Diagnostic] = []
     for op in program.walk():
         if isinstance(op, ATTENTION):
-            mixes = op.pairs is None
+            of_rows = names_of(op.operands[0])[0] == stg.begun(batch.roles.batch)
+            mixes = op.pairs is None and not of_rows
         else:
             mixes = (
                 isinstance(op, stg.ContractOp)
@@ -280,16 +366,6 @@ def check_packed(program: stg.ProgramOp, batch: Batch) -> None:
             )
             mixes = mixes or (isinstance(op, stg.RenameOp) and new in op.old.data)
         if mixes:
-            found.append(
-                Diagnostic(
-                    "E0415",
-                    "sequences of several lengths are served, and this takes them for one",
-                    span_of(op.location),
-                    notes=[
-                        f"their `{new}` is one row on each device, one sequence after the other"
-                    ],
-                    help="write `attention(q, k, v)`, or serve sequences of one kind",
-                )
-            )
+            found.append(mixing(op, batch))
     if found:
         raise CompileError(found)

@@ -60,11 +60,14 @@ from stagec.dialects.stg.base import (
 )
 from stagec.dialects.stg.caching import (
     SAMPLED as SAMPLED,
+    SOURCES as SOURCES,
     AppendOp as AppendOp,
     CacheOp as CacheOp,
     FillOp as FillOp,
     LastPositionsOp as LastPositionsOp,
+    begun as begun,
     is_stored as is_stored,
+    of_sources as of_sources,
     stored as stored,
 )
 from stagec.dialects.stg.choices import (

@@ -43,6 +43,20 @@ def is_stored(dim: str) -> bool:
     return dim.endswith(STORED)
 
 
+SOURCES, BEGUN = ".sources", ".begun"
+"""After the name of a dim of what is computed once for a sequence: that of all sequences of a row; and after the dim of sequences: those that begin."""
+
+
+def of_sources(dim: str) -> str:
+    """The dim of a cache that keeps what is computed once, of all sequences of a row."""
+    return f"{dim}{SOURCES}"
+
+
+def begun(batch: str) -> str:
+    """The dim of the sequences that begin, where a batch has one row for all."""
+    return f"{batch}{BEGUN}"
+
+
 SAMPLED = "sequences.sampled"
 """The dim of what is one of each position that a token is sampled from: of sequences whose drafted tokens are verified all new ones, of others the last."""
 
@@ -144,7 +158,8 @@ class FillOp(TensorOp):
 
     Later iterations read the cache, and compute nothing of it.
 
-    `cache` and `x` [B, T, ...] -> the same. No FLOPs.
+    `cache` and `x` [B, T, ...] -> the same. No FLOPs. Where all sequences are a row, those that begin are rows of `x`: [B.begun, T, ...] goes into
+    [B, T.sources, ...].
     """
 
     name = "stg.fill"
@@ -165,8 +180,7 @@ class FillOp(TensorOp):
     assembly_format = "$cache `,` $x attr-dict `:` functional-type(operands, results)"
 
     def __init__(self, cache: SSAValue, x: SSAValue) -> None:
-        made = tensor_type(x).with_dtype(tensor_type(cache).dtype)
-        super().__init__(operands=[cache, x], result_types=[made])
+        super().__init__(operands=[cache, x], result_types=[cache.type])
 
     def flops(self) -> Size:
         return ZERO
@@ -180,7 +194,16 @@ class FillOp(TensorOp):
 
     def verify_(self) -> None:
         super().verify_()
-        expect_dims(self, tensor_type(self.x), tensor_type(self.cache), tensor_type(self.x).names)
+        cache, x = tensor_type(self.cache), tensor_type(self.x)
+        if cache.names[:2] == (x.names[0].removesuffix(BEGUN), of_sources(x.names[1])):
+            cache = cache.with_names(dict(zip(cache.names[:2], x.names[:2], strict=True)))
+        expect_dims(self, x, cache, x.names)
+
+    def indices(self) -> Indices:
+        cache, x = tensor_type(self.cache).names, tensor_type(self.x).names
+        # Sequences that begin are on the devices whose row they are in.
+        blocked = frozenset(cache[1:2]) if cache != x else frozenset[str]()
+        return Indices((cache, cache), (cache,), blocked=blocked)
 
 
 @irdl_op_definition

@@ -324,13 +324,29 @@ class Batch:
     """Where devices or iterations differ; then all of the sizes below are names."""
 
     @property
-    def begins(self) -> list[set[bool]]:
-        """Of each iteration, whether sequences begin."""
+    def begins(self) -> list[list[bool]]:
+        """Of each device in each iteration, whether sequences begin."""
         if self.sums is not None:
             own = self.sums.sequences
-            kinds = np.split(own.kinds[:, 2] == 0, own.ends[:-1, -1])
-            return [set(each.tolist()) for each in kinds]
-        return [{not sequences.is_continued for sequences in self.serve.sequences}]
+            found = (np.add.reduceat(own.kinds[:, 2] == 0, own.starts.ravel()) > 0).tolist()
+            ways = own.num_devices
+            return [found[at : at + ways] for at in range(0, len(found), ways)]
+        return [[any(not sequences.is_continued for sequences in self.serve.sequences)]]
+
+    @property
+    def all_begin(self) -> bool:
+        """Whether none goes on."""
+        if self.sums is not None:
+            return not self.sums.sequences.kinds[:, 2].any()
+        return not any(sequences.is_continued for sequences in self.serve.sequences)
+
+    @property
+    def sequences_begun(self) -> Size:
+        """On all devices together: those that begin."""
+        return (
+            self.in_a_row(lambda _, before: ONE - symbolic.call("min", ONE, before))
+            * self.rows.size
+        )
 
     @property
     def positions_with_logits(self) -> str:
@@ -367,6 +383,12 @@ class Batch:
                 keys = keys + before_new(each.context.size, seen)
             found.append((self.per_row(each.count.size), each.new.size, keys))
         return tuple(found)
+
+    def of_sources(self, one: Size) -> tuple[tuple[Size, Size, Size], ...]:
+        """`kinds_of_row` where each sequence attends to a source of so many positions."""
+        if self.sums is not None:
+            return ((symbolic.symbol(COUNT_OF_ONE), symbolic.symbol(NEW_OF_ONE), one),)
+        return tuple((self.per_row(s.count.size), s.new.size, one) for s in self.serve.sequences)
 
     def positions(self, window: Size | None) -> OfOne:
         """Those that the new positions of a sequence attend to: under a window of W the last W - 1 and they themselves."""

@@ -1,0 +1,158 @@
+"""Sequences that begin beside sequences that go on: an encoder computes the sources of the first, and attention reads those of all."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from stagec.backend.encode import encode_traces
+from stagec.backend.program import Compute
+from stagec.backend.writer import write_traces
+from stagec.checking import check_traces
+from stagec.compiled import Compiled
+from stagec.driver import compile_text
+from stagec.memory import Kind
+from tests.unit.seldom import some
+from tests.unit.test_series import said
+from tests.unit.test_series_of_programs import nodes_of, series_of
+from tests.unit.test_serving import unrolled
+
+MODEL = """
+dim B = 8
+dim S = 24
+dim T = S
+dim C = 20
+dim G = 2 * C
+dim D = 16
+dim H = 4
+dim E = D / H
+dim F = 32
+dim L = 3
+
+op halve(x[B, G, D], kernel[D, F]) -> [B, C, F] {
+  flops = 2 * B * C * D * F
+  bytes = 2 * (B * G * D + B * C * F + D * F)
+}
+
+module Encoder(x[B, C, F]) -> [B, C, F] {
+  weight wq[F, H, E], wk[F, H, E], wv[F, H, E], wo[H, E, F], norm[F]
+  n = rms_norm(x, norm)
+  return x + attention(n @ wq, n @ wk, n @ wv) @ wo
+}
+
+module Decoder(x[B, S, F], source[B, C, F]) -> [B, S, F] {
+  weight wq[F, H, E], wk[F, H, E], wv[F, H, E], wo[H, E, F], cq[F, H, E], ck[F, H, E], cv[F, H, E], co[H, E, F]
+  cache keys[B, T, H, E], values[B, T, H, E], far[B, C, H, E], past[B, C, H, E]
+  h = x + attention(x @ wq, append(keys, x @ wk), append(values, x @ wv), causal = true) @ wo
+  return h + attention(h @ cq, once(far, source @ ck), once(past, source @ cv)) @ co
+}
+
+model Net(sound[B, G, D], x[B, S, F]) {
+  weight kernel[D, F], places[C, F]
+  y = halve(sound, kernel) + places
+  repeat L { y = Encoder(y) }
+  repeat L { x = Decoder(x, y) }
+  return x
+}
+"""
+C, H, E, F, L, D = 20, 4, 4, 32, 3, 16
+Kinds = list[tuple[int, int, int]]
+
+
+def plan(dp: int, tp: int, served: str) -> str:
+    return f"""
+plan p {{
+  mesh dp = {dp}, tp = {tp}
+  shard B over dp
+  shard H over tp
+  precision {{ weights = bf16, cache = fp8 }}
+  device h100
+  serve {{ {served} }}
+}}
+"""
+
+
+def clause(kinds: Kinds) -> str:
+    return ", ".join(f"prefill {n} x {new} at {before}" for n, new, before in kinds)
+
+
+def drawn(seed: int) -> tuple[int, int, Kinds, Kinds]:
+    """dp, tp, sequences that begin and sequences that go on."""
+    rng = random.Random(seed)
+    dp, tp = rng.choice([(1, 1), (1, 4), (2, 2), (3, 1)])
+    begin = [(dp * rng.randint(1, 3), rng.randint(1, 5), 0) for _ in range(rng.randint(1, 2))]
+    on = [(dp * rng.randint(1, 4), rng.choice([1, 3]), rng.randint(1, 30)) for _ in range(2)]
+    return dp, tp, begin, on
+
+
+def matrix_flops(done: Compiled) -> int:
+    nodes = [node for c in done.trace_set.classes for node in unrolled(c.program)]
+    works = ("contract", "attention", "halve")
+    return sum(n.action.num_ops for n in nodes if isinstance(n.action, Compute) and n.op in works)
+
+
+@pytest.mark.parametrize("seed", some(range(8)))
+def test_an_iteration_costs_its_sequences_one_by_one(seed: int):
+    dp, tp, begin, on = drawn(seed)
+    done = compile_text(MODEL + plan(dp, tp, clause([*begin, *on])))
+    flops = cached = 0
+    for count, new, before in [*begin, *on]:
+        pairs = sum(before + 1 + k for k in range(new))
+        each = L * (new * 2 * 6 * F * H * E + 4 * (pairs + new * C) * H * E)
+        if not before:
+            encoder = C * 2 * 4 * F * H * E + 4 * C * C * H * E
+            each += L * (encoder + 2 * C * 2 * F * H * E)
+            flops += count // dp * 2 * C * D * F
+        flops += count // dp * each // tp
+        cached += count // dp * L * 2 * (before + new + C) * H * E // tp
+    assert matrix_flops(done) == flops
+    (memory,) = done.memory
+    assert memory.static.num_bytes[Kind.CACHE] == cached
+    fills = [
+        node.action
+        for c in done.trace_set.classes
+        for node in unrolled(c.program)
+        if node.op == "fill"
+    ]
+    begun = sum(count for count, *_ in begin) // dp
+    # Read as it is computed, written as it is kept.
+    assert [each.num_bytes for each in fills] == [begun * C * H * E // tp * (2 + 1)] * (2 * L)
+
+
+@pytest.mark.parametrize("seed", some(range(6)))
+def test_a_series_is_its_iterations_one_by_one(seed: int, tmp_path: Path):
+    """Those in which sequences begin are one program, whether others go on beside them; those in which none does are the other."""
+    rng = random.Random(f"mixed {seed}")
+    dp, tp = rng.choice([(1, 1), (1, 4), (2, 2)])
+
+    def words(low: int) -> tuple[str, str]:
+        begin = " ".join(
+            f"{dp * rng.randint(1, 3)}x{rng.randint(1, 5)}" for _ in range(rng.randint(low, 2))
+        )
+        on = " ".join(
+            f"{dp * rng.randint(1, 3)}@{rng.randint(1, 40)}" for _ in range(rng.randint(1, 2))
+        )
+        return begin, on
+
+    rows = [",".join(words(rng.randint(0, 1))) for _ in range(rng.randint(3, 6))]
+    text = MODEL + plan(dp, tp, "prefill 6 x 1")
+    whole = series_of(text, rows, tmp_path)
+    assert len(whole.parts) == len({row.startswith(",") for row in rows})
+    alone: list[dict[int, list]] = []
+    for row in rows:
+        (part,) = series_of(text, [row], tmp_path).parts
+        alone.append(nodes_of(part.trace_set))
+    for rank, nodes in nodes_of(whole.traces).items():
+        begin = 0
+        for other in alone:
+            twins = other[rank]
+            here = nodes[begin : begin + len(twins)]
+            assert [said(n, begin) for n in here] == [said(n, 0) for n in twins]
+            begin += len(twins)
+        assert begin == len(nodes)
+    if dp * tp > 1:
+        write_traces(encode_traces(whole.traces), str(tmp_path / "traces"))
+        report = check_traces(str(tmp_path / "traces"))
+        assert not [f for f in report.findings if f.code != "W0643"]
