@@ -69,7 +69,7 @@ from xdsl.passes import ModulePass
 
 from stagec.analysis.coordinates import Coordinates, Others, axes_in, coordinate_classes
 from stagec.analysis.dataflow import Dataflow
-from stagec.analysis.gathers import found_gathered, gathered_units, pass_of, separated
+from stagec.analysis.gathers import Units, found_gathered, gathered_units, pass_of, separated
 from stagec.analysis.loads import Loads, num_layers
 from stagec.analysis.sequences import ModuleSequences
 from stagec.analysis.sizes import dims_by_place, mesh_of, module_of, size_values, values_at
@@ -124,6 +124,8 @@ class ProgramBuilder:
     values: Mapping[str, int]
     tasks: dict[tuple[str, object], sched.TasksOp] = field(default_factory=dict)
     made: dict[tuple[str, object], sched.RankProgramOp] = field(default_factory=dict)
+    units: dict[stg.ProgramOp, Units] = field(default_factory=dict)
+    """What the tasks of each program gather."""
     ranks: list[sched.RanksOp] = field(default_factory=list)
 
     def build_alone(self) -> None:
@@ -188,6 +190,8 @@ class ProgramBuilder:
 
     def counted(self, program: stg.ProgramOp, coordinates: Mapping[str, int]) -> dict[str, int]:
         """The coordinates of a rank that decide how often its repeats run, or how much its buckets hold."""
+        if not coordinates:
+            return {}
         ops = list(program.walk())
         names = {n for op in ops if isinstance(op, stg.RepeatOp) for n in op.count.data.names}
         if any(isinstance(op, sched.CollectiveOp) and op.bucket_bytes for op in ops):
@@ -206,7 +210,10 @@ class ProgramBuilder:
         if key not in self.made:
             same = sum(other == name for other, _ in self.made)
             symbol = f"{name}_{same}" if same else name
-            gathered = found_gathered(order, [gathered_units(each) for each in programs])
+            for each in programs:
+                if each not in self.units:
+                    self.units[each] = gathered_units(each)
+            gathered = found_gathered(order, [self.units[each] for each in programs])
             self.made[key] = sched.RankProgramOp(symbol, stages, order, gathered)
         return self.made[key].sym_name.data
 

@@ -62,7 +62,7 @@ TransformerEngine's ring needs 2n - 2 transfers backward, for it keeps the block
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -70,7 +70,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, UnitAttr
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.passes import ModulePass
-from xdsl.rewriter import Rewriter
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from stagec import symbolic
 from stagec.analysis.contexts import AttentionOps, Contexts, RingSteps, ring_of, ring_steps
@@ -79,7 +79,7 @@ from stagec.analysis.sizes import mesh_of, size_values
 from stagec.dialects import dist, stg
 from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.types import StackType
-from stagec.rewriting import inherit, insert_before
+from stagec.rewriting import inherit, insert_before, rewrite
 from stagec.symbolic import Size
 
 NAME = "expand-ring-attention"
@@ -105,25 +105,29 @@ class ExpandRingAttention(ModulePass):
     """Of these documents, one after the other."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        contexts, mesh = Contexts.of(op), mesh_of(op)
         values = size_values(op)
-        documents = PackedDocuments.packed(
-            self.sequence, self.lengths, values.get(self.sequence, 1)
-        )
-        for inner in list(op.walk()):
-            if isinstance(inner, AttentionOps) and (axes := ring_of(inner, mesh)):
-                block = documents.block(inner, values) if documents.are_of(inner) else None
-                steps = ring_steps(inner, axes, contexts.balanced(axes), block)
-                ring = ForwardRing if isinstance(inner, stg.AttentionOp) else BackwardRing
-                replace(inner, ring(inner, axes, contexts.rotation(axes), steps).expanded())
+        count = values.get(self.sequence, 1)
+        documents = PackedDocuments.packed(self.sequence, self.lengths, count)
+        pattern = ExpandOne(Contexts.of(op), mesh_of(op), values, documents)
+        rewrite(op, pattern, NAME, once=True)
         verify_expanded(op)
 
 
-def replace(op: AttentionOps, results: Values) -> None:
-    for old, new in zip(op.results, results, strict=True):
-        new.name_hint = old.name_hint
-        old.replace_all_uses_with(new)
-    Rewriter.erase_op(op)
+@dataclass(frozen=True)
+class ExpandOne(RewritePattern):
+    contexts: Contexts
+    mesh: Mapping[str, int]
+    values: Mapping[str, int]
+    documents: PackedDocuments
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: AttentionOps, rewriter: PatternRewriter) -> None:
+        if axes := ring_of(op, self.mesh):
+            known = self.documents
+            block = known.block(op, self.values) if known.are_of(op) else None
+            steps = ring_steps(op, axes, self.contexts.balanced(axes), block)
+            ring = ForwardRing if isinstance(op, stg.AttentionOp) else BackwardRing
+            rewriter.replace(op, [], ring(op, axes, self.contexts.rotation(axes), steps).expanded())
 
 
 @dataclass(frozen=True)
