@@ -64,7 +64,7 @@ def depth_of(block: Block | None) -> int:
         parent = block.parent_op()
         if parent is None:
             break
-        depth += isinstance(parent, stg.RepeatOp)
+        depth += type(parent) is stg.RepeatOp
         block = parent.parent_block()
     return depth
 

@@ -29,7 +29,10 @@ def transfer_task(op: Operation) -> str | None:
     """The schedule's action that an op belongs to which a boundary of stages is crossed by, to this pool's or another's: `SEND_F`, `RECV_B`, ..."""
     end = ENDS.get(type(op))
     direction = op.properties.get("direction") if end is not None else None
-    return f"{end}_{direction.data[0].upper()}" if isinstance(direction, StringAttr) else None
+    if direction is None:
+        return None
+    assert isinstance(direction, StringAttr)
+    return f"{end}_{direction.data[0].upper()}"
 
 
 ENDS = {

@@ -288,7 +288,7 @@ def instance_of(rows: Rows, row: int) -> int:
 
 def has_peers_by_layer(op: Operation) -> bool:
     """Whether the other end of a transfer is elsewhere for other layers."""
-    return isinstance(op, sched.PoolSendOp | sched.PoolRecvOp) and op.stages is not None
+    return type(op) in (sched.PoolSendOp, sched.PoolRecvOp) and "stages" in op.properties
 
 
 def sizes_of_node(op: Operation) -> tuple[Size, ...]:
