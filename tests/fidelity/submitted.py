@@ -26,7 +26,14 @@ from stagec.searching.space import Space, Value, default_space
 from stagec.searching.texts import plan_text
 from stagec.searching.whole_plans import WholePlan, compiled_whole
 from tests.fidelity.time_models import Model, text
-from tests.fidelity.time_rows import BENCHMARKS, device_of, number, products_of
+from tests.fidelity.time_rows import (
+    BENCHMARKS,
+    device_clause,
+    number,
+    precision,
+    products_of,
+    submitted_layout,
+)
 
 MARGIN = 0.06
 
@@ -38,12 +45,14 @@ class Submitted:
     name: str
     model: Model
     devices: int
-    device: str
+    measured: float
+    """Seconds of a step."""
     batch: int
     sequence: int
     choice: Mapping[str, Value]
     """What it chose of a space's names."""
     clauses: tuple[str, ...]
+    """The device is the last."""
 
 
 def rows_of(path: Path) -> Iterator[Submitted]:
@@ -66,14 +75,9 @@ def rows_of(path: Path) -> Iterator[Submitted]:
             "zero": 1,
             "recompute": "none",
         }
-        precision = (
-            "weights = bf16, activations = bf16, gradients = fp32, optimizer = fp32, reduce = bf16"
-        )
-        overlap = str(r["tp_comm_overlap"] == "1").lower()
-        clauses = (
-            f"precision {{ {precision}, products = {products_of(r['precision'])} }}",
-            f"overlap {{ tp = {overlap} }}",
-        )
+        layout = submitted_layout(r, model)
+        overlap = str(layout.tp_overlap).lower()
+        clauses = (precision(layout), f"overlap {{ tp = {overlap} }}", device_clause(layout))
         name = f"{r['benchmark']} on {r['gpus']} {r['gpu']}, {products_of(r['precision'])}"
         key = (name, tuple(choice.items()), r["global_batch"])
         if model.adapters or key in seen:
@@ -83,7 +87,7 @@ def rows_of(path: Path) -> Iterator[Submitted]:
             name,
             model,
             number(r, "gpus"),
-            device_of(r["gpu"]),
+            float(r["step_s"]),
             number(r, "global_batch"),
             number(r, "sequence"),
             choice,
@@ -93,20 +97,19 @@ def rows_of(path: Path) -> Iterator[Submitted]:
 
 def told(row: Submitted, executor: str) -> str:
     file, source = "submitted.stg", text(row.model, row.batch, row.sequence, False, False)
-    device = f"device {row.device}"
+    device = row.clauses[-1]
     probe = check(parse_text(f"{source}\nplan {NAME} {{\n  {device}\n}}\n", file), NAME)
     dims, limit = read_model(probe), probe.plan.device.capacity
     assert limit is not None
     space = default_space(dims, row.devices, probe.plan.device.node)
     widened(space, row.choice)
-    clauses = (*row.clauses, device)
     goal = Goal(
         file,
         source,
         dims,
         (row.devices,),
         row.batch,
-        clauses,
+        row.clauses,
         int(limit * (1 - MARGIN)),
         objective("step_time"),
     )
@@ -123,7 +126,7 @@ def told(row: Submitted, executor: str) -> str:
         search.rounds.outline([own] if "step" not in candidates.known[own] else [])
     point = candidates.points[own]
     whole = compiled_whole(
-        WholePlan(file, f"{source}\n{plan_text(NAME, point, dims, row.batch, clauses)}", 0)
+        WholePlan(file, f"{source}\n{plan_text(NAME, point, dims, row.batch, row.clauses)}", 0)
     )
     best = outcome.proved[0]
     value = candidates.value
@@ -131,16 +134,16 @@ def told(row: Submitted, executor: str) -> str:
     differ = [f"{k} {v} in place of {point[k]}" for k, v in best.point.items() if v != point[k]]
     gap = whole.step_time / best.step_time - 1
     return (
-        f"{row.name}: theirs {whole.step_time:.4g} s ({whole.peak_bytes / 1e9:.1f} GB of {limit / 1e9:.1f}), our best {best.step_time:.4g} s, "
-        f"{100 * gap:+.1f} %; {len(faster):,} of {outcome.num_points:,} plans are known to be faster in outline; "
+        f"{row.name}: theirs {whole.step_time:.4g} s, measured {row.measured:.4g} s ({whole.peak_bytes / 1e9:.1f} GB of {limit / 1e9:.1f}), "
+        f"our best {best.step_time:.4g} s, {100 * gap:+.1f} %; {len(faster):,} of {outcome.num_points:,} plans are known to be faster in outline; "
         f"{seconds:.0f} s\n  ours: {', '.join(differ) or 'the same'}"
     )
 
 
 def widened(space: Space, choice: Mapping[str, Value]) -> None:
-    """The row's own values belong to the space.."""
+    """The row's own values belong to the space. It has all powers of two as microbatches."""
     for name, value in choice.items():
-        if value not in ("none",) and value not in space.values[name]:
+        if value != "none" and value not in space.values.get(name, (value,)):
             space.values[name] = (*space.values[name], value)
 
 

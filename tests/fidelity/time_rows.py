@@ -165,16 +165,10 @@ def plan(layout: Layout, model: Model) -> str:
     if model.adapters:
         lines.append("  freeze embed, head, norm, norm1, norm2, FeedForward, wqkv, wo")
     lines.append(f"  recompute {x.recompute}")
-    stored = f", product_weights = {x.stored}" if x.stored else ""
     # Weights that learn are transposed when they are updated; of frozen ones Transformer Engine keeps no second copy.
     if x.stored == "fp8" and x.zero < 3 and not model.adapters and x.device in ("h100", "h200"):
         lines.append("  process { transposed_weights = true }")
-    if x.products == "fp8":
-        stored += f", scaling = {x.scaling}"
-    lines.append(
-        f"  precision {{ weights = bf16, activations = bf16, gradients = {x.gradients}, optimizer = fp32, reduce = {x.reduce}, "
-        f"gather = {x.gather}, products = {x.products}{stored}, attention = {x.attention} }}"
-    )
+    lines.append(f"  {precision(x)}")
     if x.zero < 3:
         settings = [f"overlap = {str(x.grad_overlap).lower()}"]
         if x.bucket_bytes:
@@ -183,12 +177,23 @@ def plan(layout: Layout, model: Model) -> str:
     besides = ", ep = true" if x.ep_overlap else ""
     lines.append(f"  overlap {{ tp = {str(x.tp_overlap).lower()}{besides} }}")
     lines.append("  collectives { keep = shard }")
-    node = f", node = {x.rack}" if x.rack else ""
-    lines.append(
-        f"  device {device_word(x.device)} {{ kernels = {x.kernels}, graphs = {str(x.graphs).lower()}{node} }}"
-    )
-    body = "\n".join(lines)
+    body = "\n".join([*lines, f"  {device_clause(x)}"])
     return f"\nplan measured {{\n{body}\n}}\n"
+
+
+def precision(x: Layout) -> str:
+    stored = f", product_weights = {x.stored}" if x.stored else ""
+    if x.products == "fp8":
+        stored += f", scaling = {x.scaling}"
+    return (
+        f"precision {{ weights = bf16, activations = bf16, gradients = {x.gradients}, optimizer = fp32, reduce = {x.reduce}, "
+        f"gather = {x.gather}, products = {x.products}{stored}, attention = {x.attention} }}"
+    )
+
+
+def device_clause(x: Layout) -> str:
+    node = f", node = {x.rack}" if x.rack else ""
+    return f"device {device_word(x.device)} {{ kernels = {x.kernels}, graphs = {str(x.graphs).lower()}{node} }}"
 
 
 def device_word(device: str) -> str:
@@ -258,9 +263,22 @@ def mlperf(r: Cells) -> Timed | None:
     source = "MLPerf LoRA" if r["benchmark"].endswith("_lora") else "MLPerf pre-training"
     measured = float(r["step_s"])
     model, _ = BENCHMARKS[r["benchmark"]]
+    return timed(
+        source,
+        name,
+        group,
+        measured,
+        model,
+        number(r, "global_batch"),
+        number(r, "sequence"),
+        submitted_layout(r, model),
+    )
+
+
+def submitted_layout(r: Cells, model: Model) -> Layout:
     gather = "fp8" if "gathered in fp8" in r["precision_parts"] else "bf16"
     products = products_of(r["precision"])
-    layout = Layout(
+    return Layout(
         tp=number(r, "tp"),
         pp=number(r, "pp"),
         vp=number(r, "vp"),
@@ -288,16 +306,6 @@ def mlperf(r: Cells) -> Timed | None:
         device=device_of(r["gpu"]),
         bucket_bytes=bucket_bytes(r["bucket"]),
         rack=rack_of(device_of(r["gpu"]), number(r, "gpus")),
-    )
-    return timed(
-        source,
-        name,
-        group,
-        measured,
-        model,
-        number(r, "global_batch"),
-        number(r, "sequence"),
-        layout,
     )
 
 
