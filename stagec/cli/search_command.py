@@ -116,6 +116,9 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
     options.sizes = overrides(options.set)
     options.plug_ins = loaded(tuple(options.load_pass))
     options.model = model_named(options.model)
+    if options.device is not None:
+        # A file stands in quotes in a plan, which a shell takes away.
+        options.device = re.sub(r'^([^\s"{]+\.toml)(?=\s|\{|$)', r'"\1"', options.device.strip())
     if options.like is not None:
         for flag in ("devices", "network", "space", "fix", "forbid", "batch", "cache"):
             if getattr(options, flag):

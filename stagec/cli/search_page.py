@@ -267,6 +267,7 @@ def sure(outcome: Outcome) -> str:
 
 
 ALWAYS = ("tp", "pp", "dp")
+AXES = ("cp", "ep")
 PLAIN = ("step_time", "memory.peak")
 WIDEST = 16
 """Characters of an expression that stands above its column; the page says above what is minimised."""
@@ -335,8 +336,10 @@ def plot(options: argparse.Namespace, outcome: Outcome) -> None:
 
 
 def told_apart(points: Sequence[Point]) -> list[str]:
-    """The names in which plans differ, and those that are always shown."""
-    return [n for n in SHOWN if len({each.get(n) for each in points}) > 1 or n in ALWAYS]
+    """The names in which plans differ, those that are always shown, and axes, so that their product is the number of devices."""
+    values = {name: {each.get(name) for each in points} for name in SHOWN}
+    axes = [name for name in AXES if values[name] != {1}]
+    return [name for name in SHOWN if len(values[name]) > 1 or name in (*ALWAYS, *axes)]
 
 
 def as_json(outcome: Outcome, tested: Sequence[Proved]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from stagec.searching.candidates import TOO_LARGE
-from stagec.searching.forms import Found, held_as
+from stagec.searching.forms import HELD, Found, held_as
 from stagec.searching.held import Storage
 from stagec.searching.outline import LEAST, LEAST_AGAIN, LEAST_WHOLE
 from stagec.searching.questions import SearchStep
@@ -73,10 +73,11 @@ class Bounds(SearchStep):
             said: dict[str, float] = dict(zip(names, row, strict=True))
             for each in same[number]:
                 point = candidates.points[each]
-                candidates.known[each][LEAST] = said[bound_of(point, "none")]
+                held = said[held_as(storage_of(point))]
+                candidates.known[each] |= {LEAST: said[bound_of(point, "none")], HELD: held}
                 if each not in candidates.left:
                     continue
-                if limit is not None and said[held_as(storage_of(point))] > limit:
+                if limit is not None and held > limit:
                     candidates.left.discard(each)
                     self.outcome.num_refused += 1
                     self.outcome.reasons[TOO_LARGE] += 1

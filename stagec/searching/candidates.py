@@ -43,7 +43,9 @@ class Candidates:
     def note(self, found: Found) -> None:
         for name, column in found.columns.items():
             for number, value in zip(found.numbers, column, strict=True):
-                self.known[number][name] = value
+                known = self.known[number]
+                # What its own structure holds at least, or one that does less and that it is stored as.
+                known[name] = max(value, known.get(HELD, 0.0)) if name == HELD else value
         self.outcome.reasons.update(found.reasons)
 
     def value(self, number: int) -> float:

@@ -11,6 +11,8 @@ from random import Random
 import pytest
 
 from stagec.backend.executors import SerialExecutor
+from stagec.cli.search_command import read_flags
+from stagec.cli.search_page import told_apart
 from stagec.diagnostics import CompileError
 from stagec.driver import compile_program
 from stagec.frontend import check, parse_text
@@ -321,6 +323,32 @@ def test_what_was_asked_of_less_is_asked_again(tmp_path: Path) -> None:
     cache.put(task, evaluate(task))
     assert cache.key(task) in Cache(tmp_path / "found.jsonl").lines
     assert cache.key(replace(task, storages=(Storage(3),))) not in cache.lines
+
+
+def test_the_least_memory() -> None:
+    """What plans hold at least leaves out those that cannot need least, unlike a search that knows of no bound."""
+    text, dims = drawn(1)
+    space = small(dims, Random(8))
+    space.values |= {"zero": (0, 1, 3), "recompute": ("none", "full"), "microbatch": (1, 2)}
+    asked = replace(goal(text, dims, None, 1), value=objective("memory.peak"))
+    found = Search(asked, [space], SerialExecutor()).run()
+    every = Search(replace(asked, rises=False), [space], SerialExecutor()).run()
+    assert found.proved[0].peak_bytes == every.proved[0].peak_bytes
+    assert found.num_slower
+    assert found.num_outlined < every.num_outlined
+
+
+def test_the_axes_that_are_shown() -> None:
+    """Their product is the number of devices, whether plans differ in them or not."""
+    same = {"devices": 12, "tp": 1, "cp": 2, "dp": 3, "ep": 1, "zero": 1}
+    assert told_apart([{**same, "pp": 2}]) == ["tp", "cp", "pp", "dp"]
+
+
+def test_a_file_of_a_device_needs_no_quotes() -> None:
+    """A shell takes those of `--device "mine.toml"` away."""
+    for said in ("mine.toml", '"mine.toml"', "mine.toml { node = 4 }", "h100"):
+        read = read_flags(["examples/mlp.stg", "--devices", "2", "--device", said]).device
+        assert read == said.replace("mine.toml", '"mine.toml"').replace('""', '"')
 
 
 def test_spaces() -> None:
