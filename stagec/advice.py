@@ -2,7 +2,7 @@
 
 Two peaks are held against what a device has. That in the order in which nodes are issued is the plan's alone: too much is an error, E0501, where
 the plan says what there is. That along the estimated time depends on the network too, for communication that lags behind keeps its buffers: too
-much is a warning, W0501. And what attention multiplies in, where no time depends on it, W0304.
+much is a warning, W0501. And what attention multiplies in, or switches add up, where no time depends on it, W0304.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
-from typing import Any
+from typing import Any, TypeGuard
 
 from stagec.analysis.sequences import ModuleSequences
-from stagec.backend.program import Compute
+from stagec.backend.program import Collective, Compute
 from stagec.compiled import Compiled
-from stagec.diagnostics import CompileError, Diagnostic
+from stagec.diagnostics import CompileError, Diagnostic, quoted
 from stagec.dialects import dist, stg
 from stagec.estimate import Timeline, timeline_of
 from stagec.estimate.memory import most_along_time, timed_peaks
 from stagec.estimate.missing_units import missing_units
+from stagec.estimate.network import Network
 from stagec.estimate.prices import BACKWARD, kernel_prices, works_of
 from stagec.memory import ClassPlan, TimedPeak
 from stagec.memory.kinds import TITLES, Kind
@@ -266,11 +267,45 @@ def along_time(timed_bytes: int, issued_bytes: int) -> Iterator[str]:
 def warnings(compiled: Compiled, timeline: Timeline | None) -> list[Diagnostic]:
     """What is doubtful, seen from the end: W0304, W0501, W0502, W0703. `timeline` is that of the step, if it is known."""
     device = compiled.plan.device
-    idle = [*compiled.idle, *idle_attention(compiled), *missing_units(compiled)]
+    idle = [
+        *compiled.idle,
+        *idle_attention(compiled),
+        *idle_switches(compiled),
+        *missing_units(compiled),
+    ]
     if compiled.traces is None or (device.capacity is None and device.memory is None):
         return idle
     timed = timed_peaks(compiled, timeline)
     return [*idle, *doubt(compiled, compiled.memory, timed)]
+
+
+def idle_switches(compiled: Compiled) -> Iterator[Diagnostic]:
+    """W0304 for switches that add up what passes through them, where no all-reduce takes another time for it."""
+    plan = compiled.plan
+    if compiled.model is None or compiled.traces is None or plan.device.flops_per_s is None:
+        return
+    traces = compiled.trace_set
+    programs = [each.program for each in traces.classes]
+    nodes = [n for program in programs for part in program.segments for n in part.nodes]
+    sums = {n.action for n in nodes if is_all_reduce(n.action)}
+    for number, link in enumerate(plan.links):
+        span = link.unusual.get("reduces")
+        if span is None or span not in compiled.model.own_settings:
+            continue
+        others = (*plan.links[:number], replace(link, reduces=False), *plan.links[number + 1 :])
+        networks = [Network(traces.mesh, plan.device, links) for links in (plan.links, others)]
+        if any(len({network.collective(each) for network in networks}) > 1 for each in sums):
+            continue
+        axes = quoted(link.axes)
+        label = f"nothing is all-reduced over {axes} alone"
+        if any(set(each.axes) <= set(link.axes) for each in sums):
+            label = f"all-reduces over {axes} stay in a node, where what switches do is measured"
+        message = "`reduces` of `link` changes nothing here"
+        yield Diagnostic("W0304", message, span, label=label, help="leave it out")
+
+
+def is_all_reduce(action: object) -> TypeGuard[Collective]:
+    return isinstance(action, Collective) and action.kind == "all_reduce"
 
 
 def idle_attention(compiled: Compiled) -> Iterator[Diagnostic]:
