@@ -104,12 +104,14 @@ LAYER_AS_RUN = """\
 op transposed(x[B, S, Q, E]) -> [B, S, Q, E] { flops = 0, bytes = 4 * B * S * Q * E, backward_flops = 0, backward_bytes = 4 * B * S * Q * E }
 op paired(x[B, S, P, E]) -> [B, S, P, E] { flops = 0, bytes = 4 * B * S * P * E, backward_flops = 0, backward_bytes = 4 * B * S * P * E }
 
+op further(x[B, S, H, E]) -> [B, S, H, E] { flops = 0, bytes = 0, backward_bytes = 0, KERNELS }
+
 module Attention(x[B, S, D]) -> [B, S, D] {
   weight wqkv[D, Q, E], wo[H, E, D]
   q, near, own = split(transposed(x @ wqkv), over = Q, to = [H, K, J])
   pairs = concat(near, own, over = [K, J], to = P)
   k, v = split(paired(pairs), over = P, to = [K, J])
-  return attention(rope(q), rope(k), v[J -> K], causal = true) @ wo
+  return attention(further(rope(q)), rope(k), v[J -> K], causal = true) @ wo
 }
 
 module FeedForward(x[B, S, D]) -> [B, S, D] {
@@ -119,11 +121,19 @@ module FeedForward(x[B, S, D]) -> [B, S, D] {
 }"""
 """With the kernels of `CausalSelfAttention.forward` and `MLP.forward` (`models/llama.py` of nanotron at 67c5ebb6): queries, keys and values are one
 product, whose result is transposed into memory; keys and values are joined, and transposed again; both gates are one product."""
+SHORT = 6, 3
+"""Kernels of a layer, and of its backward pass, that move next to nothing: lengths of sequences are made and added up, for queries and for keys
+(`CoreAttention.forward`: two each of `zeros`, `sum` and `cumsum`); FlashAttention's backward pass has three beside its own."""
+PIECES = 2
+"""Further products of a column-parallel layer, and of the gradient of a row-parallel layer's input: rows of a rank's own by themselves, then those before
+and those behind (`tensor_parallel/functional.py`)."""
 
 
 def run_text(run: Run, as_run: bool = False, counts_norms: bool = True) -> str:
     """`as_run`: with each kernel of a layer that nanotron has; what is kept for backward passes, and so its memory, is the same."""
-    layer = LAYER_AS_RUN if as_run else LAYER
+    forward, backward = (each + 2 * PIECES * (run.tp > 1) for each in SHORT)
+    kernels = f"kernels = {forward}, backward_kernels = {backward}"
+    layer = LAYER_AS_RUN.replace("KERNELS", kernels) if as_run else LAYER
     joined = (
         "\ndim J = K\ndim P = K + J\ndim Q = H + K + J\ndim U = F\ndim G = F + U" if as_run else ""
     )
