@@ -263,7 +263,7 @@ def part_of_series(series: CompiledSeries, number: int) -> str:
 
 def run_pools(options: argparse.Namespace, plug_ins: Registry, source: Source) -> None:
     """Compile all pools of a plan: show each after the other, and write the traces of all as one job."""
-    printer = PassPrinter(options)
+    printer, tell_once = PassPrinter(options), once(set())
 
     with pass_progress(options.quiet or printer.prints) as told:
 
@@ -285,7 +285,7 @@ def run_pools(options: argparse.Namespace, plug_ins: Registry, source: Source) -
             overrides(options.set),
             known=plug_ins,
             stops=stops,
-            seen=tell_doubts,
+            seen=lambda checked, module: tell_doubts(checked, module, tell_once),
             adapt=lambda plan: planned(plan, options),
         )
     found = None if options.stop_after is not None else estimate_pools_if_known(compiled.pools)

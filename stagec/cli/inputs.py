@@ -46,8 +46,10 @@ def compile_input(
         return replace(compiled, plan=adapt(compiled.plan))
     text = source or parse_file(path)
 
+    tell = warn or once(set())
+
     def told(checked: CheckedModel, module: ModuleOp) -> None:
-        tell_doubts(checked, module, warn)
+        tell_doubts(checked, module, tell)
 
     around = plan_around(text, plan)
     if around is not None:
@@ -106,7 +108,7 @@ def compile_iterations(
 
 
 def once(heard: set[str]) -> Callable[[str], object]:
-    """Tells standard error what nobody has `heard` yet: programs of a series are of one text."""
+    """Tells standard error what nobody has `heard` yet: programs of a series, and pools, are of one text."""
 
     def tell(text: str) -> None:
         if text not in heard:
@@ -149,13 +151,14 @@ def compile_parts(
             path, plan, sizes, stops=stops, plug_ins=plug_ins, warn=warn, adapt=adapt
         )
         return {ONE_MESH: alone}
+    tell = warn or once(set())
     found = compile_pools(
         parse_file(path),
         plan,
         sizes,
         known=plug_ins,
         stops=lambda pool: stops,
-        seen=lambda checked, module: tell_doubts(checked, module, warn),
+        seen=lambda checked, module: tell_doubts(checked, module, tell),
         adapt=adapt,
     )
     return found.pools
