@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from stagec.cli.usage import (
     some_text,
     usage_error,
 )
+from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError, refused
 from stagec.driver import Stops, compile_checked
 from stagec.estimate.batcher import (
@@ -266,21 +267,32 @@ def clock_in(
     plug_ins: Registry,
 ) -> tuple[Callable[[Sequence[Sequence[Kind]]], float], int]:
     """Likewise of a plan of one mesh. `step_time` is that of every iteration, where it is given."""
+
+    def compiled(kinds: Iterable[tuple[int, int, int, int]]) -> Compiled:
+        stub = Iterations("the batcher", [(tuple(kinds),)], [0])
+        return compile_checked(
+            lambda: check(source, plan, sizes, plug_ins.functions, stub),
+            stops=Stops(),
+            load_pass=plug_ins.make_pass,
+        )
+
     # Other sequences on each device, so that each is a class of its own.
-    stub = Iterations("the batcher", [(tuple((1, 1, n + 1, 1) for n in range(MOST_ENGINES)),)], [0])
-    compiled = compile_checked(
-        lambda: check(source, plan, sizes, plug_ins.functions, stub),
-        stops=Stops(),
-        load_pass=plug_ins.make_pass,
-    )
-    assert compiled.model is not None
-    assert compiled.model.batch is not None
-    assert compiled.model.batch.sums is not None
-    engines = compiled.model.batch.sums.sequences.num_devices
+    goes_on = compiled((1, 1, n + 1, 1) for n in range(MOST_ENGINES))
+    assert goes_on.checked.batch is not None
+    assert goes_on.checked.batch.sums is not None
+    engines = goes_on.checked.batch.sums.sequences.num_devices
     if step_time is not None:
         return lambda _: step_time, engines
-    clock = Clock(compiled)
-    return lambda devices: clock.time_of_us(devices) / 1e6, engines
+    clock = first = Clock(goes_on)
+    if goes_on.checked.computes_once:
+        # Iterations in which sequences begin are another program.
+        first = Clock(compiled((n + 1, 1, 0, 1) for n in range(engines)))
+
+    def step_s(devices: Sequence[Sequence[Kind]]) -> float:
+        begins = any(not before for kinds in devices for _, _, before in kinds)
+        return (first if begins else clock).time_of_us(devices) / 1e6
+
+    return step_s, engines
 
 
 def rows_of(found: Batches) -> str:

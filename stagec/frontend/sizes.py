@@ -456,18 +456,28 @@ def missing_axis_sizes(merged: Merged, table: SizeTable, findings: Findings) -> 
 
 
 def check_requirements(
-    requires: list[syntax.Require], table: SizeTable, findings: Findings
+    requires: list[syntax.Require],
+    table: SizeTable,
+    findings: Findings,
+    of_one: Mapping[str, int] | None = None,
 ) -> None:
-    """`require H % K == 0`, with the sizes that are in force."""
+    """`require H % K == 0`, with the sizes that are in force; where sequences are one row, with those `of_one`, the longest."""
     for require in requires:
         asked = padding.with_names(require.condition, table.unpadded)
-        if condition(asked, table.dim_values, findings) is False:
+        if of_one and not of_one.keys().isdisjoint(names_in(asked)):
+            values = {**conditions.unread(table.dim_values), **of_one}
+            with conditions.unrecorded():
+                holds = condition(asked, values, findings)
+        else:
+            values = table.dim_values
+            holds = condition(asked, values, findings)
+        if holds is False:
             findings.add(
                 Diagnostic(
                     "E0207",
                     f"`{text_of(require.condition)}` does not hold",
                     require.condition.span,
-                    notes=facts(asked, table.dim_values),
+                    notes=facts(asked, values),
                 )
             )
 

@@ -5,15 +5,22 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from stagec.backend.encode import encode_traces
 from stagec.backend.program import Compute
 from stagec.backend.writer import write_traces
 from stagec.checking import check_traces
+from stagec.cli.batch_command import clock_in, rows_of
 from stagec.compiled import Compiled
+from stagec.diagnostics import CompileError
 from stagec.driver import compile_text
+from stagec.estimate.batcher import Policy, Request, batch
+from stagec.estimate.series import Clock
+from stagec.frontend import parse_file
 from stagec.memory import Kind
+from stagec.plugins import registry
 from tests.unit.seldom import some
 from tests.unit.test_series import said
 from tests.unit.test_series_of_programs import nodes_of, series_of
@@ -156,3 +163,29 @@ def test_a_series_is_its_iterations_one_by_one(seed: int, tmp_path: Path):
         write_traces(encode_traces(whole.traces), str(tmp_path / "traces"))
         report = check_traces(str(tmp_path / "traces"))
         assert not [f for f in report.findings if f.code != "W0643"]
+
+
+def test_the_batcher_counts_encoders_where_sequences_begin(tmp_path: Path):
+    """Its clock says of each iteration what the series of its rows takes."""
+    model = tmp_path / "net.stg"
+    model.write_text(MODEL + plan(1, 2, "prefill 2 x 1"))
+    step_s, engines = clock_in(parse_file(model), None, {}, None, registry())
+    assert engines == 1
+    requests = [Request(0.0, 4, 3), Request(1e-6, 7, 4)]
+    found = batch(requests, Policy(tokens=8), step_s, engines)
+    series = series_of(model.read_text(), rows_of(found).splitlines()[1:], tmp_path)
+    times = np.zeros(series.num_iterations)
+    for number, part in enumerate(series.parts):
+        times[series.which == number] = Clock(part).times_us()
+    assert len(series.parts) == 2
+    took = [(each.end_s - each.begin_s) * 1e6 for each in found.iterations]
+    assert took == pytest.approx(times.tolist())
+
+
+def test_what_a_text_requires_holds_for_each_sequence():
+    """Positions of a row are those of all of its sequences; a table of positions has to be as long as the longest."""
+    text = MODEL.replace("dim C = 20", "dim C = 20\ndim P = 40\nrequire T <= P")
+    compile_text(text + plan(1, 1, "prefill 3 x 5, decode 4 at 39"))
+    with pytest.raises(CompileError) as caught:
+        compile_text(text + plan(1, 1, "prefill 3 x 5, decode 4 at 40"))
+    assert [each.code for each in caught.value.diagnostics] == ["E0207"]

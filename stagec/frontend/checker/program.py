@@ -14,7 +14,7 @@ from stagec.frontend.checker.definitions import Definitions, collect, plans_of
 from stagec.frontend.checker.graph import call_order, check_extent, dims_of_dispatches, needed
 from stagec.frontend.checker.replacing import with_replacements
 from stagec.frontend.checker.sharding import PlanChecker
-from stagec.frontend.checker.steps import CheckedBody
+from stagec.frontend.checker.steps import CheckedBody, OnceStep
 from stagec.frontend.checker.types import TypeReader
 from stagec.frontend.checker.user_ops import read_costs
 from stagec.frontend.files import Source, parse_file
@@ -78,6 +78,11 @@ class CheckedModel:
         return self.batch is None or self.part is not None
 
     @property
+    def computes_once(self) -> bool:
+        """Whether something is computed for sequences that begin alone."""
+        return any(isinstance(s, OnceStep) for body in self.bodies.values() for s in body.walk())
+
+    @property
     def sends_unequally(self) -> bool:
         """Whether devices have sequences of their own, and experts an average of what they send."""
         sums = None if self.batch is None else self.batch.sums
@@ -123,7 +128,8 @@ def check(
     if batch is not None and copies:
         _check_copies(merged, batch.serve, bool(experts), findings)
     missing_axis_sizes(merged, table, findings)
-    check_requirements(definitions.requires, table, findings)
+    of_one = batch.longest if batch is not None and batch.is_packed else {}
+    check_requirements(definitions.requires, table, findings, of_one)
     resolved = resolve_plan(merged, table, findings)
     num_errors = len(findings.errors)
     bodies = _check_bodies(source, definitions, table, resolved, findings)

@@ -334,6 +334,19 @@ class Batch:
         return [[any(not sequences.is_continued for sequences in self.serve.sequences)]]
 
     @property
+    def longest(self) -> dict[str, int]:
+        """New positions, and all, of the sequence that has most: dims that count those of a whole row."""
+        if self.sums is not None:
+            kinds = self.sums.sequences.kinds
+            new, whole = int(kinds[:, 1].max()), int((kinds[:, 1] + kinds[:, 2]).max())
+        else:
+            numbers = [[int(n.value) for n in each.numbers] for each in self.serve.sequences]
+            new, whole = (
+                max(own) for own in zip(*((n, n + c) for _, n, c in numbers), strict=True)
+            )
+        return {self.roles.new: new, **dict.fromkeys(self.roles.positions, whole)}
+
+    @property
     def all_begin(self) -> bool:
         """Whether none goes on."""
         if self.sums is not None:
