@@ -124,21 +124,40 @@ def tried(
         return list(found.items())
 
     is_quick = not is_time(what) and look(values[:SAMPLE]) <= MOST_COMPILED
-    if len(values) <= FEW or is_quick:
-        look(values)
+    able = values if len(values) <= FEW or is_quick else compilable(request, values)
+    if len(able) <= FEW or is_quick:
+        look(able)
         return all_found(), len(values)
-    last = values[-1]
-    powers = [2**k for k in range(last.bit_length())]
-    look(n for power in powers for n in (power, 3 * power) if n <= last)
+    # From here on by their places among those that can be compiled.
+    places = {value: place for place, value in enumerate(able)}
+    powers = [2**k for k in range(len(able).bit_length())]
+    look(able[n - 1] for power in powers for n in (power, 3 * power) if n <= len(able))
     while True:
         ends = sorted(found.items())
         before = len(known)
         for (low, value), (high, other) in pairwise(ends):
             if meets(value) != meets(other):
-                step = 1 << (max(1, (high - low) // PART).bit_length() - 1)
-                look(range(low - low % step + step, high, step))
+                after, end = places[low] + 1, places[high] + 1
+                step = 1 << (max(1, (end - after) // PART).bit_length() - 1)
+                look(able[n - 1] for n in range(after - after % step + step, end, step))
         if len(known) == before:
             return all_found(), len(known)
+
+
+def compilable(request: SweepRequest, values: Sequence[int]) -> Sequence[int]:
+    """Of values those that can be compiled, where that is quickly known; else all."""
+    (name,) = request.grid.names
+    found: list[int] = []
+    for chosen in (values[:SAMPLE], values):
+        try:
+            grid = Grid({name: tuple(chosen)}, {})
+            table = table_of(replace(request, grid=grid, quantities=()))
+        except CompileError:
+            continue  # none of these
+        if table.num_compiled > MOST_COMPILED:
+            return values
+        found = [int(row[name]) for row in table.rows()]
+    return found or values
 
 
 def bound(text: str, unit: str) -> Fraction:
