@@ -236,8 +236,13 @@ def read_requests(path: str) -> list[Request]:
             request = Request(float(arrival), int(prompt), int(output))
         except (ValueError, IndexError):
             raise wrong(f"{path}:{number}", "this is not a request", help_) from None
-        if not 0 <= request.arrival_s < 1e12 or request.prompt < 1 or request.output < 1:
+        if request.prompt < 1 or request.output < 1:
             raise wrong(f"{path}:{number}", "a request has a prompt, and an output", help_)
+        if not 0 <= request.arrival_s < 1e12:
+            message = (
+                f"a request comes so many seconds after the first, not `{words[places[0]].strip()}`"
+            )
+            raise wrong(f"{path}:{number}", message, help_)
         found.append(request)
     if not found:
         raise wrong(path, "there are no requests in it", help_)

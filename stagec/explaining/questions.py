@@ -37,6 +37,11 @@ KINDS = ("all_gather", "all_reduce", "all_to_all", "reduce_scatter", "send", "re
 def ask(job: NamedJob, what: str) -> Answer:
     """The answer to `flops`, `comm.tp.all_gather`, ..."""
     subject, *words = what.split(".")
+    if subject == "step_time":
+        help_ = "it has no closed form: `Job.step_time` and `Job.headline` have it"
+        raise refused(
+            "E0715", "`step_time` is no sum of costs", origin=f"explain {what}", help=help_
+        )
     if subject not in SUBJECTS:
         raise unknown(what, subject, SUBJECTS, f"there are {quoted(SUBJECTS)}")
     answer = SUBJECTS[subject](job, words, what)

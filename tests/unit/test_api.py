@@ -52,6 +52,12 @@ def test_mistakes_are_errors() -> None:
         list(stagec.traces(MODEL, overrides=SMALL, ranks="99"))
 
 
+def test_a_time_has_no_closed_form() -> None:
+    job = stagec.compile("dim B = 2\nmodel M(x[B]) { loss = mean(x, over = B) }\n")
+    with pytest.raises(CompileError, match=r"no closed form: `Job\.step_time`"):
+        job.explain("step_time")
+
+
 def test_tracked_tensors(written: Path) -> None:
     ((_, tracked),) = stagec.traces(MODEL, overrides=SMALL, ranks="1", track_memory=True)
     assert b"init/resident" in tracked

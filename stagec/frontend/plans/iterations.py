@@ -117,6 +117,7 @@ def read_iterations(path: str, help_: str = HELP) -> Iterations:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise found.wrong(0, f"cannot read `{path}`: {reason}", help_) from None
+    names: list[str] = []
     places: list[int] | None = None
     cells: dict[tuple[str, str], tuple[tuple[Kind, ...], ...]] = {}
     for line, words in rows:
@@ -132,6 +133,9 @@ def read_iterations(path: str, help_: str = HELP) -> Iterations:
             places = [names.index(name) for name in COLUMNS]
             places += [names.index(TAKEN)] if TAKEN in names else []
             continue
+        if any(words[len(names) :]):
+            message = f"a line of {len(words)} cells, where {len(names)} columns have names"
+            raise found.wrong(line, message, "put a space between several of a cell: `63@1500 1@9`")
         prefill, decode, *more = (words[at].strip() if at < len(words) else "" for at in places)
         said = prefill, decode
         if any(more):
