@@ -235,7 +235,7 @@ def show_parts(series: CompiledSeries, options: argparse.Namespace) -> None:
             separator = "// -----\n" if number else ""
             sys.stdout.write(f"{separator}{print_ir(compiled.module, ir_of(options))}")
             continue
-        if options.timeline is not None or options.durations:
+        if options.timeline or options.durations:
             require_numbers(compiled.plan, compiled.trace_set.classes)  # before anything is written
         if not options.quiet:
             sys.stdout.write(part_of_series(series, number))

@@ -19,6 +19,7 @@ from stagec.cli.search_page import device_of_network, probed
 from stagec.diagnostics import CompileError
 from stagec.driver import Compiled, compile_text
 from stagec.estimate import estimate
+from stagec.plugins import registry
 from stagec.simulators.infragraph import infragraph_json, on_network
 
 MODEL = """
@@ -55,6 +56,7 @@ def test_a_search_takes_nodes_and_links_of_a_network(tmp_path: Path) -> None:
         network=str(file),
         numbers=(8,),
         sizes={},
+        plug_ins=registry(),
     )
     text = MODEL.partition("plan")[0]
     options.device = device_of_network(options, text)
