@@ -9,7 +9,7 @@ import numpy as np
 
 from stagec.arrays import Ints
 from stagec.backend.errors import TraceError
-from stagec.backend.pool_links import Key, Party, handed, links
+from stagec.backend.pool_links import Key, Party, PoolLink, handed, links
 from stagec.backend.program import PooledTraces, Transfer
 from stagec.backend.ranks import ranks_where
 from stagec.estimate.graph import (
@@ -96,20 +96,32 @@ class JointGraph:
         except TraceError:
             why = "waits for what other ranks do after it"
             raise waits_for_ever(self.graph.classes, [(self.graph.pieces[0], 0)], why) from None
-        first = {key: self.position(key) for key in parties}
+        columns = list(self.sources(found, parties))
         for piece in self.graph.pieces:
             action = piece.nodes[0].action
             if not isinstance(action, Transfer) or action.peer is None or action.kind != "recv":
                 continue
-            for link in found:
-                taker, giver = parties[link.taker], parties[link.giver]
-                taken = first[link.taker] + taker.takes.position[:, link.taken]
-                here = np.isin(piece.first, taken)
-                if here.any():
-                    sent = first[link.giver] + giver.sends.position[:, link.sent]
-                    column = np.full(len(piece.first), -1, np.int64)
-                    column[here] = sent[np.searchsorted(taken, piece.first[here])]
-                    piece.sends += piece.wait_for([column])
+            for column in columns:
+                own = column[piece.first]
+                if (own >= 0).any():
+                    piece.sends += piece.wait_for([own])
+
+    def sources(self, found: Sequence[PoolLink], parties: Mapping[Key, Party]) -> Iterator[Ints]:
+        """For each position a send that it takes from, -1 for none; then another one, until there are no more."""
+        first = {key: self.position(key) for key in parties}
+        pairs = [np.zeros((2, 0), np.int64)]
+        for link in found:
+            taken = first[link.taker] + parties[link.taker].takes.position[:, link.taken]
+            sent = first[link.giver] + parties[link.giver].sends.position[:, link.sent]
+            pairs.append(np.stack([taken, sent]))
+        taken, sent = np.concatenate(pairs, axis=1)
+        order = np.argsort(taken, kind="stable")
+        taken, sent = taken[order], sent[order]
+        turn = np.arange(len(taken)) - np.searchsorted(taken, taken)
+        for number in range(turn.max(initial=-1) + 1):
+            column = np.full(self.graph.begins[-1], -1, np.int64)
+            column[taken[turn == number]] = sent[turn == number]
+            yield column
 
     def parties(self, traces: PooledTraces, once: bool) -> Iterator[Party]:
         for name, each in traces.pools:
