@@ -65,11 +65,13 @@ class Cuts:
 def find_cuts(program: stg.ProgramOp, counts: Sequence[Size]) -> Cuts | None:
     """The repeats with these counts in the microbatch loop; nothing if there are none.
 
+    Those that are frozen come first.
     E0705 where there are others than those of the forward pass and their gradients: a later pass made them.
     """
     loop = next((op for op in program.body.block.ops if isinstance(op, stg.AccumulateOp)), None)
     if loop is None:
         return None
+    put_frozen_first(loop.body.block, counts)
     forward: list[stg.RepeatOp] = []
     backward: list[stg.RepeatOp] = []
     for op in loop.body.block.ops:
@@ -102,6 +104,41 @@ def find_cuts(program: stg.ProgramOp, counts: Sequence[Size]) -> Cuts | None:
             {op for op, at in sections.items() if op in forward_ops and at < frozen},
         )
     return Cuts(loop, tuple(forward), gradients, sections, frozenset(forward_ops))
+
+
+def put_frozen_first(block: Block, counts: Sequence[Size]) -> None:
+    """Move layers that have no backward pass in front of those that have one, with what they read: a reference model behind the policy that is trained.
+
+    No frozen layers read what trained ones make: their backward pass would lead to those.
+    """
+    learnt: set[SSAValue] = set()
+    needed: set[Operation] = set()
+    has_learnt = False
+    for op in block.ops:
+        if stg.phase_of(op) != "fwd":
+            break
+        if any(operand in learnt or is_trained(operand) for operand in op.operands):
+            learnt |= set(op.results)
+        if isinstance(op, stg.RepeatOp) and op.count.data in counts:
+            has_learnt |= op.results[0] in learnt
+            if has_learnt and op.results[0] not in learnt:
+                needed.add(op)
+    for op in reversed(list(block.ops)):
+        if op in needed:
+            owners = [operand.owner for operand in op.operands]
+            needed |= {o for o in owners if isinstance(o, Operation) and o.parent is block}
+    if not needed:
+        return
+    first = next(op for op in block.ops if op not in needed)
+    for op in [op for op in block.ops if op in needed]:
+        if first.is_before_in_block(op):
+            op.detach()
+            block.insert_op_before(op, first)
+
+
+def is_trained(value: SSAValue) -> bool:
+    owner = value.owner
+    return isinstance(owner, stg.WeightOp) and owner.frozen is None
 
 
 def check_frozen(repeats: Sequence[stg.RepeatOp], beside: set[Operation]) -> None:

@@ -152,3 +152,76 @@ def test_a_frozen_base_in_four_bits(weights: str, clauses: str) -> None:
     microbatches = 2 if "microbatch" in clauses else 1
     # What makes `up`'s product again under full recomputation reads it, too.
     assert len(made) == 3 * (5 if "full" in clauses else 4) * microbatches
+
+
+MODELS = """
+dim B = 12
+dim D = 16
+dim F = 32
+dim V = 24
+dim L = 6
+dim C = 3
+
+module Mlp(x[B, D]) -> [B, D] {
+  weight up[D, F], down[F, D]
+  return x + silu(x @ up) @ down
+}
+
+module Policy(tokens[B]: i32, targets[B]: i32) -> [] {
+  weight embed[V, D], head[D, V]
+  x = embedding(tokens, embed)
+  repeat L { x = Mlp(x) }
+  return cross_entropy(x @ head, targets)
+}
+
+module Reference(tokens[B]: i32, targets[B]: i32) -> [] {
+  weight embed[V, D], head[D, V]
+  x = embedding(tokens, embed)
+  repeat L { x = Mlp(x) }
+  return cross_entropy(x @ head, targets)
+}
+
+module Critic(tokens[B]: i32) -> [] {
+  weight embed[V, D], head[D]
+  x = embedding(tokens, embed)
+  repeat C { x = Mlp(x) }
+  return mean(x @ head, over = B)
+}
+
+model Net(tokens[B]: i32, targets[B]: i32) {
+  loss = LOSS
+}
+
+plan whole {
+  freeze FROZEN
+}
+
+plan stages extends whole {
+  mesh pp = 3
+  pipeline L, C over pp { microbatch = 4 }
+}
+"""
+POLICY, REFERENCE = "Policy(tokens, targets)", "Reference(tokens, targets)"
+
+
+@pytest.mark.parametrize("frozen", ["Reference", "Reference, Policy.embed, Policy.head"])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        f"softplus({POLICY} - {REFERENCE})",
+        f"softplus(-{REFERENCE} + {POLICY})",
+        f"Critic(tokens) + softplus({POLICY} - {REFERENCE})",
+        f"softplus({POLICY} - {REFERENCE}) * Critic(tokens)",
+    ],
+)
+def test_a_frozen_model_is_in_stages_before_what_is_trained(loss: str, frozen: str) -> None:
+    """Preference optimization with a pipeline, whichever model the text names first: all stages together do what one rank does, and can run."""
+    text = MODELS.replace("LOSS", loss).replace("FROZEN", frozen)
+    if "Critic" not in loss:
+        text = text.replace("pipeline L, C over", "pipeline L over")
+    whole, stages = (compile_text(text, plan=plan) for plan in ("whole", "stages"))
+    (alone,) = summarize(whole.module, whole.counts).classes
+    parts = summarize(stages.module, stages.counts).classes
+    assert sum(each.matrix_flops for each in parts) == alone.matrix_flops
+    assert sum(each.parameters.count for each in parts) == alone.parameters.count
+    assert parts[0].matrix_flops < parts[-1].matrix_flops
