@@ -257,4 +257,5 @@ def batch_of(compiled: Compiled) -> tuple[int, int | None]:
         return int(counts.sum()), int((counts * new).sum())
     if stg.SEQUENCES in sizes:
         return samples * int(sizes[stg.SEQUENCES]), tokens or vectors
-    return samples, tokens
+    # One number of each sample, such as an image's label, is no sequence.
+    return samples, tokens if tokens != samples else None

@@ -89,6 +89,21 @@ def test_headline() -> None:
     assert head.fits
 
 
+def test_a_label_of_each_sample_is_no_token() -> None:
+    compiled = compile_text("""
+dim B = 8
+dim D = 4
+dim O = 1
+dim K = 3
+model Net(x[B, D], labels[B, O]: i32) {
+  weight head[D, K, O]
+  logits[B, O, K] = x @ head
+  loss = cross_entropy(logits, labels)
+}
+""")
+    assert (headline(compiled).samples, headline(compiled).tokens) == (8, None)
+
+
 def test_traffic_is_what_ranks_send() -> None:
     """The sums of the rows are those of rings, computed class by class."""
     compiled = compile_text(TINY)
