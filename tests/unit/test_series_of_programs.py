@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from stagec import driver
 from stagec.backend.bundle import Bundle, from_bytes, to_bytes
 from stagec.backend.encode import encode_traces
 from stagec.backend.et_file import TraceReader
@@ -146,3 +147,16 @@ def test_each_number_of_microbatches_is_a_program(tmp_path: Path):
     rows = ["2x1,", ",4@1", ",6@2", ",6@3"]
     whole = series_of(MODEL + plan(1, 1, 2, "prefill 2 x 1"), rows, tmp_path)
     assert whole.which.tolist() == [0, 1, 2, 2]
+
+
+def test_a_series_of_too_many_programs_is_an_error_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(driver, "MOST_PROGRAMS", 1)
+    with pytest.raises(CompileError) as caught:
+        series_of(MODEL + plan(1, 1, 0, "prefill 2 x 1"), ["2x1,", "3x1,", ",2@3"], tmp_path)
+    (found,) = caught.value.diagnostics
+    assert found.code == "E0421"
+    assert found.message == "the iterations are more than 1 different programs"
+    assert found.origin is not None
+    assert found.origin.endswith("rows.csv:4")
