@@ -76,18 +76,25 @@ def unused_rules(module: ModuleOp, implied: Collection[str] = ()) -> list[Diagno
         return []
     used: set[tuple[int, str]] = set()
     dims: set[str] = set()
+    taken: set[tuple[str, str]] = set()
+    """Axes that split other dims where there is a dim."""
     for op in module.walk():
         if isinstance(op, stg.TensorOp) and not isinstance(op, stg.PlaceOp):
-            for dim, axes in _split_dims(op, rules):
+            split = list(_split_dims(op, rules))
+            here = {dim for dim, _ in split}
+            for dim, axes in split:
                 dims.add(dim)
                 used |= {_rule_of(dim, axis, rules) for axis in axes}
+                taken |= {(each, axis) for each in here - {dim} for axis in axes}
     ops = [op for op in module.body.ops if isinstance(op, dist.RuleOp)]
     found: list[Diagnostic] = []
     for number, (rule, op) in enumerate(zip(rules, ops, strict=True)):
         for dim in rule.dims:
             if (number, dim) not in used and dim not in implied:
                 note = f"no tensor has the dim `{dim}`"
-                if dim in dims:
+                if dim in dims and not any((dim, axis) in taken for axis in rule.axes):
+                    note = f"what reads or makes a tensor with `{dim}` needs it whole"
+                elif dim in dims:
                     note = f"wherever there is `{dim}`, another dim has {quoted(rule.axes)}"
                 message = f"the rule never splits `{dim}`"
                 found.append(Diagnostic("W0301", message, span_of(op.location), notes=[note]))
