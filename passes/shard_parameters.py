@@ -442,7 +442,7 @@ class Sharder:
         return gathered
 
     def unshard(self, values: Sequence[SSAValue], phase: str) -> list[dist.UnshardOp]:
-        made = unshard(values, self.options.gather, phase)
+        made = unshard(values, self.options.gather, phase, joined=not self.options.flat)
         for op in made:
             ahead = IntegerAttr(self.options.prefetch, i64)
             stg.marks(op)["lag" if phase == FORWARD else "prefetch"] = ahead

@@ -21,15 +21,27 @@ NAME = "shard-parameters"
 Gather = Callable[[Sequence[SSAValue]], list[dist.UnshardOp]]
 
 
-def unshard(values: Sequence[SSAValue], dtype: str, phase: str) -> list[dist.UnshardOp]:
-    """One gather for all shards over the same axes in one dtype: `dtype`, but for weights that have their own."""
-    alike: dict[tuple[tuple[str, ...], str], list[SSAValue]] = {}
+def unshard(
+    values: Sequence[SSAValue], dtype: str, phase: str, joined: bool = False
+) -> list[dist.UnshardOp]:
+    """One gather for all shards over the same axes in one dtype: `dtype`, but for weights that have their own.
+
+    `joined`: frozen weights travel with trained ones, whatever their dtypes, as in FSDP2; trained ones of several would be units of their own.
+    """
+    by_axes: dict[tuple[str, ...], dict[str, list[SSAValue]]] = {}
     for value in values:
-        gathered = own_dtype(value) or dtype
-        alike.setdefault((stored_over(value), gathered), []).append(value)
+        alike = by_axes.setdefault(stored_over(value), {})
+        alike.setdefault(own_dtype(value) or dtype, []).append(value)
+    groups: list[tuple[tuple[str, ...], dict[str, list[SSAValue]]]] = []
+    for axes, alike in by_axes.items():
+        trained = [each for each, members in alike.items() if not all(map(is_frozen, members))]
+        apart = not joined or len(trained) > 1
+        groups += [(axes, {each: alike[each]}) for each in alike] if apart else [(axes, alike)]
     made = []
-    for (axes, gathered), members in alike.items():
-        op = dist.UnshardOp(members, axes, gathered)
+    for axes, alike in groups:
+        members = [value for value in values if any(value in each for each in alike.values())]
+        of_each = [own_dtype(value) or dtype for value in members]
+        op = dist.UnshardOp(members, axes, of_each)
         stg.marks(op)["phase"] = StringAttr(phase)
         made.append(op)
     return made
@@ -42,12 +54,22 @@ def stored_over(value: SSAValue) -> tuple[str, ...]:
     return leaf.axes
 
 
-def own_dtype(value: SSAValue) -> str | None:
-    """The dtype of a weight, or of a part of it, that has its own."""
+def weight_of(value: SSAValue) -> stg.WeightOp | None:
+    """The weight that a value is, or is a part of."""
     same = one_by_one(dist.TakeShardOp, stg.OptimizerStepOp)
     weight = followed(value, from_stack, same, through(dist.TakeApartOp)).owner
-    is_own = isinstance(weight, stg.WeightOp) and weight.own is not None
-    return tensor_of(value.type).dtype if is_own else None
+    return weight if isinstance(weight, stg.WeightOp) else None
+
+
+def own_dtype(value: SSAValue) -> str | None:
+    """The dtype of a weight, or of a part of it, that has its own."""
+    weight = weight_of(value)
+    return tensor_of(value.type).dtype if weight is not None and weight.own is not None else None
+
+
+def is_frozen(value: SSAValue) -> bool:
+    weight = weight_of(value)
+    return weight is not None and weight.frozen is not None
 
 
 def storage_axes(weight: SSAValue, axes: Sequence[str]) -> tuple[str, ...]:

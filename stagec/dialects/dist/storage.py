@@ -52,6 +52,9 @@ from stagec.symbolic import ZERO, Size
 BUFFER = "gradients"
 """The buffer in which gradients of a unit travel."""
 
+MIXED = "u8"
+"""The dtype of a buffer that has several."""
+
 Stored = ShardType | StackType
 
 
@@ -251,7 +254,8 @@ def leaf_of(value_type: Attribute) -> Attribute:
 
 @irdl_op_definition
 class UnshardOp(StorageOp):
-    """Gather stored shards into whole parameters, as one all-gather in `dtype`: [ceildiv(D, n), F] to [D, F], in `dtype`.
+    """Gather stored shards into whole parameters, as one all-gather in `dtype`: [ceildiv(D, n), F] to [D, F], in `dtype`. Those of several dtypes travel as
+    bytes, `u8`, each as it is (`_get_all_gather_input_metadatas` of FSDP2).
 
     Transpose of `dist.reduce_shard`. Each device sends (n-1) times the bytes of its shards on a ring of n devices.
     """
@@ -267,8 +271,13 @@ class UnshardOp(StorageOp):
     issued = word_mark("issued", ISSUED_WITH)
     """Which unit that a stage frees and gathers again it is of, and when one that stays is gathered: see `sched.collective`."""
 
-    def __init__(self, shards: Sequence[SSAValue], axes: Sequence[str], dtype: str) -> None:
-        super().__init__(shards, axes, dtype, [whole_of(s.type, dtype) for s in shards])
+    def __init__(
+        self, shards: Sequence[SSAValue], axes: Sequence[str], dtypes: str | Sequence[str]
+    ) -> None:
+        """`dtypes`: of all, or of each."""
+        each = [dtypes] * len(shards) if isinstance(dtypes, str) else list(dtypes)
+        types = [whole_of(s.type, dtype) for s, dtype in zip(shards, each, strict=True)]
+        super().__init__(shards, axes, each[0] if len(set(each)) == 1 else MIXED, types)
 
     def effects(self) -> Effects:
         return Effects(one_buffer=True, makes=Kind.GATHERED)
@@ -277,7 +286,15 @@ class UnshardOp(StorageOp):
         self.expect_shard(value_type, self.axes.data)
 
     def made_of(self, value_type: Attribute, wanted: Attribute) -> Attribute:
-        return whole_of(value_type, self.dtype.data)
+        dtype = self.dtype.data
+        return whole_of(value_type, tensor_of(wanted).dtype if dtype == MIXED else dtype)
+
+    def travelling(self, axes: Sequence[str]) -> tuple[Size, Size]:
+        if self.dtype.data != MIXED:
+            return super().travelling(axes)
+        pairs = zip(self.values, self.outputs, strict=True)
+        part = symbolic.total(bytes_of(elements(v), tensor_of(o.type).dtype) for v, o in pairs)
+        return part, part * symbolic.product(map(symbolic.symbol, axes))
 
 
 @irdl_op_definition
