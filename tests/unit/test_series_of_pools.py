@@ -28,6 +28,8 @@ from stagec.frontend import parse_file, parse_text
 from stagec.frontend.plans.iterations import read_iterations
 from stagec.pools import compile_pools
 from stagec.series_of_pools import compile_series_of_pools
+from tests.replay.machine import replay
+from tests.replay.models import traces_of
 from tests.unit.seldom import some
 from tests.unit.test_pools import BYTES, HEADS, LAYERS, MODEL, WIDTHS, Drawn, drawn
 
@@ -167,6 +169,7 @@ def test_each_iteration_is_what_it_is_alone_and_hands_over_what_it_completes(
         exact *= HEADS * WIDTHS["keys"] * copies + WIDTHS["shared"] * other.rest * other.tp
         # Each message has whole elements.
         assert exact <= moved[way] < exact * (positions + 24) / positions
+    assert not replay(*traces_of(encode_traces(whole.traces))).missing
     write_traces(encode_traces(whole.traces), str(tmp_path / "traces"))
     assert not check_traces(str(tmp_path / "traces")).findings
 

@@ -20,6 +20,8 @@ from stagec.diagnostics import CompileError
 from stagec.driver import compile_model
 from stagec.estimate import with_durations
 from stagec.estimate.series import Clock
+from tests.replay.machine import replay
+from tests.replay.models import traces_of as traces_in
 from tests.unit.seldom import some
 from tests.unit.test_series import said
 
@@ -115,6 +117,7 @@ def test_iterations_of_an_encoder_and_a_decoder_are_those_of_each_alone(seed: in
         model = tmp_path / "alone.stg"
         model.write_text(MODEL + plan(dp, tp, microbatch, clause))
         alone.append(nodes_of(traces_of(compile_model(model), False)))
+    assert not replay(*traces_in(encode_traces(whole.traces))).missing
     series = nodes_of(whole.joined(lambda one: traces_of(one, one.num_iterations > 1)))
     for rank, nodes in series.items():
         begin, tags = 0, set[int]()
