@@ -42,6 +42,16 @@ NETWORK_NUMBERS = (
     "network_bytes_per_s",
     "network_latency_us",
 )
+CHOSEN = {
+    "context": 'write `context = ["ring"]`',
+    "device": "say it with `--device`",
+    "mesh": "write `tp = [2]`, and `cp`, `pp` and `ep` so too",
+    "microbatch": "write `microbatch = [1, 2]`",
+    "pipeline": 'write `pp = [4]` and `schedule = ["1f1b"]`',
+    "serve": "compare plans that serve one by one: `--like PLAN`",
+    "zero": "write `zero = [1, 3]`",
+}
+"""Clauses that a search writes, or cannot write, and what to do instead."""
 TESTED = 3
 """Plans whose times are told for other devices."""
 
@@ -166,6 +176,12 @@ def check_clauses(options: argparse.Namespace, text: str, clauses: Sequence[str]
         except CompileError as error:
             message = f"`{clause}` is no clause of a plan: {error.diagnostics[0].message}"
             raise usage_error(f"--space {options.space}", message, "E0710") from None
+        word = clause.split(maxsplit=1)[0] if clause.strip() else ""
+        if word in CHOSEN:
+            message = f"`{clause}` says what a search chooses: `{word}` stands in each of its plans"
+            if word == "serve":
+                message = "a search is about steps of whole batches, and `serve` about requests"
+            raise usage_error(f"--space {options.space}", message, "E0710", CHOSEN[word])
 
 
 def space_of(

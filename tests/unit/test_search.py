@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from stagec.backend.executors import SerialExecutor
 from stagec.cli.search_command import read_flags
-from stagec.cli.search_page import told_apart
+from stagec.cli.search_page import CHOSEN, check_clauses, told_apart
 from stagec.diagnostics import CompileError
 from stagec.driver import compile_program
 from stagec.frontend import check, parse_text
@@ -383,6 +384,23 @@ def test_what_is_no_space(text: str) -> None:
     _, dims = drawn(0)
     with pytest.raises(CompileError):
         read_space(default_space(dims, 8, 8), text, "space.toml")
+
+
+@pytest.mark.parametrize("word", sorted(CHOSEN))
+def test_clauses_that_a_search_chooses(word: str) -> None:
+    """A plan that says one twice is none, and `zero` would stand in those alone that have no other."""
+    clauses = {
+        "mesh": "mesh tp = 2",
+        "serve": "serve { decode 64 at 1500 }",
+        "zero": "zero 1 over dp",
+    }
+    clauses |= {"context": "context cp { method = ring }", "device": "device b200"}
+    clauses |= {"microbatch": "microbatch 2", "pipeline": "pipeline L over pp { microbatch = 1 }"}
+    options = Namespace(space="space.toml", model="random.stg")
+    with pytest.raises(CompileError) as raised:
+        check_clauses(options, drawn(0)[0], (clauses[word],))
+    assert raised.value.diagnostics[0].help == CHOSEN[word]
+    check_clauses(options, drawn(0)[0], ("overlap { tp = true }",))
 
 
 def test_objectives() -> None:
