@@ -114,7 +114,7 @@ def work(nodes: list) -> list[object]:
     return found
 
 
-@pytest.mark.parametrize("seed", some(range(8)))
+@pytest.mark.parametrize("seed", some(range(8), 8))
 def test_each_iteration_is_what_it_is_alone_and_hands_over_what_it_completes(
     seed: int, tmp_path: Path
 ):
@@ -225,7 +225,7 @@ def test_times_are_on_one_axis(tmp_path: Path):
     assert decode.end_us[2] - decode.begin_us[2] == pytest.approx(alone[2])
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", some(range(3), 3))
 def test_the_batcher_says_which_iteration_goes_on_with_which(seed: int, tmp_path: Path):
     """Every sequence that wants more than one token is taken once, from the iteration that completes its prompt."""
     rng = random.Random(seed)
