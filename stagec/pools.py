@@ -146,8 +146,15 @@ def known_pool(
     name: str, make: Callable[[], CheckedModel], said: Sequence[Operation] = ()
 ) -> KnownPool:
     """A pool, compiled as far as others have to know it; of one that has a part of the model something is said before."""
+    if not said:
+        return serving_pool(name, make)
     until = compile_checked(make, stops=UNTIL_KNOWN, handed=[op.clone() for op in said])
-    return PoolKnown.of(name, until.module, until.plan) if said else Pool.of(name, until)
+    return PoolKnown.of(name, until.module, until.plan)
+
+
+def serving_pool(name: str, make: Callable[[], CheckedModel]) -> Pool:
+    """A pool that serves whole layers, compiled as far as others have to know it."""
+    return Pool.of(name, compile_checked(make, stops=UNTIL_KNOWN))
 
 
 UNTIL_KNOWN = Stops(after=KNOWN_AFTER, verify=False)

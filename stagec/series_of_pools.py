@@ -34,10 +34,10 @@ from stagec.plugins import Registry, registry
 from stagec.pools import (
     Exchange,
     Pool,
-    known_pool,
     overrides_by_pool,
     roles_of,
     said_of,
+    serving_pool,
     sized_dims,
     wrong,
 )
@@ -180,7 +180,7 @@ def compile_series_of_pools(
         return replace(found, plan=adapt(found.plan))
 
     pools = [
-        known_pool(name, lambda name=name: checked(name, iterations[name].only([0])))
+        serving_pool(name, lambda name=name: checked(name, iterations[name].only([0])))
         for name in names
     ]
     handovers = list(handovers_of(pools, iterations))
