@@ -19,6 +19,7 @@ from functools import cache, cached_property, lru_cache
 import numpy as np
 from xdsl.ir import Operation
 
+from stagec.analysis.coordinates import SUFFIX
 from stagec.arrays import Floats
 from stagec.backend.program import Compute
 from stagec.dialects import sched, stg
@@ -36,7 +37,7 @@ from stagec.schedules.transfers import RESIDENT_STAGES
 from stagec.sweeping.actions import ActionForm
 from stagec.sweeping.prices import PriceColumns
 from stagec.sweeping.structures import Structure
-from stagec.symbolic import Size, ceildiv, symbol
+from stagec.symbolic import Size, ceildiv, constant, symbol
 from stagec.symbolic.columns import Columns
 
 Total = np.ndarray | float
@@ -254,7 +255,7 @@ def sums_of(
     own, travel = ClassSeconds(), ClassSeconds()
     for term in each.terms:
         times = sizes.number(term.count.form).astype(float)
-        seconds = times * prices.seconds(term)
+        seconds = times * prices.seconds(term, each.where)
         if is_gather(term):
             seconds = seconds * gathers
         node = term.node
@@ -306,7 +307,7 @@ class TermPrices:
             kernels = shared(found)
         return PriceColumns(self.job.compiled.plan, self.sizes, tuple(self.job.names.mesh), kernels)
 
-    def seconds(self, term: Term) -> Floats:
+    def seconds(self, term: Term, where: Mapping[str, Sequence[int]]) -> Floats:
         """As its own node: what neighbours share is not told here."""
         counted = term.counted
         if id(counted.op) not in self._forms:
@@ -316,8 +317,15 @@ class TermPrices:
         if form is None:
             return self.one_by_one(term)
         stage = counted.stage.stage
-        sizes = [(self.job.names.write(size, stage),) for size in form]
+        sizes = [(self.at(where, self.job.names.write(size, stage)),) for size in form]
         return self.columns.of(term.node, sizes, counted.in_layer).us / 1e6
+
+    def at(self, where: Mapping[str, Sequence[int]], size: Size) -> Size:
+        """On the first rank of a class, where a size depends on that: what a window sees of a sequence in parts."""
+        places = {
+            name: constant(where.get(name.removesuffix(SUFFIX), (0,))[0]) for name in size.names
+        }
+        return size.substitute({n: at for n, at in places.items() if n.endswith(SUFFIX)})
 
     def one_by_one(self, term: Term) -> Floats:
         """Of an op whose numbers are no sizes alone."""

@@ -326,6 +326,20 @@ def test_what_was_asked_of_less_is_asked_again(tmp_path: Path) -> None:
     assert cache.key(replace(task, storages=(Storage(3),))) not in cache.lines
 
 
+def test_windows_of_a_sequence_in_parts() -> None:
+    """What a rank computes of a window depends on where its part of the sequence is: its time is that of the first."""
+    file = "examples/gpt_oss_120b.stg"
+    text = Path(file).read_text()
+    dims = read_model(check(parse_text(text, file)))
+    asked = replace(goal(text, dims, None, 1), file=file)
+    space = default_space(dims, DEVICES, 8)
+    for each in ("tp=1", "cp=8", "context=all_gather", "microbatch=1", "zero=0", "recompute=none"):
+        fix(space, each)
+    search = Search(asked, [space], SerialExecutor())
+    (task,) = search.questions.tasks({0: search.candidates.points[0]}, in_turn)
+    assert evaluate(task).columns["step"][0] > 0
+
+
 def test_the_least_memory() -> None:
     """What plans hold at least leaves out those that cannot need least, unlike a search that knows of no bound."""
     text, dims = drawn(1)
