@@ -198,6 +198,7 @@ def test_script_of_megatron():
         "pipeline L over pp { schedule = interleaved_1f1b, virtual_stages = 2, microbatch = 1 }",
         "zero 1 over dp",
         "recompute whole",
+        "optimizer adamw { clip = 1 }",
     ):
         assert line in imported.text
     assert imported.idle == ("--lr",)
@@ -284,12 +285,33 @@ def test_torchtitan():
         )
 
 
+@pytest.mark.parametrize(
+    ("flags", "clause"),
+    [
+        ("--bf16 --clip-grad 0.3", "optimizer adamw { clip = 0.3 }"),
+        ("--bf16 --clip-grad 0.0", None),
+        ("--fp16 --clip-grad 0", "optimizer adamw { loss_scale = dynamic }"),
+        ("--fp16 --loss-scale 4096", "optimizer adamw { clip = 1 }"),
+        ("--optimizer sgd", "optimizer sgd { momentum = 0.9, clip = 1 }"),
+    ],
+)
+def test_what_is_done_to_gradients_before_the_update(flags: str, clause: str | None):
+    """Megatron-LM clips to 1 unless it is told otherwise, and scales the loss of fp16 by what fits."""
+    script = f"torchrun pretrain_gpt.py --global-batch-size 8 {flags}"
+    text = import_plan(script, "run.sh", "megatron", gpus=2).text
+    lines = [line.strip() for line in text.splitlines()]
+    assert [line for line in lines if line.startswith("optimizer ")] == ([clause] if clause else [])
+    checked(text)
+
+
 def test_deepspeed():
     text = '{"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2, "zero_optimization": {"stage": 2}, "bf16": {"enabled": true}}'
     imported = import_plan(text, "ds.json", "deepspeed", gpus=16)
     assert imported.run.batch == 128
     assert "zero 2 over dp" in imported.text
     checked(imported.text)
+    clipped = text.replace("{", '{"gradient_clipping": 0.5, ', 1)
+    assert "{ clip = 0.5 }" in import_plan(clipped, "ds.json", "deepspeed", gpus=16).text
     for changed, message in (
         (text.replace("{", '{"train_batch_size": 96, ', 1), "a batch of 96 is not 2 microbatches"),
         (text.replace('gpu": 4', 'gpu": 0'), "`0` is not a number from 1 on"),

@@ -72,6 +72,10 @@ class Launch:
     """The type of products of linear layers, if a narrower one than that of activations."""
     gathers_fp8: bool = False
     optimizer: str = ""
+    clip: float = 0.0
+    """The most that the norm of all gradients may be; 0 for no clipping."""
+    fixed_loss_scale: bool = False
+    """Of fp16: whether the loss is scaled by a number that stays, not by one that follows the gradients."""
     overlap_gradients: bool | None = None
     overlap_parameters: bool | None = None
     overlap_tensor: bool | None = None
@@ -341,8 +345,7 @@ def rest(run: Launch) -> list[str]:
     if precision:
         inner = ", ".join(f"{key} = {value}" for key, value in precision.items())
         clauses.append(f"precision {{ {inner} }}")
-    if run.optimizer:
-        clauses.append(f"optimizer {run.optimizer}")
+    clauses += optimizer_clause(run)
     gradients = []
     if run.bucket_bytes:
         gradients.append(f"bucket_bytes = {run.bucket_bytes}B")
@@ -371,3 +374,14 @@ def rest(run: Launch) -> list[str]:
         offloads += [f"nvme = [{', '.join(beyond)}]"] if beyond else []
         clauses.append(f"offload {{ {', '.join(offloads)} }}")
     return clauses
+
+
+def optimizer_clause(run: Launch) -> list[str]:
+    name, _, settings = run.optimizer.partition(" { ")
+    said = [settings.removesuffix(" }")] if settings else []
+    said += [f"clip = {run.clip:g}"] if run.clip else []
+    if run.precision.get("activations") == "fp16" and not run.fixed_loss_scale:
+        said.append("loss_scale = dynamic")
+    if said:
+        return [f"optimizer {name or 'adamw'} {{ {', '.join(said)} }}"]
+    return [f"optimizer {name}"] if name else []

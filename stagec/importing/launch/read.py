@@ -153,6 +153,7 @@ def read_slurm(text: str, run: Launch) -> None:
 
 def read_megatron(text: str, reading: Reading) -> None:
     """Flags after the name of a training script, and torchrun's before it; all flags of a text without either."""
+    reading.run.clip = 1.0  # unless said, as `OptimizerConfig` has it
     found = words(text)
     starts = [i for i, w in enumerate(found) if w.endswith(".py")]
     launchers = [
@@ -227,6 +228,7 @@ NOTHING = ("", "null", "none", "~", "false", "0")
 
 def read_nemo(text: str, reading: Reading) -> None:
     """Fields of a recipe: YAML, Python or overrides, one a line. Nothing of it is run."""
+    reading.run.clip = 1.0  # unless said, as Megatron-LM's `OptimizerConfig` has it
     lines = [line.split("#")[0].rstrip() for line in text.splitlines()]
     fields = [(m[1], m[2].strip().strip("\"'")) for line in lines if (m := FIELD.match(line))]
     known = dict(fields)
@@ -264,6 +266,7 @@ def read_mlperf(text: str, reading: Reading) -> None:
         "optimizer": "fp32",
     }
     reading.run.optimizer = "adamw"
+    reading.run.clip = 1.0  # its rules have all submissions clip, to 1 or to 0.3
     variables = assignments(text)
     for name, raw in variables.items():
         value = expanded(raw, variables).strip()
@@ -332,6 +335,7 @@ def read_torchtitan(text: str, reading: Reading) -> None:
         "reduce": "fp32",
     }
     run.optimizer = "adamw"
+    run.clip = 1.0  # `max_norm`, unless said
     read_settings(data, TORCHTITAN, "torchtitan", reading)
     degrees = data.get("parallelism", {})
     shards, replicas = (

@@ -51,6 +51,26 @@ def whole(value: Any) -> int:
         raise NotAPlan(f"`{value}` is not a whole number") from None
 
 
+def number(value: Any) -> float:
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        found = -1.0
+    if not 0 <= found < float("inf"):
+        raise NotAPlan(f"`{value}` is not a number from 0 on")
+    return found
+
+
+def clipping(run: Launch, value: Any) -> None:
+    """The norm to which gradients are clipped; none with 0."""
+    run.clip = number(value)
+
+
+def loss_scale(run: Launch, value: Any) -> None:
+    """What the loss is multiplied by; with 0 by what fits."""
+    run.fixed_loss_scale = number(value) > 0
+
+
 def constant(name: str, value: Any) -> Callable[[Launch, Any], None]:
     return lambda run, _: run.set(name, value)
 
@@ -247,6 +267,8 @@ MEGATRON: dict[str, Word] = {
     ),
     "grad-reduce-in-bf16": Word("precision { gradients = bf16 }", gradients_in("bf16"), False),
     "optimizer": Word("optimizer", megatron_optimizer),
+    "clip-grad": Word("optimizer { clip = N }; 1 without it", clipping),
+    "loss-scale": Word("optimizer { loss_scale = dynamic } in fp16 without it", loss_scale),
     "optimizer-cpu-offload": Word(
         "offload { optimizer = true, update = host }", flag("offload_optimizer", "cpu"), False
     ),
@@ -306,6 +328,8 @@ FIELDS: dict[str, Word] = {
     "seq_length": MEGATRON["seq-length"],
     "encoder_seq_length": MEGATRON["seq-length"],
     "cp_comm_type": MEGATRON["cp-comm-type"],
+    "clip_grad": MEGATRON["clip-grad"],
+    "gradient_clip_val": MEGATRON["clip-grad"],
     "use_distributed_optimizer": MEGATRON["use-distributed-optimizer"],
     "use_megatron_fsdp": MEGATRON["use-megatron-fsdp"],
     "data_parallel_sharding_strategy": MEGATRON["data-parallel-sharding-strategy"],
@@ -474,6 +498,7 @@ TORCHTITAN: dict[str, Word] = {
     ),
     "activation_checkpoint.mode": Word("recompute full, or attention", titan_checkpoint),
     "model.converters": Word("precision { products = fp8 }", titan_converters),
+    "training.max_norm": Word("optimizer { clip = N }; 1 without it", clipping),
     "optimizer.name": Word("optimizer", one_of("optimizer", {"adamw": "adamw", "adam": "adam"})),
 }
 """Settings of torchtitan's TOML files."""
@@ -503,8 +528,10 @@ DEEPSPEED: dict[str, Word] = {
     "zero_optimization.cpu_offload_params": Word(
         "offload { parameters = true }", when("offload_parameters", "cpu")
     ),
+    "gradient_clipping": Word("optimizer { clip = N }", clipping),
     "bf16.enabled": Word("precision { weights = bf16, ... }", half("bf16")),
     "bfloat16.enabled": Word("precision { weights = bf16, ... }", half("bf16")),
+    "fp16.loss_scale": Word("optimizer { loss_scale = dynamic }, with 0", loss_scale),
     "fp16.enabled": Word("precision { weights = fp16, ... }", half("fp16")),
     "optimizer.type": Word(
         "optimizer (Lamb keeps the state of Adam)",
