@@ -343,6 +343,7 @@ def test_every_syntax_class_is_built_by_the_trees_above():
         "Overlap",
         "Offload",
         "Device",
+        "Documents",
         "Lengths",
         "Link",
         "Load",
