@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from stagec.advice import warnings
 from stagec.api.tables import Table, framed
-from stagec.api.traces import selected
+from stagec.api.traces import PassFiles, files_of, selected
 from stagec.backend.encode import encode_traces
 from stagec.backend.encoded import TraceOptions
 from stagec.backend.files import write_whole
@@ -50,7 +50,7 @@ def compile_job(
     set: Sizes | None = None,
     device: str | None = None,
     network: str | Path | None = None,
-    load_pass: Sequence[str | Path] = (),
+    load_pass: PassFiles = (),
 ) -> Job:
     """Compile a model: a file's path, or a text (a string of several lines).
 
@@ -60,7 +60,7 @@ def compile_job(
     """
     read = read_source(source)
     sizes = {name: str(size) for name, size in (set or {}).items()}
-    plug_ins = registry(tuple(map(str, load_pass)))
+    plug_ins = registry(files_of(load_pass))
     asked = Asked(read, plan, sizes, plug_ins, devices(device, network))
     with mistakes_of_plug_ins():
         checked = check(read, plan, sizes, plug_ins.functions)

@@ -11,7 +11,7 @@ from typing import Literal
 
 from stagec.api.job import Asked, Job, Sizes, devices, read_source
 from stagec.api.tables import Table
-from stagec.api.traces import selected
+from stagec.api.traces import PassFiles, files_of, selected
 from stagec.backend.encode import encode_traces
 from stagec.backend.encoded import TraceOptions
 from stagec.backend.program import PooledTraces, TraceSet
@@ -33,7 +33,7 @@ def compile_pools_job(
     set: Sizes | None = None,
     device: str | None = None,
     network: str | Path | None = None,
-    load_pass: Sequence[str | Path] = (),
+    load_pass: PassFiles = (),
 ) -> PoolsJob:
     """Likewise, under a plan of several pools. A size is of all that have the name, or of one: `set={"decode.tp": 8}`."""
     read = read_source(source)
@@ -41,7 +41,7 @@ def compile_pools_job(
         message = f"the plan `{plan}` has no pools" if plan else "the first plan has no pools"
         raise refused("E0422", message, help="`stagec.compile` compiles it")
     sizes = {name: str(size) for name, size in (set or {}).items()}
-    plug_ins = registry(tuple(map(str, load_pass)))
+    plug_ins = registry(files_of(load_pass))
     return PoolsJob(Asked(read, plan, sizes, plug_ins, devices(device, network)))
 
 

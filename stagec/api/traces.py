@@ -21,6 +21,14 @@ from stagec.plug_in_errors import mistakes_of_plug_ins
 from stagec.plugins import registry
 from stagec.trust import Trust, trusting
 
+PassFiles = str | Path | Sequence[str | Path]
+"""One file of passes and ops, or several."""
+
+
+def files_of(load_pass: PassFiles) -> tuple[str, ...]:
+    one = isinstance(load_pass, str | Path)
+    return (str(load_pass),) if one else tuple(map(str, load_pass))
+
 
 def traces(
     source: str | Path,
@@ -34,7 +42,7 @@ def traces(
     compress: Literal["none", "gzip"] = "none",
     allow_code: bool = False,
     trust: Sequence[str | Path] = (),
-    load_pass: Sequence[str | Path] = (),
+    load_pass: PassFiles = (),
 ) -> Iterator[tuple[int, bytes]]:
     """Each rank and the bytes of its `.et` file, equal to those that the command line writes.
 
@@ -49,7 +57,7 @@ def traces(
     else:
         with trusting(Trust(allow_code, tuple(map(str, trust)))):
             settings = {k: str(v) for k, v in (overrides or {}).items()}
-            plug_ins = registry(tuple(map(str, load_pass)))
+            plug_ins = registry(files_of(load_pass))
             with mistakes_of_plug_ins():
                 compiled = compile_model(source, plan, settings, plug_ins=plug_ins)
             chosen = compiled.tracked if track_memory else compiled.trace_set

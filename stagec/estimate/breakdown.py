@@ -90,8 +90,9 @@ def breakdown(traces: TraceSet, timeline: Timeline, prices: Prices) -> Breakdown
     if waited:
         parts[LAUNCHES] = waited
         by_basis[Basis.RULE] += waited
-    # Kernels of one stream may be longer than their union where they were rounded.
-    parts[BUBBLE] = max(makespan - sum(parts.values()), 0.0)
+    # What is left of sums in another order is no waiting, and less than nothing where kernels of one stream were rounded.
+    rest = makespan - sum(parts.values())
+    parts[BUBBLE] = rest if rest > SAME * makespan else 0.0
     total = sum(by_basis.values()) or 1.0
     return Breakdown(
         rank_class.name if len(traces.classes) > 1 else "",

@@ -299,6 +299,7 @@ def test_python_knows_ops_of_files(tmp_path: Path):
     assert job.explain("flops").value == 64
     assert job.sweep("flops", dp=[1, 2]).num_rows == 2
     assert len(list(stagec.traces(model, load_pass=[op]))) == 2
+    assert stagec.compile(model, load_pass=str(op)).explain("flops").value == 64
 
 
 def test_python_says_whose_mistake_it_is(tmp_path: Path):

@@ -34,6 +34,14 @@ def test_parts_are_of_the_rank_that_computes_longest(schedule: str) -> None:
     )
 
 
+@pytest.mark.parametrize("batch", range(2, 26, 2))
+def test_a_rank_that_waits_for_nobody_has_no_bubble(batch: int) -> None:
+    """Times that are added up in another order differ in their last digits."""
+    text = TEXT.format(pp=1, tp=1, clauses="microbatch 1\n  device h100")
+    found = estimate(compile_text(text.replace("dim B = 16", f"dim B = {batch}")))
+    assert found.breakdown.parts["bubble"] == 0
+
+
 def test_ranks_that_are_all_alike_have_no_name() -> None:
     job = compile_text(TEXT.format(pp=1, tp=2, clauses="device h100"))
     assert estimate(job).breakdown.rank_class == ""
