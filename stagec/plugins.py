@@ -31,6 +31,7 @@ from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted, r
 from stagec.dialects import stg
 from stagec.dialects.stg.op_classes import mistakes_of_class
 from stagec.passes import pass_factories
+from stagec.reading import read_file
 
 GROUP = "xdsl.universe"
 LOADED = "stagec_loaded_"
@@ -308,9 +309,10 @@ def exists_already(kind: str, name: str, owner: str, path: str) -> CompileError:
 def classes_of_file(path: str) -> list[type[ModulePass] | type[IRDLOperation]]:
     """The passes and ops that a Python file defines."""
     module_name = f"{LOADED}{Path(path).stem}"
-    if not Path(path).is_file():
-        what = "is a directory" if Path(path).is_dir() else "is not there"
-        raise refused("E0701", f"cannot read `{path}`: it {what}", origin=path)
+    try:
+        read_file(path)
+    except OSError as error:
+        raise refused("E0701", f"cannot read `{path}`: {error.strerror}", origin=path) from None
     spec = importlib.util.spec_from_file_location(module_name, path)
     if spec is None or spec.loader is None:
         raise _broken(path, "its name does not end in `.py`")

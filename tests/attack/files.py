@@ -26,6 +26,7 @@ from stagec.driver import compile_text
 from stagec.editing.answers import diagnose
 from stagec.editing.server import importing
 from stagec.ir_text import print_ir
+from stagec.plugins import registry
 from tests.attack.case import Failure, Kind
 from tests.attack.models import MODELS
 
@@ -306,7 +307,7 @@ def answer(words: list[str]) -> int:
     path = os.path.abspath(words[0])
     folder = os.path.dirname(path)
     for each in (path, *importing(path, [folder])):
-        for diagnostic in diagnose(Path(each).read_text(), each):
+        for diagnostic in diagnose(Path(each).read_text(), each, registry()):
             sys.stderr.write(f"{diagnostic.code}: {diagnostic.message}\n")
     return 0
 

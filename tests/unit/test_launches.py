@@ -286,6 +286,15 @@ def test_torchtitan():
 
 
 @pytest.mark.parametrize(
+    ("kind", "text"),
+    [("deepspeed", "{"), ("deepspeed", "[" * 9000), ("torchtitan", "a = " + "[" * 9000)],
+)
+def test_what_is_no_settings_at_all_is_said(kind: str, text: str):
+    with pytest.raises(CompileError, match=r"E0801.*this is no (JSON|TOML): "):
+        import_plan(text, "settings", kind, gpus=2)
+
+
+@pytest.mark.parametrize(
     ("flags", "clause"),
     [
         ("--bf16 --clip-grad 0.3", "optimizer adamw { clip = 0.3 }"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -329,3 +330,9 @@ def test_editors_know_ops_of_files(tmp_path: Path):
     assert not diagnose(MODEL_OF_IT, "m.stg", known)
     assert "halved(x)" in describe_word("halved", known.functions)
     assert not describe_word("halved", registry().functions)
+
+
+def test_what_is_no_file_of_passes_is_not_waited_for(tmp_path: Path):
+    os.mkfifo(pipe := tmp_path / "pipe.py")
+    with pytest.raises(CompileError, match="it is no regular file"):
+        registry([str(pipe)])

@@ -323,6 +323,9 @@ def read_torchtitan(text: str, reading: Reading) -> None:
     except tomllib.TOMLDecodeError as error:
         reading.wrong(f"this is no TOML: {error}", code="E0801")
         return
+    except RecursionError:
+        reading.wrong("this is no TOML: it nests too deeply", code="E0801")
+        return
     run = reading.run
     run.sequence_parallel = True
     run.zero = 3
@@ -357,7 +360,11 @@ def read_torchtitan(text: str, reading: Reading) -> None:
 
 
 def read_deepspeed(text: str, reading: Reading) -> None:
-    data = parse_json(text)
+    try:
+        data = parse_json(text)
+    except ValueError as error:
+        reading.wrong(f"this is no JSON: {error}", code="E0801")
+        return
     if not isinstance(data, dict):
         reading.wrong("these are not settings of DeepSpeed", code="E0801")
         return
