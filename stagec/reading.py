@@ -17,7 +17,7 @@ def read_file(path: str | os.PathLike[str], most: int = MOST_BYTES) -> bytes:
     read to it.
     """
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        handle = at_once(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         raise FileNotFoundError(errno.ENOENT, "it is not there") from None
     except ValueError as error:
@@ -41,6 +41,11 @@ def read_file(path: str | os.PathLike[str], most: int = MOST_BYTES) -> bytes:
     if not left:
         raise too_long(most)
     return b"".join(parts)
+
+
+def at_once(path: str | os.PathLike[str], flags: int) -> int:
+    """An opener for `open` that waits for nobody at the other end, nor do reads of what has nothing to say: they are None."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def read_whole_text(path: str | os.PathLike[str], most: int = MOST_BYTES) -> str:

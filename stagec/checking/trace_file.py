@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from stagec.reading import at_once
+
 MAX_FILE_BYTES = 4 << 30
 """Of one trace, decompressed."""
 MAPPED_BYTES = 64 << 20
@@ -119,11 +121,14 @@ def read_bytes(path: str) -> tuple[np.ndarray, bool]:
     Raises `TraceFileError`.
     """
     try:
-        with open(path, "rb", buffering=0) as file:
+        with open(path, "rb", buffering=0, opener=at_once) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise TraceFileError("E0691", "it is not a regular file")
-            if file.read(2) == b"\x1f\x8b":
+            begin = file.read(2)
+            if begin is None:
+                raise TraceFileError("E0691", "it has nothing to be read now")
+            if begin == b"\x1f\x8b":
                 file.seek(0)
                 return _decompress(file), True
             file.seek(0)

@@ -215,3 +215,10 @@ def test_templates_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     for rank in range(24):
         scanner.scan(str(tmp_path / f"model.{rank}.et"), {})
     assert 1 <= len(scanner._templates) <= 3
+
+
+def test_what_has_nothing_to_say_is_not_waited_for() -> None:
+    """The kernel's log: a regular file by its looks, which a reader would wait at."""
+    with pytest.raises(trace_file.TraceFileError) as refused:
+        trace_file.read_bytes("/proc/kmsg")
+    assert refused.value.code == "E0691"
