@@ -14,13 +14,13 @@ from stagec.estimate import on_device
 from stagec.plans.clauses import Link, Plan
 from stagec.simulators.infragraph import on_network
 
-UNITS = {
+UNITS = {"B": 1} | {
     f"{prefix}{binary}B": (1024 if binary else 1000) ** power
     for power, prefix in enumerate("KMGT", 1)
     for binary in ("", "i")
 }
 LINK = re.compile(
-    r"(?P<axis>[A-Za-z_]\w*)=(?P<speed>\d+(?:\.\d+)?(?:e\d+)?)(?P<unit>[KMGT]i?B)?(?:,(?P<latency>\d+(?:\.\d+)?)(?:us)?)?"
+    r"(?P<axis>[A-Za-z_]\w*)=(?P<speed>\d+(?:\.\d+)?(?:e\d+)?)(?:(?P<unit>(?:[KMGT]i?)?B)(?:/s)?)?(?:,(?P<latency>\d+(?:\.\d+)?)(?:us)?)?"
 )
 
 
@@ -72,12 +72,18 @@ def links_of(plan: Plan, texts: Iterable[str]) -> Iterator[Link]:
             raise usage_error(
                 f"--link {text}", "`--link` wants an axis and a speed", "E0710", help_
             )
+        if match["unit"] is None:
+            given = f"--link {match['axis']}={match['speed']}"
+            help_ = f"write `{given}GB`, or `{given}B` for single bytes"
+            raise usage_error(
+                f"--link {text}", "a speed is bytes per second, in some unit", "E0710", help_
+            )
         axes = plan.products.get(match["axis"], (match["axis"],))
         if not set(axes) <= set(plan.mesh):
             help_ = f"there are {quoted(plan.mesh)}" if plan.mesh else "the plan has no mesh"
             message = f"the mesh has no axis `{match['axis']}`"
             raise usage_error(f"--link {text}", message, "E0710", help_)
-        speed = float(match["speed"]) * UNITS.get(match["unit"] or "", 1)
+        speed = float(match["speed"]) * UNITS[match["unit"]]
         if speed <= 0:
             raise usage_error(f"--link {text}", "a speed is more than 0", "E0710")
         latency = float(match["latency"]) if match["latency"] else None
