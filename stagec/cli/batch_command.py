@@ -20,6 +20,7 @@ from stagec.cli.usage import (
     overrides,
     some_text,
     usage_error,
+    whole_number,
 )
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError, refused
@@ -165,38 +166,35 @@ def make_parser() -> CommandParser:
     )
     parser.add_argument(
         "--tokens",
-        type=whole,
+        type=whole_number("--tokens"),
         default=8192,
         metavar="N",
         help="new tokens of an iteration, at most (8192)",
     )
     parser.add_argument(
         "--sequences",
-        type=whole,
+        type=whole_number("--sequences"),
         default=256,
         metavar="N",
         help="sequences that run at a time, at most (256)",
     )
     parser.add_argument(
         "--block",
-        type=whole,
+        type=whole_number("--block"),
         default=16,
         metavar="N",
         help="positions of a block of the cache (16)",
     )
     parser.add_argument(
-        "--blocks", type=whole, metavar="N", help="blocks of the cache of one engine (no limit)"
+        "--blocks",
+        type=whole_number("--blocks"),
+        metavar="N",
+        help="blocks of the cache of one engine (no limit)",
     )
     parser.add_argument("--whole-prompts", action="store_true", help="compute no prompt in parts")
     add_load_pass(parser)
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     return parser
-
-
-def whole(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) < 16 and int(text)):
-        raise usage_error(text, f"`{text}` is not a number from 1 on", "E0710")
-    return int(text)
 
 
 def positive(text: str) -> float:

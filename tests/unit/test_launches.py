@@ -227,10 +227,11 @@ def test_what_is_no_plan_is_refused(change: tuple[str, str], message: str):
     [
         "A=2\nB=$(( A * 3 ))\nC=$((B*2))",
         "A=2\nB=$(($A*3))\nC=$(($B * 2))",
+        "A=2;B=$((A * 3)) ; C=$((B*2))",
         'A="1 + 1"\nB=$((${A} * 6))\nC=$((${B:-7}))',
     ],
 )
-def test_arithmetic_is_that_of_the_shell(script: str):
+def test_assignments_and_arithmetic_are_those_of_the_shell(script: str):
     done = subprocess.run(["bash", "-c", f"{script}\necho $C"], capture_output=True, text=True)
     assert words(f"{script}\necho $C")[-1:] == done.stdout.split()
 

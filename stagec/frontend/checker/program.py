@@ -112,6 +112,8 @@ def check(
     source, plan, plans = _lent(source, plan)
     findings = Findings(most=MOST_ERRORS, sources=source.texts)
     definitions = collect(source, findings, functions)
+    if not definitions.models:  # of a plan alone nothing more can be said
+        findings.raise_errors(source.texts)
     definitions.plans = with_pools(plans if plans is not None else definitions.plans)
     chosen = _choose(definitions, plan, findings)
     _is_one(chosen, definitions.plans, findings, source)
@@ -134,10 +136,10 @@ def check(
     num_errors = len(findings.errors)
     bodies = _check_bodies(source, definitions, table, resolved, findings)
     roles = batch.roles if batch is not None else None
-    if batch is None and definitions.models:
+    if batch is None:
         roles = roles_of(bodies.values(), findings)
         resolved = unserved(resolved, roles, table, findings)
-    if definitions.models and len(findings.errors) == num_errors:
+    if len(findings.errors) == num_errors:
         PlanChecker(resolved, definitions, bodies, table, findings).check()
     findings.raise_errors(source.texts)
     own = _settings_of(chosen)

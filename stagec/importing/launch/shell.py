@@ -17,7 +17,7 @@ PARENTHESES = r"\((?:[^()]|\([^()]*\))*\)"
 PLAIN = rf"(?:\$\({PARENTHESES}\)|[^\s;#])*"
 """A value without quotes, in which only arithmetic may have spaces."""
 ASSIGNMENT = re.compile(
-    r"^[ \t]*(?:export[ \t]+|declare[ \t]+(?:-\w+[ \t]+)*|local[ \t]+)?([A-Za-z_]\w*)(\+?)="
+    r"(?:^|;)[ \t]*(?:export[ \t]+|declare[ \t]+(?:-\w+[ \t]+)*|local[ \t]+)?([A-Za-z_]\w*)(\+?)="
     rf"({PARENTHESES}|\"(?:[^\"\\]|\\.)*\"|'[^']*'|{PLAIN})",
     re.MULTILINE | re.DOTALL,
 )
