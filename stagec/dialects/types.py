@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Data, TypeAttribute
@@ -103,6 +104,7 @@ def bytes_per_element(dtype: str) -> float:
     return DTYPE_BITS[dtype] / 8 + scale_bytes / sharing
 
 
+@lru_cache(maxsize=1 << 14)
 def bytes_of(num_elements: Size, dtype: str) -> Size:
     """Bytes of so many elements, with their scales."""
     found = unscaled_bytes(num_elements, dtype)
@@ -193,7 +195,7 @@ class TensorType(Data[Tensor], TypeAttribute):
 
     @property
     def num_elements(self) -> Size:
-        return _num_elements(self.data.dims)
+        return elements_of(self.data.dims)
 
     @property
     def num_bytes(self) -> Size:
@@ -308,10 +310,8 @@ class ShardType(Data[ShardData], TypeAttribute):
     def num_elements(self) -> Size:
         """Elements that one rank stores, padding included."""
         dims = self.tensor.dims
-        rows = symbolic.product(d.size for d in dims[: self.rows])
-        row = symbolic.product(d.size for d in dims[self.rows :])
-        ways = symbolic.product(map(symbolic.symbol, self.axes))
-        return symbolic.ceildiv(rows, ways) * row
+        rows, row = elements_of(dims[: self.rows]), elements_of(dims[self.rows :])
+        return symbolic.ceildiv(rows, symbolic.product(map(symbolic.symbol, self.axes))) * row
 
     @property
     def num_bytes(self) -> Size:
@@ -321,13 +321,10 @@ class ShardType(Data[ShardData], TypeAttribute):
         return ShardType.of(self.tensor.with_dtype(dtype), self.axes, self.rows)
 
 
-_SIZES: dict[tuple[Dim, ...], Size] = {}
-
-
-def _num_elements(dims: tuple[Dim, ...]) -> Size:
-    if dims not in _SIZES:
-        _SIZES[dims] = symbolic.product(d.size for d in dims)
-    return _SIZES[dims]
+@lru_cache(maxsize=1 << 14)
+def elements_of(dims: tuple[Dim, ...]) -> Size:
+    """Elements of dims on one device."""
+    return symbolic.product(d.size for d in dims)
 
 
 @dataclass(frozen=True, slots=True)

@@ -272,6 +272,7 @@ def as_size(value: Size | int) -> Size:
     return value if isinstance(value, Size) else constant(value)
 
 
+@lru_cache(maxsize=1 << 14)
 def call(function: str, *arguments: Size | int) -> Size:
     """`ceildiv(a, b)` and its like; a number if every argument is one."""
     sizes = tuple(as_size(a) for a in arguments)

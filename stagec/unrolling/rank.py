@@ -174,8 +174,14 @@ class Arrangement:
     """`[n, slots]`: the row behind each argument, -1 for none."""
     source_node: Ints
     """`[n, slots]`: which node of that row."""
+    behind: Ints
+    """The row behind which each is issued, -1 for none."""
     lengths: Ints
     """Rows of each task of the order."""
+    num_nodes: Ints
+    """Of each row."""
+    rounds: PerRowAttr | None
+    """In which tasks that overlap take turns."""
     order: Ints
     """Rows in issue order."""
     place: Ints
@@ -234,10 +240,12 @@ class Arrangements:
 
     def of(self, run: RankRun) -> Arrangement:
         program = run.program
-        key = (program, program.order, program.gathered, program.rounds)
-        if key not in self._known:
-            self._known[key] = arrange(run)
-        known = self._known[key]
+        key = (program, program.order, program.gathered)
+        known = self._known.get(key) or arrange(run)
+        if known.rounds is not program.rounds:
+            order, place, first = issued(program, known.behind, known.lengths, known.num_nodes)
+            known = replace(known, rounds=program.rounds, order=order, place=place, first=first)
+        self._known[key] = known
         return known if known.run is run else replace(known, run=run)
 
 
@@ -287,14 +295,19 @@ def arrange(run: RankRun) -> Arrangement:
         anchor = sources[:, made.behind[:, 0]]
         behind[here] = np.where(anchor >= 0, anchor + made.behind[:, 1], NOWHERE)
         read_gathered(run, layouts, made, tasks, here, bases, source_row)
-    issued = issue_order(behind, overlapped(run.program, lengths))
-    place = np.empty(total, np.int64)
-    place[issued] = np.arange(total)
-    num_nodes = np.array([each.body.num_nodes for each in bodies] or [0], np.int64)
-    first = np.concatenate([[0], np.cumsum(num_nodes[body[issued]])])
-    return Arrangement(
-        run, neighbours, bases, bodies, body, source_row, source_node, lengths, issued, place, first
-    )
+    num_nodes = np.array([each.body.num_nodes for each in bodies] or [0], np.int64)[body]
+    rows = run, neighbours, bases, bodies, body, source_row, source_node, behind, lengths, num_nodes
+    return Arrangement(*rows, run.program.rounds, *issued(run.program, behind, lengths, num_nodes))
+
+
+def issued(
+    program: sched.RankProgramOp, behind: Ints, lengths: Ints, num_nodes: Ints
+) -> tuple[Ints, Ints, Ints]:
+    """Rows in issue order, each row's position in it, and the first node of each position."""
+    order = issue_order(behind, overlapped(program, lengths))
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    return order, place, np.concatenate([[0], np.cumsum(num_nodes[order])])
 
 
 def alike(order: Order) -> tuple[list[tuple[int, int, int]], Ints]:
@@ -403,20 +416,20 @@ def handed_over(
     row: Row, stage: int, neighbours: Mapping[tuple[str, int], int], stages: Sequence[StageRun]
 ) -> Row:
     """A row whose arguments come straight from the neighbouring stage, where that is on the same rank."""
-    arguments: list[NodePlace | None] = []
-    for place in row.arguments:
+
+    def behind(place: NodePlace | None) -> NodePlace | None:
         if place is not None and place.task.startswith(TAKEN):
-            arguments.append(given(place, stage, stages))
-            continue
+            return given(place, stage, stages)
         other = neighbours.get((place.task, stage)) if place is not None else None
         if place is None or other is None:
-            arguments.append(place)
-            continue
+            return place
         direction = "forward" if place.task == "RECV_F" else "backward"
         number = stages[stage].layout.received[direction, place.row, place.node]
         source = stages[other].layout.handed_over[direction, number]
-        arguments.append(source._replace(stage=other) if source is not None else None)
-    return replace(row, arguments=arguments)
+        return source._replace(stage=other) if source is not None else None
+
+    arguments = list(map(behind, row.arguments))
+    return row if arguments == row.arguments else replace(row, arguments=arguments)
 
 
 def given(place: NodePlace, stage: int, stages: Sequence[StageRun]) -> NodePlace | None:
