@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from stagec.analysis.contexts import Contexts, is_masked
 from stagec.analysis.placement import PlacementRule, Splits, is_input, own_splits
 from stagec.analysis.sharding_errors import ShardingErrors
-from stagec.diagnostics import Diagnostic, Span, quoted, span_of
+from stagec.diagnostics import Diagnostic, Span, quoted, refused, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.attributes import Dim
 from stagec.dialects.types import tensor_of
@@ -25,7 +25,7 @@ def check_attention(
     check_keys(op, splits, rules, contexts, errors)
     check_heads(op, splits, contexts, errors)
     check_window(op, splits, errors)
-    check_sinks(op, splits, errors)
+    check_ring(op, splits, errors)
     check_chunks(op, splits, contexts, errors)
 
 
@@ -123,19 +123,15 @@ def check_window(op: stg.AttentionOp, splits: Splits, errors: ShardingErrors) ->
     )
 
 
-def check_sinks(op: stg.AttentionOp, splits: Splits, errors: ShardingErrors) -> None:
-    """E0309: sinks in a ring. Each block would count them anew."""
+def check_ring(op: stg.AttentionOp, splits: Splits, errors: ShardingErrors) -> None:
+    """E0309: sinks in a ring, each block of which would count them anew, or a bias, of which each block needs another part."""
     ring = splits.get(op.indices().operands[1][-3], ())
-    if op.sinks is None or not any(conditions.is_split(axis, errors.sizes) for axis in ring):
+    has = "sinks" if op.sinks is not None else "a bias" if op.bias is not None else ""
+    if not has or not any(conditions.is_split(axis, errors.sizes) for axis in ring):
         return
-    errors.findings.add(
-        Diagnostic(
-            "E0309",
-            f"attention with sinks needs its keys whole, but they go round {quoted(ring)}",
-            span_of(op.location),
-            help="write `method = all_gather` or `method = ulysses` in the context",
-        )
-    )
+    message = f"attention with {has} needs its keys whole, but they go round {quoted(ring)}"
+    help_ = "write `method = all_gather` or `method = ulysses` in the context"
+    raise refused("E0309", message, span_of(op.location), help=help_)
 
 
 def check_chunks(

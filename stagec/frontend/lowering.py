@@ -49,6 +49,7 @@ from stagec.frontend.served import (
     check_states,
     count_pairs,
     drop_unread,
+    has_bias,
     pad_experts,
     served_results,
     split_sources,
@@ -339,7 +340,7 @@ class _Lowering:
             count_pairs(op, self.batch)
             return
         roles = self.checked.roles
-        if roles is None or op.key_dim not in roles.positions:
+        if roles is None or op.key_dim not in roles.positions or has_bias(op):
             return
         positions = op.key_dim
         for operand in op.KEY_OPERANDS:

@@ -205,6 +205,11 @@ def is_pure(op: Operation) -> bool:
     return isinstance(op, stg.TensorOp | stg.ConstantOp) and not isinstance(op, WRITERS)
 
 
+def has_bias(op: ServedAttention) -> bool:
+    """Whether something is added to its scores, whose dims tell queries and keys apart."""
+    return isinstance(op, stg.AttentionOp) and op.bias is not None
+
+
 def check_queries(
     op: ServedAttention, span: Span, splits: Mapping[str, Sequence[str]], batch: Batch
 ) -> None:
@@ -357,7 +362,7 @@ def check_packed(program: stg.ProgramOp, batch: Batch) -> None:
     for op in program.walk():
         if isinstance(op, ATTENTION):
             of_rows = names_of(op.operands[0])[0] == stg.begun(batch.roles.batch)
-            mixes = op.pairs is None and not of_rows
+            mixes = has_bias(op) or (op.pairs is None and not of_rows)
         else:
             mixes = (
                 isinstance(op, stg.ContractOp)

@@ -55,6 +55,10 @@ class Attention:
     chunked: bool = False
     """Whether `window` is the length of a chunk, and a query sees its own."""
     softcap: float = 0.0
+    alibi: bool = False
+    """Scores are biased by a slope of each head times the distance of query and key."""
+    biased: bool = False
+    """Scores are biased by what the layer is given for each query, key and head."""
     scale: float = 0.0
     """What scores are multiplied by, if it is not 1 / sqrt(width)."""
     clip: float = 0.0
@@ -89,6 +93,8 @@ class Attention:
             G = w.dim(head_name(s, "G"), self.value_width, self.said("width of a head's values"))
         src = self.source or s
         given = f"x{s.shape}" + (f", source{src.shape}" if self.source else "")
+        if self.biased:
+            given += f", bias[{s.sequence}, {self.keys(w)}, {H}]"
         m = w.module(self.name, given, s.shape, self.about)
         fused_gate = self.gate == "fused"
         stem = self.stem
@@ -187,6 +193,13 @@ class Attention:
             return (self.source or self.stream).sequence
         return w.positions(self.window_dim(w) if self.local else "")
 
+    def keys(self, w: Writer) -> str:
+        """The dim of keys under a name of its own, where scores are biased."""
+        name = self.positions(w)
+        if name != self.stream.sequence:
+            return name
+        return w.dim(f"U{name[1:]}", w.dims[name].value, f"tokens of `{name}` as keys", name)
+
     def window_dim(self, w: Writer) -> str:
         about = "tokens that a query of a local layer looks back"
         about = (
@@ -217,13 +230,11 @@ class Attention:
 
     def core(self, w: Writer, m: Module, s: Stream, H: str, K: str, E: str, G: str) -> str:
         """Scores, softmax and their product with the values."""
-        if self.scale:
-            factor = self.scale * self.width**0.5
-            if abs(factor - 1) > 1e-6:
-                m.line(
-                    f"q = q * {number(factor)}    # scores are multiplied by {number(self.scale)}"
-                )
         options = ["causal = true"] if self.causal else []
+        if self.scale and abs(self.scale * self.width**0.5 - 1) > 1e-6:
+            options.append(f"scale = {number(self.scale)}")
+        if self.alibi:
+            options.append("alibi = true")
         if self.window:
             options.append(f"{'chunk' if self.chunked else 'window'} = {self.window_dim(w)}")
         if self.softcap:
@@ -231,6 +242,9 @@ class Attention:
         operands = "q, k, v"
         if self.sinks:
             operands += f", {m.weight('sinks', H, self.stem + self.sinks)}"
+        if self.biased:
+            own = f"[{s.sequence} -> {self.keys(w)}]" if self.keys(w) != self.positions(w) else ""
+            operands = f"q, k{own}, v{own}, bias"
         return f"attention({', '.join([operands, *options])})"
 
     def said(self, about: str, plain: str = "") -> str:
@@ -294,7 +308,8 @@ def short(name: str, letter: str) -> str:
         "wo",
     ):
         return f"{letter}_proj"
-    return last if last.startswith(letter) or letter == "o" else f"{letter}_proj"
+    is_own = last != letter and (last.startswith(letter) or letter == "o")
+    return last if is_own else f"{letter}_proj"
 
 
 def rotate_part(w: Writer, m: Module, s: Stream, x: str, E: str, rotated: int, width: int) -> str:

@@ -100,6 +100,36 @@ def test_a_soft_cap_by_hand():
     assert backward(capped).flops() == backward(plain).flops() + parse("6*B*H*S**2")
 
 
+def test_biases_of_scores_by_hand():
+    """An addition for each pair and head; backward the scores again, and a term of the bias's gradient. ALiBi: a product and a sum.
+
+    The products are those that PyTorch 2.13 counts of 8 sequences of 512 tokens, 12 heads of 64 (`_scaled_dot_product_efficient_attention` with a
+    bias of [1, 12, 512, 512]).
+    """
+    q, k = value("B", "S", "H", "E"), value("B", "T", "H", "E")
+    bias, pairs = value("S", "T", "H"), parse("B*H*S*T")
+    sizes = {"B": 8, "S": 512, "T": 512, "H": 12, "E": 64}
+    plain, biased = stg.AttentionOp(q, k, k), stg.AttentionOp(q, k, k, bias=bias)
+    sloped = stg.AttentionOp(q, k, k, alibi=True)
+    assert plain.flops().integer(sizes) == 6_442_450_944
+    assert biased.flops() == plain.flops() + pairs
+    assert sloped.flops() == plain.flops() + 2 * pairs
+    dy = value("B", "S", "H", "E")
+    assert stg.AttentionGradOp(dy, plain).flops().integer(sizes) == 16_106_127_360
+    grads = [stg.AttentionGradOp(dy, biased, trains_bias=trained) for trained in (False, True)]
+    assert [g.flops() - backward(plain).flops() for g in grads] == [pairs, 2 * pairs]
+    assert stg.AttentionGradOp(dy, sloped).flops() == backward(plain).flops() + 2 * pairs
+    whole = parse("2*H*S*T")
+    read = [op.moved_bytes().read for op in (plain, sloped, biased, grads[1])]
+    assert [read[1] - read[0], read[2] - read[0]] == [parse("0"), whole]
+    assert grads[1].moved_bytes().written == grads[0].moved_bytes().written + whole
+    # Half of the pairs are seen under a causal mask, and none of the others is read.
+    masked = [
+        stg.AttentionOp(q, k, k, causal=True, bias=b).moved_bytes().read for b in (bias, None)
+    ]
+    assert masked[0] == masked[1] + parse("H*S*T")
+
+
 def test_keys_and_values_of_different_width_by_hand():
     """As in latent attention: forward 2 (E + G) for each pair and head, backward 2 (3 E + 2 G)."""
     q, v = value("B", "S", "H", "E"), value("B", "S", "H", "G")

@@ -9,23 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import ClassVar
 
 from xdsl.dialects.builtin import StringAttr, UnitAttr
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Operation, SSAValue
 from xdsl.irdl import (
     irdl_op_definition,
     operand_def,
     opt_operand_def,
     opt_prop_def,
+    opt_result_def,
     prop_def,
     result_def,
+    var_operand_def,
 )
 from xdsl.utils.exceptions import VerifyException
 
 from stagec import symbolic
 from stagec.dialects.attributes import NamesAttr, RequestsAttr, SizeAttr
-from stagec.dialects.interfaces import elements
+from stagec.dialects.interfaces import Bytes, elements, num_bytes
 from stagec.dialects.stg.base import PLACEMENT, SHARED, Indices, TensorOp, expect_dims, tensor_type
 from stagec.dialects.stg.interface import (
     BackwardPass,
@@ -34,6 +37,7 @@ from stagec.dialects.stg.interface import (
     Cotangents,
     Option,
     Signature,
+    listed,
     only,
 )
 from stagec.dialects.types import TensorType
@@ -107,6 +111,14 @@ def attention_indices(op: AttentionOp | AttentionGradOp) -> tuple:
     )
 
 
+def bias_index(op: AttentionOp | AttentionGradOp) -> tuple[str, ...]:
+    """The index of each dim of a bias."""
+    if op.bias is None:
+        return ()
+    keys = tensor_type(op.k).names[-3]
+    return tuple(KEY + name if name == keys else name for name in tensor_type(op.bias).names)
+
+
 def shared_index(op: AttentionOp | AttentionGradOp, k: tuple[str, ...]) -> tuple[str, ...]:
     """The index of keys' heads that follows that of queries' heads: no rule splits it for itself."""
     return () if op.copies is None else (k[-2],)
@@ -149,22 +161,38 @@ def score_pairs(q: TensorType, k: TensorType, causal: bool, reach: Reach) -> Siz
     return queries * keys * (HALF if causal else ONE)
 
 
+def pairs_of(op: AttentionOp | AttentionGradOp) -> Size:
+    """Pairs of a query and a key that count, of one head of one sequence."""
+    if op.pairs is not None:
+        return op.pairs.data
+    counted = op.causal is not None and op.count.data == "causal"
+    return score_pairs(tensor_type(op.q), tensor_type(op.k), counted, op.reach)
+
+
 def attention_products(
-    op: AttentionOp | AttentionGradOp, of_keys: int, of_values: int, of_cap: int
+    op: AttentionOp | AttentionGradOp, of_keys: int, of_values: int, of_cap: int, of_bias: int = 1
 ) -> Size:
     """FLOPs of so many products over the width of keys, and so many over that of values: 2 per pair and element.
 
-    What softmax does is not counted, as FlashAttention's authors do not; what caps scores is: so many for each pair.
+    What softmax does is not counted, as FlashAttention's authors do not; what caps scores is: so many for each pair. So is what biases them: an addition,
+    and where the bias is a slope times a distance, that product.
     """
-    q, k, v = tensor_type(op.q), tensor_type(op.k), tensor_type(op.v)
-    if op.pairs is not None:
-        pairs = op.pairs.data
-    else:
-        counted = op.causal is not None and op.count.data == "causal"
-        pairs = score_pairs(q, k, counted, op.reach)
+    q, v = tensor_type(op.q), tensor_type(op.v)
     batch = symbolic.product(d.size for d in (*q.dims[:-3], q.dims[-2]))
-    products = 2 * (of_keys * q.dims[-1].size + of_values * v.dims[-1].size)
-    return batch * pairs * (products + (of_cap if op.softcap is not None else 0))
+    each = 2 * (of_keys * q.dims[-1].size + of_values * v.dims[-1].size)
+    each += of_cap if op.softcap is not None else 0
+    each += of_bias if op.bias is not None else 0
+    each += 2 if op.alibi is not None else 0
+    return batch * pairs_of(op) * each
+
+
+def unread_bias(op: AttentionOp | AttentionGradOp) -> Size:
+    """Bytes of a bias that belong to pairs which a mask hides: no kernel reads them."""
+    if op.bias is None:
+        return ZERO
+    bias = tensor_type(op.bias)
+    all_pairs = tensor_type(op.q).dims[-3].size * tensor_type(op.k).dims[-3].size
+    return num_bytes(op.bias) - bias.num_bytes / all_pairs * pairs_of(op)
 
 
 @irdl_op_definition
@@ -177,6 +205,11 @@ class AttentionOp(TensorOp):
     arXiv:2408.00118). `pairs` is the number of pairs of a query and a key that this device computes, where
     the shapes do not say: its share of a mask, or one block of a ring. `sinks` [H] are a score for each head that
     no value goes with: softmax shares out less than 1 among the keys (gpt-oss, arXiv:2508.10925; Xiao et al., arXiv:2309.17453), and `lse` counts it.
+
+    `bias` [S, T, H], or of fewer or more of the dims of scores but of both positions, is added to them (T5, arXiv:1910.10683; Swin, arXiv:2103.14030):
+    it is read once for all that share it, where a mask leaves pairs. `alibi` adds a slope of each head times the distance (Press et al., arXiv:2108.12409),
+    which the kernel computes.
+    `scale` is what the products of queries and keys are multiplied by, in place of 1 / sqrt(E).
 
     `copies` are axes that split the heads of queries and not those of keys: their ranks have the same keys, of which a gradient is then partial.
 
@@ -192,7 +225,7 @@ class AttentionOp(TensorOp):
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
         Signature(
             "attention",
-            ("q", "k", "v", "sinks"),
+            ("q", "k", "v", "sinks", "bias"),
             "fused softmax(q k^T) v; operands end in sequence, heads, width",
             (
                 Option("causal", "bool"),
@@ -200,20 +233,25 @@ class AttentionOp(TensorOp):
                 Option("window", "size"),
                 Option("chunk", "size"),
                 Option("softcap", "number"),
+                Option("scale", "number"),
+                Option("alibi", "bool"),
             ),
-            optional_operands=1,
+            optional_operands=2,
         ),
     )
 
     q = operand_def(TensorType)
     k = operand_def(TensorType)
     v = operand_def(TensorType)
-    sinks = opt_operand_def(TensorType)
+    of_scores = var_operand_def(TensorType)
+    """`sinks`, and a `bias`."""
     causal = opt_prop_def(UnitAttr)
     count = prop_def(StringAttr)
     window = opt_prop_def(SizeAttr)
     chunk = opt_prop_def(SizeAttr)
     softcap = opt_prop_def(StringAttr)
+    scale = opt_prop_def(StringAttr)
+    alibi = opt_prop_def(UnitAttr)
     pairs = opt_prop_def(SizeAttr)
     copies = opt_prop_def(NamesAttr)
     requests = opt_prop_def(RequestsAttr)
@@ -221,9 +259,9 @@ class AttentionOp(TensorOp):
     lse = result_def(TensorType)
 
     assembly_format = (
-        "$q `,` $k `,` $v (`sinks` $sinks^)? (`causal` $causal^)? `count` $count (`window` $window^)? "
-        "(`chunk` $chunk^)? (`softcap` $softcap^)? (`pairs` $pairs^)? (`copies` $copies^)? (`requests` $requests^)? attr-dict "
-        "`:` functional-type(operands, results)"
+        "$q `,` $k `,` $v (`with` $of_scores^)? (`causal` $causal^)? `count` $count (`window` $window^)? "
+        "(`chunk` $chunk^)? (`softcap` $softcap^)? (`scale` $scale^)? (`alibi` $alibi^)? (`pairs` $pairs^)? "
+        "(`copies` $copies^)? (`requests` $requests^)? attr-dict `:` functional-type(operands, results)"
     )
 
     def __init__(
@@ -237,19 +275,30 @@ class AttentionOp(TensorOp):
         chunk: Size | None = None,
         softcap: str | None = None,
         sinks: SSAValue | None = None,
+        bias: SSAValue | None = None,
+        scale: str | None = None,
+        alibi: bool = False,
     ) -> None:
         queries, values = tensor_type(q), tensor_type(v)
         output = TensorType.of([*queries.dims[:-1], values.dims[-1]], queries.dtype)
         super().__init__(
-            operands=[q, k, v, sinks],
-            properties=attention_properties(causal, count, window, chunk, softcap),
+            operands=[q, k, v, [each for each in (sinks, bias) if each is not None]],
+            properties={
+                "causal": UnitAttr() if causal else None,
+                "count": StringAttr(count),
+                "window": None if window is None else SizeAttr(window),
+                "chunk": None if chunk is None else SizeAttr(chunk),
+                "softcap": None if softcap is None else StringAttr(softcap),
+                "scale": None if scale is None else StringAttr(scale),
+                "alibi": UnitAttr() if alibi else None,
+            },
             result_types=[output, TensorType.of(queries.dims[:-1], "fp32")],
         )
 
     @classmethod
     def check_call(cls, call: Call) -> None:
         call.need_float(*range(len(call.types)))
-        q, k, v, *sinks = call.types
+        q, k, v, *more = call.types
         for position, (role, operand) in enumerate(zip("qkv", (q, k, v), strict=True)):
             if len(operand.names) < 3:
                 raise CallError(
@@ -270,11 +319,19 @@ class AttentionOp(TensorOp):
                 f"[{', '.join(k.names[:-3])}]",
                 operand=1,
             )
-        if sinks and sinks[0].names != q.names[-2:-1]:
-            raise CallError(
-                f"sinks are [{q.names[-2]}], a score for each head, not [{', '.join(sinks[0].names)}]",
-                operand=3,
-            )
+        for position, operand in enumerate(more, 3):
+            if is_bias(operand):
+                if why := wrong_bias(q, k, operand):
+                    own_name = f"give those of keys and values a name of their own: `k[{q.names[-3]} -> T]`"
+                    shared = q.names[-3] == k.names[-3]
+                    raise CallError(why, operand=position, help=own_name if shared else "")
+            elif operand.names != q.names[-2:-1]:
+                raise CallError(
+                    f"sinks are [{q.names[-2]}], a score for each head, not {listed(operand)}",
+                    operand=position,
+                )
+        if len(more) > 1 and [is_bias(each) for each in more] != [False, True]:
+            raise CallError("sinks come first, then a bias", operand=4)
         if call.size("chunk") is not None:
             if call.size("window") is not None:
                 raise CallError(
@@ -284,38 +341,59 @@ class AttentionOp(TensorOp):
                 raise CallError(
                     "chunks are of a causal mask: write `causal = true`", option="chunk"
                 )
-        softcap = call.optional_word("softcap")
-        if softcap is not None and not is_positive(softcap):
-            raise CallError(f"a cap is above 0, not {softcap}", option="softcap")
+        for option, what in (("softcap", "a cap"), ("scale", "a factor")):
+            number = call.optional_word(option)
+            if number is not None and not is_positive(number):
+                raise CallError(f"{what} is above 0, not {number}", option=option)
 
     @classmethod
     def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
-        q, k, v, *sinks = operands
+        q, k, v, *more = operands
+        biases = [each for each in more if is_bias(tensor_type(each))]
         return AttentionOp(
             q,
             k,
             v,
-            sinks=next(iter(sinks), None),
+            sinks=None if len(biases) == len(more) else more[0],
+            bias=next(iter(biases), None),
             causal=call.flag("causal"),
             count=call.optional_word("count") or "causal",
             window=call.size("window"),
             chunk=call.size("chunk"),
             softcap=call.optional_word("softcap"),
+            scale=call.optional_word("scale"),
+            alibi=call.flag("alibi"),
         )
 
     def indices(self) -> Indices:
         q, k, v, output, lse = attention_indices(self)
         blocked = frozenset((q[-1], v[-1], k[-3], *shared_index(self, k)))
         sinks = (q[-2:-1],) if self.sinks is not None else ()
-        return Indices((q, k, v, *sinks), (output, lse), blocked=blocked)
+        bias = (bias_index(self),) if self.bias is not None else ()
+        return Indices((q, k, v, *sinks, *bias), (output, lse), blocked=blocked)
 
     def verify_(self) -> None:
         check_count(self)
-        if self.sinks is not None:
-            sinks = tensor_type(self.sinks)
-            expect_dims(self, tensor_type(self.q), sinks, tensor_type(self.q).names[-2:-1])
+        q, k = tensor_type(self.q), tensor_type(self.k)
+        sinks, bias = self.sinks, self.bias
+        if sinks is not None:
+            expect_dims(self, q, tensor_type(sinks), q.names[-2:-1])
+        if [each for each in (sinks, bias) if each is not None] != [*self.of_scores]:
+            raise VerifyException(
+                f"{self.name}: what comes with scores are sinks, and a bias behind them"
+            )
+        if bias is not None and (why := wrong_bias(q, k, tensor_type(bias))):
+            raise VerifyException(f"{self.name}: {why}")
         super().verify_()
         check_copies(self)
+
+    @property
+    def sinks(self) -> SSAValue | None:
+        return next((each for each in self.of_scores if not is_bias(tensor_type(each))), None)
+
+    @property
+    def bias(self) -> SSAValue | None:
+        return next((each for each in self.of_scores if is_bias(tensor_type(each))), None)
 
     @property
     def shared_heads(self) -> tuple[str, str]:
@@ -347,6 +425,10 @@ class AttentionOp(TensorOp):
             tasks[0].properties["requests"] = self.requests
         return tasks
 
+    def moved_bytes(self) -> Bytes:
+        moved = super().moved_bytes()
+        return Bytes(moved.read - unread_bias(self), moved.written)
+
     def flops(self) -> Size:
         # q k^T, and the probabilities times v. A cap divides, takes the tanh and multiplies.
         return attention_products(self, 1, 1, 3)
@@ -355,9 +437,12 @@ class AttentionOp(TensorOp):
         operands = (self.q, self.k, self.v)
         if not any(gradients.wants(x) for x in self.operands):
             return
+        if self.bias is not None:
+            operands = (*operands, self.bias)
         saved = {x: gradients.use(x) for x in (*operands, self.result, self.lse)}
-        made = gradients.insert(AttentionGradOp(only(dys), self, saved), self.q)
-        for operand, cotangent in zip(operands, made.results, strict=True):
+        trains_bias = self.bias is not None and gradients.wants(self.bias)
+        made = gradients.insert(AttentionGradOp(only(dys), self, saved, trains_bias), self.q)
+        for operand, cotangent in zip(operands, made.results, strict=False):
             if gradients.wants(operand):
                 gradients.contribute(operand, cotangent)
         sinks = self.sinks
@@ -371,6 +456,22 @@ def check_count(op: AttentionOp | AttentionGradOp) -> None:
         raise VerifyException(f"{op.name}: FLOPs count `{op.count.data}`, not `causal` or `full`")
     if op.softcap is not None and not is_positive(op.softcap.data):
         raise VerifyException(f"{op.name}: a cap is a number above 0, not `{op.softcap.data}`")
+
+
+def is_bias(operand: TensorType) -> bool:
+    """Whether an operand behind queries, keys and values is no list of sinks: it has more dims than heads."""
+    return len(operand.names) > 1
+
+
+def wrong_bias(q: TensorType, k: TensorType, bias: TensorType) -> str:
+    """What is wrong with the dims of a bias; empty if nothing is."""
+    queries, keys = q.names[-3], k.names[-3]
+    if queries == keys:
+        return f"queries and keys both have positions `{queries}`, so that no dim of a bias says whose they are"
+    others = [name for name in q.names[:-1] if name != queries]
+    if {queries, keys} <= {*bias.names} <= {queries, keys, *others}:
+        return ""
+    return f"a bias has the positions `{queries}` and `{keys}`, and may have [{', '.join(others)}], but is {listed(bias)}"
 
 
 def check_copies(op: AttentionOp | AttentionGradOp) -> None:
@@ -389,7 +490,7 @@ def check_copies(op: AttentionOp | AttentionGradOp) -> None:
 
 def is_positive(text: str) -> bool:
     try:
-        return float(text) > 0
+        return Fraction(text) > 0
     except ValueError:
         return False
 
@@ -407,19 +508,18 @@ def reach_of(op: AttentionOp | AttentionGradOp) -> Reach:
     return Reach(window, chunk)
 
 
-def attention_properties(
-    causal: bool, count: str, window: Size | None, chunk: Size | None, softcap: str | None
-) -> dict[str, Attribute]:
-    properties: dict[str, Attribute] = {"count": StringAttr(count)}
-    if causal:
-        properties["causal"] = UnitAttr()
-    if window is not None:
-        properties["window"] = SizeAttr(window)
-    if chunk is not None:
-        properties["chunk"] = SizeAttr(chunk)
-    if softcap is not None:
-        properties["softcap"] = StringAttr(softcap)
-    return properties
+GRAD_PROPERTIES = (
+    "causal",
+    "count",
+    "window",
+    "chunk",
+    "softcap",
+    "scale",
+    "alibi",
+    "pairs",
+    "copies",
+)
+"""What the backward pass computes as the forward pass did."""
 
 
 @irdl_op_definition
@@ -428,7 +528,10 @@ class AttentionGradOp(TensorOp):
 
     dk and dv sum over queries: over axes that split those they are partial, unless the axes split keys too, and over `copies`.
 
-    `dy` and `output` [B, S, H, E], `q` [B, S, H, E], `k` and `v` [B, T, K, E], `lse` [B, S, H] -> `dq`, `dk`, `dv` like `q`, `k`, `v`.
+    `dbias`, of a bias that is trained, is the scores' gradient, which is at hand, summed over the dims that the bias lacks: an addition for each pair. It is
+    written whole, with zeros where a mask hides pairs.
+
+    `dy` and `output` [B, S, H, E], `q` [B, S, H, E], `k` and `v` [B, T, K, E], `lse` [B, S, H] -> `dq`, `dk`, `dv`, `dbias` like `q`, `k`, `v`, `bias`.
     FLOPs: five products for the forward pass's two (Dao et al. 2022, appendix B).
     """
 
@@ -442,21 +545,25 @@ class AttentionGradOp(TensorOp):
     v = operand_def(TensorType)
     output = operand_def(TensorType)
     lse = operand_def(TensorType)
+    bias = opt_operand_def(TensorType)
     causal = opt_prop_def(UnitAttr)
     count = prop_def(StringAttr)
     window = opt_prop_def(SizeAttr)
     chunk = opt_prop_def(SizeAttr)
     softcap = opt_prop_def(StringAttr)
+    scale = opt_prop_def(StringAttr)
+    alibi = opt_prop_def(UnitAttr)
     pairs = opt_prop_def(SizeAttr)
     copies = opt_prop_def(NamesAttr)
     dq = result_def(TensorType)
     dk = result_def(TensorType)
     dv = result_def(TensorType)
+    dbias = opt_result_def(TensorType)
 
     assembly_format = (
-        "$dy `,` $q `,` $k `,` $v `,` $output `,` $lse (`causal` $causal^)? `count` $count "
-        "(`window` $window^)? (`chunk` $chunk^)? (`softcap` $softcap^)? (`pairs` $pairs^)? (`copies` $copies^)? attr-dict "
-        "`:` functional-type(operands, results)"
+        "$dy `,` $q `,` $k `,` $v `,` $output `,` $lse (`bias` $bias^)? (`causal` $causal^)? `count` $count "
+        "(`window` $window^)? (`chunk` $chunk^)? (`softcap` $softcap^)? (`scale` $scale^)? (`alibi` $alibi^)? (`pairs` $pairs^)? "
+        "(`copies` $copies^)? attr-dict `:` functional-type(operands, results)"
     )
 
     def __init__(
@@ -464,32 +571,42 @@ class AttentionGradOp(TensorOp):
         dy: SSAValue,
         forward: AttentionOp,
         saved: Mapping[SSAValue, SSAValue] | None = None,
+        trains_bias: bool = False,
     ) -> None:
         """`saved` maps the forward op's operands and results to what the backward pass sees."""
         values = (forward.q, forward.k, forward.v, forward.result, forward.lse)
         q, k, v, output, lse = (saved[x] if saved else x for x in values)
+        bias = saved[forward.bias] if saved and forward.bias is not None else forward.bias
         partial = tensor_type(dy).partial
         queries, keys = tensor_type(q), tensor_type(k)
         copies = () if forward.copies is None else forward.copies.data
         summed = sorted({*partial, *queries.dims[-3].split, *copies} - {*keys.dims[-3].split})
+        of_bias = []
+        if trains_bias and bias is not None:
+            own = tensor_type(bias)
+            split = [a for d in queries.dims if d.name not in own.names for a in d.split]
+            of_bias = [own.with_partial(sorted({*partial, *split}))]
         super().__init__(
-            operands=[dy, q, k, v, output, lse],
+            operands=[dy, q, k, v, output, lse, bias],
             properties={
                 key: value
-                for key in ("causal", "count", "window", "chunk", "softcap", "pairs", "copies")
+                for key in GRAD_PROPERTIES
                 if (value := forward.properties.get(key)) is not None
             },
             result_types=[
                 queries.with_partial(partial),
                 keys.with_partial(summed),
                 tensor_type(v).with_partial(summed),
+                of_bias,
             ],
         )
 
     def indices(self) -> Indices:
         q, k, v, output, lse = attention_indices(self)
         blocked = frozenset((q[-1], v[-1], k[-3], *shared_index(self, k)))
-        return Indices((output, q, k, v, output, lse), (q, k, v), blocked=blocked)
+        bias = (bias_index(self),) if self.bias is not None else ()
+        of_bias = bias if self.dbias is not None else ()
+        return Indices((output, q, k, v, output, lse, *bias), (q, k, v, *of_bias), blocked=blocked)
 
     def verify_(self) -> None:
         check_count(self)
@@ -505,13 +622,18 @@ class AttentionGradOp(TensorOp):
     def reach(self) -> Reach:
         return reach_of(self)
 
+    def moved_bytes(self) -> Bytes:
+        moved = super().moved_bytes()
+        return Bytes(moved.read - unread_bias(self), moved.written)
+
     def flops(self) -> Size:
         # Five products for two: the scores again, dq and dk; dv and dp (Dao et al. 2022, appendix B).
         # Under a cap the scores are capped again, and its derivative 1 - tanh^2 is a factor.
-        return attention_products(self, 3, 2, 6)
+        # The gradient of a bias is a term for each pair.
+        return attention_products(self, 3, 2, 6, 2 if self.dbias is not None else 1)
 
     def flops_again(self) -> Size:
-        # The scores, and their cap.
+        # The scores, their cap and their bias.
         return attention_products(self, 1, 0, 3)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from stagec.importing.config import Config, Unsupported
 from stagec.importing.decoder import Block, Decoder
 from stagec.importing.families.common import (
-    ALIBI,
     activation,
     biases,
     divided,
@@ -89,7 +88,7 @@ def bloom(c: Config) -> Decoder:
         raise Unsupported("residuals taken after a norm are not imported")
     stem = "transformer.h.{i}."
     attention = plain_attention(
-        c, s, stem + "self_attention.", "query_key_value", about=ALIBI, o="dense", **biases(True)
+        c, s, stem + "self_attention.", "query_key_value", alibi=True, o="dense", **biases(True)
     )
     mlp = plain_mlp(s, 4 * s.width, "gelu", stem + "mlp.", "dense_h_to_4h dense_4h_to_h")
     return decoder(
@@ -120,8 +119,6 @@ def falcon(c: Config) -> Decoder:
         kv_heads = 1 if c.flag("multi_query", True) else heads
     stem = "transformer.h.{i}."
     about = "Transformers keeps keys and values of all query heads." if new else ""
-    if alibi:
-        about = ALIBI
     attention = plain_attention(
         c,
         s,
@@ -131,6 +128,7 @@ def falcon(c: Config) -> Decoder:
         about=about,
         o="dense",
         rotary=0 if alibi else -1,
+        alibi=alibi,
         repeated=new,
         **biases(bias),
     )

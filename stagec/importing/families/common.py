@@ -118,9 +118,6 @@ def llama_mlp(c: Config, s: Stream, **more: Any) -> Mlp:
     return Mlp(s, **settings)
 
 
-ALIBI = "Scores are biased by the distance of query and key (ALiBi), within the fused kernel."
-
-
 def plain_attention(c: Config, s: Stream, stem: str, fused: str = "", **more: Any) -> Attention:
     """Attention whose heads divide the model's width, as in GPT-2 and its kin; `fused` is the tensor of queries, keys and values."""
     heads = c.number("num_attention_heads")

@@ -9,7 +9,6 @@ from stagec.importing.attention import Attention
 from stagec.importing.config import Config, Unsupported
 from stagec.importing.decoder import Block, Decoder
 from stagec.importing.families.common import (
-    ALIBI,
     activation,
     biases,
     divided,
@@ -118,7 +117,7 @@ def codegen(c: Config) -> Decoder:
 def mpt(c: Config) -> Decoder:
     s = stream(c)
     stem = "transformer.blocks.{i}."
-    attention = plain_attention(c, s, stem + "attn.", "Wqkv", about=ALIBI, o="out_proj")
+    attention = plain_attention(c, s, stem + "attn.", "Wqkv", alibi=True, o="out_proj")
     mlp = plain_mlp(s, 4 * s.width, "gelu", stem + "ffn.", "up_proj down_proj", bias=False)
     block = Block(attention, mlp, PLAIN_LAYER, norms=("norm_1", "norm_2"), stem=stem, stream=s)
     return decoder(

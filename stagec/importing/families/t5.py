@@ -2,60 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any
 
+from stagec.importing.attention import Attention
 from stagec.importing.config import Config, Unsupported
 from stagec.importing.families.encoders import Written
 from stagec.importing.feedforward import Mlp
 from stagec.importing.parts import RMS, Stream
 from stagec.importing.text import Module, Writer
-
-
-@dataclass(frozen=True)
-class BiasedAttention:
-    """Attention written out, with a bias for each pair of positions, and without a factor of the scores."""
-
-    stream: Stream
-    keys: str
-    """The dim of keys."""
-    heads: int
-    width: int
-    name: str
-    stem: str
-    causal: bool = False
-    source: Stream | None = None
-
-    def write(self, w: Writer) -> str:
-        s, src = self.stream, self.source or self.stream
-        H, E, U = "H", "E", self.keys
-        w.heads.append(H)
-        given = f"x{s.shape}" + (f", source{src.shape}" if self.source else "")
-        given += "" if self.source else f", bias[{s.sequence}, {U}, {H}]"
-        m = w.module(self.name, given, s.shape)
-        x = "source" if self.source else "x"
-        m.weight("q_proj", f"D {H} {E}", f"{self.stem}q.weight")
-        m.weight("k_proj", f"D {H} {E}", f"{self.stem}k.weight", join=True)
-        m.weight("v_proj", f"D {H} {E}", f"{self.stem}v.weight", join=True)
-        m.weight("o_proj", f"{H} {E} D", f"{self.stem}o.weight", join=True)
-        turned = f"[{src.sequence} -> {U}]" if src.sequence != U and not self.causal else ""
-        k, v = f"{x} @ k_proj", f"{x} @ v_proj"
-        rows = src.rows
-        if self.causal:
-            rows = f"{s.batch}, {U}"
-            k = f"append({m.cache('keys', s.batch, U, H, E)}, {k})"
-            v = f"append({m.cache('values', s.batch, U, H, E)}, {v})"
-        elif self.source:
-            k = f"once({m.cache('keys', s.batch, U, H, E)}, {k})"
-            v = f"once({m.cache('values', s.batch, U, H, E)}, {v})"
-        m.line(f"k[{rows}, {H}, {E}] = {k}")
-        m.line(f"v[{rows}, {H}, {E}] = {v}")
-        m.line(f"scores[B, {H}, {s.sequence}, {U}] = (x @ q_proj) @ k{turned}")
-        scores = "scores" if self.source else "scores + bias"
-        if self.causal:
-            scores = f"causal_mask({scores}, query = {s.sequence}, key = {U})"
-        m.line(f"mixed[B, {s.sequence}, {H}, {E}] = softmax({scores}, over = {U}) @ v{turned}")
-        m.line("return mixed @ o_proj")
-        return m.name
 
 
 def t5(c: Config, published_tie: bool = True) -> Written:
@@ -70,6 +24,12 @@ def t5(c: Config, published_tie: bool = True) -> Written:
     encoder_layers = c.number("num_layers")
     decoder_layers = c.number("num_decoder_layers", encoder_layers)
     target, source = Stream(width), Stream(width, "B", "SE", "D")
+
+    def attention(s: Stream, name: str, stem: str, **more: Any) -> Attention:
+        """Scores have no factor."""
+        names = {letter: letter for letter in "qkvo"}
+        settings = {"name": name, "stem": stem, "rotary": 0, "scale": 1.0, "causal": False, **more}
+        return Attention(s, heads, heads, c.number("d_kv"), **names, **settings)
 
     def network(s: Stream, side: str, layer: int, name: str) -> Mlp:
         return Mlp(
@@ -88,23 +48,17 @@ def t5(c: Config, published_tie: bool = True) -> Written:
         w.dim("B", 256, "pairs of sequences in the global batch")
         w.dim("S", 512, "tokens of a target sequence")
         w.dim("SE", 512, "tokens of a source sequence")
-        w.dim("UE", 512, "source tokens as keys", "SE")
-        w.dim("U", 512, "target tokens as keys", "S")
         w.widths.append(w.dim("V", c.number("vocab_size"), "vocabulary"))
         w.dim("D", width, "model width")
-        w.dim("H", heads, "heads")
-        text = "D / H" if heads * c.number("d_kv") == width else str(c.number("d_kv"))
-        w.dim("E", c.number("d_kv"), "width of a head", text)
         w.dim("R", c.number("relative_attention_num_buckets"), "buckets of relative positions")
         w.lengths = ["S", "SE"]
 
     def encoder_block(w: Writer) -> str:
         stem = "encoder.block.{i}.layer."
-        mixer = BiasedAttention(
-            source, "UE", heads, c.number("d_kv"), "EncoderAttention", f"{stem}0.SelfAttention."
-        )
+        mixer = attention(source, "EncoderAttention", f"{stem}0.SelfAttention.", biased=True)
         names = [w.part(mixer), w.part(network(source, "encoder", 1, "EncoderMlp"))]
-        m = w.module("EncoderBlock", "x[B, SE, D], bias[SE, UE, H]", "[B, SE, D]")
+        given = f"x[B, SE, D], bias[SE, {mixer.keys(w)}, H]"
+        m = w.module("EncoderBlock", given, "[B, SE, D]")
         m.calls += names
         first = RMS.of(m, "x", "norm1", "D", f"{stem}0.layer_norm")
         m.line(f"h = x + {names[0]}({first}, bias)")
@@ -113,22 +67,12 @@ def t5(c: Config, published_tie: bool = True) -> Written:
 
     def decoder_block(w: Writer) -> str:
         stem = "decoder.block.{i}.layer."
-        width_of_head = c.number("d_kv")
-        mixer = BiasedAttention(
-            target, "U", heads, width_of_head, "DecoderAttention", f"{stem}0.SelfAttention.", True
-        )
-        cross = BiasedAttention(
-            target,
-            "SE",
-            heads,
-            width_of_head,
-            "CrossAttention",
-            f"{stem}1.EncDecAttention.",
-            source=source,
-        )
+        own = f"{stem}0.SelfAttention."
+        mixer = attention(target, "DecoderAttention", own, biased=True, causal=True)
+        cross = attention(target, "CrossAttention", f"{stem}1.EncDecAttention.", source=source)
         names = [w.part(mixer), w.part(cross)]
         names.append(w.part(network(target, "decoder", 2, "DecoderMlp")))
-        given = "x[B, S, D], source[B, SE, D], bias[S, U, H]"
+        given = f"x[B, S, D], source[B, SE, D], bias[S, {mixer.keys(w)}, H]"
         m = w.module("DecoderBlock", given, "[B, S, D]")
         m.calls += names
         first = RMS.of(m, "x", "norm1", "D", f"{stem}0.layer_norm")
@@ -167,7 +111,7 @@ def t5(c: Config, published_tie: bool = True) -> Written:
             m.line(f"loss = cross_entropy({normal} @ head, targets)")
 
     inputs = (
-        "source_tokens[B, SE]: i32, tokens[B, S]: i32, distances[SE, UE]: i32, delays[S, U]: i32, "
+        "source_tokens[B, SE]: i32, tokens[B, S]: i32, distances[SE, UE]: i32, delays[S, TC]: i32, "
         "targets[B, S]: i32"
     )
     return Written("T5", body, inputs, dims)

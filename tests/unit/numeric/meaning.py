@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 
 import numpy as np
 from xdsl.ir import SSAValue
@@ -352,14 +353,21 @@ class Meaning(SequenceMeaning):
         times = self.machine.length(q.dims[-2]) // self.machine.length(k.dims[-2])
         keys = np.repeat(self.values[op.k], times, axis=-2)
         values = np.repeat(self.values[op.v], times, axis=-2)
-        scale = 1 / math.sqrt(self.machine.length(q.dims[-1]))
+        scale = self.scale_of(op)
         scores = np.einsum("...she,...the->...hst", self.values[op.q], keys) * scale
         if op.softcap is not None:
-            cap = float(op.softcap.data)
+            cap = float(Fraction(op.softcap.data))
             scores = cap * np.tanh(scores / cap)
         asked = self.positions(q, q.names[-3], [q.names[-3], ""])
         seen = np.arange(self.machine.length(k.dims[-3]))
         distance = asked - seen
+        *batch, queries, heads, _ = q.names
+        if op.bias is not None:
+            scores = scores + self.named(op.bias, [*batch, heads, queries, k.names[-3]])
+        if op.alibi is not None:
+            slopes = 2.0 ** -(1.0 + self.positions(q, heads, [*batch, heads, queries, k.names[-3]]))
+            away = self.laid_out(np.abs(distance), [queries, ""], [*batch, heads, queries, ""])
+            scores = scores - slopes * away
         hidden = np.zeros(distance.shape, bool)
         if op.causal is not None:
             hidden |= distance < 0
@@ -368,6 +376,11 @@ class Meaning(SequenceMeaning):
         between = [1] * (scores.ndim - self.machine.depth - 2)
         hidden = hidden.reshape(*self.machine.shape, *between, *hidden.shape[-2:])
         return np.where(hidden, NEVER, scores), keys, values
+
+    def scale_of(self, op: stg.AttentionOp | stg.AttentionGradOp) -> float:
+        if op.scale is not None:
+            return float(Fraction(op.scale.data))
+        return 1 / math.sqrt(self.machine.length(stg.tensor_type(op.q).dims[-1]))
 
     def stg_attention(self, op: stg.AttentionOp) -> tuple[Array, Array]:
         scores, _, values = self.scores(op)
@@ -379,20 +392,27 @@ class Meaning(SequenceMeaning):
         result = np.einsum("...hst,...thg->...shg", np.exp(scores - lse), values)
         return result, np.swapaxes(lse.squeeze(-1), -1, -2)
 
-    def stg_attention_grad(self, op: stg.AttentionGradOp) -> tuple[Array, Array, Array]:
+    def stg_attention_grad(self, op: stg.AttentionGradOp) -> tuple[Array, ...]:
         scores, keys, values = self.scores(op)
         dy, output = self.values[op.dy], self.values[op.output]
         p = np.exp(scores - np.swapaxes(self.values[op.lse], -1, -2)[..., None])
         dv = np.einsum("...hst,...shg->...thg", p, dy)
         dp = np.einsum("...shg,...thg->...hst", dy, values)
         delta = np.swapaxes((dy * output).sum(axis=-1), -1, -2)[..., None]
-        ds = p * (dp - delta) / math.sqrt(self.values[op.q].shape[-1])
+        ds = p * (dp - delta)
         if op.softcap is not None:
-            capped = np.where(scores == NEVER, 0, scores) / float(op.softcap.data)
+            capped = np.where(scores == NEVER, 0, scores) / float(Fraction(op.softcap.data))
             ds = ds * (1 - capped**2)
-        dq = np.einsum("...hst,...the->...she", ds, keys)
-        dk = np.einsum("...hst,...she->...the", ds, self.values[op.q])
-        return dq, self.shared(dk, op.k), self.shared(dv, op.v)
+        dq = np.einsum("...hst,...the->...she", ds, keys) * self.scale_of(op)
+        dk = np.einsum("...hst,...she->...the", ds, self.values[op.q]) * self.scale_of(op)
+        made = dq, self.shared(dk, op.k), self.shared(dv, op.v)
+        if op.dbias is None:
+            return made
+        *batch, queries, heads, _ = stg.tensor_type(op.q).names
+        of_scores = [*batch, heads, queries, stg.tensor_type(op.k).names[-3]]
+        letters = {name: chr(ord("A") + i) for i, name in enumerate(of_scores)}
+        kept = "".join(letters[name] for name in stg.tensor_type(op.dbias).names)
+        return *made, np.einsum(f"...{''.join(letters.values())}->...{kept}", ds)
 
     def stg_attention_sinks_grad(self, op: stg.AttentionSinksGradOp) -> Array:
         share = np.exp(self.values[op.sinks][..., None, None, :] - self.values[op.lse])

@@ -87,6 +87,25 @@ model Sinks(tokens[B, S]: i32, targets[B, S]: i32) {
 """
 )
 
+BIASED = Model(
+    SIZES
+    + """
+dim R = 5
+model Biased(tokens[B, S]: i32, targets[B, S]: i32, distances[S, T]: i32) {
+  weight embed[V, D], wq[D, H, E], wk[D, K, E], wv[D, K, E], wo[H, E, D], table[R, H]
+  x = embedding(tokens, embed)
+  bias = embedding(distances, table)
+  repeat 2 {
+    weight up[D, H, E], back[H, E, D]
+    y = attention(x @ up, (x @ wk)[S -> T], (x @ wv)[S -> T], bias, causal = true, scale = 0.3)
+    x = x + y @ back
+  }
+  y = attention(x @ wq, x @ wk, x @ wv, causal = true, alibi = true) @ wo
+  loss = cross_entropy((x + y) @ embed, targets)
+}
+"""
+)
+
 CAPPED = Model(
     SIZES
     + """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.numeric.models import CAPPED, GPT, LLAMA, SINKS
+from tests.unit.numeric.models import BIASED, CAPPED, GPT, LLAMA, SINKS
 from tests.unit.numeric.training import Model, passes_of
 from tests.unit.seldom import mostly
 
@@ -167,5 +167,14 @@ def test_attention_with_sinks(plan: str):
     SINKS.check(f"{PLANS[plan]}\noptimizer sgd".replace("H, K, F, V", "H, K, V"))
 
 
-def test_gradients_of_sinks_are_derivatives():
-    check_derivatives(SINKS)
+@pytest.mark.parametrize(
+    "plan", ["data", "sequence", "zero3", "shared_heads", "keys_gathered", "heads_exchanged"]
+)
+def test_attention_with_a_bias(plan: str):
+    """A learned one of all layers, and ALiBi."""
+    BIASED.check(f"{PLANS[plan]}\noptimizer sgd".replace("H, K, F, V", "H, K, V"))
+
+
+@pytest.mark.parametrize("model", [SINKS, BIASED])
+def test_gradients_of_what_biases_scores_are_derivatives(model: Model):
+    check_derivatives(model)

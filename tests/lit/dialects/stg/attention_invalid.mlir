@@ -33,3 +33,17 @@
 %c, %d = "test.op"() : () -> (!stg.tensor<[B, S, H/(kv*r), E], bf16>, !stg.tensor<[B, S, K, E], bf16>)
 %w, %x = stg.attention %c, %d, %d causal count "causal" copies [r]
   : (!stg.tensor<[B, S, H/(kv*r), E], bf16>, !stg.tensor<[B, S, K, E], bf16>, !stg.tensor<[B, S, K, E], bf16>) -> (!stg.tensor<[B, S, H/(kv*r), E], bf16>, !stg.tensor<[B, S, H/(kv*r)], fp32>)
+
+// -----
+
+// CHECK: error[E0709]: `stg.attention`: what comes with scores are sinks, and a bias behind them
+%q, %k, %b, %s = "test.op"() : () -> (!stg.tensor<[S, H, E], bf16>, !stg.tensor<[T, H, E], bf16>, !stg.tensor<[S, T], bf16>, !stg.tensor<[H], bf16>)
+%o, %lse = stg.attention %q, %k, %k with %b, %s count "causal"
+  : (!stg.tensor<[S, H, E], bf16>, !stg.tensor<[T, H, E], bf16>, !stg.tensor<[T, H, E], bf16>, !stg.tensor<[S, T], bf16>, !stg.tensor<[H], bf16>) -> (!stg.tensor<[S, H, E], bf16>, !stg.tensor<[S, H], fp32>)
+
+// -----
+
+// CHECK: error[E0709]: `stg.attention`: a bias has the positions `S` and `T`, and may have [H], but is [S, H]
+%q, %k, %b = "test.op"() : () -> (!stg.tensor<[S, H, E], bf16>, !stg.tensor<[T, H, E], bf16>, !stg.tensor<[S, H], bf16>)
+%o, %lse = stg.attention %q, %k, %k with %b count "causal"
+  : (!stg.tensor<[S, H, E], bf16>, !stg.tensor<[T, H, E], bf16>, !stg.tensor<[T, H, E], bf16>, !stg.tensor<[S, H], bf16>) -> (!stg.tensor<[S, H, E], bf16>, !stg.tensor<[S, H], fp32>)

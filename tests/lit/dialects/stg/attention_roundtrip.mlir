@@ -19,10 +19,15 @@
 %s, %m = stg.attention %q, %k, %v causal count "causal" softcap "50"
   : (!stg.tensor<[B/dp, S, H/tp, E], bf16>, !stg.tensor<[B/dp, S, K/tp, E], bf16>, !stg.tensor<[B/dp, S, K/tp, G], bf16>) -> (!stg.tensor<[B/dp, S, H/tp, G], bf16>, !stg.tensor<[B/dp, S, H/tp], fp32>)
 
-// CHECK: stg.attention %q, %k, %v sinks %sink causal count "causal" :
+// CHECK: stg.attention %q, %k, %v with %sink causal count "causal" :
 %sink = "test.op"() : () -> !stg.tensor<[H/tp], bf16>
-%u, %n = stg.attention %q, %k, %v sinks %sink causal count "causal"
+%u, %n = stg.attention %q, %k, %v with %sink causal count "causal"
   : (!stg.tensor<[B/dp, S, H/tp, E], bf16>, !stg.tensor<[B/dp, S, K/tp, E], bf16>, !stg.tensor<[B/dp, S, K/tp, G], bf16>, !stg.tensor<[H/tp], bf16>) -> (!stg.tensor<[B/dp, S, H/tp, G], bf16>, !stg.tensor<[B/dp, S, H/tp], fp32>)
+
+// CHECK: stg.attention %q, %keys, %keys with %sink, %bias causal count "causal" scale "1/3" alibi :
+%keys, %bias = "test.op"() : () -> (!stg.tensor<[B/dp, T, H/tp, E], bf16>, !stg.tensor<[S, T, H/tp], bf16>)
+%aa, %ab = stg.attention %q, %keys, %keys with %sink, %bias causal count "causal" scale "1/3" alibi
+  : (!stg.tensor<[B/dp, S, H/tp, E], bf16>, !stg.tensor<[B/dp, T, H/tp, E], bf16>, !stg.tensor<[B/dp, T, H/tp, E], bf16>, !stg.tensor<[H/tp], bf16>, !stg.tensor<[S, T, H/tp], bf16>) -> (!stg.tensor<[B/dp, S, H/tp, E], bf16>, !stg.tensor<[B/dp, S, H/tp], fp32>)
 
 // CHECK: stg.attention %{{.*}}, %{{.*}}, %{{.*}} causal count "causal" copies [r] :
 %c, %d = "test.op"() : () -> (!stg.tensor<[B, S, H/(kv*r), E], bf16>, !stg.tensor<[B, S, K/kv, E], bf16>)
