@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 
 import numpy as np
 
@@ -101,12 +103,28 @@ OF_INSTANCES = ("variant", "back", "layer", "microbatch", "stage", "tag", "ahead
 _ARRAYS = tuple(name for name in ClassTable.__dataclass_fields__ if name not in ("bodies", "sizes"))
 
 
-def pack(table: ClassTable) -> bytes:
-    """The table as compressed bytes. Equal tables give equal bytes."""
+def unsized_arrays(table: ClassTable) -> dict[str, np.ndarray]:
+    """All of a table but the sizes of a series."""
     found = {name: getattr(table, name) for name in _ARRAYS}
     if table.bodies is not None:
         found |= {"ends": table.bodies.ends, "order": table.bodies.order}
         found |= {"tags": np.array([table.bodies.tags]), "handed": table.bodies.handed}
+    return found
+
+
+def digest_of(arrays: Mapping[str, np.ndarray], *numbers: int) -> bytes:
+    """Of arrays and numbers: what is alike in these has one digest."""
+    digest = blake2b(str(numbers).encode(), digest_size=16)
+    for name, array in arrays.items():
+        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.digest()
+
+
+def pack(table: ClassTable) -> bytes:
+    """The table as compressed bytes. Equal tables give equal bytes."""
+    found = unsized_arrays(table)
+    if table.bodies is not None:
         # From one iteration to the next little changes.
         found["sizes"] = np.diff(table.sizes, axis=1, prepend=0)
     arrays = [_narrowest(a) if a.dtype.kind == "i" else a for a in found.values()]

@@ -23,11 +23,10 @@ _LOW_MASK = (1 << _LOW_BITS) - 1
 
 
 class TemplateCrc:
-    """Knows the CRCs of all traces stamped from one template."""
+    """Knows what rank variables do to the CRC of a template: of all that have them at the same places."""
 
     def __init__(self, template: Template) -> None:
         size, columns = len(template.data), template.columns
-        self._base = zlib.crc32(template.data.data)
         self._tables: list[np.ndarray] = []
         if not columns:
             return
@@ -38,9 +37,9 @@ class TemplateCrc:
         tables = _byte_tables(sums)
         self._tables = [table[widest - c.width :] for table, c in zip(tables, columns, strict=True)]
 
-    def of(self, rows: Sequence[np.ndarray]) -> np.ndarray:
-        """The CRCs of the traces whose columns hold `rows[column][rank, byte]`."""
-        crcs = np.full(len(rows[0]) if rows else 1, self._base, dtype=np.uint32)
+    def of(self, template: int, rows: Sequence[np.ndarray]) -> np.ndarray:
+        """The CRCs of the traces whose columns hold `rows[column][rank, byte]`, by the CRC of their template."""
+        crcs = np.full(len(rows[0]) if rows else 1, template, dtype=np.uint32)
         for row, tables in zip(rows, self._tables, strict=True):
             for place, table in enumerate(tables):
                 crcs ^= table[row[:, place]]

@@ -5,21 +5,53 @@ written.
 """
 
 import threading
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import Literal
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Generic, Literal, TypeVar
 
 import numpy as np
 
-from stagec.backend.class_table import unpack
+from stagec.backend.class_table import ClassTable, digest_of, unpack, unsized_arrays
 from stagec.backend.crc import TemplateCrc
 from stagec.backend.encoded import ClassTraces
 from stagec.backend.gzip_template import CONTENT_CRC, gzip_template
-from stagec.backend.unroll import Template, unroll
+from stagec.backend.unroll import Template, UnsizedTemplate, unroll, unroll_unsized
 from stagec.backend.wire import fill
 
 Compression = Literal["none", "gzip"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Sheets:
+    """Copies of a template, to be written in: one for each thread that makes traces of it."""
+
+    def __init__(self, unsized: UnsizedTemplate) -> None:
+        self.template, self.holes = unsized.template, unsized.holes
+        self.crc = TemplateCrc(self.template)
+        self.lock = threading.Lock()
+        self.spare: list[tuple[np.ndarray, np.ndarray]] = []
+        """Those that nobody uses, and the sizes that are filled in."""
+
+    @contextmanager
+    def sheet(self, sizes: np.ndarray) -> Iterator[np.ndarray]:
+        """One with the numbers of a class, and 0 in the holes of ranks, where whoever has it leaves 0."""
+        with self.lock:
+            same = (at for at, (known, _) in enumerate(self.spare) if known is sizes)
+            known, data = self.spare.pop(next(same, -1)) if self.spare else (None, None)
+        if data is None:
+            data = self.template.data.copy()
+        if known is not sizes:
+            for each in self.holes:
+                each.fill(data, sizes)
+        yield data
+        if self.holes:
+            with self.lock:
+                self.spare.append((sizes, data))
 
 
 @dataclass(frozen=True)
@@ -27,10 +59,17 @@ class Stamp:
     """The template of a class, ready to make its ranks' traces."""
 
     traces: ClassTraces
-    template: Template
-    content_crc: TemplateCrc | None
-    """Of the plain trace, where the template is compressed."""
-    crc: TemplateCrc
+    sheets: Sheets
+    sizes: np.ndarray
+    """Of a series: the numbers of the class."""
+    crc: int
+    """Of the template, with these."""
+    content: tuple[TemplateCrc, int] | None = None
+    """Where the template is compressed, the same of the plain one."""
+
+    @property
+    def template(self) -> Template:
+        return self.sheets.template
 
     @property
     def num_bytes(self) -> int:
@@ -43,43 +82,45 @@ class Stamp:
             for column in self.template.columns
             if column.variable != CONTENT_CRC
         ]
-        if self.content_crc is not None:
-            crcs = np.broadcast_to(self.content_crc.of(rows), ranks.shape)
+        if self.content is not None:
+            plain, crc = self.content
+            crcs = np.broadcast_to(plain.of(crc, rows), ranks.shape)
             rows.append(crcs.astype("<u4")[:, None].view(np.uint8))
         return rows
 
     def crcs(self, rows: Sequence[np.ndarray], count: int) -> np.ndarray:
         """CRC-32 of each of `count` ranks' files."""
-        return np.broadcast_to(self.crc.of(rows), (count,))
+        return np.broadcast_to(self.sheets.crc.of(self.crc, rows), (count,))
 
     def stamp(self, rows: Sequence[np.ndarray], count: int) -> Iterator[memoryview]:
         """Each rank's file. The bytes are valid until the next is asked for."""
-        buffer = self.template.data.copy()
-        view = buffer.data
         places = [c.positions for c in self.template.columns]
         texts = [[bytes(b) for b in row] for row in rows]
         last: list[bytes | None] = [None] * len(places)
-        for i in range(count):
-            for column, positions in enumerate(places):
-                value = texts[column][i]
-                if value != last[column]:
-                    last[column] = value
-                    for offset, byte in enumerate(value):
-                        buffer[positions + offset] = byte
-            yield view
+        with self.sheets.sheet(self.sizes) as sheet:
+            for i in range(count):
+                for column, positions in enumerate(places):
+                    value = texts[column][i]
+                    if value != last[column]:
+                        last[column] = value
+                        for offset, byte in enumerate(value):
+                            sheet[positions + offset] = byte
+                yield sheet.data
+            for column in self.template.columns:
+                for offset in range(column.width):
+                    sheet[column.positions + offset] = 0
 
 
-class _Recent:
-    """The stamps made last. Batches of ranks of one class come one after another, and threads share stamps:
+class _Recent(Generic[K, V]):
+    """What was made last. Batches of ranks of one class come one after another, and threads share what they need:
     the first makes it, the others wait for it."""
 
     def __init__(self, most: int) -> None:
         self.most = most
         self.lock = threading.Lock()
-        self.futures: dict[tuple[ClassTraces, Compression], Future[Stamp]] = {}
+        self.futures: dict[K, Future[V]] = {}
 
-    def get(self, traces: ClassTraces, compress: Compression) -> Stamp:
-        key = traces, compress
+    def get(self, key: K, make: Callable[[], V]) -> V:
         with self.lock:
             future = self.futures.pop(key, None)
             mine = future is None
@@ -89,7 +130,7 @@ class _Recent:
                 del self.futures[next(iter(self.futures))]
         if mine:
             try:
-                future.set_result(_make_stamp(traces, compress))
+                future.set_result(make())
             except BaseException as error:
                 with self.lock:
                     self.futures.pop(key, None)
@@ -101,17 +142,34 @@ class _Recent:
             self.futures.clear()
 
 
-recent_stamps = _Recent(3)
+recent_stamps: _Recent[tuple[ClassTraces, Compression], Stamp] = _Recent(3)
+_recent_sheets: _Recent[bytes, Sheets] = _Recent(2)
 
 
 def make_stamp(traces: ClassTraces, compress: Compression = "none") -> Stamp:
     """The stamp of a class."""
-    return recent_stamps.get(traces, compress)
+    return recent_stamps.get((traces, compress), lambda: _make_stamp(traces, compress))
 
 
 def _make_stamp(traces: ClassTraces, compress: Compression) -> Stamp:
-    plain = unroll(unpack(traces.encoded.payload), traces.header, traces.tag_span)
-    if compress == "none":
-        return Stamp(traces, plain, None, TemplateCrc(plain))
-    packed = gzip_template(plain)
-    return Stamp(traces, packed, TemplateCrc(plain), TemplateCrc(packed))
+    table = unpack(traces.encoded.payload)
+    sheets = _sheets(table, traces)
+    with sheets.sheet(table.sizes) as sheet:
+        crc = zlib.crc32(sheet.data)
+        if compress == "none":
+            return Stamp(traces, sheets, table.sizes, crc)
+        packed = gzip_template(replace(sheets.template, data=sheet))
+    content = sheets.crc, crc
+    sheets = Sheets(UnsizedTemplate(packed))
+    return Stamp(traces, sheets, table.sizes, zlib.crc32(packed.data.data), content)
+
+
+def _sheets(table: ClassTable, traces: ClassTraces) -> Sheets:
+    """Those of a series are of all classes that differ in numbers of nodes alone."""
+    if table.bodies is None:
+        return Sheets(UnsizedTemplate(unroll(table, traces.header, traces.tag_span)))
+    # All classes of a job have one header.
+    key = digest_of(unsized_arrays(table), traces.tag_span, table.num_iterations)
+    return _recent_sheets.get(
+        key, lambda: Sheets(unroll_unsized(table, traces.header, traces.tag_span))
+    )

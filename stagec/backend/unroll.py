@@ -6,22 +6,18 @@ matrix, filled a column at a time. No Python object stands for a node.
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from hashlib import blake2b
+from dataclasses import dataclass
 
 import numpy as np
 
-from stagec.backend.class_table import ClassTable, pack
+from stagec.backend.class_table import ClassTable, digest_of
 from stagec.backend.node_records import FIRST_ID
 from stagec.backend.wire import MOST_HANDED, Form, NumberSource, fill
 
 _BATCH_BYTES = 16 << 20
-_MOST_COPIED = 256 << 20
-"""Of series: a longer trace is made by itself."""
 _MOST_SHARED = 8 << 20
 """Longer traces are made each for itself: what is kept for others would take too much memory."""
 
@@ -46,30 +42,23 @@ class Template:
 
 @dataclass(frozen=True)
 class SizeHoles:
-    """Places for numbers of nodes that iterations differ in: those of one width in the instances of a variant."""
+    """Places of one width for numbers of nodes that iterations differ in."""
 
     form: Form
     width: int
-    argument: np.ndarray
-    """int64 [holes]: which column of the class' sizes."""
-    iteration: np.ndarray
-    """int64 [instances]"""
+    columns: np.ndarray
+    """int64: those of the class' sizes that stand there."""
+    source: np.ndarray
+    """int64 [holes]: which number of these columns, one behind the other."""
     positions: np.ndarray
-    """int64 [instances, holes], of the first byte."""
-
-    @staticmethod
-    def of(holes: np.ndarray, first_byte: np.ndarray, iteration: np.ndarray) -> Iterator[SizeHoles]:
-        for width, form in np.unique(holes[["width", "form"]]).tolist():
-            same = holes[(holes["width"] == width) & (holes["form"] == form)]
-            positions = first_byte[:, None] + same["offset"].astype(np.int64)
-            argument = same["argument"].astype(np.int64)
-            yield SizeHoles(Form(form), width, argument, iteration, positions)
+    """int64 [holes], of the first byte."""
 
     def fill(self, data: np.ndarray, sizes: np.ndarray) -> None:
         """`sizes` are [columns, iterations]."""
-        filled = fill(self.form, sizes.T[self.iteration][:, self.argument], self.width)
-        for at in range(self.width):
-            data[self.positions + at] = filled[..., at]
+        filled = fill(self.form, sizes[self.columns].ravel(), self.width)
+        # As one item each: all runs of so many bytes, wherever they begin.
+        runs = np.ndarray(len(data) - self.width + 1, f"V{self.width}", data, strides=(1,))
+        runs[self.positions] = filled.view(runs.dtype)[self.source, 0]
 
 
 @dataclass(frozen=True)
@@ -78,26 +67,39 @@ class UnsizedTemplate:
 
     template: Template
     """0 where these numbers are."""
-    holes: Sequence[SizeHoles]
-
-    def with_sizes(self, sizes: np.ndarray) -> Template:
-        data = self.template.data.copy()
-        for each in self.holes:
-            each.fill(data, sizes)
-        return replace(self.template, data=data)
+    holes: Sequence[SizeHoles] = ()
 
 
-def unroll(table: ClassTable, header: bytes, tag_span: int) -> Template:
-    """The template of a class' traces. Classes of a series that differ in numbers of nodes alone are copies of one, with these filled in."""
-    if table.bodies is None or table.num_bytes_unrolled > _MOST_COPIED:
-        return unroll_one(table, header, tag_span)
-    return _UNSIZED.of(table, header, tag_span).with_sizes(table.sizes)
+def unroll_unsized(table: ClassTable, header: bytes, tag_span: int) -> UnsizedTemplate:
+    """What a class of a series has in common with others."""
+    found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+    template = unroll(table, header, tag_span, found)
+    kinds = np.unique(np.concatenate([holes[["width", "form"]] for holes, *_ in found]))
+    made: list[SizeHoles] = []
+    for width, form in kinds.tolist():
+        columns: list[np.ndarray] = []
+        places: list[np.ndarray] = []
+        iterations: list[np.ndarray] = []
+        for holes, first_byte, iteration in found:
+            same = holes[(holes["width"] == width) & (holes["form"] == form)]
+            shape = len(first_byte), len(same)
+            places.append((first_byte[:, None] + same["offset"].astype(np.int64)).ravel())
+            columns.append(np.broadcast_to(same["argument"].astype(np.int64), shape).ravel())
+            iterations.append(np.repeat(iteration, len(same)))
+        used, column = np.unique(np.concatenate(columns), return_inverse=True)
+        source = column * table.num_iterations + np.concatenate(iterations)
+        made.append(SizeHoles(Form(form), width, used, source, np.concatenate(places)))
+    return UnsizedTemplate(template, made)
 
 
-def unroll_one(
-    table: ClassTable, header: bytes, tag_span: int, left_out: list[SizeHoles] | None = None
+def unroll(
+    table: ClassTable,
+    header: bytes,
+    tag_span: int,
+    left_out: list[tuple[np.ndarray, np.ndarray, np.ndarray]] | None = None,
 ) -> Template:
-    """Of one class; the numbers of nodes are `left_out`, if there is where to say their places."""
+    """The template of a class' traces. The numbers of nodes are `left_out`, if there is where to say their places: holes, and where and in which iteration
+    the instances are that have them."""
     table, iteration = table.in_full()
     first_byte = table.first_byte + len(header)
     data = np.empty(first_byte[-1], dtype=np.uint8)
@@ -126,8 +128,7 @@ def unroll_one(
             for at, row in zip(first_byte[rows].tolist(), block, strict=True):
                 data[at : at + len(row)] = row
         if left_out is not None:
-            sized = holes[is_size]
-            left_out += SizeHoles.of(sized, first_byte[instances], iteration[instances])
+            left_out.append((holes[is_size], first_byte[instances], iteration[instances]))
         for hole in holes[holes["source"] == NumberSource.RANK]:
             column = int(hole["argument"]), int(hole["form"]), int(hole["width"])
             places.setdefault(column, []).append(first_byte[instances] + int(hole["offset"]))
@@ -207,14 +208,11 @@ class _Numbers:
         self._known: OrderedDict[bytes, dict[tuple[int, int, bytes], Filled]] = OrderedDict()
 
     def of(self, table: ClassTable, tag_span: int) -> dict[tuple[int, int, bytes], Filled]:
-        digest = blake2b(str(tag_span).encode(), digest_size=16)
-        instances = (table.layer, table.microbatch, table.stage, table.tag)
-        for array in (table.num_nodes, table.variant, table.back, table.ahead, *instances):
-            digest.update(f"{array.dtype.str}{array.shape}".encode())
-            digest.update(array.tobytes())
-        found = self._known.setdefault(digest.digest(), {})
+        instances = ("num_nodes", "variant", "back", "ahead", "layer", "microbatch", "stage", "tag")
+        key = digest_of({name: getattr(table, name) for name in instances}, tag_span)
+        found = self._known.setdefault(key, {})
         with suppress(KeyError):  # Another thread may drop it.
-            self._known.move_to_end(digest.digest())
+            self._known.move_to_end(key)
         while len(self._known) > self.most:
             with suppress(KeyError):
                 self._known.popitem(last=False)
@@ -222,31 +220,3 @@ class _Numbers:
 
 
 _NUMBERS = _Numbers(32)
-
-
-class _Unsized:
-    """What was made last of what classes of a series share: the first that asks makes it, other threads wait."""
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self.lock = threading.Lock()
-        self.known: OrderedDict[bytes, UnsizedTemplate] = OrderedDict()
-
-    def of(self, table: ClassTable, header: bytes, tag_span: int) -> UnsizedTemplate:
-        without = replace(table, sizes=np.zeros_like(table.sizes, shape=(0, table.num_iterations)))
-        digest = blake2b(f"{tag_span} {table.num_iterations}".encode(), digest_size=16)
-        digest.update(header)
-        digest.update(pack(without))
-        key = digest.digest()
-        with self.lock:
-            if key not in self.known:
-                holes: list[SizeHoles] = []
-                template = unroll_one(without, header, tag_span, holes)
-                self.known[key] = UnsizedTemplate(template, holes)
-            self.known.move_to_end(key)
-            while len(self.known) > self.most:
-                self.known.popitem(last=False)
-            return self.known[key]
-
-
-_UNSIZED = _Unsized(2)

@@ -155,11 +155,10 @@ def iteration(file: Iterations, line: int, prefill: str, decode: str) -> list[li
     number = max(map(len, parts))
     if any(len(part) != number for part in parts if part != [""]):
         raise file.wrong(line, "`prefill` and `decode` are of other numbers of devices")
-    prefills, decodes = (part if part != [""] else [""] * number for part in parts)
-    found = [
-        [*kinds(file, line, decodes[at], DECODE), *kinds(file, line, prefills[at], PREFILL)]
-        for at in range(number)
-    ]
+    found: list[list[Kind]] = [[] for _ in range(number)]
+    for part, form in zip(reversed(parts), (DECODE, PREFILL), strict=True):
+        for own, text in zip(found, part, strict=False):
+            own += kinds(file, line, text, form)
     if not any(found):
         raise file.wrong(line, "an iteration that computes nothing")
     return found
