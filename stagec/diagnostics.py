@@ -138,6 +138,20 @@ class Findings:
     _num_errors: int = 0
     _known: set[tuple[object, ...]] = field(default_factory=set)
 
+    def say(
+        self,
+        code: str,
+        message: str,
+        span: Span | None = None,
+        label: str = "",
+        secondary: Sequence[tuple[Span, str]] = (),
+        notes: Sequence[str] = (),
+        help: str | Sequence[str] = (),
+        origin: str = "",
+    ) -> None:
+        """Add one."""
+        self.add(Diagnostic(code, message, span, label, secondary, notes, help, origin))
+
     def add(self, diagnostic: Diagnostic) -> None:
         """Remember it, unless the same was found before (a module may be read twice)."""
         d = diagnostic

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from stagec.analysis.contexts import Contexts, is_masked
 from stagec.analysis.placement import PlacementRule, Splits, is_input, own_splits
 from stagec.analysis.sharding_errors import ShardingErrors
-from stagec.diagnostics import Diagnostic, Span, quoted, refused, span_of
+from stagec.diagnostics import Span, quoted, refused, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.attributes import Dim
 from stagec.dialects.types import tensor_of
@@ -49,16 +49,14 @@ def check_keys(
         if not unknown:
             continue
         rule = errors.rule_of(Dim(dim, tuple(unknown)))
-        errors.findings.add(
-            Diagnostic(
-                "E0309",
-                f"attention needs the whole sequence of its keys, but {quoted(unknown)} "
-                f"split{'s' if len(unknown) == 1 else ''} `{dim}`",
-                span_of(op.location),
-                label=f"the {name} `{value.name_hint}`" if value.name_hint else f"the {name}",
-                secondary=places(rule, f"splits `{dim}`"),
-                help=f"say how attention sees it: `context {unknown[0]} {{ method = ring }}`",
-            )
+        errors.findings.say(
+            "E0309",
+            f"attention needs the whole sequence of its keys, but {quoted(unknown)} "
+            f"split{'s' if len(unknown) == 1 else ''} `{dim}`",
+            span_of(op.location),
+            label=f"the {name} `{value.name_hint}`" if value.name_hint else f"the {name}",
+            secondary=places(rule, f"splits `{dim}`"),
+            help=f"say how attention sees it: `context {unknown[0]} {{ method = ring }}`",
         )
         return
 
@@ -87,17 +85,15 @@ def check_heads(
             query_heads = tensor_of(op.q.type).names[-2]
             repeat = f"repeat_heads(k, heads = {dim.name}, to = {query_heads})"
             advice.append(f"repeat the heads of keys and values: `{repeat}`")
-        errors.findings.add(
-            Diagnostic(
-                "E0301",
-                f"{sized(axes, errors)} {'together do' if len(axes) > 1 else 'does'} not divide "
-                f"`{dim.name} = {size}`",
-                span_of(context.location),
-                label=f"splits the heads of `{value.name_hint}`" if value.name_hint else "",
-                secondary=places(op, "within this attention"),
-                notes=["under `ulysses` an axis splits heads instead of the sequence"],
-                help=[text for text in advice if text],
-            )
+        errors.findings.say(
+            "E0301",
+            f"{sized(axes, errors)} {'together do' if len(axes) > 1 else 'does'} not divide "
+            f"`{dim.name} = {size}`",
+            span_of(context.location),
+            label=f"splits the heads of `{value.name_hint}`" if value.name_hint else "",
+            secondary=places(op, "within this attention"),
+            notes=["under `ulysses` an axis splits heads instead of the sequence"],
+            help=[text for text in advice if text],
         )
 
 
@@ -110,16 +106,14 @@ def check_window(op: stg.AttentionOp, splits: Splits, errors: ShardingErrors) ->
     seen = op.window or op.chunk
     if seen is None or not any(conditions.is_split(axis, errors.sizes) for axis in ring):
         return
-    errors.findings.add(
-        Diagnostic(
-            "E0309",
-            f"attention with a {'window' if op.window is not None else 'chunk'} needs its keys whole, but they go round {quoted(ring)}",
-            span_of(op.location),
-            label=f"looks back `{seen.data}` keys"
-            if op.window is not None
-            else f"chunks of `{seen.data}` keys",
-            help="write `method = all_gather` or `method = ulysses` in the context",
-        )
+    errors.findings.say(
+        "E0309",
+        f"attention with a {'window' if op.window is not None else 'chunk'} needs its keys whole, but they go round {quoted(ring)}",
+        span_of(op.location),
+        label=f"looks back `{seen.data}` keys"
+        if op.window is not None
+        else f"chunks of `{seen.data}` keys",
+        help="write `method = all_gather` or `method = ulysses` in the context",
     )
 
 
@@ -149,14 +143,12 @@ def check_chunks(
     if not errors.divides(Dim(name, along)) or conditions.whole(chunk, errors.sizes, reason):
         return
     size, ways = errors.sizes[name], number_of_ways(along, errors)
-    errors.findings.add(
-        Diagnostic(
-            "E0301",
-            f"2 chunks for each of {sized(along, errors)} do not divide `{name} = {size}`",
-            span_of(concerned[0].location),
-            label="a rank has a chunk from the head and one from the tail",
-            help=f"choose `{name} = {-(-size // (2 * ways)) * 2 * ways}`, or write `balance = none`",
-        )
+    errors.findings.say(
+        "E0301",
+        f"2 chunks for each of {sized(along, errors)} do not divide `{name} = {size}`",
+        span_of(concerned[0].location),
+        label="a rank has a chunk from the head and one from the tail",
+        help=f"choose `{name} = {-(-size // (2 * ways)) * 2 * ways}`, or write `balance = none`",
     )
 
 

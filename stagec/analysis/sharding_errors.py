@@ -72,18 +72,16 @@ class ShardingErrors:
         text = self.slots.get(number, number)
         wanted = f"{all_sent} / {text}" if divides else f"ceildiv({all_sent}, {text})"
         padded = [n for n in chosen.names if self.sizes[n] != self.sizes[self.unpadded(n)]]
-        self.findings.add(
-            Diagnostic(
-                "E0310",
-                f"{sent.evaluate(self.sizes)} tokens are sent, but the {self.sizes[number]} experts have "
-                f"`{tokens} = {self.sizes[tokens]}` each",
-                span_of(op.location),
-                notes=[
-                    f"a rule pads `{n}` from {self.sizes[self.unpadded(n)]} to {self.sizes[n]}, and `{tokens}` follows it only by its name"
-                    for n in padded
-                ],
-                help=f"write `dim {tokens} = {wanted}`, or `dropless = false` for a capacity",
-            )
+        self.findings.say(
+            "E0310",
+            f"{sent.evaluate(self.sizes)} tokens are sent, but the {self.sizes[number]} experts have "
+            f"`{tokens} = {self.sizes[tokens]}` each",
+            span_of(op.location),
+            notes=[
+                f"a rule pads `{n}` from {self.sizes[self.unpadded(n)]} to {self.sizes[n]}, and `{tokens}` follows it only by its name"
+                for n in padded
+            ],
+            help=f"write `dim {tokens} = {wanted}`, or `dropless = false` for a capacity",
         )
 
     def unpadded(self, name: str) -> str:
@@ -112,20 +110,18 @@ class ShardingErrors:
             own = rule.axes.data if rule is not None and dim.name in rule.dims.data else ()
             axes = as_written(sorted(dim.split, key=lambda a: a not in own), self.sizes)
             help_ = f"name all of them in its rule: `shard {dim.name} over {', '.join(axes)} {{ pad = 1 }}`"
-        self.findings.add(
-            Diagnostic(
-                "E0301",
-                message,
-                span_of(rule.location) if rule is not None else None,
-                label=f"splits `{value}`" if value else "",
-                secondary=[
-                    (span, f"splits the tokens that are sent over {quoted(each.axes.data)}")
-                    for each in sending
-                    if each is not rule and (span := span_of(each.location))
-                ],
-                notes=[*notes, *note],
-                help=help_,
-            )
+        self.findings.say(
+            "E0301",
+            message,
+            span_of(rule.location) if rule is not None else None,
+            label=f"splits `{value}`" if value else "",
+            secondary=[
+                (span, f"splits the tokens that are sent over {quoted(each.axes.data)}")
+                for each in sending
+                if each is not rule and (span := span_of(each.location))
+            ],
+            notes=[*notes, *note],
+            help=help_,
         )
 
     def sending(self, dim: Dim, rule: dist.RuleOp | None) -> list[dist.RuleOp]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stagec.diagnostics import CompileError, Diagnostic, Findings, Span, refused
+from stagec.diagnostics import CompileError, Findings, Span, refused
 from stagec.frontend import syntax
 from stagec.frontend.parser import DEEPEST, parse
 from stagec.reading import read_file
@@ -101,13 +101,13 @@ class _Reader:
             chain = " -> ".join([*names[names.index(circle[0]) :], circle[0]])
             message = f"`{file}` imports itself"
             notes = (f"the imports go round: {chain}",) if len(names) > 1 else ()
-            self.findings.add(Diagnostic("E0206", message, span, notes=notes))
+            self.findings.say("E0206", message, span, notes=notes)
             return
         if real in self.known:
             return
         if len(self.reading) == DEEPEST:
             message = f"imports nest more than {DEEPEST} levels deep"
-            self.findings.add(Diagnostic("E0106", message, span))
+            self.findings.say("E0106", message, span)
             return
         self.known.add(real)
         if importer is not None and not may_read(file, os.path.dirname(self.source.file)):
@@ -132,7 +132,7 @@ class _Reader:
         message = f"cannot read `{file}`: {uncapitalised(reason)}"
         help_ = "the path is relative to the file that imports it" if span else ""
         origin = "" if span else file
-        self.findings.add(Diagnostic("E0701", message, span, help=help_, origin=origin))
+        self.findings.say("E0701", message, span, help=help_, origin=origin)
 
     def parse(self, text: str, file: str) -> None:
         """Parse one file and read what it imports."""

@@ -73,15 +73,13 @@ def whole(
     if not isinstance(expr, syntax.Number):
         notes = _facts(expr, sizes)
         label = f"is {shown(found.value)}"
-    findings.add(
-        Diagnostic(
-            "E0208",
-            f"{what} is {shown(found.value)}, {problem}",
-            expr.span,
-            label,
-            notes=notes,
-            help=_divisor_help(expr, sizes) or help_,
-        )
+    findings.say(
+        "E0208",
+        f"{what} is {shown(found.value)}, {problem}",
+        expr.span,
+        label,
+        notes=notes,
+        help=_divisor_help(expr, sizes) or help_,
     )
     return None
 
@@ -215,7 +213,7 @@ def byte_count(expr: syntax.ByteSize, findings: Findings) -> int | None:
     count = found.value * _UNITS[match[2]]
     if count.denominator == 1:
         return count.numerator
-    findings.add(Diagnostic("E0105", f"`{expr.text}` is not a whole number of bytes", expr.span))
+    findings.say("E0105", f"`{expr.text}` is not a whole number of bytes", expr.span)
     return None
 
 

@@ -20,7 +20,7 @@ from lark import Lark, Token, Tree
 from lark.exceptions import UnexpectedInput
 from lark.grammar import Rule
 
-from stagec.diagnostics import Diagnostic, Findings, Span, refused
+from stagec.diagnostics import Findings, Span, refused
 from stagec.frontend import syntax, syntax_errors
 from stagec.frontend.recovery import resume_after
 from stagec.frontend.words import PARAMETER_WORDS, RESERVED, SETTING_WORDS
@@ -205,7 +205,7 @@ def _build(tree: Tree[Any], file: str, findings: Findings) -> Any:
             if depth == DEEPEST:
                 message = f"this nests more than {DEEPEST} levels deep"
                 advice = "give parts of it names, and use those"
-                findings.add(Diagnostic("E0106", message, span, help=advice))
+                findings.say("E0106", message, span, help=advice)
             built[id(subtree)] = class_of(rule)(*parts, span=span)
         depths[id(subtree)] = depth
     return built[id(tree)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 
 from stagec import symbolic
-from stagec.diagnostics import Diagnostic, Findings, Span, closest, quoted
+from stagec.diagnostics import Findings, Span, closest, quoted
 from stagec.dialects.types import ALL_POOLS, TIME_AXIS
 from stagec.frontend import copying, padding, syntax
 from stagec.frontend.numbers import LARGEST, Sizes, condition, facts, names_in, quantity, whole
@@ -169,20 +169,18 @@ class _SizeResolver:
                 self.error("E0306", message, axis.name.span, "choose another name")
             elif first is not None:
                 what = "a dim" if name in self.dims else "an axis"
-                self.findings.add(
-                    Diagnostic(
-                        "E0202",
-                        f"`{name}` is already {what}",
-                        axis.name.span,
-                        secondary=[(first.name.span, "defined here")],
-                    )
+                self.findings.say(
+                    "E0202",
+                    f"`{name}` is already {what}",
+                    axis.name.span,
+                    secondary=[(first.name.span, "defined here")],
                 )
             else:
                 axes[name] = axis
         return axes
 
     def error(self, code: str, message: str, span: Span, help_: str = "") -> None:
-        self.findings.add(Diagnostic(code, message, span, help=help_))
+        self.findings.say(code, message, span, help=help_)
 
     def resolve(self) -> SizeTable:
         self.find_products()
@@ -317,7 +315,7 @@ class _SizeResolver:
                 self.table.origins[name] = origin
 
     def usage(self, message: str, origin: str, help_: str) -> None:
-        self.findings.add(Diagnostic("E0702", message, origin=origin, help=help_))
+        self.findings.say("E0702", message, origin=origin, help=help_)
 
     def read_plan_sizes(self) -> None:
         """`set S = 131072` in a plan."""
@@ -380,7 +378,7 @@ class _SizeResolver:
                 span = self.exprs[start].span
                 notes = (" -> ".join(circle),) if len(circle) > 2 else ()
                 message = f"the size of `{start}` depends on itself"
-                self.findings.add(Diagnostic("E0206", message, span, notes=notes))
+                self.findings.say("E0206", message, span, notes=notes)
                 for name in circle:
                     self.table.values[name] = None
                     graph[name] = []
@@ -451,7 +449,7 @@ def missing_axis_sizes(merged: Merged, table: SizeTable, findings: Findings) -> 
         if axis.size is None and name not in table.values and name not in table.products:
             message = f"axis `{name}` has no size"
             help_ = f"write `{name} = 8`, or give it with `--set {name}=8`"
-            findings.add(Diagnostic("E0306", message, axis.name.span, help=help_))
+            findings.say("E0306", message, axis.name.span, help=help_)
             table.values[name] = None
 
 
@@ -472,13 +470,11 @@ def check_requirements(
             values = table.dim_values
             holds = condition(asked, values, findings)
         if holds is False:
-            findings.add(
-                Diagnostic(
-                    "E0207",
-                    f"`{text_of(require.condition)}` does not hold",
-                    require.condition.span,
-                    notes=facts(asked, values),
-                )
+            findings.say(
+                "E0207",
+                f"`{text_of(require.condition)}` does not hold",
+                require.condition.span,
+                notes=facts(asked, values),
             )
 
 

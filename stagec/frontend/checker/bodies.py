@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from stagec.diagnostics import Diagnostic, Span
+from stagec.diagnostics import Span
 from stagec.dialects import stg
 from stagec.frontend import syntax
 from stagec.frontend.checker.calls import CallChecker
@@ -161,12 +161,12 @@ class BodyChecker(CallChecker):
             if not step.result.used:
                 message = f"weight `{step.name}` is not used"
                 label = "is stored and updated all the same"
-                self.findings.add(Diagnostic("W0201", message, step.span, label))
+                self.findings.say("W0201", message, step.span, label)
         for value, span in self.bindings:
             if not value.used and not value.name.startswith("_"):
                 help_ = f"call it `_{value.name}` if that is meant"
                 message = f"`{value.name}` is not used"
-                self.findings.add(Diagnostic("W0202", message, span, help=help_))
+                self.findings.say("W0202", message, span, help=help_)
 
     # ---- assignments ----
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from xdsl.ir import Block, Operation, SSAValue
 
-from stagec.diagnostics import Diagnostic, Findings, Span
+from stagec.diagnostics import Findings, Span
 from stagec.dialects import stg
 from stagec.frontend.checker.definitions import Definitions
 from stagec.frontend.checker.steps import OpStep, Step, Value
@@ -64,7 +64,7 @@ class BodyState:
         secondary: Sequence[tuple[Span, str]] = (),
         notes: Sequence[str] = (),
     ) -> None:
-        self.findings.add(Diagnostic(code, message, span, label, secondary, notes, help))
+        self.findings.say(code, message, span, label, secondary, notes, help)
 
     def emit(
         self,

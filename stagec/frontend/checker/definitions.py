@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from stagec.diagnostics import Diagnostic, Findings
+from stagec.diagnostics import Findings
 from stagec.dialects import stg
 from stagec.dialects.types import TIME_AXIS
 from stagec.frontend import syntax
@@ -76,9 +76,7 @@ def _check_calls(definitions: Definitions, findings: Findings) -> None:
             message = f"`{name}` is what call {found[2]} of `{found[1]}` in a body is called"
             secondary = [(other.name.span, f"`{found[1]}` is a module")]
             help_ = "choose a name without a number at its end"
-            findings.add(
-                Diagnostic("E0202", message, module.name.span, help=help_, secondary=secondary)
-            )
+            findings.say("E0202", message, module.name.span, help=help_, secondary=secondary)
 
 
 def plans_of(source: Source) -> dict[str, syntax.Plan]:
@@ -111,12 +109,12 @@ def _is_new(
     if first is not name:
         message = f"{kind}`{name}` is defined twice"
         secondary = [(first.span, "first here")]
-        findings.add(Diagnostic("E0202", message, name.span, secondary=secondary))
+        findings.say("E0202", message, name.span, secondary=secondary)
         return False
     if not kind and name.text in (*functions, *SIZE_FUNCTIONS, TIME_AXIS):
         message = f"`{name}` is built in"
         help_ = "choose another name"
-        findings.add(Diagnostic("E0202", message, name.span, help=help_))
+        findings.say("E0202", message, name.span, help=help_)
         return False
     return True
 
@@ -133,15 +131,13 @@ def _check_models(
         if lent:
             message += f", and what it imports has {len(lent)}"
             help_ = "import one of them alone"
-        findings.add(Diagnostic("E0215", message, origin=source.file, help=help_))
+        findings.say("E0215", message, origin=source.file, help=help_)
     for model in definitions.models[1:]:
         first = definitions.models[0].name.span
-        findings.add(
-            Diagnostic(
-                "E0215",
-                "a file has one model",
-                model.name.span,
-                secondary=[(first, "first here")],
-                help="move it to a file of its own, and share modules with `import`",
-            )
+        findings.say(
+            "E0215",
+            "a file has one model",
+            model.name.span,
+            secondary=[(first, "first here")],
+            help="move it to a file of its own, and share modules with `import`",
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 
-from stagec.diagnostics import Diagnostic, Findings
+from stagec.diagnostics import Findings
 from stagec.frontend import syntax
 from stagec.frontend.checker.definitions import Definitions
 from stagec.frontend.checker.steps import CallStep, CheckedBody, RepeatStep, Step
@@ -84,7 +84,7 @@ def call_order(
     notes = (" -> ".join(circle),) if len(circle) > 2 else ()
     message = f"module `{caller}` calls itself"
     help_ = "layers that follow each other are a `repeat`"
-    findings.add(Diagnostic("E0206", message, place.span, notes=notes, help=help_))
+    findings.say("E0206", message, place.span, notes=notes, help=help_)
     return None
 
 
@@ -111,11 +111,11 @@ def check_extent(
     ):
         if levels[name.text] > most:
             message = f"{what} nest more than {most} levels deep"
-            findings.add(Diagnostic("E0106", message, name.span))
+            findings.say("E0106", message, name.span)
     if ops[name.text] > MOST_OPS:
         message = f"`{name}` has more than {MOST_OPS:,} ops"
         help_ = "write layers that follow each other as a `repeat`"
-        findings.add(Diagnostic("E0216", message, name.span, help=help_))
+        findings.say("E0216", message, name.span, help=help_)
 
 
 def _repeats(steps: Iterable[Step], known: Mapping[str, int]) -> int:

@@ -184,7 +184,7 @@ def _shares(
     if how != "exact" and not tokens:
         message = f"the model has no experts whose tokens could be {HOW[how]}"
         span = batch.serve.given.get("experts", batch.serve.span)
-        findings.add(Diagnostic("E0401", message, span, help="leave it out"))
+        findings.say("E0401", message, span, help="leave it out")
     return dict.fromkeys(tokens, how)
 
 
@@ -195,18 +195,16 @@ def _check_copies(merged: Merged, serve: Serve, has_experts: bool, findings: Fin
         return
     if not has_experts:
         message = "the model has no experts that could have copies"
-        findings.add(Diagnostic("E0401", message, span, help="leave `redundant` out"))
+        findings.say("E0401", message, span, help="leave `redundant` out")
     elif serve.experts != "average":
         message = "experts and their copies have an average of the tokens"
         help_ = "write `experts = average` beside `redundant`"
-        findings.add(Diagnostic("E0402", message, span, help=help_))
+        findings.say("E0402", message, span, help=help_)
     load = merged.get(syntax.Load)
     if load is not None:
         message = "a load is of experts, and copies are there to even it out"
         help_ = "leave out `load`, or `redundant`"
-        findings.add(
-            Diagnostic("E0402", message, span, secondary=[(load.span, "here")], help=help_)
-        )
+        findings.say("E0402", message, span, secondary=[(load.span, "here")], help=help_)
 
 
 OF_TRAINING = (
@@ -228,14 +226,8 @@ def _trains_nothing(merged: Merged, serve: syntax.Serve, findings: Findings) -> 
         if isinstance(clause, OF_TRAINING) or splits_updates:
             name = type(clause).__name__.lower() if level is None else f"zero {level.text}"  # pyright: ignore
             message = f"`{name.replace('losschunks', 'loss_chunks')}` is about training, and this plan serves"
-            findings.add(
-                Diagnostic(
-                    "E0401",
-                    message,
-                    clause.span,
-                    secondary=[(serve.span, "here")],
-                    help="leave it out",
-                )
+            findings.say(
+                "E0401", message, clause.span, secondary=[(serve.span, "here")], help="leave it out"
             )
 
 
@@ -276,12 +268,12 @@ def _batch(
         if getattr(serve, setting) and not needed:
             message = f"`{setting}` says what a pool serves of each layer, and this is not one of two that do so"
             help_ = "leave it out, or say `part = experts` in a `pool`, and `part = attention` in another"
-            findings.add(Diagnostic("E0401", message, serve.given[setting], help=help_))
+            findings.say("E0401", message, serve.given[setting], help=help_)
     for each in serve.sequences:
         if each.source and not is_pool:
             message = f"sequences come from `{each.source}`, and the plan has no pools"
             help_ = f"leave out `from {each.source}`, or serve them in a `pool`"
-            findings.add(Diagnostic("E0401", message, each.span, help=help_))
+            findings.say("E0401", message, each.span, help=help_)
     with unrecorded():
         bodies = _check_bodies(source, definitions, table, plan, unheard)
     roles = roles_of(bodies.values(), findings)
@@ -292,7 +284,7 @@ def _batch(
         sizes = [f"{name} = {table.values[name]}" for name in named if name in table.dim_names]
         help_ = "declare one; a model without state is served like any forward pass"
         help_ += f": `set {', '.join(sizes)}`" if sizes else ""
-        findings.add(Diagnostic("E0401", message, clause.span, help=help_))
+        findings.say("E0401", message, clause.span, help=help_)
         return None
     return batch_of(serve, roles, merged, table, findings, iterations)
 
@@ -366,13 +358,13 @@ def _is_one(
     for clause in plan.clauses:
         if DOT in plan.name.text and isinstance(clause, syntax.Pool):
             help_ = "put it beside the other one"
-            findings.add(Diagnostic("E0401", "a pool has no pools", clause.span, help=help_))
+            findings.say("E0401", "a pool has no pools", clause.span, help=help_)
             findings.raise_errors(source.texts)
     pools = [pool.name.text for pool in pools_of(plan, plans)] if DOT not in plan.name.text else []
     if pools:
         message = f"plan `{plan.name}` has pools, each with a mesh of its own"
         help_ = f"ask about one of them: {' or '.join(f'`--plan {plan.name}{DOT}{pool}`' for pool in pools)}"
-        findings.add(Diagnostic("E0422", message, plan.name.span, help=help_))
+        findings.say("E0422", message, plan.name.span, help=help_)
         findings.raise_errors(source.texts)
 
 
@@ -399,7 +391,7 @@ def _choose(definitions: Definitions, name: str | None, findings: Findings) -> s
             there = "there is" if len(plans) == 1 else "there are"
             help_ = f"{there} {quoted(plans)}" if plans else "the file has no plans"
         message = f"there is no plan `{name}`"
-        findings.add(Diagnostic("E0703", message, origin=f"--plan {name}", help=help_))
+        findings.say("E0703", message, origin=f"--plan {name}", help=help_)
     return plans.get(name)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stagec.diagnostics import Diagnostic, Findings, closest, quoted
+from stagec.diagnostics import Findings, closest, quoted
 from stagec.dialects.types import TensorType
 from stagec.frontend.checker.definitions import Definitions
 from stagec.frontend.checker.steps import CheckedBody
@@ -23,7 +23,7 @@ def with_replacements(
             problem = misfit(bodies, old, new)
         if problem is not None:
             message, help_ = problem
-            findings.add(Diagnostic("E0401", message, plan.replaced_span, help=help_))
+            findings.say("E0401", message, plan.replaced_span, help=help_)
             return dict(bodies)
     return {name: bodies.get(plan.replaced.get(name, name), body) for name, body in bodies.items()}
 

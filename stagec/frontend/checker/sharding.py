@@ -8,7 +8,7 @@ from math import prod
 from stagec.analysis import placement
 from stagec.analysis.recompute_choice import op_words
 from stagec.analysis.sharding_errors import cannot_split, splits
-from stagec.diagnostics import Diagnostic, Findings, Span, closest, quoted
+from stagec.diagnostics import Findings, Span, closest, quoted
 from stagec.dialects.attributes import Dim
 from stagec.frontend.checker.definitions import Definitions
 from stagec.frontend.checker.steps import CheckedBody, NameStep, OpStep, RepeatStep, Value
@@ -106,16 +106,14 @@ class PlanChecker:
         )
         names = (*dim.split, dim.name)
         origins = [self.table.origins[name] for name in names if name in self.table.origins]
-        self.findings.add(
-            Diagnostic(
-                "E0301",
-                message,
-                rule.dim_spans.get(dim.name, rule.span),
-                f"splits {what}",
-                secondary=[(value.span, shown(value.type))],
-                notes=[*notes, *([f"from {quoted(origins)}"] if origins else [])],
-                help=help_,
-            )
+        self.findings.say(
+            "E0301",
+            message,
+            rule.dim_spans.get(dim.name, rule.span),
+            f"splits {what}",
+            secondary=[(value.span, shown(value.type))],
+            notes=[*notes, *([f"from {quoted(origins)}"] if origins else [])],
+            help=help_,
         )
 
     # ---- overrides ----
@@ -148,7 +146,7 @@ class PlanChecker:
         help: str = "",
         secondary: Sequence[tuple[Span, str]] = (),
     ) -> None:
-        self.findings.add(Diagnostic("E0305", message, at.span, help=help, secondary=secondary))
+        self.findings.say("E0305", message, at.span, help=help, secondary=secondary)
 
     def no_value(self, override: Override, known: Sequence[tuple[str, ...]]) -> None:
         path = ".".join(override.path)
@@ -175,7 +173,7 @@ class PlanChecker:
                 repeats = quoted(sorted(counts), last="or")
                 help_ = f"there is a repeat of {repeats}" if counts else "repeat the layers"
                 message = f"no repeat runs `{count}` times"
-                self.findings.add(Diagnostic("E0405", message, pipeline.span, help=help_))
+                self.findings.say("E0405", message, pipeline.span, help=help_)
 
     def check_names(self) -> None:
         """Modules of `unit` and `recompute`, ops and values of `recompute` and `offload`."""
@@ -201,7 +199,7 @@ class PlanChecker:
         span = precision.given.get("scaling")
         if span is not None and precision.products != "fp8":
             message = "`scaling` is that of `products = fp8`, which have one scale for a tensor"
-            self.findings.add(Diagnostic("E0401", message, span, help="write `products = fp8`"))
+            self.findings.say("E0401", message, span, help="write `products = fp8`")
         weights = list(weights_of(self.model, self.bodies, Scope(self.model.name)))
         gradients = self.plan.gradients
         named = [(name, precision.given.get("unquantized")) for name in precision.unquantized]
@@ -212,7 +210,7 @@ class PlanChecker:
                 close = closest(name, {*self.definitions.modules, *endings(paths)})
                 help_ = f"did you mean `{close}`?" if close else ""
                 message = f"there is no weight `{name}`, and no module of weights"
-                self.findings.add(Diagnostic("E0401", message, span, help=help_))
+                self.findings.say("E0401", message, span, help=help_)
 
     def check_words(
         self, words: Sequence[str], regions: Iterable[str], purpose: str, span: Span | None
@@ -235,7 +233,7 @@ class PlanChecker:
             close = closest(what, {*known, *endings(paths)})
             help_ = f"did you mean `{close}`?" if close else ""
             message = f"there is no op or value `{what}` to {purpose}"
-            self.findings.add(Diagnostic("E0401", message, span, help=help_))
+            self.findings.say("E0401", message, span, help=help_)
 
     def check_frozen(self) -> None:
         """`freeze` names weights, or modules that have some, and leaves something to train."""
@@ -247,7 +245,7 @@ class PlanChecker:
                 close = closest(name, {*self.definitions.modules, *endings(paths)})
                 help_ = f"did you mean `{close}`?" if close else ""
                 message = f"there is no weight `{name}` to freeze, and no module of weights"
-                self.findings.add(Diagnostic("E0401", message, plan.frozen_span, help=help_))
+                self.findings.say("E0401", message, plan.frozen_span, help=help_)
         patterns = [name.split(".") for name in plan.frozen]
         if patterns and all(
             any(is_named(pattern, scope, step.name) for pattern in patterns)
@@ -255,14 +253,14 @@ class PlanChecker:
         ):
             message = "nothing is left to train: `freeze` names all weights"
             help_ = "leave out those that are trained, or evaluate the loss alone: `schedule = forward_only`"
-            self.findings.add(Diagnostic("E0401", message, plan.frozen_span, help=help_))
+            self.findings.say("E0401", message, plan.frozen_span, help=help_)
 
     def check_module(self, path: str, span: Span | None) -> None:
         if path.split(".")[-1] in self.definitions.modules:
             return
         close = closest(path, self.definitions.modules)
         help_ = f"did you mean `{close}`?" if close else ""
-        self.findings.add(Diagnostic("E0401", f"there is no module `{path}`", span, help=help_))
+        self.findings.say("E0401", f"there is no module `{path}`", span, help=help_)
 
 
 def endings(paths: Iterable[Sequence[str]]) -> set[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from stagec.diagnostics import Diagnostic, Findings, Span, closest, quoted
+from stagec.diagnostics import Findings, Span, closest, quoted
 from stagec.dialects.types import DTYPE_BITS, TensorType
 from stagec.frontend import syntax
 from stagec.frontend.printing import text_of
@@ -69,7 +69,7 @@ class TypeReader:
             if not isinstance(dim, syntax.Reference):
                 help_ = f"give it a name: `dim X = {text_of(dim)}`"
                 message = "a dim of a shape is a name"
-                self.findings.add(Diagnostic("E0210", message, dim.span, help=help_))
+                self.findings.say("E0210", message, dim.span, help=help_)
                 wrong = True
                 continue
             name = dim.name.text
@@ -77,15 +77,13 @@ class TypeReader:
                 close = closest(name, self.dims)
                 help_ = f"did you mean `{close}`?" if close else f"define it: `dim {name} = 1024`"
                 message = f"there is no dim `{name}`"
-                self.findings.add(Diagnostic("E0201", message, dim.span, help=help_))
+                self.findings.say("E0201", message, dim.span, help=help_)
                 wrong = True
             elif name in found:
                 message = f"dim `{name}` stands twice in one shape"
                 help_ = f"a dim is an index: give the second a name, `dim {name}2 = {name}`"
                 first = [(found[name], "first here")]
-                self.findings.add(
-                    Diagnostic("E0205", message, dim.span, secondary=first, help=help_)
-                )
+                self.findings.say("E0205", message, dim.span, secondary=first, help=help_)
                 wrong = True
             found.setdefault(name, dim.span)
         return None if wrong else tuple(found)
@@ -99,7 +97,7 @@ class TypeReader:
         close = _ELSEWHERE.get(name.text.lower()) or closest(name.text, DTYPE_BITS)
         help_ = f"did you mean `{close}`?" if close else f"there are {quoted(DTYPE_BITS)}"
         message = f"there is no dtype `{name}`"
-        self.findings.add(Diagnostic("E0209", message, name.span, help=help_))
+        self.findings.say("E0209", message, name.span, help=help_)
         return None
 
     def type(
@@ -118,9 +116,9 @@ class TypeReader:
             if name.text in first:
                 secondary = [(first[name.text], "first here")]
                 message = f"`{name}` is defined twice"
-                self.findings.add(Diagnostic("E0202", message, name.span, secondary=secondary))
+                self.findings.say("E0202", message, name.span, secondary=secondary)
             elif name.text in self.dims:
-                self.findings.add(Diagnostic("E0202", f"`{name}` is a dim already", name.span))
+                self.findings.say("E0202", f"`{name}` is a dim already", name.span)
             first.setdefault(name.text, name.span)
         parameters = [
             Typed(self.type(p.shape, p.dtype, default), p.span, p.name.text)

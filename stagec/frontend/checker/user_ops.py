@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stagec import symbolic
-from stagec.diagnostics import Diagnostic, Findings, Span, did_you_mean, quoted
+from stagec.diagnostics import Findings, Span, did_you_mean, quoted
 from stagec.frontend import syntax
 from stagec.frontend.numbers import Sizes, as_read, whole
 from stagec.symbolic import ONE, Size
@@ -27,13 +27,13 @@ def read_costs(op: syntax.Op, sizes: Sizes, findings: Findings) -> Mapping[str, 
         name, span = entry.name.text, entry.name.span
         if name not in known:
             help_ = did_you_mean(name, known) or f"an op states {quoted(known)}"
-            findings.add(Diagnostic("E0402", f"`op` has no setting `{name}`", span, help=help_))
+            findings.say("E0402", f"`op` has no setting `{name}`", span, help=help_)
             wrong = True
             continue
         if name in first:
             message = f"`{name}` is set twice"
             where = [(first[name], "first here")]
-            findings.add(Diagnostic("E0402", message, span, secondary=where))
+            findings.say("E0402", message, span, secondary=where)
         first[name] = span
         found = whole(entry.value, sizes, findings, f"`{name}`", least=name in KERNELS)
         wrong = wrong or found is None
@@ -43,7 +43,7 @@ def read_costs(op: syntax.Op, sizes: Sizes, findings: Findings) -> Mapping[str, 
     if missing:
         message = f"op `{op.name}` does not say its {quoted(missing)}"
         help_ = f"add `{missing[0]} = 2*B*S*D`, for the whole tensors"
-        findings.add(Diagnostic("E0402", message, op.name.span, help=help_))
+        findings.say("E0402", message, op.name.span, help=help_)
     if wrong or missing:
         return None
     for forward, backward in zip(COSTS, BACKWARD_COSTS, strict=True):

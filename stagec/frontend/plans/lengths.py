@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from random import Random
 
-from stagec.diagnostics import Diagnostic, Findings, Span, did_you_mean, quoted
+from stagec.diagnostics import Findings, Span, did_you_mean, quoted
 from stagec.frontend import syntax
 from stagec.frontend.numbers import Sizes, as_read, whole
 from stagec.frontend.plans.settings import SettingsReader
@@ -67,7 +67,7 @@ class LengthsReader:
         return self.drawn(form, what)
 
     def refuse(self, message: str, span: Span, help_: str = "") -> None:
-        self.findings.add(Diagnostic("E0401", message, span, help=help_))
+        self.findings.say("E0401", message, span, help=help_)
 
     def listed(self, node: syntax.ListValue) -> list[int] | None:
         least = 0 if self.word == "at" else 1
@@ -122,7 +122,7 @@ class LengthsReader:
             reason = getattr(error, "strerror", None) or str(error)
             help_ = "write a line for each length: `1500`, or `1500, 12` for twelve sequences of it"
             message = f"cannot read `{name.text}`: {reason}"
-            self.findings.add(Diagnostic("E0421", message, name.span, help=help_))
+            self.findings.say("E0421", message, name.span, help=help_)
             return None
         return self.chosen(rows)
 

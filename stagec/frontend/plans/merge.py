@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from stagec.diagnostics import Diagnostic, Findings, did_you_mean
+from stagec.diagnostics import Findings, did_you_mean
 from stagec.frontend import syntax
 
 _BY_SETTING = (
@@ -155,13 +155,13 @@ def _chain(
         return chain
     if (base := plans.get(last.text)) is None:
         help_ = did_you_mean(last.text, plans)
-        findings.add(Diagnostic("E0404", f"there is no plan `{last}`", last.span, help=help_))
+        findings.say("E0404", f"there is no plan `{last}`", last.span, help=help_)
         return chain
     names = [step.name.text for step in chain]
     names = [*names[names.index(base.name.text) :], base.name.text]
     notes = (f"{' -> '.join(names)}",) if len(names) > 2 else ()
     message = f"plan `{base.name}` extends itself"
-    findings.add(Diagnostic("E0206", message, last.span, notes=notes))
+    findings.say("E0206", message, last.span, notes=notes)
     return chain
 
 
@@ -200,14 +200,12 @@ def _twice(
     findings: Findings,
     help_: str = "",
 ) -> None:
-    findings.add(
-        Diagnostic(
-            "E0401",
-            f"{what} stands twice in one plan",
-            second.span,
-            secondary=[(first.span, "first here")],
-            help=help_,
-        )
+    findings.say(
+        "E0401",
+        f"{what} stands twice in one plan",
+        second.span,
+        secondary=[(first.span, "first here")],
+        help=help_,
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from stagec import symbolic
 from stagec.devices import file
-from stagec.diagnostics import CompileError, Diagnostic, Findings, Span, did_you_mean, quoted
+from stagec.diagnostics import CompileError, Findings, Span, did_you_mean, quoted
 from stagec.dialects.stg import NUM_STATES, PRECONDITIONED
 from stagec.dialects.types import DTYPE_BITS
 from stagec.frontend import syntax
@@ -75,7 +75,7 @@ class _PlanResolver:
         self.axis_names = [name.text for name in self.axes]
 
     def error(self, code: str, message: str, node: syntax.SyntaxNode, help_: str = "") -> None:
-        self.findings.add(Diagnostic(code, message, node.span, help=help_))
+        self.findings.say(code, message, node.span, help=help_)
 
     def resolve(self) -> resolved.Plan:
         merged = self.merged
@@ -139,7 +139,7 @@ class _PlanResolver:
         ]
         if len(real) > MOST_AXES:
             message = f"the mesh has {len(real)} axes, more than {MOST_AXES}"
-            self.findings.add(Diagnostic("E0306", message, spans[real[MOST_AXES]]))
+            self.findings.say("E0306", message, spans[real[MOST_AXES]])
             return tuple(resolved.Axis(n, 1, spans[n]) for n in real[:MOST_AXES])
         axes = {n: resolved.Axis(n, self.table.values.get(n) or 1, spans[n]) for n in real}
         ranks = 1
@@ -182,13 +182,11 @@ class _PlanResolver:
                 continue
             for part in self.table.products.get(text, (text,)):
                 if part in found:
-                    self.findings.add(
-                        Diagnostic(
-                            "E0303",
-                            f"axis `{part}` stands twice in {where}",
-                            name.span,
-                            secondary=[(found[part].span, "first here")],
-                        )
+                    self.findings.say(
+                        "E0303",
+                        f"axis `{part}` stands twice in {where}",
+                        name.span,
+                        secondary=[(found[part].span, "first here")],
                     )
                 found.setdefault(part, name)
         return list(found)
@@ -218,7 +216,7 @@ class _PlanResolver:
                 elif name.text in spans:
                     message = f"dim `{name}` stands twice in one rule"
                     first = [(spans[name.text], "first here")]
-                    self.findings.add(Diagnostic("E0303", message, name.span, secondary=first))
+                    self.findings.say("E0303", message, name.span, secondary=first)
                 else:
                     spans[name.text] = name.span
             axes = self.real_axes(clause.axes, "one rule")
@@ -314,11 +312,11 @@ class _PlanResolver:
             message = "`keep_in` says where shards are kept, and none are"
             help_ = "write `keep = shard` too"
             span = found.given.get("keep_in")
-            self.findings.add(Diagnostic("E0402", message, span, help=help_))
+            self.findings.say("E0402", message, span, help=help_)
         if found.like is not None and found.exchange == "hierarchical":
             message = "what travels beside tokens in a hierarchical exchange, Megatron-LM leaves to DeepEP's kernels"
             help_ = "leave `like` out, or `exchange = hierarchical`"
-            self.findings.add(Diagnostic("E0402", message, found.given.get("like"), help=help_))
+            self.findings.say("E0402", message, found.given.get("like"), help=help_)
         return found
 
     def pipeline(self, microbatch: int | None) -> resolved.Pipeline | None:
@@ -363,14 +361,12 @@ class _PlanResolver:
             for name in axes or ():
                 if axis in self.table.products.get(name.text, (name.text,)):
                     through = "" if name.text == axis else f", which has `{axis}` in it"
-                    self.findings.add(
-                        Diagnostic(
-                            "E0401",
-                            f"{what} over `{name}`{through}, and the pipeline runs along `{axis}`",
-                            name.span,
-                            secondary=[(pipeline.span, "gives each rank along it other layers")],
-                            help="use an axis of its own for the pipeline",
-                        )
+                    self.findings.say(
+                        "E0401",
+                        f"{what} over `{name}`{through}, and the pipeline runs along `{axis}`",
+                        name.span,
+                        secondary=[(pipeline.span, "gives each rank along it other layers")],
+                        help="use an axis of its own for the pipeline",
                     )
 
     def microbatch(self, clause: syntax.Microbatch | None) -> int | None:
@@ -441,7 +437,7 @@ class _PlanResolver:
             message = "`experts` says what is a parameter in the buffers of Megatron-LM, and there are none"
             help_ = "write `like = megatron` too, or leave `experts` out"
             span = settings["given"]["experts"]
-            self.findings.add(Diagnostic("E0402", message, span, help=help_))
+            self.findings.say("E0402", message, span, help=help_)
         return resolved.Zero(level=int(text), axes=axes, span=clause.span, **settings)
 
     def check_preset(self, preset: presets.Preset, level: int, span: Span) -> None:
@@ -452,14 +448,12 @@ class _PlanResolver:
         if level in levels:
             return
         which = " and ".join(f"`zero {each}`" for each in levels)
-        self.findings.add(
-            Diagnostic(
-                "E0401",
-                f"{preset.title} has no `zero {level}`{' in a pipeline' if is_cut else ''}",
-                span,
-                secondary=[(pipeline.span, "the pipeline")] if is_cut and pipeline else [],
-                help=f"it has {which}; without `like` each setting is the plan's own",
-            )
+        self.findings.say(
+            "E0401",
+            f"{preset.title} has no `zero {level}`{' in a pipeline' if is_cut else ''}",
+            span,
+            secondary=[(pipeline.span, "the pipeline")] if is_cut and pipeline else [],
+            help=f"it has {which}; without `like` each setting is the plan's own",
         )
 
     def gradients(
@@ -492,14 +486,12 @@ class _PlanResolver:
 
     def refused_reduction(self, found: resolved.Gradients, zero: resolved.Zero) -> None:
         """E0401: `no_sync` is an error in DeepSpeed where gradients are split."""
-        self.findings.add(
-            Diagnostic(
-                "E0401",
-                f"DeepSpeed reduces gradients after each microbatch under `zero {zero.level}`",
-                found.given["reduce"],
-                secondary=[(zero.given["like"], "keeps a part of each gradient")],
-                help="leave `reduce` out, or `like`",
-            )
+        self.findings.say(
+            "E0401",
+            f"DeepSpeed reduces gradients after each microbatch under `zero {zero.level}`",
+            found.given["reduce"],
+            secondary=[(zero.given["like"], "keeps a part of each gradient")],
+            help="leave `reduce` out, or `like`",
         )
 
     def offload(self) -> resolved.Offload:
@@ -507,19 +499,17 @@ class _PlanResolver:
         if found.update == "host" and not found.optimizer:
             message = "the host updates what the optimizer keeps there, and it keeps nothing there"
             help_ = "write `optimizer = true` too"
-            self.findings.add(Diagnostic("E0402", message, found.given["update"], help=help_))
+            self.findings.say("E0402", message, found.given["update"], help=help_)
         found = self.on_nvme(found)
         zero = self.merged.get(syntax.Zero)
         level = zero.level.text if zero and isinstance(zero.level, syntax.Number) else None
         if zero is not None and found.parameters and level in ("1", "2"):
-            self.findings.add(
-                Diagnostic(
-                    "E0401",
-                    f"parameters on the host do not go with `zero {level}`",
-                    found.given["parameters"],
-                    secondary=[(zero.span, "gathers all of them on the device after the update")],
-                    help="split them too, with `zero 3`, or offload `optimizer` alone",
-                )
+            self.findings.say(
+                "E0401",
+                f"parameters on the host do not go with `zero {level}`",
+                found.given["parameters"],
+                secondary=[(zero.span, "gathers all of them on the device after the update")],
+                help="split them too, with `zero 3`, or offload `optimizer` alone",
             )
         return found
 
@@ -542,7 +532,7 @@ class _PlanResolver:
                 message = "what the optimizer keeps is on NVMe only where the host updates"
                 help_ = "write `optimizer = true, update = host` too"
             if message:
-                self.findings.add(Diagnostic("E0402", message, found.given["nvme"], help=help_))
+                self.findings.say("E0402", message, found.given["nvme"], help=help_)
                 break
         return replace(found, nvme=wanted)
 
@@ -563,7 +553,7 @@ class _PlanResolver:
             assert clause is not None
             where = [(clause.span, "they are stored elsewhere")]
         span = found.given["transposed_weights"]
-        self.findings.add(Diagnostic("E0401", message, span, secondary=where, help=help_))
+        self.findings.say("E0401", message, span, secondary=where, help=help_)
         return found
 
     def recompute(self) -> resolved.Recompute:
@@ -618,24 +608,22 @@ class _PlanResolver:
         for setting, (owners, help_) in OF_OPTIMIZERS.items():
             if setting in read and name not in owners:
                 message = f"`{name}` has no setting `{setting}`"
-                self.findings.add(Diagnostic("E0402", message, read["given"][setting], help=help_))
+                self.findings.say("E0402", message, read["given"][setting], help=help_)
         found = resolved.Optimizer(name=name, span=clause.span, **read)
         if found.bits not in (8, 32):
             message = f"states of an optimizer have 8 or 32 bits, not {found.bits}"
             help_ = "`precision { optimizer = bf16 }` has other widths"
-            self.findings.add(Diagnostic("E0403", message, found.given["bits"], help=help_))
+            self.findings.say("E0403", message, found.given["bits"], help=help_)
         if found.bits == 8 and not NUM_STATES[found.algorithm]:
             message = f"`{name}` has no states as large as weights to keep in 8 bits"
-            self.findings.add(Diagnostic("E0402", message, found.given["bits"]))
+            self.findings.say("E0402", message, found.given["bits"])
         offload = self.merged.get(syntax.Offload)
         stays = STAYS_ON_DEVICE.get(name)
         if stays is not None and offload is not None and self.offload().optimizer:
             message, reason = stays
             where = [(clause.span, reason)]
             help_ = "leave `optimizer` out of `offload`"
-            self.findings.add(
-                Diagnostic("E0401", message, offload.span, secondary=where, help=help_)
-            )
+            self.findings.say("E0401", message, offload.span, secondary=where, help=help_)
         return found
 
     def of_eight_bits(
@@ -646,7 +634,7 @@ class _PlanResolver:
             message = "the optimizer's states have one dtype"
             where = [(precision.given["optimizer"], "another is said here")]
             span = optimizer.given["bits"]
-            self.findings.add(Diagnostic("E0401", message, span, secondary=where))
+            self.findings.say("E0401", message, span, secondary=where)
         return replace(precision, optimizer="fp8_1x256")
 
     def contexts(self) -> Iterable[resolved.Context]:
@@ -707,11 +695,11 @@ class _PlanResolver:
             return None
         if "seed" in read["given"] and ways != ["zipf"]:
             message = f"`seed` draws who is busy under `zipf`; `{ways[0]}` says it"
-            self.findings.add(Diagnostic("E0402", message, read["given"]["seed"]))
+            self.findings.say("E0402", message, read["given"]["seed"])
         if ways[0] not in read["given"]:
             return None
         if ways == ["shares"] and not any(read["shares"]):
-            self.findings.add(Diagnostic("E0403", "no expert has a share", read["given"]["shares"]))
+            self.findings.say("E0403", "no expert has a share", read["given"]["shares"])
         return resolved.Load(span=clause.span, **read)
 
     def documents(self, contexts: Iterable[resolved.Context]) -> resolved.Documents | None:
@@ -727,9 +715,7 @@ class _PlanResolver:
                 if each.balance == "documents":
                     message = "no documents are packed into a sequence"
                     help_ = 'write `documents S file "lengths.csv"` too'
-                    self.findings.add(
-                        Diagnostic("E0402", message, each.given["balance"], help=help_)
-                    )
+                    self.findings.say("E0402", message, each.given["balance"], help=help_)
             return None
         if clause.lengths is None:
             help_ = f'write `documents {clause.dim} [1000, 3000, 96]` or `documents {clause.dim} file "lengths.csv"`'
@@ -748,14 +734,12 @@ class _PlanResolver:
                 message = "a ring needs as much of each document on each device"
                 help_ = "write `balance = documents` in the context, or `method = all_gather`"
                 where = [(clause.span, "documents are packed into a sequence")]
-                self.findings.add(
-                    Diagnostic(
-                        "E0402",
-                        message,
-                        each.given.get("method", each.span),
-                        secondary=where,
-                        help=help_,
-                    )
+                self.findings.say(
+                    "E0402",
+                    message,
+                    each.given.get("method", each.span),
+                    secondary=where,
+                    help=help_,
                 )
         found = DocumentsReader(self.table.values, self.findings).read(clause.lengths)
         size = self.table.values.get(clause.dim.text)

@@ -19,7 +19,7 @@ from math import prod
 import numpy as np
 
 from stagec import symbolic
-from stagec.diagnostics import Diagnostic, Findings, Span
+from stagec.diagnostics import Findings, Span
 from stagec.dialects import stg
 from stagec.dialects.dist.sequences import (
     CONTEXT as CONTEXT_OF_ONE,
@@ -81,7 +81,7 @@ def roles_of(bodies: Iterable[CheckedBody], findings: Findings) -> Roles | None:
             batch, new = batch or first, new or step.new_dim
             if first != batch or step.new_dim != new:
                 message = f"caches disagree: their sequences are `{batch}` and `{first}`, new positions `{new}` and `{step.new_dim}`"
-                findings.add(Diagnostic("E0205", message, step.span, secondary=[(seen, "here")]))
+                findings.say("E0205", message, step.span, secondary=[(seen, "here")])
                 return None
             if isinstance(step, StateStep):
                 continue
@@ -90,7 +90,7 @@ def roles_of(bodies: Iterable[CheckedBody], findings: Findings) -> Roles | None:
             if (known and known.value) != (step.window and step.window.value):
                 message = f"`{step.position_dim}` counts positions under two windows"
                 help_ = "give those of each window a dim of their own"
-                findings.add(Diagnostic("E0205", message, step.span, secondary=where, help=help_))
+                findings.say("E0205", message, step.span, secondary=where, help=help_)
                 return None
     return Roles(batch, new, positions, spans) if batch else None
 
@@ -105,7 +105,7 @@ def unserved(plan: Plan, roles: Roles | None, table: SizeTable, findings: Findin
             message = f"`{name} = {sizes[0]}` positions, but `{roles.new} = {sizes[1]}` are new"
             help_ = f"write `dim {name} = {roles.new}`: a plan with `serve` gives it its size"
             notes = ["without `serve` nothing is cached before"]
-            findings.add(Diagnostic("E0413", message, roles.spans[name], notes=notes, help=help_))
+            findings.say("E0413", message, roles.spans[name], notes=notes, help=help_)
     ruled = {dim for rule in plan.rules for dim in rule.dims}
     also = tuple(name for name in roles.positions if name not in ruled)
     return replace(plan, rules=tuple(with_positions(r, roles.new, also) for r in plan.rules))
@@ -130,7 +130,7 @@ class ServeReader:
             if what.name.text != "none":
                 help_ = "write `serve { decode 128 at 1500 }`, or `serve none`"
                 message = "`serve` says what is served"
-                self.findings.add(Diagnostic("E0401", message, what.span, help=help_))
+                self.findings.say("E0401", message, what.span, help=help_)
             return None
         entries = [e for e in what.entries if not isinstance(e, syntax.Setting)]
         found = [self.sequences(e) for e in entries]
@@ -141,7 +141,7 @@ class ServeReader:
         if not found:
             help_ = "write `serve { prefill 4 x 2048 }`, or `serve { decode 128 at 1500 }`"
             message = "`serve` has no sequences"
-            self.findings.add(Diagnostic("E0401", message, self.clause.span, help=help_))
+            self.findings.say("E0401", message, self.clause.span, help=help_)
         if not all(found) or not sequences:
             return None
         return Serve(sequences=sequences, span=self.clause.span, **read)
@@ -158,7 +158,7 @@ class ServeReader:
             if not is_prefill:
                 help_ = "write `decode 128 at 1500`, and `x 4` for so many new tokens of each"
             message = "sequences have new tokens (`x`), and tokens before them (`at`)"
-            self.findings.add(Diagnostic("E0401", message, entry.span, help=help_))
+            self.findings.say("E0401", message, entry.span, help=help_)
             return []
         count = self.number(entry.count, "the number of sequences")
         source = self.source(given.pop(SOURCE)) if SOURCE in given else ""
@@ -178,7 +178,7 @@ class ServeReader:
         if isinstance(measure.number, syntax.ListValue | syntax.Lengths):
             message = "sequences of one entry share as many positions"
             help_ = "write a number, and an entry for each prefix"
-            self.findings.add(Diagnostic("E0401", message, measure.span, help=help_))
+            self.findings.say("E0401", message, measure.span, help=help_)
             return None
         found = self.number(measure.number, "the number of tokens that are shared")
         reason = "more positions are shared than a sequence has before its new ones"
@@ -187,7 +187,7 @@ class ServeReader:
         ):
             message = f"{found.value} positions are shared, and a sequence has {least.value} before its new ones"
             help_ = "share no more than `at` says"
-            self.findings.add(Diagnostic("E0401", message, measure.span, help=help_))
+            self.findings.say("E0401", message, measure.span, help=help_)
             return None
         return found
 
@@ -218,7 +218,7 @@ class ServeReader:
             return measure.number.name.text
         message = "sequences come from a pool"
         help_ = "write `decode 4 at 2048 from prefill`"
-        self.findings.add(Diagnostic("E0401", message, measure.span, help=help_))
+        self.findings.say("E0401", message, measure.span, help=help_)
         return None
 
     def ragged(
@@ -232,7 +232,7 @@ class ServeReader:
         if number > MOST_SEQUENCES:
             message = f"{number:,} sequences, each of its own length"
             help_ = f"serve {MOST_SEQUENCES:,} at most"
-            self.findings.add(Diagnostic("E0401", message, entry.span, help=help_))
+            self.findings.say("E0401", message, entry.span, help=help_)
             return []
         lengths = {NEW: [1] * number, CONTEXT: [0] * number}
         for word, measure in given.items():
@@ -530,7 +530,7 @@ def batch_of(
             ]
             help_ = "serve as many sequences as there are such devices, or more"
             span = first.span
-            findings.add(Diagnostic("E0414", message, span, notes=notes, help=help_))
+            findings.say("E0414", message, span, notes=notes, help=help_)
             return None
         for axis in axes:
             conditions.read(symbolic.symbol(axis), table.values[axis] or 1)
@@ -538,7 +538,7 @@ def batch_of(
     if sums is not None and sharing is not None and iterations is None:
         message = "sequences that share what they begin with are not as many on each device"
         help_ = "serve as many of each entry as divide over the devices that have sequences of their own"
-        findings.add(Diagnostic("E0414", message, sharing.span, help=help_))
+        findings.say("E0414", message, sharing.span, help=help_)
         return None
     is_packed = iterations is None or not iterations.in_rows if sums is not None else is_packed
     rows = first.count
@@ -637,13 +637,11 @@ def served_sizes(
         if name in table.origins:
             message = f"`serve` says how large `{name}` is"
             help_ = f"leave it out, or say it by `{name}`: `serve {{ decode {name} at 1500 }}`"
-            findings.add(Diagnostic("E0702", message, origin=table.origins[name], help=help_))
+            findings.say("E0702", message, origin=table.origins[name], help=help_)
         elif said is not None:
             message = f"`serve` says how large `{name}` is"
             where = [(span, "here")]
-            findings.add(
-                Diagnostic("E0401", message, said.span, secondary=where, help="leave it out")
-            )
+            findings.say("E0401", message, said.span, secondary=where, help="leave it out")
     differing = {**batch.sums.named, **batch.sums.derived} if batch.sums is not None else {}
     return {
         name: ServedSize(

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import Field, fields
 from typing import Any
 
-from stagec.diagnostics import Diagnostic, Findings, Span, did_you_mean, quoted
+from stagec.diagnostics import Findings, Span, did_you_mean, quoted
 from stagec.frontend import syntax
 from stagec.frontend.numbers import Sizes, as_read, byte_count, quantity, shown, whole
 from stagec.frontend.printing import text_of
@@ -55,18 +55,16 @@ class SettingsReader:
         for entry in settings.entries if settings else ():
             first = found.setdefault(entry.name.text, entry)
             if first is not entry:
-                self.findings.add(
-                    Diagnostic(
-                        "E0402",
-                        f"`{entry.name}` is set twice",
-                        entry.name.span,
-                        secondary=[(first.name.span, "first here")],
-                    )
+                self.findings.say(
+                    "E0402",
+                    f"`{entry.name}` is set twice",
+                    entry.name.span,
+                    secondary=[(first.name.span, "first here")],
                 )
         return list(found.values())
 
     def add(self, code: str, message: str, node: syntax.SyntaxNode, help_: str = "") -> None:
-        self.findings.add(Diagnostic(code, message, node.span, help=help_))
+        self.findings.say(code, message, node.span, help=help_)
 
     def value(self, entry: syntax.Setting, kind: SettingKind) -> Any:
         """The value, or None after a finding."""
@@ -166,7 +164,7 @@ class SettingsReader:
         """A finding about a value of the wrong kind."""
         message = f"`{entry.name}` {what}"
         label = f"not `{text_of(entry.value)}`"
-        self.findings.add(Diagnostic("E0403", message, entry.value.span, label, help=help_))
+        self.findings.say("E0403", message, entry.value.span, label, help=help_)
 
     def arguments(self, settings: syntax.Settings | None) -> dict[str, Argument]:
         """The arguments of a third party's pass: any names, any plain values."""
