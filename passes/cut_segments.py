@@ -153,10 +153,11 @@ class Cutter:
         run: Run = []
         awaited: set[Operation] = set()
         for op in ops:
-            if run and (self.begins_run(op, run[-1]) or waits_for(op, awaited)):
+            waits = waits_for(op, awaited)
+            if run and (self.begins_run(op, run[-1]) or waits):
                 yield run
                 run = []
-            if waits_for(op, awaited):
+            if waits:
                 awaited = set()
             if self.overlaps and self.is_of(op, task) and "gives_way" in op.properties:
                 awaited.add(op)
@@ -291,8 +292,8 @@ def leaves(value: SSAValue) -> bool:
 
 
 def waits_for(op: Operation, exchanges: Collection[Operation]) -> bool:
-    """Whether an op reads the result of one of these."""
-    if not exchanges or not is_node(op):
+    """Whether the device computes something that reads the result of one of these; what forwards it, or sends it on, is on its way itself."""
+    if not exchanges or not isinstance(op, sched.ComputeOp) or not op.computes:
         return False
     return any(behind_views(value) in exchanges for value in op.operands)
 

@@ -69,8 +69,8 @@ take turns (MegaScale-Infer, arXiv:2504.02263).
 
 That is one rule. A task gives way where it would wait for an exchange (`gives_way`); then the other goes on up to where it waits. The backward pass
 begins, as its first exchange depends on nothing that is computed in it. Where the backward
-pass is two halves, the gradients of weights are made as soon as what they read is there, in the same round.
-Where nothing is waited for, tasks follow one another.
+pass is two halves, the gradients of weights are made as soon as what they read is there, in the same round. A task that waits for nothing, of
+layers without experts, is spread over the rounds of the other, row by row. Where neither waits, tasks follow one another.
 """
 
 from __future__ import annotations
@@ -144,6 +144,7 @@ def turns_of(
     waits = [waits_before(rank, own, gives_way) for own in rows]
     if not any(own.any() for own in waits):
         return waits
+    most = max(int(own.max()) for own in waits)
     rounds = np.full(len(rank.body), NOWHERE)
     is_alike = len(set(tasks)) == 1
     for place, (own, task, before) in enumerate(zip(rows, tasks, waits, strict=True)):
@@ -153,6 +154,8 @@ def turns_of(
             ready = np.where(sources >= 0, rounds[sources], 0).max(axis=1, initial=0)
             before = np.maximum.accumulate(ready)
         else:
+            if not before.any():  # beside one that waits
+                before = np.arange(len(before)) * (most + 1) // len(before)
             before = len(rows) * before + place if is_alike else 2 * before + (task == "F")
         rounds[own] = before
     return [rounds[own] for own in rows]

@@ -46,13 +46,13 @@ from stagec.analysis.communication import COMMUNICATION_KINDS, communication_kin
 from stagec.analysis.contexts import Contexts
 from stagec.analysis.sizes import averages, mesh_of, size_values
 from stagec.diagnostics import refused, span_of
-from stagec.dialects import dist, sched, stg
+from stagec.dialects import sched, stg
 from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.interfaces import CostInterface, TaskInterface
 from stagec.dialects.types import ValueType, tensor_of
 from stagec.rewriting import programs, rewrite
 from stagec.symbolic import Size, conditions
-from stagec.symbolic.conditions import is_split, unread, unrecorded
+from stagec.symbolic.conditions import unread, unrecorded
 
 NAME = "lower-to-tasks"
 
@@ -72,20 +72,10 @@ class LowerToTasks(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         mesh, contexts = mesh_of(op), Contexts.of(op).axes()
-        far = None if "ep" in self.serial else farthest_exchanges(op, mesh, contexts)
         with unrecorded():
             values = unread(size_values(op))
-        rewrite(op, LowerOne(mesh, contexts, self.serial, far, averages(op), values), once=True)
+        rewrite(op, LowerOne(mesh, contexts, self.serial, averages(op), values), once=True)
         note_what_runs(op)
-
-
-def farthest_exchanges(
-    module: ModuleOp, mesh: Mapping[str, int], contexts: Sequence[str]
-) -> str | None:
-    """The outermost axis that tokens travel over, where devices are farthest apart: what travels in steps travels longest there."""
-    moved = [op for op in module.walk() if communication_kind(op, contexts) == "ep"]
-    axes = {axis for op in moved if isinstance(op, dist.CollectiveBase) for axis in op.axes.data}
-    return next((axis for axis in mesh if axis in axes and is_split(axis, mesh)), None)
 
 
 def note_what_runs(module: ModuleOp) -> None:
@@ -127,8 +117,6 @@ class LowerOne(RewritePattern):
     contexts: Sequence[str]
     """The axes that attention's sequence is split over."""
     serial: Sequence[str]
-    farthest: str | None
-    """An exchange over this axis lets tasks go first that overlap its own."""
     averages: Mapping[str, Size]
     """The dims that need be no whole numbers: costs are of their exact sizes."""
     values: Mapping[str, int]
@@ -142,7 +130,7 @@ class LowerOne(RewritePattern):
         check_lowered(op, lowered, self.values)
         purpose = communication_kind(op, self.contexts)
         is_serial = purpose in self.serial
-        gives_way = purpose == "ep" and stg.phase_of(op) != "grad_reduce"
+        gives_way = purpose == "ep" and not is_serial and stg.phase_of(op) != "grad_reduce"
         marks = stg.marks(op)
         said = set(marks)
         kept = {key: marks[key] for key in KEPT if key in said}
@@ -154,11 +142,7 @@ class LowerOne(RewritePattern):
                 and not isinstance(made, sched.ComputeOp)
             ):
                 stg.marks(made)["serial"] = UnitAttr()
-            if (
-                gives_way
-                and isinstance(made, sched.CollectiveOp)
-                and self.farthest in made.axes.data
-            ):
+            if gives_way and isinstance(made, sched.CollectiveOp):
                 stg.marks(made)["gives_way"] = UnitAttr()
             stg.marks(made).take(kept)
             # Of what an op becomes, the first.

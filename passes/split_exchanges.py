@@ -38,7 +38,7 @@ After:
       %c, %n = stg.dispatch %x by %i to "X.outer" "T.outer" dropless : (!stg.tensor<[B/(en*el), S, D], bf16>,
         !stg.tensor<[B/(en*el), S, A], i32>) -> (!stg.tensor<[X.outer, T.outer/(el*en), D], bf16>, !stg.tensor<[X.outer], i64>)
       %d = dist.reshard %c : !stg.tensor<[X.outer, T.outer/(el*en), D], bf16> -> !stg.tensor<[X.outer/en, T.outer/el, D], bf16>
-      %f, %m = stg.fan_out %d to "X.inner" "T.inner" dropless {part_of = "dispatch"} : (!stg.tensor<[X.outer/en, T.outer/el, D], bf16>)
+      %f, %m = stg.fan_out %d to "X.inner" "T.inner" dropless forwards {part_of = "dispatch"} : (!stg.tensor<[X.outer/en, T.outer/el, D], bf16>)
         -> (!stg.tensor<[X.inner/en, T.inner/el, D], bf16>, !stg.tensor<[X.inner/en], i64>)
       %h = dist.reshard %f : !stg.tensor<[X.inner/en, T.inner/el, D], bf16> -> !stg.tensor<[X.inner/(en*el), T.inner, D], bf16>
       %e, %k = stg.fan_out %h to "X" "T" {part_of = "dispatch"}
@@ -46,7 +46,7 @@ After:
       %p = stg.fan_in %e weights %g to "X.inner" "T.inner" {part_of = "combine"} : (!stg.tensor<[X/(en*el), T, D], bf16>,
         !stg.tensor<[B/(en*el), S, A], bf16>) -> !stg.tensor<[X.inner/(en*el), T.inner, D], bf16>
       %q = dist.reshard %p : !stg.tensor<[X.inner/(en*el), T.inner, D], bf16> -> !stg.tensor<[X.inner/en, T.inner/el, D], bf16>
-      %u = stg.fan_in %q to "X.outer" "T.outer" {part_of = "combine"}
+      %u = stg.fan_in %q to "X.outer" "T.outer" forwards {part_of = "combine"}
         : (!stg.tensor<[X.inner/en, T.inner/el, D], bf16>) -> !stg.tensor<[X.outer/en, T.outer/el, D], bf16>
       %v = dist.reshard %u : !stg.tensor<[X.outer/en, T.outer/el, D], bf16> -> !stg.tensor<[X.outer, T.outer/(el*en), D], bf16>
       %o = stg.combine %v by %i : (!stg.tensor<[X.outer, T.outer/(el*en), D], bf16>, !stg.tensor<[B/(en*el), S, A], i32>)
@@ -193,7 +193,9 @@ class Steps:
             routed_type=self.copies_at(outer, 0),
         )
         to_node = dist.ReshardOp(tokens.routed, self.copies_at(outer, 1))
-        in_node = stg.FanOutOp(to_node.result, inner.experts, inner.tokens, dropless=True)
+        in_node = stg.FanOutOp(
+            to_node.result, inner.experts, inner.tokens, dropless=True, forwards=True
+        )
         to_device = dist.ReshardOp(in_node.copies, self.copies_at(inner, 2))
         experts, bins, _ = self.own.names
         on_device = stg.FanOutOp(to_device.result, experts, bins)
@@ -216,7 +218,7 @@ class Steps:
             value = made[-1].results[0]
         on_device = stg.FanInOp(value, inner.experts, inner.tokens, combine.weights)
         to_node = dist.ReshardOp(on_device.result, self.copies_at(inner, 1))
-        in_node = stg.FanInOp(to_node.result, outer.experts, outer.tokens)
+        in_node = stg.FanInOp(to_node.result, outer.experts, outer.tokens, forwards=True)
         to_tokens = dist.ReshardOp(in_node.result, self.copies_at(outer, 0))
         result = stg.CombineOp(to_tokens.result, combine.experts)
         self.replace(

@@ -16,6 +16,7 @@ import numpy as np
 
 from stagec.backend.bodies import Bodies
 from stagec.diagnostics import Span
+from stagec.dialects.sched import COMPUTE_STREAM
 from stagec.dialects.work import Work
 from stagec.symbolic import Size
 
@@ -223,6 +224,11 @@ class Node:
     collective bytes before and after, of a transfer or a copy bytes."""
     durations: Sum | None = None
     """In a series whose traces say what nodes take: the name of it, in whole µs, in place of `duration_us`."""
+
+    @property
+    def computes(self) -> bool:
+        """Whether it is computation that other computation waits for: what a kernel that communicates forwards is none."""
+        return isinstance(self.action, Compute) and self.stream == COMPUTE_STREAM
 
     @property
     def span(self) -> Span | None:

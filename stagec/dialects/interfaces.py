@@ -92,6 +92,10 @@ class CostInterface(TaskInterface):
         """How many kernels a device launches for it."""
         return ONE
 
+    def stream(self) -> str:
+        """Where it runs: beside communication if a kernel that communicates does it."""
+        return sched.COMPUTE_STREAM
+
     def moved_bytes(self) -> Bytes:
         """Each operand read once, each result written once."""
         return Bytes(all_bytes(self.operands), all_bytes(self.results))
@@ -106,6 +110,7 @@ class CostInterface(TaskInterface):
                 self.flops(),
                 moved.read,
                 moved.written,
+                self.stream(),
                 effects=self.effects(),
                 work=self.WORK,
                 again=self.flops_again(),

@@ -135,8 +135,7 @@ def computing_us(rank_class: RankClass, starts: np.ndarray, ends: np.ndarray) ->
     """How long a rank of a class computes."""
     program = rank_class.program
     computes = [
-        np.array([isinstance(node.action, Compute) for node in segment.nodes], bool)
-        for segment in program.segments
+        np.array([node.computes for node in segment.nodes], bool) for segment in program.segments
     ]
     if not computes:
         return 0.0
@@ -161,7 +160,7 @@ def labels(rank_class: RankClass, prices: Prices) -> tuple[np.ndarray, np.ndarra
             at = first[rows] + i
             kinds[at] = part_of(node)
             basis[at] = priced.basis[i]
-            streams[at] = COMPUTING if isinstance(node.action, Compute) else COMMUNICATING
+            streams[at] = COMPUTING if node.computes else COMMUNICATING
     return kinds.astype(str), basis, streams
 
 

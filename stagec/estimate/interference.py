@@ -7,10 +7,12 @@ the second, computation of that class takes so much longer.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from stagec.arrays import Floats, Ints
-from stagec.backend.program import Collective, Compute, RankClass, TraceProgram, TraceSet
+from stagec.backend.program import Collective, Compute, Node, RankClass, TraceProgram, TraceSet
 from stagec.devices import DeviceModel
 from stagec.estimate import intervals
 from stagec.estimate.graph import PieceGraph, build_graph
@@ -56,7 +58,8 @@ def slowdown(model: DeviceModel, computing: Floats, hiding: Floats) -> Floats:
 
 def hidden_us(rank_class: RankClass, starts: Floats, ends: Floats) -> tuple[Floats, Floats]:
     """How long a rank computes, and how long collectives run in that time; of several plans with times of nodes as `[node, plan]`."""
-    computing, moving = (nodes_of(rank_class.program, kind) for kind in (Compute, Collective))
+    computing = nodes_of(rank_class.program, lambda node: node.computes)
+    moving = nodes_of(rank_class.program, takes_units)
     if starts.ndim == 1:
         found = hidden_in(starts[computing], ends[computing], starts[moving], ends[moving])
         return np.array(found[0]), np.array(found[1])
@@ -76,12 +79,17 @@ def hidden_in(
     return intervals.length(busy), float(shared.sum())
 
 
-def nodes_of(program: TraceProgram, kind: type) -> Ints:
-    """The nodes of a program with actions of a kind, by position."""
+def takes_units(node: Node) -> bool:
+    """Whether a kernel that communicates does it."""
+    return isinstance(node.action, Collective | Compute) and not node.computes
+
+
+def nodes_of(program: TraceProgram, holds: Callable[[Node], bool]) -> Ints:
+    """The nodes of a program of which something holds, by position."""
     first = program.first_node
     found = [np.zeros(0, np.int64)]
     for index, segment in enumerate(program.segments):
         rows = np.flatnonzero(program.segment == index)
-        own = [i for i, node in enumerate(segment.nodes) if isinstance(node.action, kind)]
+        own = [i for i, node in enumerate(segment.nodes) if holds(node)]
         found.append((first[rows][:, None] + np.array(own, np.int64)).ravel())
     return np.sort(np.concatenate(found))

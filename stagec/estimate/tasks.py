@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stagec.backend.program import Compute, RankClass, TraceSegment
+from stagec.backend.program import RankClass, TraceSegment
 
 STEP = "step"
 """What runs once, before and after the microbatches."""
@@ -38,7 +38,7 @@ def tasks_of(
     first_node = program.first_node
     found: list[np.ndarray] = []
     for index, segment in enumerate(program.segments):
-        at = [i for i, node in enumerate(segment.nodes) if isinstance(node.action, Compute)]
+        at = [i for i, node in enumerate(segment.nodes) if node.computes]
         rows = np.flatnonzero(program.segment == index)
         if not at or not len(rows):
             continue

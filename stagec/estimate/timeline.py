@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from stagec.arrays import Floats, Ints
-from stagec.backend.program import Compute, TraceSet, Transfer
+from stagec.backend.program import TraceSet, Transfer
 from stagec.estimate.graph import GraphPiece, PieceGraph, build_graph
 from stagec.estimate.network import Network
 from stagec.estimate.prices import Prices
@@ -158,7 +158,7 @@ def slower(graph: PieceGraph, durations: list[Floats], factors: Floats) -> list[
     """What nodes take if the computation of each class takes so many times as long: `[class]`, or `[class, plan]`."""
     found: list[Floats] = []
     for piece, own in zip(graph.pieces, durations, strict=True):
-        computes = np.array([isinstance(node.action, Compute) for node in piece.nodes], bool)
+        computes = np.array([node.computes for node in piece.nodes], bool)
         scaled = own.copy()
         scaled[computes] *= factors[piece.rank_class]
         found.append(scaled)

@@ -182,7 +182,9 @@ def stream_spans(rank_class: RankClass, starts: np.ndarray, ends: np.ndarray) ->
         for i, node in enumerate(segment.nodes):
             action = node.action
             name = COMPUTE
-            if not isinstance(action, Compute):
+            if not node.computes:
+                if isinstance(action, Compute):
+                    continue  # a part of an exchange
                 name = "host" if isinstance(action, HostCopy | HostUpdate) else action.over
             chosen.setdefault(name, []).append(first + i)
     found: dict[str, Spans] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
@@ -72,9 +73,10 @@ def text(schedule: str, overlap: bool) -> str:
     return shown.replace("OVERLAP", "true" if overlap else "false")
 
 
-def exposed(compiled: stagec.Job) -> float:
+def exposed(compiled: stagec.Job, axes: Sequence[str] = ("ep",)) -> float:
     """Seconds in which nothing is computed while tokens travel."""
-    return compiled.headline.shares["exposed ep"] * compiled.step_time
+    shares = compiled.headline.shares
+    return sum(shares.get(f"exposed {axis}", 0.0) for axis in axes) * compiled.step_time
 
 
 @pytest.mark.parametrize("schedule", ["dualpipe", "dualpipe_v", INTERLEAVED, "none"])
@@ -87,6 +89,21 @@ def test_exchanges_travel_while_the_other_task_computes(schedule: str) -> None:
     assert in_turns.step_time < one_by_one.step_time
     for same in ("summary", "communication"):
         assert dict(getattr(in_turns, same)) == dict(getattr(one_by_one, same))
+
+
+def test_both_steps_of_a_hierarchical_exchange_travel_meanwhile() -> None:
+    """And what a device forwards from one to the other: DeepEP's kernels do so, beside those that compute."""
+    one_by_one, in_turns = (
+        stagec.compile(
+            text("dualpipe", overlap)
+            .replace("ep = 2", "en = 2, el = 2, ep = en * el")
+            .replace("  overlap", "  collectives { exchange = hierarchical }\n  overlap")
+        )
+        for overlap in (False, True)
+    )
+    for axis in ("en", "el"):
+        assert exposed(in_turns, [axis]) < exposed(one_by_one, [axis]) / 2
+    assert dict(in_turns.communication) == dict(one_by_one.communication)
 
 
 @pytest.mark.parametrize("microbatches", [2, 3])

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import stagec
 from stagec.analysis.sizes import size_values
 from stagec.dialects import stg
 from stagec.dialects.types import StackType, TensorType
@@ -501,3 +502,11 @@ def test_bytes_of_cache(name: str):
     assert whole is not None
     without = ask(job, f"kv.{apart}").whole if apart else None
     assert whole.number - (without.number if without else 0) == expected
+
+
+@pytest.mark.seldom
+def test_hours_of_deepseek_v3() -> None:
+    """180,000 of H800 for 10^12 tokens (arXiv:2412.19437, table 1), in steps of 15,360 sequences on 2,048 devices (sections 3.1 and 4.2)."""
+    job = stagec.compile(FOLDER / "deepseek_v3.stg", plan="h800_2048", set={"B": 15360})
+    published = 180e3 * 3600 / 2048 * (15360 * 4096) / 1e12
+    assert job.step_time == pytest.approx(published, rel=0.1)

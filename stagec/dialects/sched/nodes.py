@@ -131,6 +131,11 @@ class ComputeOp(NodeOp):
         return self.op.data
 
     @property
+    def computes(self) -> bool:
+        """Whether other computation waits for it: a kernel that communicates forwards what it gets beside it."""
+        return self.stream.data == COMPUTE_STREAM
+
+    @property
     def memory_effects(self) -> Effects:
         return self.effects.data if self.effects is not None else PLAIN
 

@@ -26,6 +26,7 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
+from stagec.dialects import sched
 from stagec.dialects.attributes import Dim
 from stagec.dialects.interfaces import elements
 from stagec.dialects.stg.base import Indices, LocalStatisticsOp, tensor_type
@@ -63,6 +64,21 @@ class ForwardedOp(LocalStatisticsOp):
             )
 
 
+class CopiesOp(ForwardedOp):
+    """Shared by ops from copies to copies.
+
+    `forwards`: between two exchanges, what comes over one kind of links goes on
+    over another, which the kernel that communicates does itself (DeepEP, `csrc/kernels/internode.cu`: warps that forward), beside computation.
+    """
+
+    forwards = opt_prop_def(UnitAttr)
+
+    def stream(self) -> str:
+        if self.forwards is None:
+            return super().stream()
+        return sched.comm_stream(tensor_type(self.operands[0]).dims[0].split)
+
+
 def copies_of(source: TensorType, over: str, tokens: str) -> TensorType:
     """Copies for other parts of the experts, split as those that they are made of."""
     parts, copies, width = source.dims
@@ -71,7 +87,7 @@ def copies_of(source: TensorType, over: str, tokens: str) -> TensorType:
 
 
 @irdl_op_definition
-class FanOutOp(ForwardedOp, SendsTokens):
+class FanOutOp(CopiesOp, SendsTokens):
     """Copy each copy of a token to those parts of its part that have experts of its own; `counts` are how many each part gets.
 
     `dropless`: sizes depend on the data, so that devices exchange counts before copies. With `weights` a copy is scaled by
@@ -93,7 +109,7 @@ class FanOutOp(ForwardedOp, SendsTokens):
     counts = result_def(TensorType)
 
     assembly_format = (
-        "$x (`weights` $weights^)? `to` $over $tokens (`dropless` $dropless^)? attr-dict "
+        "$x (`weights` $weights^)? `to` $over $tokens (`dropless` $dropless^)? (`forwards` $forwards^)? attr-dict "
         "`:` functional-type(operands, results)"
     )
 
@@ -104,12 +120,17 @@ class FanOutOp(ForwardedOp, SendsTokens):
         tokens: str,
         dropless: bool = False,
         weights: SSAValue | None = None,
+        forwards: bool = False,
     ) -> None:
         copies = copies_of(tensor_type(x), over, tokens)
-        properties = {"over": StringAttr(over), "tokens": StringAttr(tokens)}
         super().__init__(
             operands=[x, weights],
-            properties=properties | ({"dropless": UnitAttr()} if dropless else {}),
+            properties={
+                "over": StringAttr(over),
+                "tokens": StringAttr(tokens),
+                "dropless": UnitAttr() if dropless else None,
+                "forwards": UnitAttr() if forwards else None,
+            },
             result_types=[copies, counts_of(copies)],
         )
 
@@ -129,7 +150,9 @@ class FanOutOp(ForwardedOp, SendsTokens):
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         parts, copies, _ = tensor_type(self.x).names
-        gradients.emit(self.x, lambda: FanInOp(only(dys), parts, copies))
+        gradients.emit(
+            self.x, lambda: FanInOp(only(dys), parts, copies, forwards=self.forwards is not None)
+        )
 
 
 def counts_of(copies: TensorType) -> TensorType:
@@ -138,7 +161,7 @@ def counts_of(copies: TensorType) -> TensorType:
 
 
 @irdl_op_definition
-class FanInOp(ForwardedOp, CollectsTokens):
+class FanInOp(CopiesOp, CollectsTokens):
     """Add up, for each copy of a token, what its copies in parts of its part became; weighted if there are `weights`.
 
     Transpose of `stg.fan_out`.
@@ -157,16 +180,25 @@ class FanInOp(ForwardedOp, CollectsTokens):
     result = result_def(TensorType)
 
     assembly_format = (
-        "$copies (`weights` $weights^)? `to` $over $tokens attr-dict "
+        "$copies (`weights` $weights^)? `to` $over $tokens (`forwards` $forwards^)? attr-dict "
         "`:` functional-type(operands, results)"
     )
 
     def __init__(
-        self, copies: SSAValue, over: str, tokens: str, weights: SSAValue | None = None
+        self,
+        copies: SSAValue,
+        over: str,
+        tokens: str,
+        weights: SSAValue | None = None,
+        forwards: bool = False,
     ) -> None:
         super().__init__(
             operands=[copies, weights],
-            properties={"over": StringAttr(over), "tokens": StringAttr(tokens)},
+            properties={
+                "over": StringAttr(over),
+                "tokens": StringAttr(tokens),
+                "forwards": UnitAttr() if forwards else None,
+            },
             result_types=[copies_of(tensor_type(copies), over, tokens)],
         )
 
@@ -187,7 +219,11 @@ class FanInOp(ForwardedOp, CollectsTokens):
         gradients.emit(
             self.copies,
             lambda: FanOutOp(
-                dy, parts, copies, weights=gradients.use(weights) if weights is not None else None
+                dy,
+                parts,
+                copies,
+                weights=gradients.use(weights) if weights is not None else None,
+                forwards=self.forwards is not None,
             ),
         )
         if weights is not None:
