@@ -28,7 +28,7 @@ After:
 
 `size` is sequences per microbatch on one data-parallel rank, 0 for all of them at once. Time is one more
 axis that splits the batch, so that every size stays a closed form in the number of microbatches. `gradients` is the
-dtype that they add up in.
+dtype that they add up in. Microbatches that `dist.sequences` has are of other sequences each, whose sums are their sizes: then no type changes.
 
 Without a batch dim, or with a dtype that no sum has, it cannot be run (E0705).
 
@@ -82,6 +82,13 @@ class SplitMicrobatches(ModulePass):
             message = f"`{NAME}`: there is no dtype `{self.gradients}` of gradients"
             raise refused("E0705", message, help=f"choose one of {quoted(FLOATS)}")
         for program in programs(op):
+            sequences = ModuleSequences.of(op)
+            if sequences is not None and sequences.parts:
+                count = symbolic.constant(len(sequences.parts))
+                conditions.define(TIME_AXIS, count)
+                add_axis(op, program, count)
+                wrap(program, self.gradients)
+                continue
             define_axis(op, program, self.dim, self.size)
             wrap(program, self.gradients)
             split_batch(program, [self.dim, *routed_dims(program)])
@@ -140,12 +147,17 @@ def define_axis(module: ModuleOp, program: stg.ProgramOp, dim: str, size: int) -
         if sequences is not None or values.get(stg.SEQUENCES, 1) > 1:
             message = f"there are no microbatches of {size}: what a device serves in an iteration goes through as one"
             note = "sequences of several kinds, or of each device or iteration its own, are one row"
-            help_ = "leave `microbatch` out, or serve sequences of one kind; in a pipeline, stages take whole iterations with `schedule = gpipe`"
+            help_ = "say how many they are, `serve { ..., microbatches = 2 }`, or leave `microbatch` out"
         place = dist.clause_span(program, *MICROBATCH)
         raise refused("E0308", message, place, notes=[note], help=help_)
     if sequences is not None:
         conditions.read(exact, number)
-    check_extent(program, {**conditions.unread(values), TIME_AXIS: int(number)})
+    add_axis(module, program, count)
+
+
+def add_axis(module: ModuleOp, program: stg.ProgramOp, count: symbolic.Size) -> None:
+    values = conditions.unread(size_values(module))
+    check_extent(program, {**values, TIME_AXIS: count.integer(values)})
     op = stg.DimOp(TIME_AXIS, count)
     inherit(op, program)
     module.body.block.insert_op_before(op, program)

@@ -336,7 +336,7 @@ def attention_decides(compiled: Compiled) -> bool:
         return False
     sequences = ModuleSequences.of(compiled.module)
     if sequences is not None and compiled.num_iterations > 1:
-        return bool((sequences.op.sequences.data.kinds[:, 1] > 1).any())
+        return bool((sequences.dealt.kinds[:, 1] > 1).any())
     found = {
         (node.action, node.phase in BACKWARD)
         for each in traces.classes

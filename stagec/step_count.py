@@ -31,7 +31,7 @@ from stagec.backend.lowering.templates import Templates
 from stagec.backend.program import Mesh, Node, Transfer
 from stagec.diagnostics import line_of
 from stagec.dialects import dist, sched, stg
-from stagec.dialects.sched.tasks import TASK_NUMBER, TRANSFER_TASKS, Rows
+from stagec.dialects.sched.tasks import NOWHERE, TASK_NUMBER, TRANSFER_TASKS, Rows
 from stagec.dialects.types import StackType, ValueType, tensor_of
 from stagec.symbolic import ZERO, Size, symbol
 from stagec.unrolling.rank import RankRun, StageRun
@@ -393,16 +393,20 @@ class Counting:
 
     def operations(self, run: RankRun) -> Iterator[CountedOp]:
         """What a rank runs."""
-        order = run.order.table[:, [1, 0, 3]]
-        passes: dict[tuple[int, int], list[tuple[int, int]]] = {}
-        for (stage, task, shift), number in Counter(map(tuple, order.tolist())).items():
-            passes.setdefault((stage, task), []).append((shift, number))
+        order = run.order.table[:, [1, 0, 3, 2]]
+        if not any(stage.in_microbatches for stage in run.stages):
+            order[:, 3] = NOWHERE
+        passes: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
+        for (stage, task, shift, at), number in Counter(map(tuple, order.tolist())).items():
+            passes.setdefault((stage, task), []).append((shift, at, number))
         for number, stage in enumerate(run.stages):
             flow = Dataflow(stage.values)
+            parts = {at: stage.at(at) for at in (NOWHERE, *range(len(stage.in_microbatches)))}
             for each in self.listed(stage):
-                for shift, times in passes.get((number, TASK_NUMBER[each.task]), ()):
+                for shift, at, times in passes.get((number, TASK_NUMBER[each.task]), ()):
+                    own = parts[at]
                     made = CountedOp(
-                        *(each.op, stage, each.task, times, each.rows, each.joined, each.repeats),
+                        *(each.op, own, each.task, times, each.rows, each.joined, each.repeats),
                         in_layer=bool(each.repeats),
                         axis=run.axis,
                         boundary_shift=shift,

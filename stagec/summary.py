@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 
-from stagec.analysis.sequences import ModuleSequences
+from stagec.analysis.sequences import MICROBATCH, ModuleSequences
 from stagec.analysis.sizes import mesh_of, size_values, slots_in_words
 from stagec.backend.program import Mesh
 from stagec.dialects import stg
@@ -166,9 +166,12 @@ def class_summary(
 
 def in_all_iterations(counted: CountedOp, sequences: ModuleSequences) -> Costs[int]:
     """What one op of each iteration costs, added up."""
-    columns = sequences.columns(sequences.device(counted.values))
+    values = counted.values
+    columns, at = sequences.columns(sequences.device(values)), int(values.get(MICROBATCH, -1))
     return counted.costs.evaluated(
-        lambda size: int(columns.number(sequences.in_numbers(size, counted.values)).sum())
+        lambda size: int(
+            columns.number(sequences.in_numbers(sequences.size_in(at, size), values)).sum()
+        )
     )
 
 

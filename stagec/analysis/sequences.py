@@ -25,13 +25,22 @@ from stagec.dialects.dist.sequences import (
     Kind,
     SequencesAttr,
 )
-from stagec.symbolic import Size, constant
+from stagec.symbolic import Size, constant, symbol
 from stagec.symbolic.columns import Columns, add
 from stagec.symbolic.conditions import Conditions, of_each, unread
 from stagec.symbolic.verdict import verdict
 
 ITERATION = f"iteration{SUFFIX}"
 """The number of an iteration, from 0."""
+
+MICROBATCH = f"microbatch{SUFFIX}"
+"""Likewise of a microbatch of other sequences than the others'."""
+
+
+def of_microbatch(name: str, number: int) -> str:
+    """What a name of an iteration is called in one of its microbatches."""
+    return f"{name}.mb{number}"
+
 
 Values = Mapping[str, int | Fraction]
 
@@ -41,6 +50,7 @@ class ModuleSequences:
     """The sequences of a module whose devices or iterations differ."""
 
     op: dist.SequencesOp
+    dealt: DealtSequences
     definitions: Mapping[str, Size]
     """Of the names that follow from sums."""
     others: Mapping[str, int]
@@ -49,6 +59,8 @@ class ModuleSequences:
     """Sums that devices exchange tokens by, and the axes along which they do."""
     handed: Mapping[str, np.ndarray] = field(default_factory=dict)
     """What a pool hands over or takes, in each iteration."""
+    is_part: bool = False
+    """Whether it is one microbatch."""
     _columns: dict[int, Columns] = field(default_factory=dict)
     _named: dict[Size, tuple[str, ...]] = field(default_factory=dict)
     """The names in a size that are numbers, and below the size in these numbers."""
@@ -77,12 +89,25 @@ class ModuleSequences:
             *(f"{n}{end}" for n in exchanged for end in (dist.TOTAL, dist.MOST)),
         }
         definitions = {name: named[name] for name in named if name in varying - summed}
-        return ModuleSequences(op, definitions, others, exchanged, handed)
+        return ModuleSequences(op, op.sequences.data, definitions, others, exchanged, handed)
+
+    @cached_property
+    def parts(self) -> Sequence[ModuleSequences]:
+        """Its microbatches, if these are of other sequences."""
+        if self.op.by is None or self.is_part:
+            return ()
+        parts = self.dealt.microbatches(self.op.num_microbatches, self.op.by.data)
+        return [replace(self, dealt=part, is_part=True, _columns={}) for part in parts]
+
+    @property
+    def each(self) -> Sequence[ModuleSequences]:
+        """What is computed at a time: its microbatches, or all together."""
+        return self.parts or (self,)
 
     def serving(self, sequences: DealtSequences) -> ModuleSequences:
         """Of other sequences, in the same module."""
         self.op.sequences = SequencesAttr(sequences)
-        return replace(self, _columns={})
+        return replace(self, dealt=sequences, _columns={})
 
     @staticmethod
     def around(program: stg.ProgramOp) -> ModuleSequences | None:
@@ -91,7 +116,7 @@ class ModuleSequences:
 
     @property
     def num_iterations(self) -> int:
-        return self.op.sequences.data.num_iterations
+        return self.dealt.num_iterations
 
     @property
     def is_series(self) -> bool:
@@ -104,8 +129,29 @@ class ModuleSequences:
 
     @cached_property
     def names(self) -> frozenset[str]:
+        return self.own_names.union(
+            of_microbatch(name, number)
+            for number, part in enumerate(self.parts)
+            for name in part.names
+        )
+
+    @cached_property
+    def own_names(self) -> frozenset[str]:
+        """Without those of microbatches."""
         across = (f"{n}{end}" for n in self.exchanged for end in (dist.TOTAL, dist.MOST))
         return frozenset((*self.op.sizes, *self.handed, *self.definitions, *across))
+
+    def values_in(self, microbatch: int, values: Mapping[str, int]) -> dict[str, int]:
+        """The numbers of a rank in one of its microbatches, by those that it has in all."""
+        own = {name: values[of_microbatch(name, microbatch)] for name in self.own_names}
+        return {**values, **own, MICROBATCH: microbatch}
+
+    def size_in(self, microbatch: int, size: Size) -> Size:
+        """What a size is called in one of the microbatches; nothing else without any."""
+        if not self.parts or microbatch < 0:
+            return size
+        names = size.names & self.own_names
+        return size.substitute({n: symbol(of_microbatch(n, microbatch)) for n in names})
 
     @property
     def names_of_one(self) -> tuple[str, ...]:
@@ -123,8 +169,9 @@ class ModuleSequences:
         return {name: int(columns.names[name][at]) for name in self.names}
 
     def kinds(self, values: Values) -> list[Kind]:
-        """The sequences of a rank in an iteration."""
-        return self.op.sequences.data.at(int(values.get(ITERATION, 0)), self.device(values))
+        """The sequences of a rank in an iteration, or in a microbatch of it."""
+        dealt = self.parts[int(values[MICROBATCH])].dealt if MICROBATCH in values else self.dealt
+        return dealt.at(int(values.get(ITERATION, 0)), self.device(values))
 
     def columns(self, device: int) -> Columns:
         """What the names are on a device, in all iterations."""
@@ -144,6 +191,9 @@ class ModuleSequences:
             for name in ready:
                 size = self.in_numbers(pending.pop(name))
                 found.names = {**found.names, name: found.number(size)}
+        for number, part in enumerate(self.parts):
+            own = part.columns(device).names
+            found.names = {**found.names, **{of_microbatch(n, number): own[n] for n in own}}
         return found
 
     def across(self, device: int) -> dict[str, np.ndarray]:
@@ -159,7 +209,7 @@ class ModuleSequences:
     def groups(self, axes: Collection[str]) -> list[list[int]]:
         """The devices that differ along some axes alone."""
         over = self.op.over.data
-        places = np.arange(self.op.sequences.data.num_devices)
+        places = np.arange(self.dealt.num_devices)
         places = places.reshape([self.others[axis] for axis in over])
         last = [at for at, axis in enumerate(over) if axis in axes]
         places = np.moveaxis(places, last, range(len(over) - len(last), len(over)))
@@ -189,9 +239,8 @@ class ModuleSequences:
 
     def sums(self, device: int) -> Mapping[str, np.ndarray]:
         """The sums over the sequences of a device, in all iterations."""
-        sequences = self.op.sequences.data
         return {
-            name: sequences.sums(self.in_numbers(size))[device]
+            name: self.dealt.sums(self.in_numbers(size))[device]
             for name, size in self.op.sizes.items()
         }
 
@@ -248,12 +297,12 @@ def check_alike(module: ModuleOp, asked: Conditions, numbers: Sequence[int] = ()
     sequences = ModuleSequences.of(module)
     if sequences is None:
         return
-    own = sequences.op.sequences.data
     place = span_of(sequences.op.location)
-    same = np.ones(own.num_iterations, bool)
-    for device in range(own.num_devices):
-        columns = sequences.columns(device)
-        known = {**asked.numbers, **sequences.others}
+    same = np.ones(sequences.num_iterations, bool)
+    devices = range(sequences.dealt.num_devices)
+    for device, (part, own) in product(devices, enumerate(sequences.each)):
+        columns = own.columns(device)
+        known = {**asked.numbers, **own.others}
         others = {n: columns.constant(v) for n, v in known.items()}
         each = {of_each(name): column for name, column in columns.names.items()}
         found = Columns({**others, **columns.names, **each}, columns.count)
@@ -261,7 +310,8 @@ def check_alike(module: ModuleOp, asked: Conditions, numbers: Sequence[int] = ()
         same &= told.same
         if not told.refused and told.same[0]:
             continue
-        where = f" on device {device}" if own.num_devices > 1 else ""
+        where = f" on device {device}" if sequences.dealt.num_devices > 1 else ""
+        where += f" in microbatch {part}" if sequences.parts else ""
         number, reason = 0, "it is another program than the first"
         code, help_ = "E0414", "serve sequences that make all devices run one program"
         if told.refused:
@@ -282,7 +332,7 @@ def check_groups(module: ModuleOp, sequences: ModuleSequences) -> None:
         message = "experts of a load, and sequences that are not the same on every device or in every iteration"
         help_ = "leave out `load`, or serve one iteration of sequences that divide"
         raise refused("E0414", message, span_of(sequences.op.location), help=help_)
-    if sequences.op.sequences.data.num_devices == 1:
+    if sequences.dealt.num_devices == 1:
         return
     placed = dims_by_place(module)
     for op in module.walk():
@@ -293,7 +343,7 @@ def check_groups(module: ModuleOp, sequences: ModuleSequences) -> None:
         size = op.bytes_in.data if isinstance(op, sched.CollectiveOp) else op.num_bytes.data
         if not sequences.concern(size):
             continue
-        if not sequences.agree(size, op.axes.data, placed):
+        if not all(each.agree(size, op.axes.data, placed) for each in sequences.each):
             what = op.node_name
             message = f"`{what}` over {quoted(op.axes.data)} has other sizes on devices that have other sequences"
             help_ = f"serve sequences whose new tokens divide over {quoted(sorted(sequences.axes))}"

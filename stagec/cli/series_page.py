@@ -54,7 +54,7 @@ def computed(series: CompiledSeries) -> np.ndarray:
     for number, compiled in enumerate(series.parts):
         sequences = ModuleSequences.of(compiled.module)
         assert sequences is not None
-        own = sequences.op.sequences.data
+        own = sequences.dealt
         found = (own.sums(size).sum(axis=0) for size in (ONE, symbol(NEW)))
         counts[series.which == number] = np.stack(list(found), axis=1)
     return counts

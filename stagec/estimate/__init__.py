@@ -253,7 +253,7 @@ def batch_of(compiled: Compiled) -> tuple[int, int | None]:
                 vectors = known[0] * known[1]
     served = ModuleSequences.of(compiled.module)
     if served is not None:
-        counts, new = served.op.sequences.data.kinds[:, :2].T
+        counts, new = served.dealt.kinds[:, :2].T
         return int(counts.sum()), int((counts * new).sum())
     if stg.SEQUENCES in sizes:
         return samples * int(sizes[stg.SEQUENCES]), tokens or vectors

@@ -14,6 +14,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from stagec import symbolic
 from stagec.analysis.coordinates import SUFFIX
+from stagec.analysis.sequences import ModuleSequences
 from stagec.analysis.sizes import dim_sizes, dims_by_place, mesh_of, size_values
 from stagec.dialects import dist
 from stagec.dialects.dist.pools import HandedOp
@@ -43,6 +44,8 @@ class Names:
 
     def __post_init__(self) -> None:
         found = dict(size_values(self.module))
+        if self.sequences is not None:
+            found |= self.sequences.sizes(found)
         if self.microbatch is not None:
             found[self.microbatch] = self.plan.microbatch_size
         object.__setattr__(self, "values", found)
@@ -56,13 +59,21 @@ class Names:
         return [*dict.fromkeys(found), *together]
 
     @cached_property
+    def sequences(self) -> ModuleSequences | None:
+        return ModuleSequences.of(self.module)
+
+    def in_microbatch(self, size: Size, microbatch: int) -> Size:
+        """A size in one microbatch, where these are not alike."""
+        return size if self.sequences is None else self.sequences.size_in(microbatch, size)
+
+    @cached_property
     def mesh(self) -> dict[str, int]:
         return mesh_of(self.module)
 
     @cached_property
     def microbatch(self) -> str | None:
         """The name of the plan's setting; nothing if the whole batch runs at once."""
-        if not self.plan.microbatch_size:
+        if not self.plan.microbatch_size or (self.sequences and self.sequences.parts):
             return None
         taken = {*dim_sizes(self.module), *self.mesh}
         return MICROBATCH if MICROBATCH not in taken else f"plan.{MICROBATCH}"

@@ -31,6 +31,10 @@ IN_FLIGHT = (Kind.SAVED, Kind.INPUTS)
 """Kinds of which each microbatch in flight has its own."""
 
 
+Group = tuple[int, int, bool, int, int]
+"""Buffers of one form: of which stage and value, whether of its sum, of which kind, and in which microbatch where that makes a difference."""
+
+
 @dataclass(frozen=True)
 class Moments:
     """Answers for one rank class."""
@@ -63,14 +67,17 @@ class Moments:
     def of_rows(self, alive: np.ndarray) -> list[Contribution]:
         """Buffers, those of one op together."""
         lives = self.plan.lives
-        groups: dict[tuple[int, int, bool, int], dict[int, int]] = defaultdict(dict)
-        numbers: dict[tuple[int, int, bool, int], int] = defaultdict(int)
+        groups: dict[Group, dict[int, int]] = defaultdict(dict)
+        numbers: dict[Group, int] = defaultdict(int)
         for row in alive.tolist():
             stage, value = int(lives.stage[row]), int(lives.value[row])
             table = self.plan.tables[stage]
-            is_sum = table.num_bytes[value] != lives.num_bytes[row]
-            key = (stage, self.result_ids(stage)[value], is_sum, int(lives.kind[row]))
+            is_sum = (
+                bool(table.accumulated[value]) and table.num_bytes[value] != lives.num_bytes[row]
+            )
             microbatch = int(lives.microbatch[row])
+            own = -1 if table.in_microbatches is None else microbatch
+            key = (stage, self.result_ids(stage)[value], is_sum, int(lives.kind[row]), own)
             groups[key][microbatch] = groups[key].get(microbatch, 0) + 1
             numbers[key] += int(lives.num_bytes[row])
         return [self.part(key, counts, numbers[key]) for key, counts in groups.items()]
@@ -87,12 +94,11 @@ class Moments:
     def _ids(self) -> dict[int, list[int]]:
         return {}
 
-    def part(
-        self, key: tuple[int, int, bool, int], counts: Mapping[int, int], number: int
-    ) -> Contribution:
-        stage, value, is_sum, kind = key
+    def part(self, key: Group, counts: Mapping[int, int], number: int) -> Contribution:
+        stage, value, is_sum, kind, microbatch = key
         table = self.plan.tables[stage]
-        size = self.job.names.write(table.forms[value], self.plan.stages[stage].stage)
+        form = self.job.names.in_microbatch(table.forms[value], microbatch)
+        size = self.job.names.write(form, self.plan.stages[stage].stage)
         if is_sum:
             size = size * constant(
                 Fraction(int(table.accumulated[value]), int(table.num_bytes[value]))

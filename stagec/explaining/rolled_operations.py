@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from stagec import symbolic
+from stagec.analysis.sequences import MICROBATCH
 from stagec.backend.program import Node
 from stagec.dialects.sched.tasks import ONCE
 from stagec.dialects.types import TIME_AXIS
@@ -142,16 +143,18 @@ class Forms:
 
     names: Names
     stage: int
-    _known: dict[tuple[Size, int | None], Amount] = field(default_factory=dict)
+    _known: dict[tuple[Size, int | None, int], Amount] = field(default_factory=dict)
 
     def term(self, each: CountedOp) -> Term:
         return Term(each, self.count(each), self)
 
     def amount(self, size: Size, each: CountedOp) -> Amount:
         """A fraction of an operation counts as a whole one, as in traces."""
-        key = size, each.layer
+        microbatch = int(each.values.get(MICROBATCH, -1))
+        key = size, each.layer, microbatch
         if key not in self._known:
             own = size.substitute({n: symbolic.constant(load) for n, load in each.load.items()})
+            own = self.names.in_microbatch(own, microbatch)
             form = self.names.write(own, self.stage)
             if self.names.rounded or own.evaluate(each.values).denominator != 1:
                 form = symbolic.ceildiv(form, 1)

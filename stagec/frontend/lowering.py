@@ -158,7 +158,8 @@ def sequences_ops(checked: CheckedModel, sums: BatchSums) -> Iterator[Operation]
         if name not in checked.sizes.dims:
             number = symbolic.constant(sums.first(name, known))
             yield _at(stg.DimOp(name, number), span)
-    yield _at(dist.SequencesOp(sums.axes, sums.named, sums.sequences), span)
+    said = sums.axes, sums.named, sums.sequences, sums.microbatches, sums.split
+    yield _at(dist.SequencesOp(*said), span)
 
 
 def _at(op: Operation, span: Span) -> Operation:

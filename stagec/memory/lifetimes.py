@@ -316,7 +316,7 @@ def buffers(lives: StageLives, stage: int) -> tuple[Ints, ...]:
     kind[lives.deferred & (kind == Kind.TEMPORARIES)] = Kind.DEFERRED
     kind[lives.saved & (kind == Kind.TEMPORARIES)] = Kind.SAVED
     kind[(table.accumulated > 0) & (kind == Kind.TEMPORARIES)] = Kind.GRADIENTS
-    num_bytes = np.where(kind == Kind.PARAMETERS, 0, table.num_bytes)
+    num_bytes = np.where(kind == Kind.PARAMETERS, 0, table.bytes_in(lives.microbatches))
     exists = (lives.birth >= 0) & (num_bytes > 0)
     if len(lives.microbatches) > 1:
         exists[1:, lives.once] = False
@@ -327,7 +327,7 @@ def buffers(lives: StageLives, stage: int) -> tuple[Ints, ...]:
     return (
         lives.first_read[m, value],
         death[m, value],
-        num_bytes[value],
+        num_bytes[m, value],
         kind[value],
         np.full(len(value), stage),
         value,
@@ -337,12 +337,13 @@ def buffers(lives: StageLives, stage: int) -> tuple[Ints, ...]:
 
 def waiting(lives: StageLives, stage: int) -> tuple[Ints, ...]:
     """What was received and is not read yet: a communication buffer until then."""
-    early = (lives.birth >= 0) & (lives.birth < lives.first_read) & (lives.table.num_bytes > 0)
+    num_bytes = lives.table.bytes_in(lives.microbatches)
+    early = (lives.birth >= 0) & (lives.birth < lives.first_read) & (num_bytes > 0)
     m, value = np.nonzero(early)
     return (
         lives.birth[m, value],
         lives.first_read[m, value] - 1,
-        lives.table.num_bytes[value],
+        num_bytes[m, value],
         np.full(len(value), int(Kind.COMMUNICATION)),
         np.full(len(value), stage),
         value,

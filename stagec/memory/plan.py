@@ -186,7 +186,7 @@ class ClassPlan:
             yield TensorBuffer(
                 Kind(int(self.lives.kind[row])),
                 tensor_of(result.type),
-                self.stages[stage].values,
+                self.stages[stage].at(int(self.lives.microbatch[row])).values,
                 int(self.lives.num_bytes[row]),
             )
 
@@ -224,7 +224,7 @@ def plan_class(
         if key not in made:
             other = made.get(stage.layout)
             if other is not None and other.holds_for_all:
-                made[key] = other.with_numbers(stage.values)
+                made[key] = other.with_numbers(stage)
             else:
                 made[key] = made[stage.layout] = value_table(stage)
         tables.append(made[key])

@@ -82,19 +82,40 @@ class ValueTable:
     """What they are handed."""
     holds_for_all: bool = False
     """Whether with other numbers nothing is another but how large values are."""
+    in_microbatches: Ints | None = None
+    """`num_bytes` in each microbatch `[m, value]`, where these are not alike."""
 
     def __len__(self) -> int:
         return len(self.task)
 
-    def with_numbers(self, numbers: Mapping[str, int]) -> ValueTable:
+    def bytes_in(self, microbatches: Ints) -> Ints:
+        """How large each value is in some microbatches `[m, value]`."""
+        if self.in_microbatches is not None:
+            return self.in_microbatches[microbatches]
+        return np.broadcast_to(self.num_bytes, (len(microbatches), len(self)))
+
+    def with_numbers(self, stage: StageRun) -> ValueTable:
         """The same of a stage whose sizes have other numbers."""
+        parts = [self.numbered(values) for values in stage.in_microbatches]
+        return replace(
+            self,
+            num_bytes=np.max(parts, axis=0) if parts else self.numbered(stage.values),
+            in_microbatches=np.array(parts) if parts else None,
+        )
+
+    def numbered(self, numbers: Mapping[str, int]) -> Ints:
         exact = {form: form.evaluate(numbers) for form in set(self.forms)}
         known = {form: -(-size.numerator // size.denominator) for form, size in exact.items()}
-        return replace(self, num_bytes=np.array([known[form] for form in self.forms], np.int64))
+        return np.array([known[form] for form in self.forms], np.int64)
 
 
 def value_table(stage: StageRun) -> ValueTable:
-    return TableMaker(stage).table()
+    """Of all microbatches; `num_bytes` is that of the largest, where they are not alike."""
+    if not stage.in_microbatches:
+        return TableMaker(stage).table()
+    parts = [TableMaker(stage.at(at)).table() for at in range(len(stage.in_microbatches))]
+    each = np.array([part.num_bytes for part in parts])
+    return replace(parts[0], num_bytes=each.max(axis=0), in_microbatches=each)
 
 
 class ValueReader(NamedTuple):

@@ -468,6 +468,10 @@ class Serve(Clause):
     """Whether each expert has the tokens that are sent to it, as many as the next whole number, or their average, whole or not."""
     redundant: int = setting("whole", 0)
     """Copies of experts, beside those of the text."""
+    microbatches: int = setting("whole", 1, least=1)
+    """In which a device computes what it serves, whatever sequences these are."""
+    split: str = setting("choice", "tokens", "tokens", "sequences")
+    """What these microbatches have as much of."""
     part: str | None = setting("choice", None, "attention", "experts")
     """Of a pool: what of each layer it computes, the experts or everything else."""
     modules: tuple[str, ...] = setting("words", ())
@@ -560,6 +564,12 @@ class Plan:
         if self.pipeline is not None:
             return self.pipeline.microbatch
         return self.microbatch or 0
+
+    @property
+    def without_microbatch(self) -> Plan:
+        """All sequences of a device at once, as far as the plan's `microbatch` is asked."""
+        pipeline = None if self.pipeline is None else replace(self.pipeline, microbatch=1)
+        return replace(self, microbatch=None, pipeline=pipeline)
 
     @property
     def zero_level(self) -> int:

@@ -185,7 +185,9 @@ class ModuleReader:
                 self.layouts[key] = StageLayout(kind, tasks.rows.data, numbers)
             return self.layouts[key]
 
-        return StageRun(kind, lay_out, numbers, stage.number, owners, tasks.rows.data)
+        parts = self.sequences.parts if self.sequences is not None else ()
+        each = [part.values_in(at, numbers) for at, part in enumerate(parts)]
+        return StageRun(kind, lay_out, numbers, stage.number, owners, tasks.rows.data, each)
 
     def by_layer(self, program: stg.ProgramOp) -> bool:
         """Whether each layer has other numbers, so that it makes a difference where layers begin."""

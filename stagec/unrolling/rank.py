@@ -49,6 +49,14 @@ class StageRun:
     owners: Owners = field(default_factory=dict)
     rows: Mapping[str, Rows] = field(default_factory=dict)
     """Its rows by task, as `sched.tasks` lists them."""
+    in_microbatches: Sequence[Mapping[str, int]] = ()
+    """The numbers of its sizes in each microbatch, where these are not alike."""
+
+    def at(self, microbatch: int) -> StageRun:
+        """With the numbers that sizes have in a microbatch; -1: in a step."""
+        if microbatch < 0 or not self.in_microbatches:
+            return self
+        return replace(self, values=self.in_microbatches[microbatch], in_microbatches=())
 
     @property
     def layout(self) -> StageLayout:
@@ -103,6 +111,8 @@ class RankBody:
     body: Body
     stage: int
     shift: int = 0
+    microbatch: int = -1
+    """Where microbatches have other numbers: of which."""
 
 
 @dataclass
@@ -278,11 +288,16 @@ def arrange(run: RankRun) -> Arrangement:
     behind = np.full(total, NOWHERE, np.int64)
     source_row = np.full((total, width), NOWHERE, np.int32)
     source_node = np.zeros((total, width), np.int32)
-    for which, (number, _, _) in enumerate(kinds):
+    for which, (number, stage, _) in enumerate(kinds):
         made = packed[which]
         tasks = np.flatnonzero(kind == which)
         here = (ends - lengths)[tasks][:, None] + np.arange(len(made.body))
         body[here] = made.body
+        if stages[stage].in_microbatches and TASKS[number] not in ONCE:
+            distinct, which_of = np.unique(made.body, return_inverse=True)
+            for at, rows in zip(order.microbatch[tasks].tolist(), here, strict=True):
+                body[rows] = len(bodies) + which_of
+                bodies += [replace(bodies[each], microbatch=at) for each in distinct.tolist()]
         outer = bases.first_run if TASKS[number] == "pre" else bases.last_run
         sources = np.full((len(tasks), len(made.tasks) + 1), NOWHERE, np.int64)
         for column, task in enumerate(made.tasks):

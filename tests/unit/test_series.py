@@ -37,6 +37,8 @@ class Case:
     pp: int
     window: bool
     iterations: tuple[tuple[Group, ...], ...]
+    split: str = ""
+    """What microbatches have as many of; nothing without any."""
 
     @property
     def plan(self) -> str:
@@ -48,12 +50,12 @@ plan p {{
   {"pipeline L over pp { schedule = forward_only }" if self.pp > 1 else ""}
   precision {{ weights = bf16, cache = fp8 }}
   device h100
-  serve {{ decode 1 at 1, block = 16 }}
+  serve {{ decode 1 at 1, block = 16{f", microbatches = 2, split = {self.split}" if self.split else ""} }}
 }}
 """
 
 
-def drawn(seed: int) -> Case:
+def drawn(seed: int, split: str = "") -> Case:
     rng = random.Random(seed)
 
     def group() -> Group:
@@ -63,9 +65,10 @@ def drawn(seed: int) -> Case:
 
     dp, tp, pp = rng.choice([(1, 1, 1), (1, 4, 1), (2, 2, 1), (1, 2, 3), (3, 1, 1), (2, 1, 3)])
     iterations = tuple(
-        ((dp, 1, 7), *(group() for _ in range(rng.randint(1, 4)))) for _ in range(rng.randint(2, 6))
+        ((2 * dp if split else dp, 1, 7), *(group() for _ in range(rng.randint(1, 4))))
+        for _ in range(rng.randint(2, 6))
     )
-    return Case(dp, tp, pp, rng.random() < 0.4, iterations)
+    return Case(dp, tp, pp, rng.random() < 0.4, iterations, split)
 
 
 def line(groups: tuple[Group, ...]) -> str:
@@ -110,9 +113,14 @@ def said(node, first: int) -> tuple[object, ...]:
     return node.id - first, name, node.type, node.duration_micros, own, values
 
 
-@pytest.mark.parametrize("seed", some(range(8)))
-def test_a_series_is_its_iterations_one_by_one(seed: int, tmp_path: Path):
-    case = drawn(seed)
+IN_MICROBATCHES = [(seed, split) for seed in range(4) for split in ("tokens", "sequences")]
+
+
+@pytest.mark.parametrize(
+    ("seed", "split"), some([*((seed, "") for seed in range(8)), *IN_MICROBATCHES])
+)
+def test_a_series_is_its_iterations_one_by_one(seed: int, split: str, tmp_path: Path):
+    case = drawn(seed, split)
     timed = seed % 2 == 0
     whole = compiled(case, case.iterations, tmp_path)
     each = [compiled(case, (groups,), tmp_path) for groups in case.iterations]

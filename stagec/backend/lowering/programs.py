@@ -152,7 +152,7 @@ class Unroller:
         """Of a body: once for all ranks that have it with the same numbers."""
         stage = templates.stage
         crosses = (stage.stage, each.shift) if each.shift else ()
-        key = (each.body, crosses, stage.coordinates)
+        key = (each.body, crosses, stage.coordinates, each.microbatch)
         if key not in self._segments:
             self._segments[key] = templates.segment(each)
         return self._segments[key]

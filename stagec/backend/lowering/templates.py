@@ -58,10 +58,10 @@ class StageTemplates:
     sequences: ModuleSequences | None = None
     """Those of its devices and iterations, where these differ."""
     forms: Forms = field(default_factory=dict)
-    _of_layers: dict[int | None, Templates] = field(default_factory=dict)
+    _of_layers: dict[tuple[int | None, int], Templates] = field(default_factory=dict)
 
     def segment(self, rank_body: RankBody) -> TraceSegment:
-        body, templates = rank_body.body, self.of_layer(rank_body.body.layer)
+        body, templates = rank_body.body, self.templates(rank_body)
         actions = self.actions(rank_body)
         sizes = self.sizes(rank_body)
         nodes = [
@@ -77,7 +77,7 @@ class StageTemplates:
 
     def actions(self, rank_body: RankBody) -> list[NodeAction]:
         """The numbers of each node."""
-        body, templates = rank_body.body, self.of_layer(rank_body.body.layer)
+        body, templates = rank_body.body, self.templates(rank_body)
         if body.is_bucket:
             return [templates.bucket(body.ops)]
         return [
@@ -96,28 +96,34 @@ class StageTemplates:
         if body.is_bucket:
             joined = zip(*map(sums_of_op, body.ops), strict=True)
             return [self.varying([tuple(s for own in each for s in own) for each in joined])]
-        return [self.varying(sums_of_op(op)) for op in body.ops]
+        return [self.varying(sums_of_op(op), rank_body.microbatch) for op in body.ops]
 
-    def varying(self, sums: Sequence[Sum]) -> tuple[Sum, ...]:
+    def varying(self, sums: Sequence[Sum], microbatch: int = -1) -> tuple[Sum, ...]:
         """The sums of a node in names that iterations differ in, if there are any."""
         series = self.sequences
         assert series is not None
         if not any(series.concern(size) for own in sums for size in own):
             return ()
         values = self.stage.values
-        return tuple(tuple(series.in_numbers(size, values) for size in own) for own in sums)
+        return tuple(
+            tuple(series.in_numbers(series.size_in(microbatch, size), values) for size in own)
+            for own in sums
+        )
 
-    def of_layer(self, layer: int | None) -> Templates:
-        """With the numbers that sizes have in a layer."""
-        if layer not in self._of_layers:
-            values: Mapping[str, int | Fraction] = self.stage.values
+    def templates(self, rank_body: RankBody) -> Templates:
+        """With the numbers that sizes have in a layer and a microbatch."""
+        layer = rank_body.body.layer
+        key = layer, rank_body.microbatch
+        if key not in self._of_layers:
+            stage = self.stage.at(rank_body.microbatch)
+            values: Mapping[str, int | Fraction] = stage.values
             if layer is not None:
-                loads = Loads.around(self.stage.program)
-                values = {**values, **loads.sizes(layer, self.stage.values)}
-            self._of_layers[layer] = Templates(
-                values, self.stage.owners, self.sequences, layer, self.forms
+                loads = Loads.around(stage.program)
+                values = {**values, **loads.sizes(layer, stage.values)}
+            self._of_layers[key] = Templates(
+                values, stage.owners, self.sequences, layer, self.forms
             )
-        return self._of_layers[layer]
+        return self._of_layers[key]
 
     def transfer(self, op: sched.StageSendOp | sched.StageRecvOp, rank_body: RankBody) -> Transfer:
         """What crosses a boundary of stages: to which peer, and on which channel, which both ends know."""
@@ -126,7 +132,7 @@ class StageTemplates:
         boundary = stage if rank_body.body.task in ("SEND_F", "RECV_B") else stage - 1
         is_backward = op.direction.data == "backward"
         channel = (2 * boundary + is_backward) * MAX_CROSSING + op.number.value.data
-        num_bytes = self.of_layer(None).checked_bytes(op, tensor.num_bytes)
+        num_bytes = self.templates(rank_body).checked_bytes(op, tensor.num_bytes)
         return Transfer(kind, (self.axis,), rank_body.shift, num_bytes, channel, tensor.dtype)
 
 

@@ -5,6 +5,7 @@
 One iteration after the other, with commas between; in each the sequences of every device along `over`, with bars between: so many, of so many new
 positions, after so many others; `64x4@1500*4` are such that logits of four new positions are made of each, and not of one.
 The names of `sums` are sizes: each is a sum over the sequences of a device in an iteration. What numbers they have is `stagec.analysis.sequences`.
+`in 2 by "tokens"` says that a device computes them in two microbatches, and what these have alike.
 """
 
 from __future__ import annotations
@@ -13,17 +14,24 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
-from xdsl.dialects.builtin import DenseArrayBase, DictionaryAttr, i64
+from xdsl.dialects.builtin import DenseArrayBase, DictionaryAttr, IntegerAttr, StringAttr, i64
 from xdsl.ir import Data
-from xdsl.irdl import IRDLOperation, irdl_attr_definition, irdl_op_definition, prop_def
+from xdsl.irdl import (
+    IRDLOperation,
+    irdl_attr_definition,
+    irdl_op_definition,
+    opt_prop_def,
+    prop_def,
+)
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import NamesAttr, SizeAttr, parse_quoted
-from stagec.symbolic import Size
+from stagec.symbolic import ONE, Size, symbol
 from stagec.symbolic.columns import LIMIT, Columns
 
 COUNT, NEW, CONTEXT = "sequence.count", "sequence.new", "sequence.context"
@@ -37,6 +45,9 @@ KIND = re.compile(r"(\d{1,15})x(\d{1,15})@(\d{1,15})(?:\*(\d{1,15}))?")
 
 Kind = tuple[int, int, int, int]
 """How many sequences, of how many new positions, after how many others, with logits of how many."""
+
+TOKENS, SEQUENCES = "tokens", "sequences"
+"""What microbatches have as much of: of new positions, for which a sequence may be cut, or of whole sequences as nearly as these allow."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +103,75 @@ class DealtSequences:
             found = ends[self.ends] - ends[self.starts]
             self._sums[of_one] = np.ascontiguousarray(found.T)
         return self._sums[of_one]
+
+    def most_microbatches(self, by: str) -> np.ndarray:
+        """[iterations]: as many as every device can have that have something to compute."""
+        units = self.sums(ONE if by == SEQUENCES else symbol(NEW))
+        return np.asarray(units.min(axis=0), np.int64)
+
+    def microbatches(self, number: int, by: str) -> list[DealtSequences]:
+        """The same in so many microbatches, in the order of the sequences: what of a cut one is behind the cut goes on after what is before it.
+
+        By tokens all have as many, and the last what is left (`create_ubatch_slices` of vLLM, where a request may be in several). By sequences one
+        ends where a sequence does, as near to its share of tokens as can be (`_split_array_by_balanced_sum` of SGLang's two-batch overlap).
+        """
+        tokens, sequences = (self.sums(each).T.reshape(-1) for each in (symbol(NEW), ONE))
+        if by == TOKENS:
+            edges = [tokens // number * at for at in range(number)]
+        else:
+            edges = [np.zeros_like(tokens)]
+            passed = np.zeros_like(sequences)
+            for at in range(1, number):
+                least, most = passed + 1, sequences - (number - at)
+                passed = np.clip(self.nearest_end(tokens * at, number), least, most)
+                edges.append(self.tokens_of_first(passed))
+        return [self.between(*pair) for pair in pairwise([*edges, tokens])]
+
+    @cached_property
+    def cells(self) -> np.ndarray:
+        """Of each kind, which device in which iteration it is of: devices of an iteration stand together."""
+        return np.repeat(np.arange(self.ends.size), np.diff(self.ends.reshape(-1), prepend=0))
+
+    def before(self, of_kinds: np.ndarray) -> np.ndarray:
+        """What of some number the kinds have that stand before each on its device."""
+        ends = np.cumsum(of_kinds)
+        return ends - of_kinds - np.concatenate([[0], ends])[self.starts.reshape(-1)][self.cells]
+
+    def nearest_end(self, tokens: np.ndarray, parts: int) -> np.ndarray:
+        """[cells]: behind how many sequences a device has computed most nearly so many new tokens, each of which counts as `parts`; of two, the later."""
+        counts, new = self.kinds[:, 0], self.kinds[:, 1]
+        begin, wanted = self.before(counts * new) * parts, tokens[self.cells]
+        of_kind = np.clip((2 * (wanted - begin) + parts * new) // (2 * parts * new), 0, counts)
+        found = self.before(counts) + of_kind
+        away = np.abs(begin + of_kind * new * parts - wanted)
+        order = np.lexsort((-found, away, self.cells))
+        return found[order[np.unique(self.cells[order], return_index=True)[1]]]
+
+    def tokens_of_first(self, sequences: np.ndarray) -> np.ndarray:
+        """[cells]: the new tokens of so many sequences of each device, the first ones."""
+        counts, new = self.kinds[:, 0], self.kinds[:, 1]
+        here = np.clip(sequences[self.cells] - self.before(counts), 0, counts) * new
+        ends = np.concatenate([[0], np.cumsum(here)])
+        return (ends[self.ends] - ends[self.starts]).reshape(-1)
+
+    def between(self, low: np.ndarray, high: np.ndarray) -> DealtSequences:
+        """What of the new tokens of each device in each iteration is from one to another."""
+        count, new, before, sampled = self.kinds.T
+        begin = self.before(count * new)
+        low, high = (np.clip(edge[self.cells] - begin, 0, count * new) for edge in (low, high))
+        (first, skipped), (last, rest) = np.divmod(low, new), np.divmod(high, new)
+        inside, is_cut = first == last, skipped > 0
+        head = np.where(inside, rest, np.where(is_cut, new, 0)) - skipped
+        parts = (
+            (np.minimum(head, 1), head, before + skipped),
+            (np.where(inside, 0, last - first - is_cut), new, before),
+            (np.where(inside, 0, np.minimum(rest, 1)), rest, before),
+        )
+        kinds = np.stack([[*part, np.where(sampled > 1, part[1], 1)] for part in parts])
+        kinds = kinds.transpose(2, 0, 1).reshape(-1, 4)
+        there = kinds[:, 0] > 0
+        ends = np.concatenate([[0], np.cumsum(there)])[3 * self.ends]
+        return DealtSequences(np.ascontiguousarray(kinds[there]), ends)
 
     def at(self, iteration: int, device: int) -> list[Kind]:
         """The sequences of a device in an iteration."""
@@ -162,19 +242,36 @@ class SequencesOp(IRDLOperation):
     over = prop_def(NamesAttr)
     sums = prop_def(DictionaryAttr)
     sequences = prop_def(SequencesAttr)
+    number = opt_prop_def(IntegerAttr.constr(i64))
+    """Of microbatches, and below what they have alike."""
+    by = opt_prop_def(StringAttr)
 
-    assembly_format = "`over` $over `sums` $sums `of` $sequences attr-dict"
+    assembly_format = (
+        "`over` $over `sums` $sums `of` $sequences (`in` $number^ `by` $by)? attr-dict"
+    )
 
     def __init__(
-        self, over: Iterable[str], sums: Mapping[str, Size], sequences: DealtSequences
+        self,
+        over: Iterable[str],
+        sums: Mapping[str, Size],
+        sequences: DealtSequences,
+        microbatches: int = 1,
+        by: str = TOKENS,
     ) -> None:
+        several = microbatches > 1
         super().__init__(
             properties={
                 "over": NamesAttr(tuple(over)),
                 "sums": DictionaryAttr({name: SizeAttr(size) for name, size in sums.items()}),
                 "sequences": SequencesAttr(sequences),
+                **({"number": IntegerAttr(microbatches, i64)} if several else {}),
+                **({"by": StringAttr(by)} if several else {}),
             }
         )
+
+    @property
+    def num_microbatches(self) -> int:
+        return 1 if self.number is None else self.number.value.data
 
     @property
     def sizes(self) -> dict[str, Size]:
@@ -189,6 +286,14 @@ class SequencesOp(IRDLOperation):
             raise VerifyException("dist.sequences: there is no iteration")
         if not len(self.over.data) and sequences.num_devices != 1:
             raise VerifyException("dist.sequences: without axes there is one device")
+        if (self.number is None) != (self.by is None):
+            raise VerifyException("dist.sequences: microbatches have something alike")
+        if self.by is None:
+            return
+        if self.by.data not in (TOKENS, SEQUENCES):
+            raise VerifyException(f"dist.sequences: microbatches are no `{self.by.data}` each")
+        if not 1 < self.num_microbatches <= sequences.most_microbatches(self.by.data).min():
+            raise VerifyException("dist.sequences: a microbatch has nothing to compute")
 
 
 @irdl_op_definition

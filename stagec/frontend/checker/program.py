@@ -18,7 +18,12 @@ from stagec.frontend.checker.steps import CheckedBody, OnceStep
 from stagec.frontend.checker.types import TypeReader
 from stagec.frontend.checker.user_ops import read_costs
 from stagec.frontend.files import Source, parse_file
-from stagec.frontend.plans.idle_settings import idle_microbatch, idle_replication, idle_settings
+from stagec.frontend.plans.idle_settings import (
+    idle_microbatch,
+    idle_replication,
+    idle_settings,
+    idle_split,
+)
 from stagec.frontend.plans.iterations import Iterations
 from stagec.frontend.plans.merge import DOT, Merged, merge, pools_of, with_pools
 from stagec.frontend.plans.resolve import resolve_plan
@@ -143,11 +148,15 @@ def check(
         PlanChecker(resolved, definitions, bodies, table, findings).check()
     findings.raise_errors(source.texts)
     own = _settings_of(chosen)
+    served_as = batch.serve if batch is not None else None
     idle = [
         *idle_settings(resolved, own, serves=batch is not None),
         *idle_replication(merged, table, own),
-        *idle_microbatch(resolved, chosen),
+        *idle_microbatch(resolved, served_as, chosen, own),
+        *idle_split(served_as, own),
     ]
+    if served_as is not None and served_as.microbatches > 1:
+        resolved = resolved.without_microbatch
     model = definitions.models[0]
     return CheckedModel(
         name=model.name.text,
@@ -165,8 +174,8 @@ def check(
 def _settings_of(plan: syntax.Plan | None) -> frozenset[Span]:
     """Where the settings stand that a plan says itself."""
     clauses = plan.clauses if plan is not None else ()
-    found = (getattr(clause, "settings", None) for clause in clauses)
-    return frozenset(entry.span for each in found if each is not None for entry in each.entries)
+    found = (getattr(clause, "settings", getattr(clause, "what", None)) for clause in clauses)
+    return frozenset(entry.span for each in found for entry in getattr(each, "entries", ()))
 
 
 HOW = {"padded": "padded", "average": "an average"}

@@ -11,7 +11,7 @@ from stagec.frontend.copying import REPLICATE, is_replicating
 from stagec.frontend.padding import entries
 from stagec.frontend.plans.merge import Merged
 from stagec.frontend.sizes import SizeTable
-from stagec.plans.clauses import Clause, Plan
+from stagec.plans.clauses import Clause, Plan, Serve
 
 
 class Need(NamedTuple):
@@ -104,17 +104,37 @@ def idle_replication(
                 yield Diagnostic("W0304", message, entry.span, label=divided, help="leave it out")
 
 
-def idle_microbatch(plan: Plan, said: syntax.Plan | None) -> Iterator[Diagnostic]:
-    """A warning for a plan's own `microbatch` where its pipeline, or that of a plan it extends, says another."""
-    span = None if plan.pipeline is None else plan.pipeline.given.get("microbatch")
-    if plan.pipeline is None or span is None or plan.microbatch == plan.pipeline.microbatch:
+def idle_microbatch(
+    plan: Plan, serve: Serve | None, said: syntax.Plan | None, own: Collection[Span]
+) -> Iterator[Diagnostic]:
+    """A warning for a plan's own `microbatch` where its pipeline, or that of a plan it extends, says another; for any where `serve` says how many there are."""
+    pipeline = plan.pipeline
+    in_pipeline = None if pipeline is None else pipeline.given.get("microbatch")
+    clauses = said.clauses if said is not None else ()
+    alone = [each.span for each in clauses if isinstance(each, syntax.Microbatch)]
+    message = "`microbatch` changes nothing here"
+    if serve is not None and serve.microbatches > 1:
+        where = [(serve.given["microbatches"], "this counts")]
+        idle = [*alone, *([in_pipeline] if in_pipeline in own and in_pipeline else [])]
+        for span in idle:
+            yield Diagnostic("W0304", message, span, secondary=where, help="leave it out")
         return
-    for clause in said.clauses if said is not None else ():
-        if isinstance(clause, syntax.Microbatch):
-            message = "`microbatch` changes nothing here"
-            where = [(span, "the pipeline's setting counts")]
-            help_ = f"write `microbatch = {plan.microbatch}` in `pipeline`, or leave it out"
-            yield Diagnostic("W0304", message, clause.span, secondary=where, help=help_)
+    if pipeline is None or in_pipeline is None or plan.microbatch == pipeline.microbatch:
+        return
+    where = [(in_pipeline, "the pipeline's setting counts")]
+    help_ = f"write `microbatch = {plan.microbatch}` in `pipeline`, or leave it out"
+    for span in alone:
+        yield Diagnostic("W0304", message, span, secondary=where, help=help_)
+
+
+def idle_split(serve: Serve | None, own: Collection[Span]) -> Iterator[Diagnostic]:
+    """A warning for what microbatches have alike, where there is one."""
+    if serve is None or serve.microbatches > 1:
+        return
+    span = serve.unusual.get("split")
+    if span in own and span is not None:
+        message = "`split` of `serve` changes nothing here"
+        yield Diagnostic("W0304", message, span, help="it needs several `microbatches`")
 
 
 def divides(sizes: Sequence[int | None]) -> bool:

@@ -14,11 +14,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property
 from math import prod
 
 import numpy as np
 
 from stagec import symbolic
+from stagec.analysis.sequences import OtherPrograms
 from stagec.diagnostics import Findings, Span
 from stagec.dialects import stg
 from stagec.dialects.dist.sequences import (
@@ -26,6 +28,7 @@ from stagec.dialects.dist.sequences import (
     COUNT as COUNT_OF_ONE,
     NEW as NEW_OF_ONE,
     SAMPLED as SAMPLED_OF_ONE,
+    TOKENS,
     DealtSequences,
 )
 from stagec.frontend import syntax
@@ -274,6 +277,16 @@ class BatchSums:
     """Which iterations of a file these are; nothing for all."""
     derived: dict[str, Size] = field(default_factory=dict)
     """Dims that follow from sums: where sequences are rows, sums over them by their number."""
+    microbatches: int = 1
+    """Of other sequences each, and below what they have as much of."""
+    split: str = TOKENS
+
+    @cached_property
+    def computed(self) -> list[DealtSequences]:
+        """The sequences that are computed at a time: those of each microbatch."""
+        if self.microbatches == 1:
+            return [self.sequences]
+        return self.sequences.microbatches(self.microbatches, self.split)
 
     @property
     def rows(self) -> Size:
@@ -295,14 +308,14 @@ class BatchSums:
         return size.integer({**known, **own})
 
     def first(self, name: str, known: Mapping[str, int]) -> int:
-        """The number on the first device in the first iteration."""
+        """The number on the first device in the first iteration, in its first microbatch."""
         return int(
             sum(
                 count
                 * self.named[name].evaluate(
                     {**known, NEW_OF_ONE: new, CONTEXT_OF_ONE: before, SAMPLED_OF_ONE: sampled}
                 )
-                for count, new, before, sampled in self.sequences.at(0, 0)
+                for count, new, before, sampled in self.computed[0].at(0, 0)
             )
         )
 
@@ -325,12 +338,15 @@ class Batch:
 
     @property
     def begins(self) -> list[list[bool]]:
-        """Of each device in each iteration, whether sequences begin."""
+        """Of each device and microbatch in each iteration, whether sequences begin."""
         if self.sums is not None:
-            own = self.sums.sequences
-            found = (np.add.reduceat(own.kinds[:, 2] == 0, own.starts.ravel()) > 0).tolist()
-            ways = own.num_devices
-            return [found[at : at + ways] for at in range(0, len(found), ways)]
+            found = [
+                (np.add.reduceat(own.kinds[:, 2] == 0, own.starts.ravel()) > 0).reshape(
+                    own.starts.shape
+                )
+                for own in self.sums.computed
+            ]
+            return np.concatenate(found, axis=1).tolist()
         return [[any(not sequences.is_continued for sequences in self.serve.sequences)]]
 
     @property
@@ -501,6 +517,7 @@ def batch_of(
     axes = list(dict.fromkeys(a for a in axes if table.values.get(a)))
     ways = prod(table.values[a] or 1 for a in axes)
     sharing = next((each for each in serve.sequences if each.shared is not None), None)
+    in_one = serve.microbatches == 1
     num_kinds = len(serve.sequences)
     is_packed = num_kinds > 1 or sharing is not None
     divide = [
@@ -514,7 +531,7 @@ def batch_of(
         for axis in axes:
             conditions.read(symbolic.symbol(axis), table.values[axis] or 1)
         sums = BatchSums(iterations.dealt(ways), tuple(axes), numbers=iterations.numbers)
-    elif not all(divide):
+    elif not all(divide) or not in_one:
         numbers = (each.numbers for each in serve.sequences)
         kinds = [
             (count, new, context, new if each.is_verified else 1)
@@ -535,6 +552,8 @@ def batch_of(
         for axis in axes:
             conditions.read(symbolic.symbol(axis), table.values[axis] or 1)
         sums = BatchSums(DealtSequences.of([deal(kinds, ways)]), tuple(axes))
+    if sums is not None and not in_one and not split_sums(sums, serve, iterations, findings):
+        return None
     if sums is not None and sharing is not None and iterations is None:
         message = "sequences that share what they begin with are not as many on each device"
         help_ = "serve as many of each entry as divide over the devices that have sequences of their own"
@@ -552,6 +571,28 @@ def batch_of(
         rows = known_size(sums.first_of(size, known))
     batch = Batch(serve, roles, rows, is_packed, sums=sums)
     return replace(batch, sizes=served_sizes(batch, roles, merged, table, named, findings))
+
+
+def split_sums(
+    sums: BatchSums, serve: Serve, iterations: Iterations | None, findings: Findings
+) -> bool:
+    """Have a device compute its sequences in microbatches: in a series in fewer, where it has not as many tokens or sequences. E0308 elsewhere."""
+    most = sums.sequences.most_microbatches(serve.split)
+    numbers = np.minimum(most, serve.microbatches)
+    if iterations is None and numbers[0] < serve.microbatches:
+        message = f"{serve.microbatches} microbatches of {most[0]} {serve.split}"
+        help_ = "serve more of them on each device, or in fewer microbatches"
+        findings.say("E0308", message, serve.given["microbatches"], help=help_)
+        return False
+    if iterations is not None and iterations.in_rows and numbers[0] > 1:
+        message = "sequences that are rows of their own are in microbatches of as many rows"
+        help_ = "leave out `microbatches`, and say `microbatch 4` beside `serve`"
+        findings.say("E0308", message, serve.given["microbatches"], help=help_)
+        return False
+    if (numbers != numbers[0]).any():
+        raise OtherPrograms(numbers == numbers[0])
+    sums.microbatches, sums.split = int(numbers[0]), serve.split
+    return True
 
 
 def names_of(sequences: Sequences) -> set[str]:
