@@ -19,6 +19,7 @@ from xdsl.irdl.constraints import VerificationContext
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import PlacementAttr
+from stagec.dialects.op import DialectOp
 
 DIALECTS = ("stg.", "dist.", "sched.")
 PHASES = ("fwd", "recompute", "bwd", "wgrad", "grad_reduce", "optim")
@@ -94,7 +95,7 @@ def count_mark(name: str) -> Attribute | None:
     )
 
 
-class MarkedOp(IRDLOperation):
+class MarkedOp(DialectOp):
     """An op of a program: which part of a step it is of, and where in the model it comes from."""
 
     irdl_options = (ParsePropInAttrDict(),)

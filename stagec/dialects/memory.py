@@ -21,6 +21,7 @@ from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import parse_size
+from stagec.dialects.op import DialectOp
 from stagec.dialects.types import DTYPE_BITS
 from stagec.symbolic import Size
 
@@ -433,7 +434,7 @@ def print_lines(printer: Printer, rows: tuple[Stored, ...], spell: Callable[[Sto
 
 
 @irdl_op_definition
-class StoredOp(IRDLOperation):
+class StoredOp(DialectOp):
     """What a rank of a kind of stage keeps from step to step: parameters, master weights, optimizer state, gradients, caches, and what its
     process keeps beside them."""
 
@@ -446,13 +447,7 @@ class StoredOp(IRDLOperation):
     assembly_format = "`of` $kind `gradients` $gradients $rows attr-dict"
 
     def __init__(self, of_kind: str, gradients: str, rows: tuple[Stored, ...]) -> None:
-        super().__init__(
-            properties={
-                "kind": StringAttr(of_kind),
-                "gradients": StringAttr(gradients),
-                "rows": StoredAttr(rows),
-            }
-        )
+        super().__init__(kind=of_kind, gradients=gradients, rows=StoredAttr(rows))
 
     def verify_(self) -> None:
         if self.gradients.data not in GRADIENTS:

@@ -95,7 +95,7 @@ class ReshardOp(Movement):
     assembly_format = "$operand attr-dict `:` type($operand) `->` type($result)"
 
     def __init__(self, operand: SSAValue, target: TensorType, at_once: bool = False) -> None:
-        super().__init__(operands=[operand], result_types=[target])
+        super().__init__([operand], [target])
         if at_once:
             self.properties["at_once"] = UnitAttr()
 
@@ -151,15 +151,7 @@ class AlongDim(Movement, ABC):
         for each in (Dim(dim, tuple(axes)), *(others.data if others is not None else ())):
             target = self.moved(target, each.name, each.split)
             group += [axis for axis in each.split if axis not in group]
-        super().__init__(
-            operands=[operand],
-            properties={
-                "dim": StringAttr(dim),
-                "axes": NamesAttr(tuple(group)),
-                **({} if others is None else {"others": others}),
-            },
-            result_types=[target],
-        )
+        super().__init__([operand], [target], dim=dim, axes=group, others=others)
 
     @staticmethod
     @abstractmethod
@@ -283,11 +275,7 @@ class AllReduceOp(CollectiveBase):
     def __init__(self, operand: SSAValue, axes: Sequence[str], kind: str = "sum") -> None:
         assert isinstance(operand.type, TensorType)
         partial = [a for a in operand.type.partial if a not in axes]
-        super().__init__(
-            operands=[operand],
-            properties={"kind": StringAttr(kind), "axes": NamesAttr(tuple(axes))},
-            result_types=[operand.type.with_partial(partial)],
-        )
+        super().__init__([operand], [operand.type.with_partial(partial)], kind=kind, axes=axes)
 
     def effects(self) -> Effects:
         return Effects(overwrites=(Overwrite(0, 0, ALONE),))
@@ -322,15 +310,7 @@ class AllReducePoolsOp(CollectiveBase):
     assembly_format = "$count $operand `among` $ranks `over` $axes attr-dict `:` type($operand) `->` type($result)"
 
     def __init__(self, operand: SSAValue, count: int, ranks: int) -> None:
-        super().__init__(
-            operands=[operand],
-            properties={
-                "axes": NamesAttr((ALL_POOLS,)),
-                "count": IntegerAttr(count, i64),
-                "ranks": IntegerAttr(ranks, i64),
-            },
-            result_types=[operand.type],
-        )
+        super().__init__([operand], [operand.type], axes=(ALL_POOLS,), count=count, ranks=ranks)
 
     def verify_(self) -> None:
         super().verify_()
@@ -406,13 +386,11 @@ class AllToAllOp(CollectiveBase):
     def __init__(self, operand: SSAValue, gather: str, scatter: str, axes: Sequence[str]) -> None:
         assert isinstance(operand.type, TensorType)
         super().__init__(
-            operands=[operand],
-            properties={
-                "gather": StringAttr(gather),
-                "scatter": StringAttr(scatter),
-                "axes": NamesAttr(tuple(axes)),
-            },
-            result_types=[scattered(gathered(operand.type, gather, axes), scatter, axes)],
+            [operand],
+            [scattered(gathered(operand.type, gather, axes), scatter, axes)],
+            gather=gather,
+            scatter=scatter,
+            axes=axes,
         )
 
     def verify_(self) -> None:

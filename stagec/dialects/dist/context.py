@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects.builtin import StringAttr
-from xdsl.irdl import IRDLOperation, irdl_op_definition, prop_def
+from xdsl.irdl import irdl_op_definition, prop_def
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import NamesAttr
+from stagec.dialects.op import DialectOp
 
 METHODS = ("ring", "all_gather", "ulysses")
 ROTATIONS = ("all_to_all", "all_gather", "send_recv")
@@ -21,7 +22,7 @@ BALANCES = ("head_tail", "none", "documents")
 
 
 @irdl_op_definition
-class ContextOp(IRDLOperation):
+class ContextOp(DialectOp):
     """`context cp { method = ring, rotate = all_to_all, balance = head_tail }` of a plan.
 
     `ring`: queries stay, blocks of keys and values go round, by `rotate` (Liu et al. 2023). `all_gather`: each device gets
@@ -49,14 +50,7 @@ class ContextOp(IRDLOperation):
         rotate: str = "send_recv",
         balance: str = "head_tail",
     ) -> None:
-        super().__init__(
-            properties={
-                "method": StringAttr(method),
-                "axes": NamesAttr(tuple(axes)),
-                "rotate": StringAttr(rotate),
-                "balance": StringAttr(balance),
-            }
-        )
+        super().__init__(method=method, axes=axes, rotate=rotate, balance=balance)
 
     def verify_(self) -> None:
         for what, chosen, choices in (

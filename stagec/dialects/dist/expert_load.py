@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import ArrayAttr, IntAttr, IntegerAttr, StringAttr, i64
-from xdsl.ir import Attribute
-from xdsl.irdl import IRDLOperation, irdl_op_definition, opt_prop_def, prop_def
+from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, StringAttr
+from xdsl.irdl import irdl_op_definition, opt_prop_def, prop_def
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import NamesAttr, SizeAttr
+from stagec.dialects.op import DialectOp
 
 SUFFIX = ".load"
 """Ends the name of the dim that stands for experts' tokens where experts are not equally busy."""
@@ -42,7 +42,7 @@ class Distribution:
 
 
 @irdl_op_definition
-class ExpertLoadOp(IRDLOperation):
+class ExpertLoadOp(DialectOp):
     """The load of experts: the i-th busiest of them has a share of i^-`zipf`, which one that is being drawn by `seed` for each
     layer; or each has the `shares` of the layer, or of all layers if there is one row.
 
@@ -85,25 +85,21 @@ class ExpertLoadOp(IRDLOperation):
         groups: SizeAttr | None = None,
         limit: SizeAttr | None = None,
     ) -> None:
-        properties: dict[str, Attribute] = {
-            "dim": StringAttr(f"{tokens}{SUFFIX}"),
-            "tokens": StringAttr(tokens),
-            "experts": StringAttr(experts),
-            "chosen": StringAttr(chosen),
-            "over": NamesAttr(tuple(over)),
-            "among": NamesAttr(tuple(among)),
-        }
-        if copies:
-            properties["copies"] = NamesAttr(tuple(copies))
-        if groups is not None and limit is not None:
-            properties |= {"groups": groups, "limit": limit}
-        if distribution.shares:
-            rows = [StringAttr(" ".join(map(str, row))) for row in distribution.shares]
-            properties["shares"] = ArrayAttr(rows)
-        else:
-            properties["zipf"] = StringAttr(distribution.zipf)
-            properties["seed"] = IntegerAttr(IntAttr(distribution.seed), i64)
-        super().__init__(properties=properties)
+        rows = [StringAttr(" ".join(map(str, row))) for row in distribution.shares]
+        super().__init__(
+            dim=f"{tokens}{SUFFIX}",
+            tokens=tokens,
+            experts=experts,
+            chosen=chosen,
+            over=over,
+            among=among,
+            copies=copies or None,
+            groups=groups,
+            limit=limit,
+            shares=ArrayAttr(rows) if rows else None,
+            zipf=None if rows else distribution.zipf,
+            seed=None if rows else distribution.seed,
+        )
 
     @property
     def distribution(self) -> Distribution:

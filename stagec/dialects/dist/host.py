@@ -47,7 +47,7 @@ class HostOp(TaskInterface):
     assembly_format = "`(` $values `)` attr-dict `:` functional-type($values, $outputs)"
 
     def __init__(self, values: Sequence[SSAValue]) -> None:
-        super().__init__(operands=[list(values)], result_types=[[v.type for v in values]])
+        super().__init__([list(values)], [[v.type for v in values]])
 
     def verify_(self) -> None:
         if not self.values:
@@ -108,10 +108,7 @@ class StateOp(MarkedOp):
     assembly_format = "$path $number attr-dict `:` type($state)"
 
     def __init__(self, path: str, number: int, state_type: ValueType) -> None:
-        super().__init__(
-            properties={"path": StringAttr(path), "number": IntegerAttr(number, i64)},
-            result_types=[state_type],
-        )
+        super().__init__(result_types=[state_type], path=path, number=number)
 
     def verify_(self) -> None:
         if self.number.value.data < 0:

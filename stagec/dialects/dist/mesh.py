@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import StringAttr
-from xdsl.ir import Attribute, Data
+from xdsl.ir import Data
 from xdsl.irdl import (
-    IRDLOperation,
     irdl_attr_definition,
     irdl_op_definition,
     opt_prop_def,
@@ -25,6 +24,7 @@ from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import NamesAttr, parse_name
+from stagec.dialects.op import DialectOp
 from stagec.dialects.parts import UNEVEN
 
 
@@ -56,7 +56,7 @@ class MeshAttr(Data[MeshAxes]):
 
 
 @irdl_op_definition
-class MeshOp(IRDLOperation):
+class MeshOp(DialectOp):
     """The named grid of devices that the program runs on."""
 
     name = "dist.mesh"
@@ -66,7 +66,7 @@ class MeshOp(IRDLOperation):
     assembly_format = "$mesh attr-dict"
 
     def __init__(self, axes: Sequence[tuple[str, int]]) -> None:
-        super().__init__(properties={"mesh": MeshAttr(MeshAxes(tuple(axes)))})
+        super().__init__(mesh=MeshAttr(MeshAxes(tuple(axes))))
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -81,7 +81,7 @@ class MeshOp(IRDLOperation):
 
 
 @irdl_op_definition
-class RuleOp(IRDLOperation):
+class RuleOp(DialectOp):
     """`shard H, K over tp` of a plan. Rules are tried in the order of their ops.
 
     Ranks along `copies` have the same of these dims: of a tensor that has one, no other dim is split over them. An `uneven` rule
@@ -104,11 +104,7 @@ class RuleOp(IRDLOperation):
         copies: Sequence[str] = (),
         uneven: str | None = None,
     ) -> None:
-        names = {"dims": dims, "axes": axes} | ({"copies": copies} if copies else {})
-        given: dict[str, Attribute] = {key: NamesAttr(tuple(n)) for key, n in names.items()}
-        if uneven is not None:
-            given["uneven"] = StringAttr(uneven)
-        super().__init__(properties=given)
+        super().__init__(dims=dims, axes=axes, copies=copies or None, uneven=uneven)
 
     def verify_(self) -> None:
         if self.uneven is not None and self.uneven.data not in UNEVEN:

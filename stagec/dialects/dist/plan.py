@@ -14,17 +14,18 @@ from functools import lru_cache
 
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, StringAttr, UnitAttr
 from xdsl.ir import Attribute, Operation
-from xdsl.irdl import IRDLOperation, irdl_op_definition, opt_prop_def, prop_def
+from xdsl.irdl import irdl_op_definition, opt_prop_def, prop_def
 from xdsl.utils.arg_spec import parse_pipeline
 from xdsl.utils.exceptions import ArgSpecParseError, VerifyException
 
 from stagec.diagnostics import Span, span_of
+from stagec.dialects.op import DialectOp
 
 PLACE = re.compile(r"(.*):(\d+):(\d+)-(\d+):(\d+)")
 
 
 @irdl_op_definition
-class PlanOp(IRDLOperation):
+class PlanOp(DialectOp):
     """The clauses of a plan that the passes to come, the plan of memory and the estimate of times read.
 
     A clause that is not written says what it says by default; `at` has the places of what is written in the text.
@@ -63,13 +64,11 @@ class PlanOp(IRDLOperation):
         places: Mapping[str, str],
     ) -> None:
         super().__init__(
-            properties={
-                "plan_name": StringAttr(name),
-                "batch": StringAttr(batch),
-                "trains": UnitAttr() if trains else None,
-                "clauses": DictionaryAttr(dict(clauses)),
-                "places": DictionaryAttr({key: StringAttr(at) for key, at in places.items()}),
-            }
+            plan_name=name,
+            batch=batch,
+            trains=True if trains else None,
+            clauses=DictionaryAttr(dict(clauses)),
+            places=DictionaryAttr({key: StringAttr(at) for key, at in places.items()}),
         )
 
 
@@ -100,7 +99,7 @@ def clause_span(op: Operation, *paths: str) -> Span | None:
 
 
 @irdl_op_definition
-class PassesOp(IRDLOperation):
+class PassesOp(DialectOp):
     """The passes that a compilation has still to run, in order. Whoever runs the first takes it off the list."""
 
     name = "dist.passes"
@@ -110,7 +109,7 @@ class PassesOp(IRDLOperation):
     assembly_format = "$passes attr-dict"
 
     def __init__(self, passes: Sequence[str]) -> None:
-        super().__init__(properties={"passes": ArrayAttr([StringAttr(text) for text in passes])})
+        super().__init__(passes=ArrayAttr([StringAttr(text) for text in passes]))
 
     @property
     def texts(self) -> tuple[str, ...]:

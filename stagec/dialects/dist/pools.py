@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
 from xdsl.ir import Operation
 from xdsl.irdl import (
-    IRDLOperation,
     irdl_op_definition,
     opt_prop_def,
     prop_def,
@@ -28,13 +27,14 @@ from stagec.dialects.dist.mesh import MeshAttr, MeshAxes
 from stagec.dialects.interfaces import TaskInterface
 from stagec.dialects.marks import PURPOSES, word_mark
 from stagec.dialects.memory import Effects
+from stagec.dialects.op import DialectOp
 from stagec.dialects.sched.pools import PoolRecv, PoolSend
 from stagec.dialects.types import TensorType
 from stagec.symbolic import Size
 
 
 @irdl_op_definition
-class PoolOp(IRDLOperation):
+class PoolOp(DialectOp):
     """The module is the program of some ranks of a job: those from `first` to `end`, without that one."""
 
     name = "dist.pool"
@@ -47,14 +47,7 @@ class PoolOp(IRDLOperation):
     assembly_format = "$pool `ranks` $first `to` $end `of` $total attr-dict"
 
     def __init__(self, pool: str, first: int, end: int, total: int) -> None:
-        super().__init__(
-            properties={
-                "pool": StringAttr(pool),
-                "first": IntegerAttr(first, i64),
-                "end": IntegerAttr(end, i64),
-                "total": IntegerAttr(total, i64),
-            }
-        )
+        super().__init__(pool=pool, first=first, end=end, total=total)
 
     def verify_(self) -> None:
         first, end, total = (each.value.data for each in (self.first, self.end, self.total))
@@ -68,7 +61,7 @@ _OTHER_POOL = (
 )
 
 
-class HandedOp(IRDLOperation):
+class HandedOp(DialectOp):
     """Shared by the two sides of a cache that one pool hands to another: how the other one holds it.
 
     `moving` counts the elements of a layer that are handed over, all devices together: the new positions of sequences that go on there.
@@ -104,18 +97,16 @@ class HandedOp(IRDLOperation):
         stages: Sequence[int],
     ) -> None:
         super().__init__(
-            properties={
-                "path": StringAttr(path),
-                "pool": StringAttr(pool),
-                "first": IntegerAttr(first, i64),
-                "mesh": MeshAttr(MeshAxes(tuple(mesh.items()))),
-                "holds": holds,
-                "moving": SizeAttr(moving),
-                "channel": IntegerAttr(channel, i64),
-                "microbatches": IntegerAttr(microbatches, i64),
-                "axis": StringAttr(axis) if axis else None,
-                "stages": LayerStagesAttr(tuple(stages)) if axis else None,
-            }
+            path=path,
+            pool=pool,
+            first=first,
+            mesh=MeshAttr(MeshAxes(tuple(mesh.items()))),
+            holds=holds,
+            moving=moving,
+            channel=channel,
+            microbatches=microbatches,
+            axis=axis if axis else None,
+            stages=LayerStagesAttr(tuple(stages)) if axis else None,
         )
 
     def verify_(self) -> None:

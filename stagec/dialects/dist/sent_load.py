@@ -12,18 +12,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects.builtin import StringAttr
-from xdsl.irdl import IRDLOperation, irdl_op_definition, prop_def
+from xdsl.irdl import irdl_op_definition, prop_def
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import NamesAttr
 from stagec.dialects.dist.expert_load import SUFFIX
+from stagec.dialects.op import DialectOp
 
 TOTAL, MOST = ".sum", ".most"
 """End the names of what a sum over sequences is on all devices that exchange tokens, and on the one where it is largest."""
 
 
 @irdl_op_definition
-class SentLoadOp(IRDLOperation):
+class SentLoadOp(DialectOp):
     """Experts have what the devices along `over` send on average; `sums` are those of the sizes that `tokens` depends on."""
 
     name = "dist.sent_load"
@@ -38,13 +39,7 @@ class SentLoadOp(IRDLOperation):
 
     def __init__(self, tokens: str, experts: str, over: Sequence[str], sums: Sequence[str]) -> None:
         super().__init__(
-            properties={
-                "dim": StringAttr(f"{tokens}{SUFFIX}"),
-                "tokens": StringAttr(tokens),
-                "experts": StringAttr(experts),
-                "over": NamesAttr(tuple(over)),
-                "sums": NamesAttr(tuple(sums)),
-            }
+            dim=f"{tokens}{SUFFIX}", tokens=tokens, experts=experts, over=over, sums=sums
         )
 
     def verify_(self) -> None:

@@ -20,7 +20,6 @@ import numpy as np
 from xdsl.dialects.builtin import DenseArrayBase, DictionaryAttr, IntegerAttr, StringAttr, i64
 from xdsl.ir import Data
 from xdsl.irdl import (
-    IRDLOperation,
     irdl_attr_definition,
     irdl_op_definition,
     opt_prop_def,
@@ -31,6 +30,7 @@ from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import NamesAttr, SizeAttr, parse_quoted
+from stagec.dialects.op import DialectOp
 from stagec.symbolic import ONE, Size, symbol
 from stagec.symbolic.columns import LIMIT, Columns
 
@@ -230,7 +230,7 @@ class SequencesAttr(Data[DealtSequences]):
 
 
 @irdl_op_definition
-class SequencesOp(IRDLOperation):
+class SequencesOp(DialectOp):
     """The sequences of one iteration, or of a series of them, on the devices along `over`; and the sizes that are sums over them.
 
     A sum is a size in `sequence.new` and `sequence.context`, of one sequence. Of a size that no sum is, and that does not follow from one, all
@@ -260,13 +260,11 @@ class SequencesOp(IRDLOperation):
     ) -> None:
         several = microbatches > 1
         super().__init__(
-            properties={
-                "over": NamesAttr(tuple(over)),
-                "sums": DictionaryAttr({name: SizeAttr(size) for name, size in sums.items()}),
-                "sequences": SequencesAttr(sequences),
-                **({"number": IntegerAttr(microbatches, i64)} if several else {}),
-                **({"by": StringAttr(by)} if several else {}),
-            }
+            over=over,
+            sums=DictionaryAttr({name: SizeAttr(size) for name, size in sums.items()}),
+            sequences=SequencesAttr(sequences),
+            **({"number": IntegerAttr(microbatches, i64)} if several else {}),
+            **({"by": StringAttr(by)} if several else {}),
         )
 
     @property
@@ -297,7 +295,7 @@ class SequencesOp(IRDLOperation):
 
 
 @irdl_op_definition
-class HandedNumbersOp(IRDLOperation):
+class HandedNumbersOp(DialectOp):
     """How much an iteration of a pool hands over or takes, in each iteration: sizes that are no sums over its own sequences.
 
     dist.handed_numbers {handed.0 = array<i64: 2048, 512>}
@@ -311,7 +309,7 @@ class HandedNumbersOp(IRDLOperation):
 
     def __init__(self, numbers: Mapping[str, Sequence[int]]) -> None:
         arrays = {n: DenseArrayBase.from_list(i64, list(own)) for n, own in numbers.items()}
-        super().__init__(properties={"numbers": DictionaryAttr(arrays)})
+        super().__init__(numbers=DictionaryAttr(arrays))
 
     @property
     def columns(self) -> dict[str, np.ndarray]:

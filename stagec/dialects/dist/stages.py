@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
 from xdsl.ir import Data, Operation, SSAValue
 from xdsl.irdl import (
-    IRDLOperation,
     irdl_attr_definition,
     irdl_op_definition,
     operand_def,
@@ -36,6 +35,7 @@ from xdsl.utils.exceptions import VerifyException
 from stagec.dialects import sched
 from stagec.dialects.interfaces import TaskInterface, elements, num_bytes
 from stagec.dialects.marks import MarkedOp
+from stagec.dialects.op import DialectOp
 from stagec.dialects.sched.crossing import StageRecv, StageSend, verify_number
 from stagec.dialects.types import ValueType
 
@@ -79,7 +79,7 @@ class GiveGradientOp(MarkedOp):
     assembly_format = "$weight $gradient attr-dict `:` type($gradient)"
 
     def __init__(self, weight: str, gradient: SSAValue) -> None:
-        super().__init__(operands=[gradient], properties={"weight": StringAttr(weight)})
+        super().__init__([gradient], weight=weight)
 
     def verify_(self) -> None:
         if not self.weight.data:
@@ -104,11 +104,7 @@ class TakeGradientOp(TaskInterface):
     assembly_format = "$weight $number $gradient attr-dict `:` type($gradient) `->` type($total)"
 
     def __init__(self, weight: str, number: int, gradient: SSAValue) -> None:
-        super().__init__(
-            operands=[gradient],
-            result_types=[gradient.type],
-            properties={"weight": StringAttr(weight), "number": IntegerAttr(number, i64)},
-        )
+        super().__init__([gradient], [gradient.type], weight=weight, number=number)
 
     def verify_(self) -> None:
         verify_number(self.name, self.number.value.data)
@@ -163,7 +159,7 @@ class StagesAttr(Data[tuple[Stage, ...]]):
 
 
 @irdl_op_definition
-class StagesOp(IRDLOperation):
+class StagesOp(DialectOp):
     """How the model is cut: `dist.stages [...] over "pp"`. Programs are found by their `kind` attribute."""
 
     name = "dist.stages"
@@ -174,7 +170,7 @@ class StagesOp(IRDLOperation):
     assembly_format = "$stages `over` $axis attr-dict"
 
     def __init__(self, stages: Sequence[Stage], axis: str) -> None:
-        super().__init__(properties={"stages": StagesAttr(tuple(stages)), "axis": StringAttr(axis)})
+        super().__init__(stages=StagesAttr(tuple(stages)), axis=axis)
 
     def verify_(self) -> None:
         stages = self.stages.data

@@ -134,11 +134,7 @@ class StorageOp(TaskInterface, ABC):
         types: Sequence[Attribute],
     ) -> None:
         """`types`: of the results."""
-        super().__init__(
-            operands=[list(values)],
-            result_types=[list(types)],
-            properties={"axes": NamesAttr(tuple(axes)), "dtype": StringAttr(dtype)},
-        )
+        super().__init__([list(values)], [list(types)], axes=axes, dtype=dtype)
 
     def verify_(self) -> None:
         verify_dtypes(self.name, self.dtype)
@@ -507,7 +503,7 @@ class TakeApartOp(PartsOp):
     name = "dist.take_apart"
 
     def __init__(self, whole: SSAValue) -> None:
-        super().__init__(operands=[whole], result_types=[parts_of(whole.type)])
+        super().__init__([whole], [parts_of(whole.type)])
 
     def whole_and_parts(self) -> tuple[Attribute, Attribute]:
         return self.value.type, self.result.type
@@ -523,7 +519,7 @@ class PutTogetherOp(PartsOp):
     name = "dist.put_together"
 
     def __init__(self, parts: SSAValue, whole: Attribute) -> None:
-        super().__init__(operands=[parts], result_types=[whole])
+        super().__init__([parts], [whole])
 
     def whole_and_parts(self) -> tuple[Attribute, Attribute]:
         return self.result.type, self.value.type

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, UnitAttr, i64
-from xdsl.ir import Attribute, Data, SSAValue
+from xdsl.ir import Data, SSAValue
 from xdsl.irdl import (
-    IRDLOperation,
     irdl_attr_definition,
     irdl_op_definition,
     operand_def,
@@ -32,6 +31,7 @@ from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import NamesAttr
+from stagec.dialects.op import DialectOp
 from stagec.dialects.sched.crossing import DIRECTIONS, CrossingOp
 from stagec.dialects.types import TensorType
 
@@ -72,7 +72,7 @@ class TowersAttr(Data[tuple[PoolPart, ...]]):
 
 
 @irdl_op_definition
-class TowersOp(IRDLOperation):
+class TowersOp(DialectOp):
     """Which pools the model is spread over. The module is the program of the one that `dist.pool` names."""
 
     name = "dist.towers"
@@ -82,7 +82,7 @@ class TowersOp(IRDLOperation):
     assembly_format = "$towers attr-dict"
 
     def __init__(self, towers: Sequence[PoolPart]) -> None:
-        super().__init__(properties={"towers": TowersAttr(tuple(towers))})
+        super().__init__(towers=TowersAttr(tuple(towers)))
 
     def verify_(self) -> None:
         towers = self.towers.data
@@ -101,7 +101,7 @@ class TowersOp(IRDLOperation):
 
 
 @irdl_op_definition
-class SharedOp(IRDLOperation):
+class SharedOp(DialectOp):
     """A weight that several pools train. Each hands the sum of its own gradients to every other: `first + i*n + j` is what the i-th of n gives the j-th."""
 
     name = "dist.shared"
@@ -113,13 +113,7 @@ class SharedOp(IRDLOperation):
     assembly_format = "$weight `first` $first `of` $pools attr-dict"
 
     def __init__(self, weight: str, first: int, pools: Sequence[str]) -> None:
-        super().__init__(
-            properties={
-                "weight": StringAttr(weight),
-                "first": IntegerAttr(first, i64),
-                "pools": NamesAttr(tuple(pools)),
-            }
-        )
+        super().__init__(weight=weight, first=first, pools=pools)
 
     def verify_(self) -> None:
         pools = self.pools.data
@@ -136,7 +130,7 @@ TIED = "tied"
 
 
 @irdl_op_definition
-class ExpertsOp(IRDLOperation):
+class ExpertsOp(DialectOp):
     """The experts of all layers are on a pool of their own, with some modules; another has everything else. The module is the program of the one that
     `dist.pool` names.
     """
@@ -150,13 +144,7 @@ class ExpertsOp(IRDLOperation):
     assembly_format = "(`with` $modules^)? `on` $experts `others` `on` $others attr-dict"
 
     def __init__(self, experts: str, others: str, modules: Sequence[str] = ()) -> None:
-        super().__init__(
-            properties={
-                "modules": NamesAttr(tuple(modules)) if modules else None,
-                "experts": StringAttr(experts),
-                "others": StringAttr(others),
-            }
-        )
+        super().__init__(modules=modules if modules else None, experts=experts, others=others)
 
     def verify_(self) -> None:
         if self.experts.data == self.others.data:
@@ -169,10 +157,6 @@ class TowerCrossing(CrossingOp):
     WAYS: ClassVar[tuple[str, ...]] = (*DIRECTIONS, TIED)
 
     pool = prop_def(StringAttr)
-
-    @classmethod
-    def said(cls, direction: str, number: int, pool: str) -> dict[str, Attribute | None]:
-        return {**cls.properties_of(direction, number), "pool": StringAttr(pool)}
 
     @property
     def path(self) -> str:
@@ -191,7 +175,7 @@ class TowerSendOp(TowerCrossing):
     assembly_format = "$direction $number `to` $pool $value attr-dict `:` type($value)"
 
     def __init__(self, direction: str, number: int, pool: str, value: SSAValue) -> None:
-        super().__init__(operands=[value], properties=self.said(direction, number, pool))
+        super().__init__([value], direction=direction, number=number, pool=pool)
 
 
 @irdl_op_definition
@@ -218,12 +202,14 @@ class TowerRecvOp(TowerCrossing):
         trained: bool = False,
         tokens: str | None = None,
     ) -> None:
-        said = self.said(direction, number, pool)
-        if trained:
-            said["trained"] = UnitAttr()
-        if tokens is not None:
-            said["tokens"] = StringAttr(tokens)
-        super().__init__(result_types=[value_type], properties=said)
+        super().__init__(
+            result_types=[value_type],
+            direction=direction,
+            number=number,
+            pool=pool,
+            trained=trained,
+            tokens=tokens,
+        )
 
 
 def path_of_crossing(direction: str, number: int) -> str:

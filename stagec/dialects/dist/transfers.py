@@ -75,11 +75,7 @@ class RotateOp(TaskInterface):
     )
 
     def __init__(self, values: Sequence[SSAValue], axes: Sequence[str]) -> None:
-        super().__init__(
-            operands=[list(values)],
-            result_types=[[v.type for v in values]],
-            properties={"axes": NamesAttr(tuple(axes))},
-        )
+        super().__init__([list(values)], [[v.type for v in values]], axes=axes)
 
     def verify_(self) -> None:
         if [v.type for v in self.values] != [v.type for v in self.outputs]:
@@ -123,11 +119,7 @@ class GatherBlocksOp(TaskInterface):
         for value in values:
             assert isinstance(value.type, TensorType)
             stacks.append(StackType.of(count, value.type))
-        super().__init__(
-            operands=[list(values)],
-            result_types=[stacks],
-            properties={"axes": NamesAttr(tuple(axes))},
-        )
+        super().__init__([list(values)], [stacks], axes=axes)
 
     def verify_(self) -> None:
         if [v.type for v in self.values] != [b.type.element for b in self.blocks]:
@@ -170,14 +162,7 @@ class SendOp(TaskInterface):
     def __init__(
         self, values: Sequence[SSAValue], to: int, axes: Sequence[str], channel: int
     ) -> None:
-        super().__init__(
-            operands=[list(values)],
-            properties={
-                "to": IntegerAttr(to, i64),
-                "axes": NamesAttr(tuple(axes)),
-                "channel": IntegerAttr(channel, i64),
-            },
-        )
+        super().__init__([list(values)], to=to, axes=axes, channel=channel)
 
     def verify_(self) -> None:
         verify_peer(self.name, self.to.value.data)
@@ -203,7 +188,7 @@ class WaitOp(TaskInterface):
     assembly_format = "`(` $values `)` attr-dict `:` type($values)"
 
     def __init__(self, values: Sequence[SSAValue]) -> None:
-        super().__init__(operands=[list(values)])
+        super().__init__([list(values)])
 
     def verify_(self) -> None:
         if not self.values:
@@ -238,11 +223,9 @@ class RecvOp(TaskInterface):
     ) -> None:
         super().__init__(
             result_types=[list(types)],
-            properties={
-                "from": IntegerAttr(source, i64),
-                "axes": NamesAttr(tuple(axes)),
-                "channel": IntegerAttr(channel, i64),
-            },
+            axes=axes,
+            channel=channel,
+            properties={"from": IntegerAttr(source, i64)},
         )
 
     def verify_(self) -> None:
@@ -274,12 +257,7 @@ class ExchangeCountsOp(TaskInterface):
     assembly_format = "$counts `over` $axes (`gathered` $gathered^)? attr-dict `:` type($counts) `->` type($result)"
 
     def __init__(self, counts: SSAValue, axes: Sequence[str], *, gathered: bool = False) -> None:
-        super().__init__(
-            operands=[counts],
-            result_types=[counts.type],
-            properties={"axes": NamesAttr(tuple(axes))}
-            | ({"gathered": UnitAttr()} if gathered else {}),
-        )
+        super().__init__([counts], [counts.type], axes=axes, gathered=gathered)
 
     def verify_(self) -> None:
         if self.counts.type != self.result.type:

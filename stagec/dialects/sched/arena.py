@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from xdsl.dialects.builtin import I64, IntegerAttr, StringAttr, i64
-from xdsl.irdl import IRDLOperation, irdl_attr_definition, irdl_op_definition, prop_def
+from xdsl.dialects.builtin import I64, IntegerAttr, StringAttr
+from xdsl.irdl import irdl_attr_definition, irdl_op_definition, prop_def
 from xdsl.utils.exceptions import VerifyException
 
+from stagec.dialects.op import DialectOp
 from stagec.dialects.sched.tasks import Patterns, PerRow
 
 
@@ -20,7 +21,7 @@ class OffsetsAttr(Patterns):
 
 
 @irdl_op_definition
-class ArenaOp(IRDLOperation):
+class ArenaOp(DialectOp):
     """The arena of a class of ranks: for each task of their order, where the buffers begin that come to be in it.
 
     Node by node in issue order, and those of one node in the order of stages and of what `plan-memory` calls memory of its own; what is received is a buffer
@@ -38,14 +39,7 @@ class ArenaOp(IRDLOperation):
     assembly_format = "`of` $class_name `bytes` $size `live` $live $offsets attr-dict"
 
     def __init__(self, of_class: str, size: int, live: int, offsets: PerRow) -> None:
-        super().__init__(
-            properties={
-                "class_name": StringAttr(of_class),
-                "size": IntegerAttr(size, i64),
-                "live": IntegerAttr(live, i64),
-                "offsets": OffsetsAttr(offsets),
-            }
-        )
+        super().__init__(class_name=of_class, size=size, live=live, offsets=OffsetsAttr(offsets))
 
     def verify_(self) -> None:
         size, live = self.size.value.data, self.live.value.data

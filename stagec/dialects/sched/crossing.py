@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
 from xdsl.utils.exceptions import VerifyException
 
@@ -27,14 +27,6 @@ class CrossingOp(MarkedOp):
     direction = prop_def(StringAttr)
     number = prop_def(IntegerAttr.constr(i64))
 
-    @classmethod
-    def properties_of(cls, direction: str, number: int) -> dict[str, Attribute]:
-        return {
-            "direction": StringAttr(direction),
-            "number": IntegerAttr(number, i64),
-            **({"stream": StringAttr(cls.STREAM)} if cls.STREAM else {}),
-        }
-
     @property
     def crossing(self) -> tuple[str, int]:
         """Its direction and number."""
@@ -55,7 +47,7 @@ class StageSend(CrossingOp):
     value = operand_def(TensorType)
 
     def __init__(self, direction: str, number: int, value: SSAValue) -> None:
-        super().__init__(operands=[value], properties=self.properties_of(direction, number))
+        super().__init__([value], direction=direction, number=number, stream=self.STREAM or None)
 
 
 class StageRecv(CrossingOp):
@@ -65,7 +57,10 @@ class StageRecv(CrossingOp):
 
     def __init__(self, direction: str, number: int, value_type: TensorType) -> None:
         super().__init__(
-            result_types=[value_type], properties=self.properties_of(direction, number)
+            result_types=[value_type],
+            direction=direction,
+            number=number,
+            stream=self.STREAM or None,
         )
 
     @property

@@ -65,13 +65,11 @@ class HostCopyOp(CommunicationOp):
         num_bytes: Size,
     ) -> None:
         super().__init__(
-            operands=[list(values)],
-            result_types=[list(result_types)],
-            properties={
-                "direction": StringAttr(direction),
-                "bytes": SizeAttr(num_bytes),
-                "stream": StringAttr(host_stream(direction)),
-            },
+            [list(values)],
+            [list(result_types)],
+            direction=direction,
+            bytes=num_bytes,
+            stream=host_stream(direction),
         )
 
     @property
@@ -126,14 +124,12 @@ class HostUpdateOp(CommunicationOp):
         effects: Effects,
     ) -> None:
         super().__init__(
-            operands=[list(inputs)],
-            result_types=[list(result_types)],
-            properties={
-                "flops": SizeAttr(flops),
-                "bytes": SizeAttr(num_bytes),
-                "stream": StringAttr(UPDATE_STREAM),
-                "effects": EffectsAttr(effects),
-            },
+            [list(inputs)],
+            [list(result_types)],
+            flops=flops,
+            bytes=num_bytes,
+            stream=UPDATE_STREAM,
+            effects=EffectsAttr(effects),
         )
 
     @property

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import (
-    IRDLOperation,
     irdl_op_definition,
     operand_def,
     opt_prop_def,
@@ -22,6 +21,7 @@ from xdsl.utils.exceptions import VerifyException
 from stagec.dialects.attributes import NamesAttr, RequestsAttr, SizeAttr
 from stagec.dialects.marks import ISSUED_WITH, MarkedOp, count_mark, flag_mark, text_mark, word_mark
 from stagec.dialects.memory import PLAIN, Effects, EffectsAttr, NodeMemory
+from stagec.dialects.op import DialectOp
 from stagec.dialects.sched.crossing import (
     RECV_STREAM,
     SEND_STREAM,
@@ -111,19 +111,17 @@ class ComputeOp(NodeOp):
         kernels: Size = ONE,
     ) -> None:
         super().__init__(
-            operands=[list(inputs)],
-            result_types=[list(result_types)],
-            properties={
-                "op": StringAttr(op),
-                "flops": SizeAttr(flops),
-                "again": SizeAttr(again) if again != ZERO else None,
-                "reads": SizeAttr(reads),
-                "writes": SizeAttr(writes),
-                "stream": StringAttr(stream),
-                "work": None if work == Work.OTHER else WorkAttr(work),
-                "kernels": None if kernels == ONE else SizeAttr(kernels),
-                "effects": written_effects(effects),
-            },
+            [list(inputs)],
+            [list(result_types)],
+            op=op,
+            flops=flops,
+            again=again if again != ZERO else None,
+            reads=reads,
+            writes=writes,
+            stream=stream,
+            work=None if work == Work.OTHER else WorkAttr(work),
+            kernels=None if kernels == ONE else kernels,
+            effects=written_effects(effects),
         )
 
     @property
@@ -236,20 +234,19 @@ class CollectiveOp(CommunicationOp):
         effects: Effects = PLAIN,
     ) -> None:
         """`bucket`: bytes of a bucket, and of the first one."""
-        properties: dict[str, Attribute | None] = {
-            "kind": StringAttr(kind),
-            "axes": NamesAttr(tuple(axes)),
-            "dtype": StringAttr(dtype),
-            "bytes_in": SizeAttr(bytes_in),
-            "bytes_out": SizeAttr(bytes_out),
-            "stream": StringAttr(comm_stream(axes)),
-            "effects": written_effects(effects),
-        }
-        if bucket is not None:
-            properties["bucket_bytes"] = IntegerAttr(bucket[0], i64)
-            properties["first_bucket_bytes"] = IntegerAttr(bucket[1], i64)
+        bucket_bytes, first_bucket_bytes = bucket or (None, None)
         super().__init__(
-            operands=[list(values)], result_types=[list(result_types)], properties=properties
+            [list(values)],
+            [list(result_types)],
+            kind=kind,
+            axes=axes,
+            dtype=dtype,
+            bytes_in=bytes_in,
+            bytes_out=bytes_out,
+            stream=comm_stream(axes),
+            effects=written_effects(effects),
+            bucket_bytes=bucket_bytes,
+            first_bucket_bytes=first_bucket_bytes,
         )
 
     @property
@@ -296,14 +293,14 @@ class TransferOp(CommunicationOp):
     @classmethod
     def properties_of(
         cls, axes: Sequence[str], shift: int, channel: int, dtype: str, num_bytes: Size
-    ) -> dict[str, Attribute]:
+    ) -> dict[str, Any]:
         return {
-            "axes": NamesAttr(tuple(axes)),
-            "shift": IntegerAttr(shift, i64),
-            "channel": IntegerAttr(channel, i64),
-            "dtype": StringAttr(dtype),
-            "bytes": SizeAttr(num_bytes),
-            "stream": StringAttr(f"{comm_stream(axes)}{cls.STREAM}"),
+            "axes": axes,
+            "shift": shift,
+            "channel": channel,
+            "dtype": dtype,
+            "bytes": num_bytes,
+            "stream": f"{comm_stream(axes)}{cls.STREAM}",
         }
 
     def verify_(self) -> None:
@@ -336,8 +333,7 @@ class SendOp(TransferOp):
         num_bytes: Size,
     ) -> None:
         super().__init__(
-            operands=[list(values)],
-            properties=self.properties_of(axes, shift, channel, dtype, num_bytes),
+            [list(values)], **self.properties_of(axes, shift, channel, dtype, num_bytes)
         )
 
 
@@ -366,7 +362,7 @@ class RecvOp(TransferOp):
     ) -> None:
         super().__init__(
             result_types=[list(result_types)],
-            properties=self.properties_of(axes, shift, channel, dtype, num_bytes),
+            **self.properties_of(axes, shift, channel, dtype, num_bytes),
         )
 
 
@@ -382,7 +378,7 @@ class ViewOp(MarkedOp):
     assembly_format = "$operand attr-dict `:` type($operand) `->` type($result)"
 
     def __init__(self, operand: SSAValue, result_type: Attribute) -> None:
-        super().__init__(operands=[operand], result_types=[result_type])
+        super().__init__([operand], [result_type])
 
     def verify_(self) -> None:
         for value in (self.operand, self.result):
@@ -405,17 +401,14 @@ class TakenOp(MarkedOp):
     assembly_format = "$weight $number attr-dict `:` type($value)"
 
     def __init__(self, weight: str, number: int, value_type: Attribute) -> None:
-        super().__init__(
-            result_types=[value_type],
-            properties={"weight": StringAttr(weight), "number": IntegerAttr(number, i64)},
-        )
+        super().__init__(result_types=[value_type], weight=weight, number=number)
 
     def verify_(self) -> None:
         verify_number(self.name, self.number.value.data)
 
 
 @irdl_op_definition
-class ScheduleOp(IRDLOperation):
+class ScheduleOp(DialectOp):
     """How the pipeline runs its microbatches: `sched.schedule "1f1b" ranks "pp" virtual 1 microbatches "mb"`.
 
     `ranks` and `microbatches` are numbers (sizes, so that they may be named), `virtual` is how many stages a rank has. The order of actions follows from these
@@ -443,14 +436,12 @@ class ScheduleOp(IRDLOperation):
     ) -> None:
         first, total = (IntegerAttr(each, i64) for each in part) if part else (None, None)
         super().__init__(
-            properties={
-                "first": first,
-                "total": total,
-                "schedule": StringAttr(schedule),
-                "ranks": SizeAttr(ranks),
-                "virtual_stages": IntegerAttr(virtual_stages, i64),
-                "microbatches": SizeAttr(microbatches),
-            }
+            first=first,
+            total=total,
+            schedule=schedule,
+            ranks=ranks,
+            virtual_stages=virtual_stages,
+            microbatches=microbatches,
         )
 
     def verify_(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
 from xdsl.ir import Attribute, SSAValue
@@ -84,16 +84,16 @@ class PoolMessageOp(MarkedOp):
         )
 
     @classmethod
-    def properties_of(cls, message: PoolMessage) -> dict[str, Attribute | None]:
+    def properties_of(cls, message: PoolMessage) -> dict[str, Any]:
         return {
-            "pool": StringAttr(message.pool),
+            "pool": message.pool,
             "rank": RankAttr(message.rank),
-            "channel": IntegerAttr(message.channel, i64),
-            "dtype": StringAttr(message.dtype),
-            "bytes": SizeAttr(message.num_bytes),
+            "channel": message.channel,
+            "dtype": message.dtype,
+            "bytes": message.num_bytes,
             "stages": message.stages,
-            "direction": StringAttr(message.direction) if message.direction else None,
-            **({"stream": StringAttr(cls.STREAM)} if cls.STREAM else {}),
+            "direction": message.direction or None,
+            "stream": cls.STREAM or None,
         }
 
     def verify_(self) -> None:
@@ -117,7 +117,7 @@ class PoolSend(PoolMessageOp):
     values = var_operand_def(TensorType)
 
     def __init__(self, values: Sequence[SSAValue], message: PoolMessage) -> None:
-        super().__init__(operands=[list(values)], properties=self.properties_of(message))
+        super().__init__([list(values)], **self.properties_of(message))
 
 
 class PoolRecv(PoolMessageOp):
@@ -133,9 +133,9 @@ class PoolRecv(PoolMessageOp):
         self, cache: SSAValue | None, message: PoolMessage, result_type: Attribute | None = None
     ) -> None:
         super().__init__(
-            operands=[cache],
-            result_types=[cache.type if cache is not None else result_type],
-            properties=self.properties_of(message),
+            [cache],
+            [cache.type if cache is not None else result_type],
+            **self.properties_of(message),
         )
 
     def verify_(self) -> None:

@@ -16,9 +16,7 @@ from collections.abc import Mapping
 
 import numpy as np
 from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr, StringAttr, SymbolNameConstraint, i64
-from xdsl.ir import Attribute
 from xdsl.irdl import (
-    IRDLOperation,
     irdl_op_definition,
     opt_prop_def,
     prop_def,
@@ -28,6 +26,7 @@ from xdsl.traits import SymbolOpInterface
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.arrays import distinct_rows
+from stagec.dialects.op import DialectOp
 from stagec.dialects.sched.tasks import (
     COMPUTE_TASKS,
     GATHER_TASKS,
@@ -52,7 +51,7 @@ from stagec.dialects.sched.tasks import (
 
 
 @irdl_op_definition
-class TasksOp(IRDLOperation):
+class TasksOp(DialectOp):
     """The tasks of a kind of stage, each as rows of segments in issue order. Stages with as many layers share them.
 
     `layers` has what its repeats run, and a rank's coordinates where that depends on them.
@@ -75,12 +74,10 @@ class TasksOp(IRDLOperation):
         self, name: str, kind: str, layers: Mapping[str, int], rows: Mapping[str, Rows]
     ) -> None:
         super().__init__(
-            properties={
-                "sym_name": StringAttr(name),
-                "kind": StringAttr(kind),
-                "layers": DictionaryAttr({k: IntegerAttr(n, i64) for k, n in layers.items()}),
-                "rows": RowsAttr(TaskRows(tuple(rows.items()))),
-            }
+            sym_name=name,
+            kind=kind,
+            layers=DictionaryAttr({k: IntegerAttr(n, i64) for k, n in layers.items()}),
+            rows=RowsAttr(TaskRows(tuple(rows.items()))),
         )
 
     @property
@@ -116,7 +113,7 @@ class TasksOp(IRDLOperation):
 
 
 @irdl_op_definition
-class RankProgramOp(IRDLOperation):
+class RankProgramOp(DialectOp):
     """What a rank runs: its stages, and their tasks in order. A task is `TASK:STAGE.MICROBATCH`, its stage counted on the rank.
 
     `>N` behind a transfer says that its peer is N further along the axis of the stages, `&` before a task that it overlaps the one before it.
@@ -157,13 +154,9 @@ class RankProgramOp(IRDLOperation):
         order: Order,
         gathered: GatheredAttr | None = None,
     ) -> None:
-        properties: dict[str, Attribute | None] = {
-            "sym_name": StringAttr(name),
-            "stages": RankStagesAttr(stages),
-            "order": OrderAttr(order),
-            "gathered": gathered,
-        }
-        super().__init__(properties=properties)
+        super().__init__(
+            sym_name=name, stages=RankStagesAttr(stages), order=OrderAttr(order), gathered=gathered
+        )
 
     def verify_(self) -> None:
         order, stages = self.order.data, self.stages.data
@@ -218,7 +211,7 @@ class RankProgramOp(IRDLOperation):
 
 
 @irdl_op_definition
-class RanksOp(IRDLOperation):
+class RanksOp(DialectOp):
     """The ranks with some coordinates on the mesh's axes (whole numbers from 0), all others being any: a class. Every rank is in one."""
 
     name = "sched.ranks"
@@ -230,13 +223,7 @@ class RanksOp(IRDLOperation):
     assembly_format = "$class_name `at` $at `run` $program attr-dict"
 
     def __init__(self, name: str, at: Where, program: str) -> None:
-        super().__init__(
-            properties={
-                "class_name": StringAttr(name),
-                "at": WhereAttr(at),
-                "program": StringAttr(program),
-            }
-        )
+        super().__init__(class_name=name, at=WhereAttr(at), program=program)
 
     def verify_(self) -> None:
         for axis, coordinates in self.at.data:

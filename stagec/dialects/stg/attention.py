@@ -72,11 +72,7 @@ class RopeOp(TensorOp):
     assembly_format = "(`inverse` $inverse^)? $x attr-dict `:` functional-type(operands, results)"
 
     def __init__(self, x: SSAValue, inverse: bool = False) -> None:
-        super().__init__(
-            operands=[x],
-            properties={"inverse": UnitAttr()} if inverse else {},
-            result_types=[x.type],
-        )
+        super().__init__([x], [x.type], inverse=inverse)
 
     @classmethod
     def check_call(cls, call: Call) -> None:
@@ -282,17 +278,15 @@ class AttentionOp(TensorOp):
         queries, values = tensor_type(q), tensor_type(v)
         output = TensorType.of([*queries.dims[:-1], values.dims[-1]], queries.dtype)
         super().__init__(
-            operands=[q, k, v, [each for each in (sinks, bias) if each is not None]],
-            properties={
-                "causal": UnitAttr() if causal else None,
-                "count": StringAttr(count),
-                "window": None if window is None else SizeAttr(window),
-                "chunk": None if chunk is None else SizeAttr(chunk),
-                "softcap": None if softcap is None else StringAttr(softcap),
-                "scale": None if scale is None else StringAttr(scale),
-                "alibi": UnitAttr() if alibi else None,
-            },
-            result_types=[output, TensorType.of(queries.dims[:-1], "fp32")],
+            [q, k, v, [each for each in (sinks, bias) if each is not None]],
+            [output, TensorType.of(queries.dims[:-1], "fp32")],
+            causal=causal,
+            count=count,
+            window=window,
+            chunk=chunk,
+            softcap=softcap,
+            scale=scale,
+            alibi=alibi,
         )
 
     @classmethod
@@ -587,18 +581,18 @@ class AttentionGradOp(TensorOp):
             split = [a for d in queries.dims if d.name not in own.names for a in d.split]
             of_bias = [own.with_partial(sorted({*partial, *split}))]
         super().__init__(
-            operands=[dy, q, k, v, output, lse, bias],
-            properties={
-                key: value
-                for key in GRAD_PROPERTIES
-                if (value := forward.properties.get(key)) is not None
-            },
-            result_types=[
+            [dy, q, k, v, output, lse, bias],
+            [
                 queries.with_partial(partial),
                 keys.with_partial(summed),
                 tensor_type(v).with_partial(summed),
                 of_bias,
             ],
+            properties={
+                key: value
+                for key in GRAD_PROPERTIES
+                if (value := forward.properties.get(key)) is not None
+            },
         )
 
     def indices(self) -> Indices:
@@ -662,8 +656,8 @@ class AttentionSinksGradOp(TensorOp):
         heads = cotangent.dims[-2]
         summed = [a for d in cotangent.dims if d.name != heads.name for a in d.split]
         super().__init__(
-            operands=[dy, output, lse, sinks],
-            result_types=[tensor_type(sinks).with_partial(sorted({*cotangent.partial, *summed}))],
+            [dy, output, lse, sinks],
+            [tensor_type(sinks).with_partial(sorted({*cotangent.partial, *summed}))],
         )
 
     def verify_(self) -> None:
@@ -703,7 +697,7 @@ class MergeAttentionOp(TensorOp):
     )
 
     def __init__(self, sofar: tuple[SSAValue, SSAValue], block: tuple[SSAValue, SSAValue]) -> None:
-        super().__init__(operands=[*sofar, *block], result_types=[sofar[0].type, sofar[1].type])
+        super().__init__([*sofar, *block], [sofar[0].type, sofar[1].type])
 
     def verify_(self) -> None:
         super().verify_()

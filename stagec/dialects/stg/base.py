@@ -144,7 +144,7 @@ class TensorOp(CostInterface, ABC):
     @classmethod
     def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
         """The op that does what a call says. Its results but the statistics are the function's. Without options, the op of these operands."""
-        return cls(*operands)  # pyright: ignore[reportCallIssue]
+        return cls(*operands)  # pyright: ignore[reportCallIssue, reportArgumentType]
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         """Contribute to the cotangents of the operands, from those of the results.

@@ -76,7 +76,7 @@ class CacheOp(MarkedOp):
     assembly_format = "$path attr-dict `:` type($cache)"
 
     def __init__(self, path: str, cache_type: ValueType) -> None:
-        super().__init__(properties={"path": StringAttr(path)}, result_types=[cache_type])
+        super().__init__(result_types=[cache_type], path=path)
 
     def verify_(self) -> None:
         if not isinstance(self.cache.type, ValueType):
@@ -115,11 +115,7 @@ class AppendOp(TensorOp):
 
     def __init__(self, cache: SSAValue, new: SSAValue, over: str, into: str) -> None:
         made = tensor_type(new).with_names({over: into}).with_dtype(tensor_type(cache).dtype)
-        super().__init__(
-            operands=[cache, new],
-            properties={"over": StringAttr(over), "into": StringAttr(into)},
-            result_types=[made],
-        )
+        super().__init__([cache, new], [made], over=over, into=into)
 
     def flops(self) -> Size:
         return ZERO
@@ -180,7 +176,7 @@ class FillOp(TensorOp):
     assembly_format = "$cache `,` $x attr-dict `:` functional-type(operands, results)"
 
     def __init__(self, cache: SSAValue, x: SSAValue) -> None:
-        super().__init__(operands=[cache, x], result_types=[cache.type])
+        super().__init__([cache, x], [cache.type])
 
     def flops(self) -> Size:
         return ZERO
@@ -224,11 +220,7 @@ class LastPositionsOp(TensorOp):
     assembly_format = "$x `over` $over `to` $to attr-dict `:` functional-type(operands, results)"
 
     def __init__(self, x: SSAValue, over: str, to: str) -> None:
-        super().__init__(
-            operands=[x],
-            properties={"over": StringAttr(over), "to": StringAttr(to)},
-            result_types=[tensor_type(x).with_names({over: to})],
-        )
+        super().__init__([x], [tensor_type(x).with_names({over: to})], over=over, to=to)
 
     def flops(self) -> Size:
         return ZERO

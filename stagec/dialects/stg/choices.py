@@ -94,9 +94,7 @@ class SpreadChoiceOp(ChoiceOp):
         values = values if weights is None else tensor_type(weights)
         dims = [*values.dims[:-1], Dim(over)]
         super().__init__(
-            operands=[experts, weights],
-            properties={"over": StringAttr(over)},
-            result_types=[TensorType.of(dims, values.dtype, values.partial)],
+            [experts, weights], [TensorType.of(dims, values.dtype, values.partial)], over=over
         )
 
     def verify_(self) -> None:
@@ -140,7 +138,7 @@ class TakeChoiceOp(ChoiceOp):
     def __init__(self, rows: SSAValue, experts: SSAValue) -> None:
         source, chosen = tensor_type(rows), tensor_type(experts)
         taken = TensorType.of(chosen.dims, source.dtype, source.partial)
-        super().__init__(operands=[rows, experts], result_types=[taken])
+        super().__init__([rows, experts], [taken])
 
     def verify_(self) -> None:
         expect_linear(self)
@@ -178,9 +176,10 @@ class SendWeightsOp(ChoiceOp):
         """`dims`: of experts and of their tokens, as they are split."""
         given, (over, tokens) = tensor_type(weights), dims
         super().__init__(
-            operands=[weights, experts],
-            properties={"over": StringAttr(over.name), "tokens": StringAttr(tokens.name)},
-            result_types=[TensorType.of(dims, given.dtype, given.partial)],
+            [weights, experts],
+            [TensorType.of(dims, given.dtype, given.partial)],
+            over=over.name,
+            tokens=tokens.name,
         )
 
     def verify_(self) -> None:
@@ -225,7 +224,7 @@ class ReturnWeightsOp(ChoiceOp):
     def __init__(self, copies: SSAValue, experts: SSAValue) -> None:
         source, chosen = tensor_type(copies), tensor_type(experts)
         made = TensorType.of(chosen.dims, source.dtype, terms_of(source))
-        super().__init__(operands=[copies, experts], result_types=[made])
+        super().__init__([copies, experts], [made])
 
     def verify_(self) -> None:
         expect_linear(self)
@@ -269,7 +268,7 @@ class WeightCopiesOp(CopiesOp):
     assembly_format = "$copies `by` $weights attr-dict `:` functional-type(operands, results)"
 
     def __init__(self, copies: SSAValue, weights: SSAValue) -> None:
-        super().__init__(operands=[copies, weights], result_types=[copies.type])
+        super().__init__([copies, weights], [copies.type])
 
     def verify_(self) -> None:
         super().verify_()
@@ -309,10 +308,7 @@ class CopyWeightsGradOp(CopiesOp):
     def __init__(self, dy: SSAValue, copies: SSAValue, dtype: str) -> None:
         source, given = tensor_type(copies), tensor_type(dy)
         partial = sorted({*given.partial, *source.dims[-1].split})
-        super().__init__(
-            operands=[dy, copies],
-            result_types=[TensorType.of(source.dims[:2], dtype, partial)],
-        )
+        super().__init__([dy, copies], [TensorType.of(source.dims[:2], dtype, partial)])
 
     def verify_(self) -> None:
         super().verify_()

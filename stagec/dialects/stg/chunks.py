@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from xdsl.dialects.builtin import StringAttr
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Operation, SSAValue
 from xdsl.irdl import (
     ParsePropInAttrDict,
     irdl_op_definition,
@@ -50,11 +50,6 @@ def verify_chunks(whole: object, stack: object, dim: str, name: str) -> None:
         raise VerifyException(f"{name}: the chunks of {whole} are {known[0]}, not {stack}")
 
 
-def properties_of(dim: str, within: Sequence[str]) -> dict[str, Attribute]:
-    found: dict[str, Attribute] = {"dim": StringAttr(dim)}
-    return found | ({"within": NamesAttr(tuple(within))} if within else {})
-
-
 @irdl_op_definition
 class ChunkOp(TaskInterface):
     """Chunks of a tensor, as views. `within` axes that will split the dim, a chunk has a part of each of their ranks' parts.
@@ -80,9 +75,7 @@ class ChunkOp(TaskInterface):
     ) -> None:
         assert isinstance(whole.type, TensorType)
         super().__init__(
-            operands=[whole],
-            result_types=[stack_of_chunks(whole.type, dim, axis)],
-            properties=properties_of(dim, within),
+            [whole], [stack_of_chunks(whole.type, dim, axis)], dim=dim, within=within or None
         )
 
     def verify_(self) -> None:
@@ -115,9 +108,7 @@ class JoinChunksOp(TaskInterface):
     def __init__(
         self, chunks: SSAValue, dim: str, whole: TensorType, within: Sequence[str] = ()
     ) -> None:
-        super().__init__(
-            operands=[chunks], result_types=[whole], properties=properties_of(dim, within)
-        )
+        super().__init__([chunks], [whole], dim=dim, within=within or None)
 
     def verify_(self) -> None:
         verify_chunks(self.whole.type, self.chunks.type, self.dim.data, self.name)

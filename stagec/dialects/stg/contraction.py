@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from xdsl.dialects.builtin import StringAttr
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, result_def
 from xdsl.utils.exceptions import VerifyException
 
@@ -90,11 +90,9 @@ class ContractOp(TensorOp):
         summed = [axis for n in over for axis in dims[n].split]
         partial = sorted({*a.partial, *b.partial, *summed})
         super().__init__(
-            operands=[left, right],
-            properties={"over": NamesAttr(tuple(over))},
-            result_types=[
-                TensorType.of([dims[n] for n in order], dtype or wider(a.dtype, b.dtype), partial)
-            ],
+            [left, right],
+            [TensorType.of([dims[n] for n in order], dtype or wider(a.dtype, b.dtype), partial)],
+            over=over,
         )
 
     def effects(self) -> Effects:
@@ -185,8 +183,7 @@ class EmbeddingOp(TensorOp):
         a, b = tensor_type(ids), tensor_type(table)
         dims: list[Dim] = [*a.dims, *b.dims[1:]]
         super().__init__(
-            operands=[ids, table],
-            result_types=[TensorType.of(dims, dtype or b.dtype, sorted(b.dims[0].split))],
+            [ids, table], [TensorType.of(dims, dtype or b.dtype, sorted(b.dims[0].split))]
         )
 
     @classmethod
@@ -237,7 +234,7 @@ class EmbeddingGradOp(TensorOp):
     def __init__(self, ids: SSAValue, dy: SSAValue, table_type: TensorType) -> None:
         summed = [a for d in tensor_type(ids).dims for a in d.split]
         partial = sorted({*tensor_type(dy).partial, *summed})
-        super().__init__(operands=[ids, dy], result_types=[table_type.with_partial(partial)])
+        super().__init__([ids, dy], [table_type.with_partial(partial)])
 
     def verify_(self) -> None:
         # Which rows a device keeps is its own choice: the table's first dim is in no operand.
@@ -284,14 +281,8 @@ class HeadsOp(TensorOp):
         ]
         summed = () if self.REPEATS else copies
         partial = sorted({*source.partial, *summed}) if summed else source.partial
-        given: dict[str, Attribute] = {"old": StringAttr(old), "new": StringAttr(new)}
-        if copies:
-            given["copies"] = NamesAttr(tuple(copies))
-        super().__init__(
-            operands=[x],
-            properties=given,
-            result_types=[TensorType.of(dims, source.dtype, partial)],
-        )
+        made = TensorType.of(dims, source.dtype, partial)
+        super().__init__([x], [made], old=old, new=new, copies=copies or None)
 
     REPEATS: ClassVar[bool]
     """Whether heads of keys become those of queries, or the other way about."""

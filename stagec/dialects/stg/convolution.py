@@ -123,9 +123,9 @@ class PatchEmbeddingOp(TensorOp):
         dims = [*source.dims[:-3], patches, weights.dims[-1]]
         summed = source.dims[-3].split
         super().__init__(
-            operands=[image, kernel],
-            properties={"patches": StringAttr(patches)},
-            result_types=[TensorType.of(dims, source.dtype, sorted({*source.partial, *summed}))],
+            [image, kernel],
+            [TensorType.of(dims, source.dtype, sorted({*source.partial, *summed}))],
+            patches=patches,
         )
 
     @classmethod
@@ -237,8 +237,7 @@ class PatchKernelGradOp(TensorOp):
         cotangent = tensor_type(dy)
         summed = [a for d in cotangent.dims[:-1] for a in d.split]
         super().__init__(
-            operands=[dy, image],
-            result_types=[kernel_type.with_partial(sorted({*cotangent.partial, *summed}))],
+            [dy, image], [kernel_type.with_partial(sorted({*cotangent.partial, *summed}))]
         )
 
     def verify_(self) -> None:
@@ -271,8 +270,7 @@ class PatchImageGradOp(TensorOp):
         cotangent = tensor_type(dy)
         summed = [a for d in cotangent.dims[-2:] for a in d.split]
         super().__init__(
-            operands=[dy, kernel],
-            result_types=[image_type.with_partial(sorted({*cotangent.partial, *summed}))],
+            [dy, kernel], [image_type.with_partial(sorted({*cotangent.partial, *summed}))]
         )
 
     def verify_(self) -> None:
@@ -318,12 +316,7 @@ class CausalConvOp(StatefulOp):
     )
 
     def __init__(self, x: SSAValue, kernel: SSAValue, over: str, reverse: bool = False) -> None:
-        properties = {"over": StringAttr(over)}
-        super().__init__(
-            operands=[x, kernel],
-            properties=properties | ({"reverse": UnitAttr()} if reverse else {}),
-            result_types=[x.type],
-        )
+        super().__init__([x, kernel], [x.type], over=over, reverse=reverse)
 
     @classmethod
     def check_call(cls, call: Call) -> None:
@@ -422,9 +415,7 @@ class CausalConvKernelGradOp(TensorOp):
         cotangent = tensor_type(dy)
         summed = [a for d in cotangent.dims if d.name not in kernel_type.names for a in d.split]
         super().__init__(
-            operands=[dy, x],
-            properties={"over": StringAttr(over)},
-            result_types=[kernel_type.with_partial(sorted({*cotangent.partial, *summed}))],
+            [dy, x], [kernel_type.with_partial(sorted({*cotangent.partial, *summed}))], over=over
         )
 
     def verify_(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from xdsl.dialects.builtin import StringAttr, UnitAttr
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Operation, SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, result_def
 from xdsl.utils.exceptions import VerifyException
 
@@ -100,7 +100,7 @@ class BinaryOp(TensorOp):
     assembly_format = "$left `,` $right attr-dict `:` functional-type(operands, results)"
 
     def __init__(self, left: SSAValue, right: SSAValue) -> None:
-        super().__init__(operands=[left, right], result_types=[infer_binary(left, right)])
+        super().__init__([left, right], [infer_binary(left, right)])
 
     def verify_(self) -> None:
         left, right = tensor_type(self.left), tensor_type(self.right)
@@ -250,9 +250,7 @@ class UnaryOp(TensorOp):
     assembly_format = "$function $x attr-dict `:` functional-type(operands, results)"
 
     def __init__(self, function: str, x: SSAValue) -> None:
-        super().__init__(
-            operands=[x], result_types=[x.type], properties={"function": StringAttr(function)}
-        )
+        super().__init__([x], [x.type], function=function)
 
     @classmethod
     def check_call(cls, call: Call) -> None:
@@ -304,11 +302,7 @@ class UnaryGradOp(TensorOp):
     assembly_format = "$function $dy `,` $saved attr-dict `:` functional-type(operands, results)"
 
     def __init__(self, function: str, dy: SSAValue, saved: SSAValue) -> None:
-        super().__init__(
-            operands=[dy, saved],
-            result_types=[dy.type],
-            properties={"function": StringAttr(function)},
-        )
+        super().__init__([dy, saved], [dy.type], function=function)
 
     def verify_(self) -> None:
         check_function(self)
@@ -344,7 +338,7 @@ class CastOp(TensorOp):
     assembly_format = "$x attr-dict `:` functional-type(operands, results)"
 
     def __init__(self, x: SSAValue, dtype: str) -> None:
-        super().__init__(operands=[x], result_types=[tensor_type(x).with_dtype(dtype)])
+        super().__init__([x], [tensor_type(x).with_dtype(dtype)])
 
     @classmethod
     def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
@@ -386,11 +380,7 @@ class DropoutOp(TensorOp):
 
     def __init__(self, x: SSAValue, rate: str) -> None:
         source = tensor_type(x)
-        super().__init__(
-            operands=[x],
-            properties={"rate": StringAttr(rate)},
-            result_types=[source, source.with_dtype("bool")],
-        )
+        super().__init__([x], [source, source.with_dtype("bool")], rate=rate)
 
     @classmethod
     def check_call(cls, call: Call) -> None:
@@ -437,10 +427,7 @@ class CausalMaskOp(TensorOp):
     )
 
     def __init__(self, scores: SSAValue, query: str, key: str, zero: bool = False) -> None:
-        properties: dict[str, Attribute] = {"query": StringAttr(query), "key": StringAttr(key)}
-        if zero:
-            properties["zero"] = UnitAttr()
-        super().__init__(operands=[scores], result_types=[scores.type], properties=properties)
+        super().__init__([scores], [scores.type], query=query, key=key, zero=zero)
 
     @classmethod
     def check_call(cls, call: Call) -> None:
@@ -499,9 +486,10 @@ class ReduceOp(TensorOp):
         kept = [d for d in source.dims if d.name not in over]
         summed = [a for n in over for a in source.dim(n).split] if kind != "max" else []
         super().__init__(
-            operands=[x],
-            properties={"kind": StringAttr(kind), "over": NamesAttr(tuple(over))},
-            result_types=[TensorType.of(kept, source.dtype, sorted({*source.partial, *summed}))],
+            [x],
+            [TensorType.of(kept, source.dtype, sorted({*source.partial, *summed}))],
+            kind=kind,
+            over=over,
         )
 
     @classmethod
@@ -578,9 +566,7 @@ class MaxGradOp(TensorOp):
 
     def __init__(self, dy: SSAValue, x: SSAValue, largest: SSAValue) -> None:
         partial = tensor_type(dy).partial
-        super().__init__(
-            operands=[dy, x, largest], result_types=[tensor_type(x).with_partial(partial)]
-        )
+        super().__init__([dy, x, largest], [tensor_type(x).with_partial(partial)])
 
 
 @irdl_op_definition
@@ -602,7 +588,7 @@ class BroadcastOp(TensorOp):
 
     def __init__(self, x: SSAValue, result_type: TensorType) -> None:
         partial = tensor_type(x).partial
-        super().__init__(operands=[x], result_types=[result_type.with_partial(partial)])
+        super().__init__([x], [result_type.with_partial(partial)])
 
     def verify_(self) -> None:
         source, result = tensor_type(self.x), tensor_type(self.result)

@@ -124,14 +124,12 @@ class FanOutOp(CopiesOp, SendsTokens):
     ) -> None:
         copies = copies_of(tensor_type(x), over, tokens)
         super().__init__(
-            operands=[x, weights],
-            properties={
-                "over": StringAttr(over),
-                "tokens": StringAttr(tokens),
-                "dropless": UnitAttr() if dropless else None,
-                "forwards": UnitAttr() if forwards else None,
-            },
-            result_types=[copies, counts_of(copies)],
+            [x, weights],
+            [copies, counts_of(copies)],
+            over=over,
+            tokens=tokens,
+            dropless=dropless,
+            forwards=forwards,
         )
 
     def verify_(self) -> None:
@@ -193,13 +191,11 @@ class FanInOp(CopiesOp, CollectsTokens):
         forwards: bool = False,
     ) -> None:
         super().__init__(
-            operands=[copies, weights],
-            properties={
-                "over": StringAttr(over),
-                "tokens": StringAttr(tokens),
-                "forwards": UnitAttr() if forwards else None,
-            },
-            result_types=[copies_of(tensor_type(copies), over, tokens)],
+            [copies, weights],
+            [copies_of(tensor_type(copies), over, tokens)],
+            over=over,
+            tokens=tokens,
+            forwards=forwards,
         )
 
     def verify_(self) -> None:
@@ -256,8 +252,8 @@ class FanInWeightGradOp(ForwardedOp):
 
     def __init__(self, dy: SSAValue, copies: SSAValue, weights: SSAValue) -> None:
         super().__init__(
-            operands=[dy, copies, weights],
-            result_types=[tensor_type(weights).with_partial(products_over(tensor_type(dy)))],
+            [dy, copies, weights],
+            [tensor_type(weights).with_partial(products_over(tensor_type(dy)))],
         )
 
     def verify_(self) -> None:

@@ -105,13 +105,14 @@ class ConcatOp(TensorOp):
         names = joined_names(types, over, to)
         splits[to] = types[0].dim(over[0]).split
         super().__init__(
-            operands=[parts],
-            properties={"over": NamesAttr(tuple(over)), "to": StringAttr(to)},
-            result_types=[
+            [parts],
+            [
                 TensorType.of(
                     [Dim(n, splits.get(n, ())) for n in names], types[0].dtype, types[0].partial
                 )
             ],
+            over=over,
+            to=to,
         )
 
     @classmethod
@@ -237,11 +238,7 @@ class SplitOp(TensorOp):
             )
             for n in to
         ]
-        super().__init__(
-            operands=[x],
-            properties={"over": StringAttr(over), "to": NamesAttr(tuple(to))},
-            result_types=[kinds],
-        )
+        super().__init__([x], [kinds], over=over, to=to)
 
     @classmethod
     def check_call(cls, call: Call) -> None:

@@ -75,12 +75,9 @@ class LatentAttentionOp(TensorOp):
     ) -> None:
         queries = tensor_type(near)
         super().__init__(
-            operands=[near, far, latents, rotated],
-            properties={"causal": UnitAttr()} if causal else {},
-            result_types=[
-                TensorType.of(queries.dims, queries.dtype),
-                TensorType.of(queries.dims[:-1], "fp32"),
-            ],
+            [near, far, latents, rotated],
+            [TensorType.of(queries.dims, queries.dtype), TensorType.of(queries.dims[:-1], "fp32")],
+            causal=causal,
         )
 
     @classmethod

@@ -89,15 +89,11 @@ class EmbeddingBagOp(TensorOp):
         splits = numbers.splits | rows.splits
         names = bag_names(numbers.names, rows.names, over, to)
         summed = [a for n, axes in splits.items() if n not in names for a in axes]
-        properties = {"over": StringAttr(over)}
         super().__init__(
-            operands=[ids, table],
-            properties=properties | ({"to": StringAttr(to)} if to else {}),
-            result_types=[
-                TensorType.of(
-                    [Dim(n, splits.get(n, ())) for n in names], rows.dtype, sorted(summed)
-                )
-            ],
+            [ids, table],
+            [TensorType.of([Dim(n, splits.get(n, ())) for n in names], rows.dtype, sorted(summed))],
+            over=over,
+            to=to or None,
         )
 
     @classmethod
@@ -194,12 +190,7 @@ class EmbeddingBagGradOp(TensorOp):
     def __init__(self, dy: SSAValue, op: EmbeddingBagOp, ids: SSAValue, table: TensorType) -> None:
         summed = [a for d in tensor_type(ids).dims if d.name not in table.names for a in d.split]
         partial = sorted({*tensor_type(dy).partial, *summed})
-        properties = {"over": op.over}
-        super().__init__(
-            operands=[ids, dy],
-            properties=properties | ({"to": op.to} if op.to is not None else {}),
-            result_types=[table.with_partial(partial)],
-        )
+        super().__init__([ids, dy], [table.with_partial(partial)], over=op.over, to=op.to)
 
     def indices(self) -> Indices:
         base = super().indices()

@@ -86,9 +86,7 @@ class CrossEntropyOp(VocabularyOp):
     assembly_format = "$logits `,` $targets attr-dict `:` functional-type(operands, results)"
 
     def __init__(self, logits: SSAValue, targets: SSAValue) -> None:
-        super().__init__(
-            operands=[logits, targets], result_types=[loss_type(targets), position_type(targets)]
-        )
+        super().__init__([logits, targets], [loss_type(targets), position_type(targets)])
 
     @classmethod
     def check_call(cls, call: Call) -> None:
@@ -147,7 +145,7 @@ class CrossEntropyGradOp(TensorOp):
     )
 
     def __init__(self, dloss: SSAValue, logits: SSAValue, targets: SSAValue, lse: SSAValue) -> None:
-        super().__init__(operands=[dloss, logits, targets, lse], result_types=[logits.type])
+        super().__init__([dloss, logits, targets, lse], [logits.type])
 
     def flops(self) -> Size:
         return 4 * elements(self.logits)
@@ -175,7 +173,7 @@ class LogSoftmaxLossOp(VocabularyOp):
     assembly_format = "$logits `,` $targets attr-dict `:` functional-type(operands, results)"
 
     def __init__(self, logits: SSAValue, targets: SSAValue) -> None:
-        super().__init__(operands=[logits, targets], result_types=[loss_type(targets), logits.type])
+        super().__init__([logits, targets], [loss_type(targets), logits.type])
 
     def flops(self) -> Size:
         return 4 * elements(self.logits)
@@ -215,7 +213,7 @@ class TargetGradOp(TensorOp):
     )
 
     def __init__(self, dloss: SSAValue, log_probs: SSAValue, targets: SSAValue) -> None:
-        super().__init__(operands=[dloss, log_probs, targets], result_types=[log_probs.type])
+        super().__init__([dloss, log_probs, targets], [log_probs.type])
 
     def flops(self) -> Size:
         return elements(self.targets)
@@ -246,7 +244,7 @@ class LogSoftmaxLossGradOp(TensorOp):
     )
 
     def __init__(self, dtargets: SSAValue, log_probs: SSAValue, dloss: SSAValue) -> None:
-        super().__init__(operands=[dtargets, log_probs, dloss], result_types=[dtargets.type])
+        super().__init__([dtargets, log_probs, dloss], [dtargets.type])
 
     def flops(self) -> Size:
         # exp, times the share of each position, plus the target's term
@@ -270,7 +268,7 @@ class MaxLogitOp(VocabularyOp):
 
     def __init__(self, logits: SSAValue) -> None:
         dims = tensor_type(logits).dims[:-1]
-        super().__init__(operands=[logits], result_types=[TensorType.of(dims, "fp32")])
+        super().__init__([logits], [TensorType.of(dims, "fp32")])
 
     def flops(self) -> Size:
         return elements(self.logits)
@@ -298,7 +296,7 @@ class TargetLogitOp(TensorOp):
     def __init__(self, logits: SSAValue, targets: SSAValue, largest: SSAValue) -> None:
         split = tensor_type(logits).dims[-1].split
         result = position_type(targets).with_partial(sorted(split))
-        super().__init__(operands=[logits, targets, largest], result_types=[result])
+        super().__init__([logits, targets, largest], [result])
 
     def flops(self) -> Size:
         return elements(self.target)
@@ -330,7 +328,7 @@ class SumExpOp(TensorOp):
     def __init__(self, logits: SSAValue, largest: SSAValue) -> None:
         source = tensor_type(logits)
         result = TensorType.of(source.dims[:-1], "fp32", sorted(source.dims[-1].split))
-        super().__init__(operands=[logits, largest], result_types=[result])
+        super().__init__([logits, largest], [result])
 
     def flops(self) -> Size:
         return 3 * elements(self.logits)
@@ -358,10 +356,7 @@ class LossOfStatisticsOp(TensorOp):
     )
 
     def __init__(self, largest: SSAValue, target: SSAValue, sums: SSAValue) -> None:
-        super().__init__(
-            operands=[largest, target, sums],
-            result_types=[loss_type(largest), position_type(largest)],
-        )
+        super().__init__([largest, target, sums], [loss_type(largest), position_type(largest)])
 
     def flops(self) -> Size:
         return 3 * elements(self.lse)

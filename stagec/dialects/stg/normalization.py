@@ -136,11 +136,7 @@ class RmsNormOp(NormOp):
     )
 
     def __init__(self, x: SSAValue, weight: SSAValue | None, over: Sequence[str]) -> None:
-        super().__init__(
-            operands=[x, weight],
-            properties={"over": NamesAttr(tuple(over))},
-            result_types=[x.type, statistic_type(x, over)],
-        )
+        super().__init__([x, weight], [x.type, statistic_type(x, over)], over=over)
 
     @classmethod
     def check_call(cls, call: Call) -> None:
@@ -214,11 +210,7 @@ class RmsNormGradOp(NormOp):
         over: Sequence[str],
     ) -> None:
         partial = tensor_type(dy).partial
-        super().__init__(
-            operands=[dy, x, rstd, weight],
-            properties={"over": NamesAttr(tuple(over))},
-            result_types=[tensor_type(x).with_partial(partial)],
-        )
+        super().__init__([dy, x, rstd, weight], [tensor_type(x).with_partial(partial)], over=over)
 
     def flops(self) -> Size:
         # dy*w, *xhat, add, xhat*mean, subtract, *rstd, and x*rstd
@@ -264,7 +256,7 @@ class RmsNormWeightGradOp(NormWeightGradOp):
     assembly_format = "$dy `,` $x `,` $rstd attr-dict `:` functional-type(operands, results)"
 
     def __init__(self, dy: SSAValue, x: SSAValue, rstd: SSAValue, weight_type: TensorType) -> None:
-        super().__init__(operands=[dy, x, rstd], result_types=[summed_type(dy, weight_type)])
+        super().__init__([dy, x, rstd], [summed_type(dy, weight_type)])
 
     def flops(self) -> Size:
         return 3 * elements(self.x)
@@ -304,11 +296,7 @@ class LayerNormOp(NormOp):
     def __init__(self, x: SSAValue, affine: Sequence[SSAValue], over: Sequence[str]) -> None:
         """`affine` is (weight, bias), (weight,) or nothing."""
         statistic = statistic_type(x, over)
-        super().__init__(
-            operands=[x, list(affine)],
-            properties={"over": NamesAttr(tuple(over))},
-            result_types=[x.type, statistic, statistic],
-        )
+        super().__init__([x, list(affine)], [x.type, statistic, statistic], over=over)
 
     @classmethod
     def check_call(cls, call: Call) -> None:
@@ -411,9 +399,7 @@ class LayerNormGradOp(NormOp):
     ) -> None:
         partial = tensor_type(dy).partial
         super().__init__(
-            operands=[dy, x, mean, rstd, weight],
-            properties={"over": NamesAttr(tuple(over))},
-            result_types=[tensor_type(x).with_partial(partial)],
+            [dy, x, mean, rstd, weight], [tensor_type(x).with_partial(partial)], over=over
         )
 
     def flops(self) -> Size:
@@ -459,7 +445,7 @@ class LayerNormWeightGradOp(NormWeightGradOp):
         rstd: SSAValue,
         weight_type: TensorType,
     ) -> None:
-        super().__init__(operands=[dy, x, mean, rstd], result_types=[summed_type(dy, weight_type)])
+        super().__init__([dy, x, mean, rstd], [summed_type(dy, weight_type)])
 
     def flops(self) -> Size:
         return 4 * elements(self.x)
@@ -489,9 +475,7 @@ class SoftmaxOp(NormOp):
     assembly_format = "$x `over` $over attr-dict `:` functional-type(operands, results)"
 
     def __init__(self, x: SSAValue, over: Sequence[str]) -> None:
-        super().__init__(
-            operands=[x], properties={"over": NamesAttr(tuple(over))}, result_types=[x.type]
-        )
+        super().__init__([x], [x.type], over=over)
 
     @classmethod
     def check_call(cls, call: Call) -> None:
@@ -537,11 +521,7 @@ class SoftmaxGradOp(NormOp):
 
     def __init__(self, dy: SSAValue, y: SSAValue, over: Sequence[str]) -> None:
         partial = tensor_type(dy).partial
-        super().__init__(
-            operands=[dy, y],
-            properties={"over": NamesAttr(tuple(over))},
-            result_types=[tensor_type(y).with_partial(partial)],
-        )
+        super().__init__([dy, y], [tensor_type(y).with_partial(partial)], over=over)
 
     def flops(self) -> Size:
         return 4 * elements(self.y)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
-from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, StringAttr, i64
+from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, StringAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
@@ -164,22 +164,15 @@ class OptimizerStepOp(CostInterface):
         matrices: ArrayAttr[MatrixAttr] | None = None,
         factors: Preconditioner | None = None,
     ) -> None:
-        properties: dict[str, Attribute] = {
-            "algorithm": StringAttr(algorithm),
-            "states": StringAttr(states),
-        }
-        if master is not None:
-            properties["master"] = StringAttr(master)
-        if average is not None:
-            properties["average"] = StringAttr(average)
-        if matrices is not None:
-            properties["matrices"] = matrices
-        if factors is not None:
-            properties["factors"] = PreconditionerAttr(factors)
         super().__init__(
-            operands=[list(weights), list(gradients), scale, list(kept)],
-            result_types=[[value.type for value in kept]],
-            properties=properties,
+            [list(weights), list(gradients), scale, list(kept)],
+            [[value.type for value in kept]],
+            algorithm=algorithm,
+            states=states,
+            master=master,
+            average=average,
+            matrices=matrices,
+            factors=None if factors is None else PreconditionerAttr(factors),
         )
 
     def of(
@@ -329,11 +322,7 @@ class GradientStatisticOp(CostInterface):
     )
 
     def __init__(self, kind: str, gradients: Sequence[SSAValue], axes: Sequence[str]) -> None:
-        super().__init__(
-            operands=[list(gradients)],
-            properties={"kind": StringAttr(kind)},
-            result_types=[TensorType.of((), "fp32", axes)],
-        )
+        super().__init__([list(gradients)], [TensorType.of((), "fp32", axes)], kind=kind)
 
     def verify_(self) -> None:
         if self.kind.data not in STATISTICS:
@@ -376,9 +365,9 @@ class MomentumOp(CostInterface):
 
     def __init__(self, states: str, gradients: Sequence[SSAValue], scale: SSAValue | None) -> None:
         super().__init__(
-            operands=[list(gradients), scale],
-            properties={"states": StringAttr(states)},
-            result_types=[[with_dtype(g.type, ORTHOGONALIZED) for g in gradients]],
+            [list(gradients), scale],
+            [[with_dtype(g.type, ORTHOGONALIZED) for g in gradients]],
+            states=states,
         )
 
     def verify_(self) -> None:
@@ -430,13 +419,11 @@ class OrthogonalizeOp(CostInterface):
         result_types: Sequence[Attribute],
     ) -> None:
         super().__init__(
-            operands=[list(values)],
-            properties={
-                "steps": IntegerAttr(steps, i64),
-                "matrices": ArrayAttr(map(MatrixAttr, matrices)),
-                "axes": NamesAttr(tuple(axes)),
-            },
-            result_types=[list(result_types)],
+            [list(values)],
+            [list(result_types)],
+            steps=steps,
+            matrices=ArrayAttr(map(MatrixAttr, matrices)),
+            axes=axes,
         )
 
     def verify_(self) -> None:

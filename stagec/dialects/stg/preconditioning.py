@@ -247,13 +247,11 @@ class PreconditionOp(CostInterface):
         scale: SSAValue | None,
     ) -> None:
         super().__init__(
-            operands=[list(gradients), scale],
-            properties={
-                "algorithm": StringAttr(algorithm),
-                "how": PreconditionerAttr(how),
-                "matrices": ArrayAttr(matrices),
-            },
-            result_types=[[with_dtype(g.type, FACTORS) for g in gradients]],
+            [list(gradients), scale],
+            [[with_dtype(g.type, FACTORS) for g in gradients]],
+            algorithm=algorithm,
+            how=PreconditionerAttr(how),
+            matrices=ArrayAttr(matrices),
         )
 
     def verify_(self) -> None:

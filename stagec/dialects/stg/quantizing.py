@@ -39,7 +39,7 @@ class QuantizeOp(TensorOp):
     assembly_format = "$x attr-dict `:` functional-type(operands, results)"
 
     def __init__(self, x: SSAValue, dtype: str) -> None:
-        super().__init__(operands=[x], result_types=[tensor_type(x).with_dtype(dtype)])
+        super().__init__([x], [tensor_type(x).with_dtype(dtype)])
 
     def verify_(self) -> None:
         super().verify_()

@@ -95,16 +95,17 @@ class ResumedScanOp(TensorOp):
             return (1 - is_single(new)) * new
 
         source, width = tensor_type(x), tensor_type(b).dims[-1].split
-        counts = {
-            "pairs": lambda new, _: in_chunks(new) * symbolic.call("min", chunk, new),
-            "chunks": lambda new, _: (1 - is_single(new)) * symbolic.ceildiv(new, chunk),
-            "steps": lambda new, _: is_single(new),
-        }
-        sums = {name: SizeAttr(requests.in_a_row(count)) for name, count in counts.items()}
         super().__init__(
-            operands=[x, dt, a, b, c, state],
-            properties={**sums, "resumed": SizeAttr(num_resumed(requests))},
-            result_types=[source.with_partial(sorted({*source.partial, *width}))],
+            [x, dt, a, b, c, state],
+            [source.with_partial(sorted({*source.partial, *width}))],
+            pairs=requests.in_a_row(
+                lambda new, _: in_chunks(new) * symbolic.call("min", chunk, new)
+            ),
+            chunks=requests.in_a_row(
+                lambda new, _: (1 - is_single(new)) * symbolic.ceildiv(new, chunk)
+            ),
+            steps=requests.in_a_row(lambda new, _: is_single(new)),
+            resumed=num_resumed(requests),
         )
 
     def indices(self) -> Indices:
@@ -186,11 +187,7 @@ class ResumedConvOp(TensorOp):
     def __init__(
         self, x: SSAValue, kernel: SSAValue, state: SSAValue, over: str, requests: Requests
     ) -> None:
-        super().__init__(
-            operands=[x, kernel, state],
-            properties={"over": StringAttr(over), "resumed": SizeAttr(num_resumed(requests))},
-            result_types=[x.type],
-        )
+        super().__init__([x, kernel, state], [x.type], over=over, resumed=num_resumed(requests))
 
     def indices(self) -> Indices:
         x, kernel, state = (tensor_type(v).names for v in (self.x, self.kernel, self.state))

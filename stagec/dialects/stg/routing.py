@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from xdsl.dialects.builtin import StringAttr, UnitAttr
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import SSAValue
 from xdsl.irdl import (
     irdl_op_definition,
     operand_def,
@@ -130,13 +130,14 @@ class TopkOp(LocalStatisticsOp):
     ) -> None:
         source = tensor_type(scores)
         dims = [Dim(to) if d.name == over else d for d in source.dims]
-        properties: dict[str, Attribute] = {"over": StringAttr(over), "to": StringAttr(to)}
-        if groups is not None and limit is not None:
-            properties |= {"groups": SizeAttr(groups), "limit": SizeAttr(limit)}
         super().__init__(
-            operands=[scores, bias],
-            properties=properties | ({"normalise": UnitAttr()} if normalise else {}),
-            result_types=[TensorType.of(dims, source.dtype), TensorType.of(dims, "i32")],
+            [scores, bias],
+            [TensorType.of(dims, source.dtype), TensorType.of(dims, "i32")],
+            over=over,
+            to=to,
+            groups=groups,
+            limit=limit,
+            normalise=normalise,
         )
 
     @classmethod
@@ -245,9 +246,7 @@ class TopkGradOp(LocalStatisticsOp):
         scores_type: TensorType,
     ) -> None:
         partial = tensor_type(dweights).partial
-        super().__init__(
-            operands=[dweights, weights, experts], result_types=[scores_type.with_partial(partial)]
-        )
+        super().__init__([dweights, weights, experts], [scores_type.with_partial(partial)])
 
     def verify_(self) -> None:
         super().verify_()
@@ -375,14 +374,12 @@ class DispatchOp(RoutedOp, SendsTokens):
         if routed_type is None:
             dims = [Dim(over), Dim(tokens, tuple(axes)), source.dims[-1]]
             routed_type = TensorType.of(dims, source.dtype)
-        properties = {"over": StringAttr(over), "tokens": StringAttr(tokens)}
         super().__init__(
-            operands=[x, experts, weights],
-            properties=properties | ({"dropless": UnitAttr()} if dropless else {}),
-            result_types=[
-                routed_type.with_partial(source.partial),
-                TensorType.of([Dim(over)], "i64"),
-            ],
+            [x, experts, weights],
+            [routed_type.with_partial(source.partial), TensorType.of([Dim(over)], "i64")],
+            over=over,
+            tokens=tokens,
+            dropless=dropless,
         )
 
     @classmethod
@@ -478,8 +475,7 @@ class CombineOp(RoutedOp, CollectsTokens):
         source, chosen = tensor_type(routed), tensor_type(experts)
         dims = [*chosen.dims[:-1], source.dims[-1]]
         super().__init__(
-            operands=[routed, experts, weights],
-            result_types=[TensorType.of(dims, source.dtype, terms_of(source))],
+            [routed, experts, weights], [TensorType.of(dims, source.dtype, terms_of(source))]
         )
 
     @classmethod
@@ -575,7 +571,7 @@ class CombineWeightGradOp(RoutedOp):
         cotangent, chosen = tensor_type(dy), tensor_type(experts)
         summed = {*cotangent.dims[-1].split, *terms_of(tensor_type(routed))}
         result = chosen.with_dtype(dtype).with_partial(sorted({*cotangent.partial, *summed}))
-        super().__init__(operands=[dy, routed, experts], result_types=[result])
+        super().__init__([dy, routed, experts], [result])
 
     def merged_index(self) -> tuple[str, tuple[str, ...]]:
         return tensor_type(self.routed).names[1], tensor_type(self.experts).names[:-1]

@@ -145,9 +145,7 @@ class SsdScanOp(StatefulOp):
     ) -> None:
         source, state = tensor_type(x), tensor_type(b).dims[-1].split
         super().__init__(
-            operands=[x, dt, a, b, c],
-            properties={"chunk": SizeAttr(chunk)},
-            result_types=[source.with_partial(sorted({*source.partial, *state}))],
+            [x, dt, a, b, c], [source.with_partial(sorted({*source.partial, *state}))], chunk=chunk
         )
 
     @classmethod
@@ -273,11 +271,7 @@ class SsdScanGradOp(TensorOp):
         for operand, names in zip(operands, indices, strict=True):
             summed = [a for index, axes in splits.items() if index not in names for a in axes]
             types.append(tensor_type(operand).with_partial(sorted({*carried, *summed})))
-        super().__init__(
-            operands=[dy, *operands],
-            properties={"chunk": op.chunk},
-            result_types=types,
-        )
+        super().__init__([dy, *operands], types, chunk=op.chunk)
 
     def indices(self) -> Indices:
         operands = scan_indices(self)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import I64, IntegerAttr, StringAttr, UnitAttr, i64
-from xdsl.ir import Attribute
-from xdsl.irdl import IRDLOperation, irdl_op_definition, opt_prop_def, prop_def, result_def
+from xdsl.dialects.builtin import I64, IntegerAttr, StringAttr, UnitAttr
+from xdsl.irdl import irdl_op_definition, opt_prop_def, prop_def, result_def
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.interfaces import CostInterface
 from stagec.dialects.marks import MarkedOp
+from stagec.dialects.op import DialectOp
 from stagec.dialects.types import TensorType, ValueType, rows_of_matrix, tensor_of
 from stagec.symbolic import ZERO, Size
 
 
 @irdl_op_definition
-class DimOp(IRDLOperation):
+class DimOp(DialectOp):
     """A named size. The expression is over other dims and mesh axes: `stg.dim "E" = "D/H"`.
 
     One that `pads` another dim is what that is in tensors, so that axes divide it: `stg.dim "V" = "8*ceildiv(V.unpadded, 8)" pads "V.unpadded"`.
@@ -46,11 +46,7 @@ class DimOp(IRDLOperation):
         average: bool = False,
         slots: str | None = None,
     ) -> None:
-        others = {"pads": pads, "parts": parts, "slots": slots}
-        given: dict[str, Attribute] = {k: StringAttr(v) for k, v in others.items() if v is not None}
-        if average:
-            given["average"] = UnitAttr()
-        super().__init__(properties={"dim": StringAttr(dim), "size": SizeAttr(size), **given})
+        super().__init__(dim=dim, size=size, pads=pads, parts=parts, slots=slots, average=average)
 
     def verify_(self) -> None:
         if self.pads is not None and self.pads.data not in self.size.data.names:
@@ -90,12 +86,7 @@ class WeightOp(MarkedOp):
         frozen: bool = False,
         own: bool = False,
     ) -> None:
-        given: dict[str, Attribute] = {} if rows is None else {"rows": IntegerAttr(rows, i64)}
-        if frozen:
-            given["frozen"] = UnitAttr()
-        if own:
-            given["own"] = UnitAttr()
-        super().__init__(properties={"path": StringAttr(path), **given}, result_types=[weight_type])
+        super().__init__(result_types=[weight_type], path=path, rows=rows, frozen=frozen, own=own)
 
     @property
     def num_rows(self) -> int:
@@ -124,9 +115,7 @@ class ConstantOp(MarkedOp):
     assembly_format = "$value attr-dict `:` type($constant)"
 
     def __init__(self, value: str, dtype: str) -> None:
-        super().__init__(
-            properties={"value": StringAttr(value)}, result_types=[TensorType.of((), dtype)]
-        )
+        super().__init__(result_types=[TensorType.of((), dtype)], value=value)
 
     def verify_(self) -> None:
         if tensor_of(self.constant.type).dims:

@@ -42,7 +42,7 @@ class ProgramOp(MarkedOp):
     traits = traits_def(NoTerminator())
 
     def __init__(self, model: str, body: Region) -> None:
-        super().__init__(properties={"model": StringAttr(model)}, regions=[body])
+        super().__init__(regions=[body], model=model)
 
     @classmethod
     def parse(cls, parser: Parser) -> ProgramOp:
@@ -74,7 +74,7 @@ class YieldOp(MarkedOp):
     assembly_format = "($values^ `:` type($values))? attr-dict"
 
     def __init__(self, values: Sequence[SSAValue]) -> None:
-        super().__init__(operands=[list(values)])
+        super().__init__([list(values)])
 
     def verify_(self) -> None:
         for value in self.values:
@@ -124,12 +124,12 @@ class RepeatOp(MarkedOp):
         result_types: Sequence[Attribute],
         reverse: bool = False,
     ) -> None:
-        properties: dict[str, Attribute] = {"count": SizeAttr(count)}
         super().__init__(
-            operands=[list(carried), list(stacks)],
-            result_types=[list(result_types)],
-            properties=properties | ({"reverse": UnitAttr()} if reverse else {}),
+            [list(carried), list(stacks)],
+            [list(result_types)],
             regions=[body],
+            count=count,
+            reverse=reverse,
         )
 
     @property
@@ -272,9 +272,7 @@ class AccumulateOp(MarkedOp):
     traits = traits_def(SingleBlockImplicitTerminator(YieldOp))
 
     def __init__(self, axis: str, body: Region, result_types: Sequence[Attribute]) -> None:
-        super().__init__(
-            properties={"axis": StringAttr(axis)}, regions=[body], result_types=[list(result_types)]
-        )
+        super().__init__(result_types=[list(result_types)], regions=[body], axis=axis)
 
     @property
     def yield_op(self) -> YieldOp:
@@ -351,7 +349,7 @@ class OutputOp(MarkedOp):
         weights: Sequence[SSAValue] = (),
         gradients: Sequence[SSAValue] = (),
     ) -> None:
-        super().__init__(operands=[list(values), list(weights), list(gradients)])
+        super().__init__([list(values), list(weights), list(gradients)])
 
     def verify_(self) -> None:
         if len(self.weights) != len(self.gradients):

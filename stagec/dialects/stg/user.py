@@ -95,17 +95,15 @@ class UserOp(TensorOp):
         backward_kernels: Size = ONE,
     ) -> None:
         super().__init__(
-            operands=[list(arguments)],
-            result_types=[list(result_types)],
-            properties={
-                "op": StringAttr(op),
-                "flops": SizeAttr(flops),
-                "bytes": SizeAttr(bytes),
-                "backward_flops": SizeAttr(backward_flops),
-                "backward_bytes": SizeAttr(backward_bytes),
-                "kernels": written_kernels(kernels),
-                "backward_kernels": written_kernels(backward_kernels),
-            },
+            [list(arguments)],
+            [list(result_types)],
+            op=op,
+            flops=flops,
+            bytes=bytes,
+            backward_flops=backward_flops,
+            backward_bytes=backward_bytes,
+            kernels=written_kernels(kernels),
+            backward_kernels=written_kernels(backward_kernels),
         )
 
     def indices(self) -> Indices:
@@ -206,14 +204,12 @@ class UserGradOp(TensorOp):
             summed = [a for n, axes in splits.items() if n not in kept.names for a in axes]
             made.append(kept.with_partial(sorted({*carried, *summed})))
         super().__init__(
-            operands=[list(arguments)],
-            result_types=[made],
-            properties={
-                "op": StringAttr(op),
-                "flops": SizeAttr(flops),
-                "bytes": SizeAttr(bytes),
-                "kernels": written_kernels(kernels),
-            },
+            [list(arguments)],
+            [made],
+            op=op,
+            flops=flops,
+            bytes=bytes,
+            kernels=written_kernels(kernels),
         )
 
     @property

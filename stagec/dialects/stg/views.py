@@ -46,11 +46,7 @@ class RenameOp(TensorOp):
         names = [renames.get(n, n) for n in source.names]
         splits = {renames.get(n, n): s for n, s in source.splits.items()}
         result = TensorType.of(names, source.dtype).with_splits(splits)
-        super().__init__(
-            operands=[x],
-            properties={"old": NamesAttr(tuple(old)), "new": NamesAttr(tuple(new))},
-            result_types=[result.with_partial(source.partial)],
-        )
+        super().__init__([x], [result.with_partial(source.partial)], old=old, new=new)
 
     def indices(self) -> Indices:
         names = tensor_type(self.x).names
@@ -89,7 +85,7 @@ class TransposeOp(TensorOp):
     def __init__(self, x: SSAValue, names: Sequence[str]) -> None:
         source = tensor_type(x)
         result = TensorType.of([source.dim(n) for n in names], source.dtype, source.partial)
-        super().__init__(operands=[x], result_types=[result])
+        super().__init__([x], [result])
 
     def verify_(self) -> None:
         source, result = tensor_type(self.x), tensor_type(self.result)
@@ -121,11 +117,7 @@ class PlaceOp(TensorOp):
     assembly_format = "$x $dims `over` $axes attr-dict `:` functional-type(operands, results)"
 
     def __init__(self, x: SSAValue, dims: Sequence[str], axes: Sequence[str]) -> None:
-        super().__init__(
-            operands=[x],
-            properties={"dims": NamesAttr(tuple(dims)), "axes": NamesAttr(tuple(axes))},
-            result_types=[x.type],
-        )
+        super().__init__([x], [x.type], dims=dims, axes=axes)
 
     def verify_(self) -> None:
         source, result = tensor_type(self.x), tensor_type(self.result)

@@ -1,0 +1,51 @@
+"""What all ops of the three dialects are: xDSL's, with properties that are given as plain values.
+
+super().__init__([x, weight], [x.type], over=over, normalise=True)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from xdsl.dialects.builtin import IntegerAttr, StringAttr, UnitAttr, i64
+from xdsl.ir import Attribute, Operation, Region, SSAValue
+from xdsl.irdl import IRDLOperation
+
+from stagec.dialects.attributes import NamesAttr, SizeAttr
+from stagec.symbolic import Size
+
+PlainValue = Attribute | str | int | Size | Iterable[str] | None
+"""`None` and `False` are properties that an op has not."""
+
+
+class DialectOp(IRDLOperation):
+    """An op of `stg`, `dist` or `sched`, or of a user."""
+
+    def __init__(
+        self,
+        operands: Sequence[SSAValue | Operation | Sequence[SSAValue | Operation] | None] = (),
+        result_types: Sequence[Attribute | Sequence[Attribute] | None] = (),
+        regions: Sequence[Region] = (),
+        properties: Mapping[str, Attribute | None] | None = None,
+        **values: PlainValue,
+    ) -> None:
+        super().__init__(
+            operands=operands,
+            result_types=result_types,
+            regions=regions,
+            properties={name: as_attribute(value) for name, value in values.items()}
+            | dict(properties or {}),
+        )
+
+
+def as_attribute(value: PlainValue) -> Attribute | None:
+    """A flag, a text, a whole number, a size, names; what is an attribute stays one."""
+    if value is None or isinstance(value, Attribute):
+        return value
+    if isinstance(value, bool):
+        return UnitAttr() if value else None
+    if isinstance(value, str):
+        return StringAttr(value)
+    if isinstance(value, int):
+        return IntegerAttr(value, i64)
+    return SizeAttr(value) if isinstance(value, Size) else NamesAttr(tuple(value))
