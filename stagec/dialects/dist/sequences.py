@@ -263,8 +263,8 @@ class SequencesOp(DialectOp):
             over=over,
             sums=DictionaryAttr({name: SizeAttr(size) for name, size in sums.items()}),
             sequences=SequencesAttr(sequences),
-            **({"number": IntegerAttr(microbatches, i64)} if several else {}),
-            **({"by": StringAttr(by)} if several else {}),
+            number=microbatches if several else None,
+            by=by if several else None,
         )
 
     @property
