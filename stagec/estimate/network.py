@@ -205,13 +205,19 @@ class Network:
         return route.ring_us(max(action.operand_bytes, action.result_bytes))
 
     def exchange_us(self, route: Route, action: Collective) -> float:
-        """Each rank sends every other its part, over the links and over the network at the same time."""
+        """Each rank sends every other its part, over the links and over the network at the same time.
+
+        Between nodes nobody waits for another's message: what it takes to begin, and one way over the network.
+        """
         moved = action.operand_bytes * (route.size - 1) / route.size
         if route.inside == 1 or set(action.axes) & self.own.keys():
             return route.latency_us + 1e6 * moved / route.bytes_per_s
         near = moved * route.inside / rate(self.near.bytes_per_s)
         far = moved * (1 - route.inside) / rate(self.far.bytes_per_s)
-        return route.latency_us + 1e6 * max(near, far)
+        latency = route.latency_us
+        if route.protocols:
+            latency = route.protocols[0].base_us + number(self.far.latency_us)
+        return latency + 1e6 * max(near, far)
 
     def transfer(self, action: Transfer) -> Price:
         """Of a receive none of its own: it ends when what is sent is there."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from stagec.backend.program import Collective, Mesh, Transfer
+from stagec.devices.rules import exchange_us
 from stagec.estimate.network import Network
 from stagec.plans.clauses import Device, Link
 
@@ -146,6 +148,26 @@ def test_a_ring_between_nodes_has_the_fastest_of_three_protocols():
     whole = collective("all_reduce", "far", "near", num_bytes=large, result=large)
     twice = Network(MANY, Device.of("h100")).ring_collective_us(whole)
     assert twice <= 2 * gathered(large) - 8.4 + 1e-3
+
+
+@pytest.mark.parametrize(("phase", "width"), [("dispatch", 1.03), ("combine", 2)])
+@pytest.mark.parametrize("nodes", [2, 4, 8])
+@pytest.mark.parametrize("tokens", [8, 32, 128, 256])
+def test_exchanges_between_nodes_are_those_of_deepep(
+    phase: str, width: float, nodes: int, tokens: int
+):
+    """Its low-latency kernels, as measured: a copy of each token straight to each of its experts."""
+    device = Device.of("h100")
+    assert device.model is not None
+    table = device.model.table("exchange", phase, "low_latency")
+    assert table is not None
+    numbers = {"nodes": nodes, "hidden": 7168, "tokens": tokens, "topk": 8, "experts": 256}
+    sizes = {name: np.float64(number) for name, number in numbers.items()}
+    measured = float(exchange_us(device.model, phase, sizes) * table.factor(sizes))
+    num_bytes = round(tokens * 8 * 7168 * width)
+    sent = collective("all_to_all", "ep", num_bytes=num_bytes, result=num_bytes)
+    network = Network(Mesh(("ep",), (8 * nodes,)), device)
+    assert network.collective(sent).us == pytest.approx(measured, rel=0.33)
 
 
 @pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter", "all_reduce", "all_to_all"])
