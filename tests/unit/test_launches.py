@@ -368,3 +368,15 @@ def test_kinds_are_told_apart():
 def test_tables_of_the_page():
     """`python -m tests.unit.launch_tables` writes them."""
     assert tables() in (DOCS / "importing.md").read_text("utf-8")
+
+
+def test_levels_of_deepspeed_are_its_own_and_what_a_trainer_fills_in_is_named():
+    """`auto` of `gradient_clipping` is `max_grad_norm` of the trainer, 1.0 (`HfTrainerDeepSpeedConfig.trainer_config_process`)."""
+    settings = (
+        '{"zero_optimization": {"stage": 2}, "gradient_clipping": "auto", '
+        '"train_micro_batch_size_per_gpu": "auto", "bf16": {"enabled": true}}'
+    )
+    made = import_plan(settings, "ds.json", "deepspeed", gpus=8)
+    assert "zero 2 over dp { like = deepspeed }" in made.text
+    assert "clip = 1 }" in made.text
+    assert "(`auto`): `train_micro_batch_size_per_gpu`." in made.text

@@ -58,6 +58,8 @@ class Launch:
     """Whether backward gathers a split sequence again instead of keeping it (Megatron-LM's linear layers)."""
     context: str = "ring"
     zero: int = 0
+    like: str = ""
+    """The framework whose settings hold for what the run leaves out."""
     fsdp: bool = False
     strategy: int | None = None
     """The level of ZeRO that the strategy of FSDP names."""
@@ -328,8 +330,10 @@ def rest(run: Launch) -> list[str]:
     if zero:
         over = ["fsdp"] if run.shards and run.shards < run.data else ["dp"]
         over += ["cp"] if run.cp > 1 else []
-        settings = " { reshard = false }" if zero == 3 and not run.reshard else ""
-        clauses.append(f"zero {zero} over {', '.join(over)}{settings}")
+        settings = [f"like = {run.like}"] if run.like else []
+        settings += ["reshard = false"] if zero == 3 and not run.reshard else []
+        inner = f" {{ {', '.join(settings)} }}" if settings else ""
+        clauses.append(f"zero {zero} over {', '.join(over)}{inner}")
     if run.recompute:
         clauses.append(f"recompute {run.recompute}")
     collectives = ["keep = shard"] if run.keeps_shard and run.sequence_parallel else []

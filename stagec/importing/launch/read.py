@@ -302,9 +302,13 @@ def name_in(name: str, beginnings: Mapping[str, str]) -> str:
 def read_settings(
     data: Mapping[str, Any], words_: Mapping[str, Word], kind: str, reading: Reading
 ) -> None:
+    left_open: list[str] = []
     for name, value in flattened(data):
         if name in words_:
-            if value in (None, "auto", ""):
+            if value == "auto" and name != "gradient_clipping":
+                left_open.append(f"`{name}`")
+                continue
+            if value in (None, ""):
                 continue
             reading.apply(name, words_[name], value)
         elif kind == "deepspeed" and (known := name_in(name, DEEPSPEED_UNSAID)):
@@ -315,6 +319,8 @@ def read_settings(
             reading.idle.append(name)
         else:
             reading.wrong(f"`{name}` is not a setting that is known", did_you_mean(name, words_))
+    if left_open:
+        reading.unsaid.append(f"what the trainer fills in (`auto`): {', '.join(left_open)}")
 
 
 def read_torchtitan(text: str, reading: Reading) -> None:
@@ -329,6 +335,7 @@ def read_torchtitan(text: str, reading: Reading) -> None:
     run = reading.run
     run.sequence_parallel = True
     run.zero = 3
+    run.like = "fsdp2"
     # Shards are fp32; they are gathered, and computed with, in bf16 (`MixedPrecisionPolicy`).
     run.precision = {
         "weights": "fp32",
@@ -368,6 +375,7 @@ def read_deepspeed(text: str, reading: Reading) -> None:
     if not isinstance(data, dict):
         reading.wrong("these are not settings of DeepSpeed", code="E0801")
         return
+    reading.run.like = "deepspeed"
     read_settings(data, DEEPSPEED, "deepspeed", reading)
     if reading.run.cp > 1:
         reading.run.context = "ulysses"

@@ -66,6 +66,11 @@ def clipping(run: Launch, value: Any) -> None:
     run.clip = number(value)
 
 
+def clipping_of_trainer(run: Launch, value: Any) -> None:
+    """`auto` is what the trainer of transformers clips to (`max_grad_norm`), 1 unless its user says otherwise."""
+    clipping(run, 1 if value == "auto" else value)
+
+
 def loss_scale(run: Launch, value: Any) -> None:
     """What the loss is multiplied by; with 0 by what fits."""
     run.fixed_loss_scale = number(value) > 0
@@ -509,7 +514,9 @@ DEEPSPEED: dict[str, Word] = {
     "train_batch_size": Word("set B = N", size("global_batch")),
     "train_micro_batch_size_per_gpu": Word("microbatch N", size("micro_batch")),
     "gradient_accumulation_steps": Word("set B = N * micro batch * ranks", size("accumulation")),
-    "zero_optimization.stage": Word("zero N over dp", size("zero", least=0, most=3)),
+    "zero_optimization.stage": Word(
+        "zero N over dp { like = deepspeed }", size("zero", least=0, most=3)
+    ),
     "zero_optimization.overlap_comm": Word("gradients { overlap }", truth("overlap_gradients")),
     "zero_optimization.reduce_bucket_size": Word(
         "gradients { bucket_bytes = N elements }", size("bucket_elements", least=0)
@@ -528,7 +535,7 @@ DEEPSPEED: dict[str, Word] = {
     "zero_optimization.cpu_offload_params": Word(
         "offload { parameters = true }", when("offload_parameters", "cpu")
     ),
-    "gradient_clipping": Word("optimizer { clip = N }", clipping),
+    "gradient_clipping": Word("optimizer { clip = N }; 1 for `auto`", clipping_of_trainer),
     "bf16.enabled": Word("precision { weights = bf16, ... }", half("bf16")),
     "bfloat16.enabled": Word("precision { weights = bf16, ... }", half("bf16")),
     "fp16.loss_scale": Word("optimizer { loss_scale = dynamic }, with 0", loss_scale),
