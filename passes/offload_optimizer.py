@@ -44,6 +44,10 @@ Gradients leave (`leaves`) as soon as they are complete and reduced, a layer at 
 `copy_grads_in_partition` in DeepSpeed's `stage_1_and_2.py`, `partition_grads` in its `stage3.py`). Of what is to be known of all of them, their norm,
 each leaves its term behind: DeepSpeed takes it on the device before it copies (`set_norm_for_param_grad_in_gpu`). With states on NVMe gradients wait there
 too (`swap_out_gradients`).
+
+Gradients that each microbatch reduces add up where `sums` says: FSDP2's `CPUOffloadPolicy` stores them each time, and the CPU adds them to what it has
+(`foreach_reduce` in `_fsdp_collectives.py`), which then finds the norm, too; DeepSpeed stores them and loads them again to add to them (`partition_grads` in
+`stage3.py`, `async_accumulate_grad_in_cpu_via_gpu` in `stage_1_and_2.py`), and copies them as above when they are complete.
 """
 
 from __future__ import annotations
@@ -77,6 +81,9 @@ class OffloadOptimizer(ModulePass):
     """Whether the weights are."""
     on_host: bool = False
     """Whether the host computes the update."""
+    sums: str = "device"
+    """Of gradients that each microbatch reduces, where the host updates: they add up on the `device`; on the `host`, whose CPU adds what each stores; or are
+    `returned`: stored by each microbatch, and loaded again to be added to."""
     states_on_nvme: bool = False
     """Whether states, master weights and gradients are on NVMe, from where the host reads them for its update, and to where it writes them after it."""
     parameters_on_nvme: bool = False
@@ -96,6 +103,8 @@ class Streaming:
 
     def run(self) -> None:
         step = self.step
+        if self.options.on_host and self.options.sums != "device":
+            self.pass_through_host()
         gone = self.leave() if self.options.on_host else {}
         updates = [
             OffloadedUpdate(weight, gone.get(gradient, gradient), self.kept(weight))
@@ -120,6 +129,27 @@ class Streaming:
         step.detach()
         step.erase()
 
+    def pass_through_host(self) -> None:
+        """Let the gradients that each microbatch reduces go to the host, where their sums are between microbatches."""
+        is_there = self.options.sums == "host"
+        loops = [g.owner for g in self.step.gradients if isinstance(g.owner, stg.AccumulateOp)]
+        for loop in dict.fromkeys(loops):
+            last = loop.yield_op
+            summed = [
+                last.operands[each.index]
+                for each in loop.results
+                if any(use.operation is self.step for use in each.uses)
+            ]
+            leaving = Leaving(self.step, [], dist.SumOnHostOp if is_there else dist.LoadOp)
+            ops, gone, _ = leaving.of(list(dict.fromkeys(summed)))
+            for op in ops:
+                loop.body.block.insert_op_before(op, last)
+            last.operands = [gone.get(value, value) for value in last.operands]
+
+    def are_there(self, gradient: SSAValue) -> bool:
+        """Whether a gradient is a sum that the host made."""
+        return self.options.sums == "host" and isinstance(gradient.owner, stg.AccumulateOp)
+
     def leave(self) -> dict[SSAValue, SSAValue]:
         """Let gradients go to the host: where each is there, by where it was on the device."""
         block, step = self.step.parent_block(), self.step
@@ -127,8 +157,20 @@ class Streaming:
         ahead = [op for op in block.ops if isinstance(op, stg.GradientStatisticOp)]
         read = [op for op in ahead if op.gradients]
         kinds = [op.kind.data for op in read]
-        leaving = Leaving(step, kinds, self.options.states_on_nvme)
-        ops, gone, terms = leaving.of(list(dict.fromkeys(step.gradients)))
+        leaving = Leaving(step, kinds, dist.WriteOp if self.options.states_on_nvme else None)
+        distinct = list(dict.fromkeys(step.gradients))
+        there = [each for each in distinct if self.are_there(each)]
+        ops, gone, terms = leaving.of([each for each in distinct if each not in there])
+        if there:
+            for kind, own in zip(kinds, terms, strict=True):
+                found, number = self.on_host(kind, there)
+                ops += found
+                own.append(number)
+            if self.options.states_on_nvme:
+                write = dist.WriteOp(there)
+                self.own(write)
+                ops.append(write)
+                gone |= zip(there, write.outputs, strict=True)
         for op in ops:
             block.insert_op_before(op, ahead[0] if ahead else step)
         for op, own in zip(read, terms, strict=True):
@@ -138,6 +180,15 @@ class Streaming:
             total.location = op.location
             Rewriter.replace_op(op, total)
         return gone
+
+    def on_host(self, kind: str, gradients: Sequence[SSAValue]) -> tuple[list[Operation], SSAValue]:
+        """What is to be known of gradients that are on the host, which finds it out, and where the device reads the number."""
+        statistic = stg.GradientStatisticOp(kind, gradients, ())
+        stg.marks(statistic)["on_host"] = UnitAttr()
+        load = dist.LoadOp([statistic.result])
+        for op in (statistic, load):
+            self.own(op)
+        return [statistic, load], load.outputs[0]
 
     def come_back(self, weight: SSAValue, loaded: SSAValue) -> None:
         """Let what reads a weight after the step read what came back from the host."""
@@ -341,7 +392,8 @@ class Leaving:
     step: stg.OptimizerStepOp
     kinds: Sequence[str]
     """What is to be known of all of them, of which each has a term."""
-    nvme: bool
+    then: type[dist.HostOp] | None
+    """What is done to what was stored: it is written to NVMe, added up, or loaded again."""
 
     def of(
         self, gradients: Sequence[SSAValue], is_layer: bool = False
@@ -370,8 +422,8 @@ class Leaving:
                 own.append(statistic.result)
             copy: dist.HostOp = dist.StoreOp(group)
             ops.append(self.marked(copy, apart=True))
-            if self.nvme:
-                copy = dist.WriteOp(copy.outputs)
+            if self.then is not None:
+                copy = self.then(copy.outputs)
                 ops.append(self.marked(copy, apart=True))
             gone |= zip(group, copy.outputs, strict=True)
         return ops, gone, terms

@@ -199,12 +199,15 @@ def offload_parameters(offload: Offload) -> Arguments:
     return {"prefetch": offload.prefetch, "nvme": "parameters" in offload.nvme}
 
 
-def offload_optimizer(offload: Offload) -> Arguments:
+def offload_optimizer(plan: Plan) -> Arguments:
+    offload, zero = plan.offload, plan.zero
+    preset = presets.KNOWN.get(zero.like or "") if zero is not None else None
     return {
         "prefetch": offload.prefetch,
         "states": offload.optimizer,
         "parameters": offload.parameters,
         "on_host": offload.update == "host",
+        "sums": preset.sums_offloaded if preset is not None else "device",
         "states_on_nvme": "optimizer" in offload.nvme,
         "parameters_on_nvme": "parameters" in offload.nvme,
     }

@@ -126,7 +126,7 @@ def default_pipeline(
     if plan.offload.parameters:
         yield make("offload-parameters", **arguments.offload_parameters(plan.offload))
     if trains and (plan.offload.parameters or plan.offload.optimizer):
-        yield make("offload-optimizer", **arguments.offload_optimizer(plan.offload))
+        yield make("offload-optimizer", **arguments.offload_optimizer(plan))
 
     # What is done in pieces, and between pools
     if plan.overlap.tp:

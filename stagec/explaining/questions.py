@@ -68,7 +68,8 @@ def check_words(
 ) -> None:
     """Each word is one of the terms', or one that some plan has terms for."""
     known = {word for c in job.classes for term in c.terms if wants(term) for word in term.words}
-    known |= {*stg.PHASES, "matrix", "other", "load", "store", "read", "write", "host_update"}
+    known |= {*stg.PHASES, "matrix", "other", "load", "store", "read", "write"}
+    known |= {"host_update", "host_sum", "host_norm", "host_finite"}
     for word in words:
         if word not in known:
             raise unknown(what, word, known)

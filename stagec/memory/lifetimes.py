@@ -351,6 +351,12 @@ def waiting(lives: StageLives, stage: int) -> tuple[Ints, ...]:
     )
 
 
+def kinds_of_sums(terms: Ints) -> Ints:
+    """What microbatches store, or fetch from the host to add to, is there between them."""
+    there = (terms >= Kind.HOST) | (terms == Kind.FETCHED)
+    return np.where(there, int(Kind.HOST), int(Kind.GRADIENTS))
+
+
 def is_the_sum(lives: StageLives) -> Ints:
     """Of one microbatch alone there is no sum but its term, unless the sum stays from step to step."""
     alone = len(lives.microbatches) == 1
@@ -370,7 +376,7 @@ def sums(lives: StageLives, stage: int, last: int) -> tuple[Ints, ...]:
         np.where(stays, 0, birth),
         np.where(stays, last, death),
         table.accumulated[value],
-        np.full(len(value), int(Kind.GRADIENTS)),
+        kinds_of_sums(table.kind[value]),
         np.full(len(value), stage),
         value,
         np.full(len(value), -1),

@@ -55,6 +55,8 @@ class Preset:
     """The levels that it runs in a pipeline."""
     keeps_gradients: bool = False
     """Gradients have buffers from the first step on, whether or not microbatches add up."""
+    sums_offloaded: str = "device"
+    """Where gradients add up over microbatches that each reduce them, if the host updates: see `offload-optimizer`."""
     buffers: Buffers | None = None
     """How parameters and gradients lie in flat buffers. None: each by itself."""
 
@@ -78,6 +80,7 @@ KNOWN: Mapping[str, Preset] = {
         zero={"shards": "rows", "prefetch": 1},
         overlap=(3,),
         pipelines=(3,),
+        sums_offloaded="host",
     ),
     "deepspeed": Preset(
         "DeepSpeed",
@@ -86,6 +89,7 @@ KNOWN: Mapping[str, Preset] = {
         overlap=(3,),
         bucket_elements=deepspeed_bucket,
         pipelines=(1,),
+        sums_offloaded="returned",
     ),
     "megatron": Preset(
         "Megatron-LM's distributed optimizer",

@@ -265,6 +265,46 @@ def passed(ranks: RankClass) -> Counter[tuple[str, str]]:
     return found
 
 
+@pytest.mark.parametrize("clip", ["", "{ clip = 1 }"])
+@pytest.mark.parametrize(
+    ("zero", "stores", "loads", "sums"),
+    [
+        ("zero 3 over dp", 1, 0, 0),
+        # FSDP2 stores after every microbatch, and the CPU adds (`foreach_reduce`).
+        ("zero 3 over dp { like = fsdp2 }", 4, 0, 4),
+        # DeepSpeed's sum goes there and comes back in each, and once more when it is complete (`partition_grads`).
+        ("zero 3 over dp { like = deepspeed }", 5, 4, 0),
+        ("zero 2 over dp { like = deepspeed }", 5, 4, 0),
+    ],
+)
+def test_sums_of_microbatches_are_where_frameworks_have_them(
+    zero: str, stores: int, loads: int, sums: int, clip: str
+) -> None:
+    offload = "offload { optimizer = true, update = host }"
+    text = TEXT.replace("microbatch 4", "microbatch 2").replace("pp = 2", "pp = 1")
+    job = compile_text(text.replace("CLAUSES", f"{zero} optimizer adamw {clip} {offload}"), "n.stg")
+    (ranks,), (plan,) = job.trace_set.classes, job.memory
+    parameters = (8 * LAYER + 2 * 1024 * 64) // 2
+    numbers = 4 if clip and sums else 0
+    moved = {way: 0 for way in ("store", "load")}
+    for (way, size), count in copies(ranks).items():
+        moved[way] += size * count
+    assert moved["store"] == stores * 4 * parameters
+    assert moved["load"] == loads * 4 * parameters + 2 * parameters + numbers
+    added = [(n.action, k) for n, k in nodes_of(ranks) if n.op == "host_sum"]
+    assert sum(a.num_bytes * k for a, k in added if isinstance(a, HostUpdate)) == (
+        sums * 12 * parameters
+    )
+    if stores > 1:
+        assert plan.host_bytes[Kind.HOST] >= 4 * parameters
+    if stores > 1 and "3" in zero:
+        # A rank has gradients of a layer or two; the sums are on the host.
+        assert plan.timeline_by_kind()[Kind.GRADIENTS].max() < 2 * parameters
+    assert job.memory[0].at_peak()[Kind.OPTIMIZER] == 0
+    norms = [n for n, _ in nodes_of(ranks) if n.op == "host_norm"]
+    assert len(norms) == bool(clip and sums)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_gradients_leave_while_the_backward_pass_goes_on(seed: int) -> None:
     """Of random plans: each is stored once, before the backward pass of the layers after the next; the norm of all is what it was."""

@@ -38,6 +38,7 @@ from stagec.dialects.dist.host import (
     ReadOp as ReadOp,
     StateOp as StateOp,
     StoreOp as StoreOp,
+    SumOnHostOp as SumOnHostOp,
     WriteOp as WriteOp,
 )
 from stagec.dialects.dist.mesh import MeshAttr as MeshAttr, MeshOp as MeshOp, RuleOp as RuleOp

@@ -3,7 +3,7 @@
     %h = dist.store (%x) : !stg.tensor<[B, D], bf16>
     %y = dist.load (%h) : !stg.tensor<[B, D], bf16>
 
-A value on the host has the type that it has on the device. Only `dist.load` computes with it; repeats stack and
+A value on the host has the type that it has on the device. Only `dist.load` and what the host itself computes read it; repeats stack and
 slice it like any other.
 """
 
@@ -26,8 +26,9 @@ from xdsl.utils.exceptions import VerifyException
 
 from stagec import symbolic
 from stagec.dialects import sched
-from stagec.dialects.interfaces import TaskInterface, kind_of, num_bytes
+from stagec.dialects.interfaces import TaskInterface, elements, kind_of, num_bytes
 from stagec.dialects.marks import MarkedOp, count_mark, flag_mark
+from stagec.dialects.memory import Effects, Kind, Overwrite
 from stagec.dialects.types import ValueType
 
 
@@ -93,6 +94,24 @@ class WriteOp(HostOp):
     """Copy values from the memory of the host to NVMe. `read(write(x))` is x."""
 
     name = "dist.write"
+
+
+@irdl_op_definition
+class SumOnHostOp(HostOp):
+    """Let the CPU of the host add what was stored to what earlier microbatches stored: both are read there, and the sum is written.
+
+    `stg.accumulate` says what adds up; this is the work. FLOPs: 1 for each element.
+    """
+
+    name = "dist.sum_on_host"
+
+    def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
+        flops = symbolic.total(map(elements, self.values))
+        size = 3 * symbolic.total(num_bytes(v) for v in self.values)
+        in_place = (Overwrite(number, number) for number in range(len(self.values)))
+        effects = Effects(tuple(in_place), makes=Kind.HOST)
+        types = self.result_types
+        return [sched.HostUpdateOp(self.values, types, flops, size, effects, called="host_sum")]
 
 
 @irdl_op_definition

@@ -97,9 +97,10 @@ class HostCopyOp(CommunicationOp):
 
 @irdl_op_definition
 class HostUpdateOp(CommunicationOp):
-    """The optimizer's step on the CPU of the host: its results are there, and no memory of the device moves.
+    """What the CPU of the host computes: its results are there, and no memory of the device moves.
 
-    It reads gradients and makes weights of the same shapes; `flops` are floating-point operations, `bytes` what is read from and written to the host's memory.
+    It is the optimizer's step, which reads gradients and makes weights of the same shapes, or what it is `called`. `flops` are floating-point operations,
+    `bytes` what is read from and written to the host's memory.
     """
 
     name = "sched.host_update"
@@ -108,10 +109,11 @@ class HostUpdateOp(CommunicationOp):
     flops = prop_def(SizeAttr)
     num_bytes = prop_def(SizeAttr, prop_name="bytes")
     effects = opt_prop_def(EffectsAttr)
+    called = opt_prop_def(StringAttr)
     outputs = var_result_def()
 
     assembly_format = (
-        "`(` $inputs `)` `flops` $flops `bytes` $bytes `on` $stream (`in` $segment^)? "
+        "(`called` $called^)? `(` $inputs `)` `flops` $flops `bytes` $bytes `on` $stream (`in` $segment^)? "
         "(`effects` $effects^)? (`memory` $memory^)? attr-dict `:` functional-type($inputs, $outputs)"
     )
 
@@ -122,6 +124,7 @@ class HostUpdateOp(CommunicationOp):
         flops: Size,
         num_bytes: Size,
         effects: Effects,
+        called: str | None = None,
     ) -> None:
         super().__init__(
             [list(inputs)],
@@ -130,11 +133,12 @@ class HostUpdateOp(CommunicationOp):
             bytes=num_bytes,
             stream=UPDATE_STREAM,
             effects=EffectsAttr(effects),
+            called=called,
         )
 
     @property
     def node_name(self) -> str:
-        return "host_update"
+        return "host_update" if self.called is None else self.called.data
 
     @property
     def memory_effects(self) -> Effects:

@@ -315,6 +315,8 @@ class GradientStatisticOp(CostInterface):
 
     kind = prop_def(StringAttr)
     gradients = var_operand_def()
+    on_host = flag_mark("on_host")
+    """The CPU of the host reads gradients that are there, and has the number."""
     result = result_def(TensorType)
 
     assembly_format = (
@@ -335,6 +337,13 @@ class GradientStatisticOp(CostInterface):
 
     def moved_bytes(self) -> Bytes:
         return Bytes(all_bytes(self.gradients), num_bytes(self.result))
+
+    def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
+        if not self.on_host:
+            return super().lowered(mesh)
+        size, kinds = self.moved_bytes().moved, [self.result.type]
+        called, there = f"host_{self.kind.data}", Effects(makes=Kind.HOST)
+        return [sched.HostUpdateOp(self.gradients, kinds, self.flops(), size, there, called)]
 
 
 STATISTICS = {"norm": 2, "finite": 1}

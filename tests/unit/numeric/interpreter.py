@@ -228,6 +228,9 @@ class Runner:
     def dist_load(self, op: dist.LoadOp) -> list[Value]:
         return [self.values[value] for value in op.values]
 
+    def dist_sum_on_host(self, op: dist.SumOnHostOp) -> list[Value]:
+        return [self.values[value] for value in op.values]
+
     def gradients(self, weights: Sequence[SSAValue], gradients: Sequence[SSAValue]) -> None:
         for weight, gradient in zip(weights, gradients, strict=True):
             path = self.paths[source(weight)]

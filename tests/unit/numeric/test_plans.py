@@ -63,6 +63,10 @@ PLANS = {
     "clipped": f"{MESH}\n{SEQUENCE}\nzero 1 over dp",
     "zero2_once": f"{MESH}\n{SEQUENCE}\nmicrobatch 1\nzero 2 over dp\ngradients {{ reduce = step }}",
     "zero3_once": f"{MESH}\n{SEQUENCE}\nmicrobatch 1\nzero 3 over dp\ngradients {{ reduce = step }}",
+    "host_sums": f"{MESH}\n{TENSOR}\nmicrobatch 1\nzero 3 over dp {{ like = fsdp2 }}\nunit Block\n"
+    "offload { optimizer = true, update = host }",
+    "returned_sums": f"{MESH}\n{SEQUENCE}\nmicrobatch 1\nzero 2 over dp {{ like = deepspeed }}\n"
+    "offload { optimizer = true, update = host }",
     "deepspeed": f"{MESH}\n{SEQUENCE}\nmicrobatch 1\nzero 2 over dp {{ like = deepspeed }}",
     "megatron": f"{MESH}\n{SEQUENCE}\nmicrobatch 1\nzero 1 over dp {{ like = megatron }}",
     "shared_heads": f"{COPIES}\nshard H over tp\n{SHARED}\nshard F, V, S over tp",
