@@ -350,8 +350,8 @@ class Exchange:
     """Who hands what to whom."""
 
     pools: Sequence[Pool]
-    known: dict[tuple[str, str, str], Messages] = field(default_factory=dict)
-    """The messages about one element, by giver, taker and cache: the same for all numbers of sequences."""
+    known: dict[tuple[str, int, str, int, str], Messages] = field(default_factory=dict)
+    """The messages about one element, by giver, taker, microbatches of either, and cache: the same for all numbers of sequences."""
 
     def ops(self) -> dict[str, list[Operation]]:
         """What the module of each pool is to say."""
@@ -535,7 +535,7 @@ class Exchange:
             raise wrong(message, other.span, "choose sizes that divide", notes)
 
     def of_one(self, one: Pool, other: Pool, path: str) -> Messages:
-        key = (one.name, other.name, path)
+        key = one.name, one.microbatches, other.name, other.microbatches, path
         if key not in self.known:
             batch = one.caches[path].holds.names[0]
             self.known[key] = messages(

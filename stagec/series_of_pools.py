@@ -20,11 +20,12 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
 from stagec import symbolic
+from stagec.analysis.sizes import size_values
 from stagec.compiled import CompiledPoolSeries, Handover
 from stagec.diagnostics import location_of
 from stagec.dialects import dist, stg
 from stagec.dialects.dist.sequences import Kind
-from stagec.dialects.types import bytes_of
+from stagec.dialects.types import TIME_AXIS, bytes_of
 from stagec.driver import compile_series
 from stagec.frontend import CheckedModel, Source, check
 from stagec.frontend.checker import plan_of_pool, pools_in
@@ -54,8 +55,8 @@ MOST_AT_ONCE = 256
 class HandedHere:
     """Handovers of iterations of a pool: in each the same number from, and to, each other pool."""
 
-    ways: tuple[tuple[str, str], ...]
-    """Of each, whether it gives or takes, and the other pool."""
+    ways: tuple[tuple[str, str, int], ...]
+    """Of each, whether it gives or takes, the other pool, and in how many microbatches that is."""
     numbers: tuple[int, ...]
     """Of each, which one of the job it is."""
 
@@ -67,6 +68,8 @@ class SeriesJob:
     exchange: Exchange
     handovers: Sequence[Handover]
     iterations: Mapping[str, Iterations]
+    microbatches: Mapping[str, np.ndarray]
+    """Of each iteration of each pool."""
     firsts: dict[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -79,17 +82,20 @@ class SeriesJob:
     @cached_property
     def here(self) -> dict[str, list[HandedHere]]:
         """Of each pool and each iteration: what it takes, and what it gives."""
-        found: dict[str, list[list[tuple[str, str, int]]]] = {
+        found: dict[str, list[list[tuple[tuple[str, str, int], int]]]] = {
             name: [[] for _ in each.rows] for name, each in self.iterations.items()
         }
+        several = self.microbatches
         for number, each in enumerate(self.handovers):
-            found[each.giver][each.given].append((GIVES, each.taker, number))
-            found[each.taker][each.taken].append((TAKES, each.giver, number))
+            gives = GIVES, each.taker, int(several[each.taker][each.taken])
+            takes = TAKES, each.giver, int(several[each.giver][each.given])
+            found[each.giver][each.given].append((gives, number))
+            found[each.taker][each.taken].append((takes, number))
         return {
             name: [
                 HandedHere(
-                    tuple((kind, other) for kind, other, _ in sorted(own)),
-                    tuple(number for *_, number in sorted(own)),
+                    tuple(way for way, _ in sorted(own)),
+                    tuple(number for _, number in sorted(own)),
                 )
                 for own in rows
             ]
@@ -105,18 +111,20 @@ class SeriesJob:
 
     def ops(self, name: str, some: Iterations) -> list[Operation]:
         """What the module of some iterations of a pool is to say of others."""
-        pool = self.exchange.named(name)
+        first = int(self.microbatches[name][some.numbers[0]])
+        pool = replace(self.exchange.named(name), microbatches=first)
         op = dist.PoolOp(name, self.firsts[name], self.firsts[name] + pool.num_ranks, self.total)
         if pool.checked.plan.span is not None:
             op.location = location_of(pool.checked.plan.span)
         found: list[Operation] = [op]
         own = [self.here[name][number] for number in some.numbers]
         numbers: dict[str, list[int]] = {}
-        for place, (kind, other_name) in enumerate(own[0].ways):
-            other = self.exchange.named(other_name)
+        for place, (kind, other_name, microbatches) in enumerate(own[0].ways):
+            other = replace(self.exchange.named(other_name), microbatches=microbatches)
+            ways = (pool, other) if kind == GIVES else (other, pool)
             handed = [self.handovers[each.numbers[place]] for each in own]
             for number, path in enumerate(pool.caches):
-                moving = self.moving(pool, other, path, place, handed, numbers)
+                moving = self.moving(*ways, path, place, handed, numbers)
                 channel = place * len(pool.caches) + number
                 said = dist.GivesOp if kind == GIVES else dist.TakesOp
                 first = self.firsts[other_name]
@@ -129,27 +137,27 @@ class SeriesJob:
 
     def moving(
         self,
-        pool: Pool,
-        other: Pool,
+        giver: Pool,
+        taker: Pool,
         path: str,
         place: int,
         handed: Sequence[Handover],
         numbers: dict[str, list[int]],
     ) -> Size:
         """Elements of a layer that are handed over, in the name of a column."""
-        holds = pool.caches[path].holds
-        of_one = symbolic.product(map(symbolic.symbol, sized_dims(pool, path)))
-        assert pool.checked.batch is not None
+        holds = giver.caches[path].holds
+        of_one = symbolic.product(map(symbolic.symbol, sized_dims(giver, path)))
+        assert giver.checked.batch is not None
         name = f"handed.{place}.sequences"
         column = [each.count for each in handed]
-        for dim, window in pool.checked.batch.roles.positions.items():
+        for dim, window in giver.checked.batch.roles.positions.items():
             if stg.stored(dim) in holds.names:
                 most = None if window is None else int(window.value)
                 name = f"handed.{place}" if most is None else f"handed.{place}.{most}"
                 column = [each.number(most) for each in handed]
         # A message has whole elements.
-        share = self.exchange.of_one(pool, other, path).num_bytes / bytes_of(ONE, holds.dtype)
-        parts = (of_one * share).evaluate(pool.sizes).denominator
+        share = self.exchange.of_one(giver, taker, path).num_bytes / bytes_of(ONE, holds.dtype)
+        parts = (of_one * share).evaluate(giver.sizes).denominator
         name += f".by{parts}" if parts > 1 else ""
         numbers[name] = [-(-number // parts) * parts for number in column]
         return of_one * symbolic.symbol(name)
@@ -186,7 +194,8 @@ def compile_series_of_pools(
     handovers = list(handovers_of(pools, iterations))
     exchange = Exchange(pools)
     check_exchange(exchange, handovers)
-    job = SeriesJob(exchange, handovers, iterations)
+    microbatches = {pool.name: microbatches_of(pool, iterations[pool.name]) for pool in pools}
+    job = SeriesJob(exchange, handovers, iterations, microbatches)
     found = {
         name: compile_series(
             lambda some, name=name: checked(name, some),
@@ -199,6 +208,9 @@ def compile_series_of_pools(
         )
         for name in names
     }
+    for pool in pools:
+        made = [size_values(part.module)[TIME_AXIS] for part in found[pool.name].parts]
+        check_microbatches(pool, microbatches[pool.name], np.array(made)[found[pool.name].which])
     handed = {name: job.handed(name) for name in names}
     channels = len(pools[0].caches)
     whole = pools[0].checked.plan.name.rpartition(".")[0]
@@ -209,10 +221,6 @@ def check_exchange(exchange: Exchange, handovers: Sequence[Handover]) -> None:
     """E0423 where pools keep other things of a sequence, or wait for each other."""
     ways = dict.fromkeys((each.giver, each.taker) for each in handovers)
     exchange.check_order(ways)
-    for pool in exchange.pools:
-        if pool.microbatches != 1:
-            message = f"`{pool.name}` serves in {pool.microbatches} microbatches, and a series of pools in one"
-            raise wrong(message, pool.checked.plan.span, "leave out `microbatch`")
     for one, other in ((exchange.named(g), exchange.named(t)) for g, t in ways):
         exchange.check_caches(one, other)
         for path in one.caches:
@@ -222,6 +230,24 @@ def check_exchange(exchange: Exchange, handovers: Sequence[Handover]) -> None:
             if not positions & set(holds.names) and stg.SEQUENCES not in holds.names:
                 message = f"`{path}` has no dim of positions, and sequences of a series are not rows of their own"
                 raise wrong(message, one.span, "keep what requests have as a state, or by position")
+
+
+def microbatches_of(pool: Pool, iterations: Iterations) -> np.ndarray:
+    """In how many microbatches each iteration is."""
+    batch = pool.checked.batch
+    assert batch is not None
+    assert batch.sums is not None
+    dealt = iterations.dealt(batch.sums.sequences.num_devices)
+    return np.minimum(dealt.most_microbatches(batch.serve.split), batch.serve.microbatches)
+
+
+def check_microbatches(pool: Pool, known: np.ndarray, made: np.ndarray) -> None:
+    """E0423 for microbatches of so many sequences each: how many they are follows from what is compiled, and the other pool was to know it before."""
+    if (known != made).any():
+        at = int(np.argmax(known != made))
+        message = f"`{pool.name}` serves iteration {at} in {made[at]} microbatches, and the other pool does not know"
+        help_ = "say how many they are: `serve { ..., microbatches = 2 }` instead of `microbatch`"
+        raise wrong(message, pool.checked.plan.span, help_)
 
 
 def handovers_of(pools: Sequence[Pool], iterations: Mapping[str, Iterations]) -> Iterator[Handover]:

@@ -6,6 +6,7 @@ import random
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from io import BytesIO
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -69,9 +70,9 @@ def rows_drawn(rng: random.Random, dp: tuple[int, int]) -> Rows:
     return rows
 
 
-def text_of(pools: tuple[Drawn, Drawn]) -> str:
-    first = pools[0].clauses("prefill 6 x 20")
-    second = pools[1].clauses("decode 6 at 20 from prefill")
+def text_of(pools: tuple[Drawn, Drawn], microbatches: tuple[int, int] = (1, 1)) -> str:
+    first = pools[0].clauses(f"prefill 6 x 20, microbatches = {microbatches[0]}")
+    second = pools[1].clauses(f"decode 6 at 20 from prefill, microbatches = {microbatches[1]}")
     return f"{MODEL}\nplan p {{\nprecision {{ weights = bf16 }}\ndevice h100\npool prefill {{\n{first}\n}}\npool decode {{\n{second}\n}}\n}}\n"
 
 
@@ -114,14 +115,20 @@ def work(nodes: list) -> list[object]:
     return found
 
 
-@pytest.mark.parametrize("seed", some(range(8), 8))
+@pytest.mark.parametrize(
+    ("seed", "microbatches"),
+    some(
+        [*((n, (1, 1)) for n in range(8)), (8, (2, 3)), (9, (2, 1)), (10, (1, 2)), (11, (3, 2))], 8
+    ),
+)
 def test_each_iteration_is_what_it_is_alone_and_hands_over_what_it_completes(
-    seed: int, tmp_path: Path
+    seed: int, microbatches: tuple[int, int], tmp_path: Path
 ):
+    """What is handed over travels with each microbatch of either side; iterations of few tokens have fewer of these."""
     rng = random.Random(f"series {seed}")
     one, other, *_ = drawn(seed)
     rows = rows_drawn(rng, (one.dp, other.dp))
-    text = text_of((one, other))
+    text = text_of((one, other), microbatches)
     whole = compiled(text, rows, tmp_path)
     found = nodes_of(whole.traces)
     first = dict(zip(POOLS, (0, one.mesh.num_ranks), strict=True))
@@ -168,7 +175,7 @@ def test_each_iteration_is_what_it_is_alone_and_hands_over_what_it_completes(
         exact = LAYERS * positions * BYTES
         exact *= HEADS * WIDTHS["keys"] * copies + WIDTHS["shared"] * other.rest * other.tp
         # Each message has whole elements.
-        assert exact <= moved[way] < exact * (positions + 24) / positions
+        assert exact <= moved[way] < exact * (positions + 24 * prod(microbatches)) / positions
     assert not replay(*traces_of(encode_traces(whole.traces))).missing
     write_traces(encode_traces(whole.traces), str(tmp_path / "traces"))
     assert not check_traces(str(tmp_path / "traces")).findings
