@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from stagec.cli.usage import (
 )
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError, refused
+from stagec.dialects.dist.sequences import DealtSequences
 from stagec.driver import Stops, compile_checked
 from stagec.estimate.batcher import (
     BatchedPool,
@@ -68,8 +69,7 @@ def run(arguments: Sequence[str]) -> int:
     if options.model is not None and has_pools(model_named(options.model), options.plan):
         sys.stdout.write(serve_in_pools(options, requests, policy))
         return 0
-    clock, engines = clock_of(options)
-    found = batch(requests, policy, clock, engines)
+    found = batch(requests, policy, clock_of(options))
     served, *waits = users_lines(found.served, found.iterations[-1].end_s)
     iterations, *cache = engine_lines(found, policy)
     lines = [served, iterations, *waits, *cache, *written(options.out, found)]
@@ -95,17 +95,8 @@ def serve_in_pools(options: argparse.Namespace, requests: Sequence[Request], pol
         )
         raise refused("E0422", message, compiled.first.plan.span, help=help_)
     own = overrides_by_pool(source, options.plan, names, sizes)
-    pools: list[BatchedPool] = []
-    for name in names:
-        step_s, engines = clock_in(
-            source,
-            plan_of_pool(source, options.plan, name),
-            own[name],
-            options.step_time,
-            plug_ins,
-        )
-        pools.append(BatchedPool(engines, step_s))
-    first, second = pools
+    of_pools = [(plan_of_pool(source, options.plan, name), own[name]) for name in names]
+    first, second = (clock_in(source, *each, options.step_time, plug_ins) for each in of_pools)
     ways = transfer_s(compiled.pools, names[0], names[1], (first.engines, second.engines))
     prompts, further = batch_pools(requests, policy, first, second, ways)
     both = zip(prompts.served, sorted(requests, key=lambda r: r.arrival_s), strict=True)
@@ -247,13 +238,13 @@ def read_requests(path: str) -> list[Request]:
     return found
 
 
-def clock_of(options) -> tuple[Callable[[Sequence[Sequence[Kind]]], float], int]:
+def clock_of(options) -> BatchedPool:
     """How long an iteration takes, and how many devices have sequences of their own."""
     if options.model is None:
         if options.step_time is None:
             message = "nothing says how long an iteration takes"
             raise usage_error("", message, help="name a model and its plan, or a `--step-time`")
-        return lambda _: options.step_time, 1
+        return BatchedPool(1, lambda _: options.step_time)
     path = model_named(options.model)
     if is_ir(path):
         raise usage_error(path, "a batcher wants a model, and this is IR", "E0711")
@@ -268,34 +259,37 @@ def clock_in(
     sizes: Mapping[str, str],
     step_time: float | None,
     plug_ins: Registry,
-) -> tuple[Callable[[Sequence[Sequence[Kind]]], float], int]:
+) -> BatchedPool:
     """Likewise of a plan of one mesh. `step_time` is that of every iteration, where it is given."""
 
-    def compiled(kinds: Iterable[tuple[int, int, int, int]]) -> Compiled:
-        stub = Iterations("the batcher", [(tuple(kinds),)], [0])
+    def compiled(row: Sequence[Sequence[Kind]]) -> Compiled:
+        kinds = tuple(tuple((*kind, 1) for kind in device) for device in row)
+        stub = Iterations("the batcher", [kinds], [0])
         return compile_checked(
             lambda: check(source, plan, sizes, plug_ins.functions, stub),
             stops=Stops(),
             load_pass=plug_ins.make_pass,
         )
 
-    # Other sequences on each device, so that each is a class of its own.
-    goes_on = compiled((1, 1, n + 1, 1) for n in range(MOST_ENGINES))
-    assert goes_on.checked.batch is not None
-    assert goes_on.checked.batch.sums is not None
-    engines = goes_on.checked.batch.sums.sequences.num_devices
-    if step_time is not None:
-        return lambda _: step_time, engines
-    clock = first = Clock(goes_on)
-    if goes_on.checked.computes_once:
-        # Iterations in which sequences begin are another program.
-        first = Clock(compiled((n + 1, 1, 0, 1) for n in range(engines)))
+    checked = compiled([[(1, 1, n + 1) for n in range(MOST_ENGINES)]]).checked
+    assert checked.batch is not None
+    assert checked.batch.sums is not None
+    engines, serve = checked.batch.sums.sequences.num_devices, checked.batch.serve
+    clocks: dict[tuple[bool, int], Clock] = {}
 
     def step_s(devices: Sequence[Sequence[Kind]]) -> float:
-        begins = any(not before for kinds in devices for _, _, before in kinds)
-        return (first if begins else clock).time_of_us(devices) / 1e6
+        dealt = DealtSequences.of([[[(*kind, 1) for kind in kinds] for kinds in devices]])
+        number = min(serve.microbatches, int(dealt.most_microbatches(serve.split)[0]))
+        begins = checked.computes_once and any(not c for each in devices for *_, c in each)
+        if (begins, number) not in clocks:
+            # Other sequences on each device, so that each is a class of its own.
+            alike = [[(number + n, 1, int(not begins))] for n in range(engines)]
+            clocks[begins, number] = Clock(compiled(alike))
+        return clocks[begins, number].time_of_us(devices) / 1e6
 
-    return step_s, engines
+    if step_time is not None:
+        return BatchedPool(engines, lambda _: step_time, checked.computes_once)
+    return BatchedPool(engines, step_s, checked.computes_once)
 
 
 def rows_of(found: Batches) -> str:

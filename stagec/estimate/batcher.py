@@ -189,26 +189,41 @@ class Batches:
 IDLE: Kind = (1, 1, 0)
 """What an engine computes that has nothing to do while others have: one token that nobody reads."""
 
-
-def batch(
-    requests: Sequence[Request],
-    policy: Policy,
-    step_s: Callable[[Sequence[Sequence[Kind]]], float],
-    engines: int = 1,
-) -> Batches:
-    """Serve all requests. `step_s` says how long an iteration takes, by the sequences of each engine."""
-    return go_on([(each.arrival_s, Running(each)) for each in requests], policy, step_s, engines)
+GOES_ON: Kind = (1, 1, 1)
+"""Likewise where none may begin."""
 
 
-def go_on(
-    coming: Sequence[tuple[float, Running]],
-    policy: Policy,
-    step_s: Callable[[Sequence[Sequence[Kind]]], float],
-    engines: int,
-) -> Batches:
+@dataclass(frozen=True)
+class BatchedPool:
+    """Devices that have sequences of their own, each an engine, and how long an iteration of theirs takes, by the sequences of each."""
+
+    engines: int
+    step_s: Callable[[Sequence[Sequence[Kind]]], float]
+    begins_together: bool = False
+    """Whether sequences begin on all of them in an iteration, or on none: encoders run in the one program that all have."""
+
+    def devices(
+        self, chosen: Sequence[Sequence[tuple[Running, int]]]
+    ) -> tuple[tuple[Kind, ...], ...]:
+        """What they compute, those that have nothing to do or to begin too."""
+        kinds = [tuple(kinds_of(each)) for each in chosen]
+        begins = [any(not before for *_, before in each) for each in kinds]
+        if not self.begins_together:
+            return tuple(each or (IDLE,) for each in kinds)
+        if not any(begins):
+            return tuple(each or (GOES_ON,) for each in kinds)
+        return tuple(k if begin else (*k, IDLE) for k, begin in zip(kinds, begins, strict=True))
+
+
+def batch(requests: Sequence[Request], policy: Policy, pool: BatchedPool) -> Batches:
+    """Serve all requests."""
+    return go_on([(each.arrival_s, Running(each)) for each in requests], policy, pool)
+
+
+def go_on(coming: Sequence[tuple[float, Running]], policy: Policy, pool: BatchedPool) -> Batches:
     """Serve requests of which something may be computed already, from when they come."""
     found = Batches()
-    own = [Engine(policy) for _ in range(engines)]
+    own = [Engine(policy) for _ in range(pool.engines)]
     left = deque(sorted(coming, key=lambda each: each[0]))
     found.served = [each for _, each in left]
     now = 0.0
@@ -219,8 +234,8 @@ def go_on(
             min(own, key=lambda engine: engine.load).waiting.append(left.popleft()[1])
         chosen = [engine.schedule() for engine in own]
         assert any(chosen), "a request fits no engine"
-        devices = tuple(tuple(kinds_of(each)) or (IDLE,) for each in chosen)
-        end = now + step_s(devices)
+        devices = pool.devices(chosen)
+        end = now + pool.step_s(devices)
         used = sum(engine.used for engine in own)
         found.iterations.append(Iteration(now, end, devices, used))
         for engine, each in zip(own, chosen, strict=True):
@@ -228,14 +243,6 @@ def go_on(
         now = end
     found.preempted = sum(engine.preempted for engine in own)
     return found
-
-
-@dataclass(frozen=True)
-class BatchedPool:
-    """One of two pools: its devices that have sequences of their own, and how long an iteration of theirs takes."""
-
-    engines: int
-    step_s: Callable[[Sequence[Sequence[Kind]]], float]
 
 
 def batch_pools(
@@ -253,8 +260,7 @@ def batch_pools(
     prompts = go_on(
         [(r.arrival_s, Running(Request(r.arrival_s, r.prompt, 1))) for r in requests],
         policy,
-        first.step_s,
-        first.engines,
+        first,
     )
     wanted = deque(sorted(requests, key=lambda each: each.arrival_s))
     coming: list[tuple[float, Running]] = []
@@ -273,7 +279,7 @@ def batch_pools(
                 late_s=there - done.end_s,
             )
             coming.append((there, goes_on))
-    return prompts, go_on(coming, policy, second.step_s, second.engines)
+    return prompts, go_on(coming, policy, second)
 
 
 def kinds_of(chosen: Sequence[tuple[Running, int]]) -> Iterator[Kind]:

@@ -6,12 +6,15 @@ import random
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from stagec.cli.batch_command import rows_of
+from stagec.cli.batch_command import clock_in, rows_of
 from stagec.cli.inputs import compile_iterations
 from stagec.estimate.batcher import IDLE, BatchedPool, Policy, Request, batch, batch_pools, unfit
 from stagec.estimate.series import Clock
+from stagec.frontend import parse_file
+from stagec.plugins import registry
 from tests.unit.test_serving import text
 
 
@@ -100,7 +103,7 @@ def simulated(
 @pytest.mark.parametrize("seed", range(150))
 def test_it_is_the_policy_said_in_other_words(seed: int):
     requests, policy = drawn(seed)
-    found = batch(requests, policy, lambda _: 0.25)
+    found = batch(requests, policy, BatchedPool(1, lambda _: 0.25))
     iterations, first, last, thrown, _ = simulated(requests, policy, 0.25)
     own = [
         Counter({(new, before): count for count, new, before in each.devices[0]})
@@ -152,11 +155,32 @@ def test_two_pools_are_the_policy_twice(seed: int):
 def test_engines_keep_step(engines: int):
     """Each has a part of the requests, and computes a token that nobody reads while only others have some."""
     requests = [Request(0.0, 10 + i, 3 + 2 * i) for i in range(2 * engines - 1)]
-    found = batch(requests, Policy(), lambda _: 1.0, engines)
+    found = batch(requests, Policy(), BatchedPool(engines, lambda _: 1.0))
     new = sum(n * s for each in found.iterations for kinds in each.devices for n, s, _ in kinds)
     idle = sum(kinds == (IDLE,) for each in found.iterations for kinds in each.devices)
     assert new - idle == sum(r.prompt + r.output - 1 for r in requests)
     assert all(len(each.devices) == engines for each in found.iterations)
+
+
+@pytest.mark.parametrize("split", ["tokens", "sequences"])
+def test_iterations_of_fewer_tokens_have_fewer_microbatches(split: str, tmp_path: Path):
+    """The batcher's clock and the series that is compiled of its file agree on how many there are, and on what they take."""
+    model = tmp_path / "net.stg"
+    served = f"serve {{ decode 2 at 1, microbatches = 3, split = {split} }}"
+    mesh = "mesh dp = 2, tp = 2 shard B over dp shard H, K, F over tp device h100"
+    model.write_text(text() + f"plan p {{ {mesh} {served} }}\n")
+    requests = [Request(0.0, 40, 6), Request(0.0, 9, 3), Request(0.0, 20, 2), Request(1e-5, 2, 4)]
+    pool = clock_in(parse_file(model), None, {}, None, registry())
+    assert pool.engines == 2
+    found = batch(requests, Policy(tokens=30), pool)
+    (tmp_path / "rows.csv").write_text(rows_of(found))
+    series = compile_iterations(str(model), str(tmp_path / "rows.csv"))
+    assert len(series.parts) > 1
+    times = np.zeros(series.num_iterations)
+    for number, part in enumerate(series.parts):
+        times[series.which == number] = Clock(part).times_us()
+    took = [(each.end_s - each.begin_s) * 1e6 for each in found.iterations]
+    assert took == pytest.approx(times.tolist())
 
 
 def test_the_clock_is_that_of_the_series(tmp_path: Path):
@@ -176,7 +200,7 @@ plan p {
     clock = Clock(compile_iterations(str(model), str(rows)).parts[0])
     rng = random.Random(0)
     requests = [Request(0.0, rng.randint(1, 300), rng.randint(1, 5)) for _ in range(7)]
-    found = batch(requests, Policy(tokens=200), lambda d: clock.time_of_us(d) / 1e6, 2)
+    found = batch(requests, Policy(tokens=200), BatchedPool(2, lambda d: clock.time_of_us(d) / 1e6))
     rows.write_text(rows_of(found))
     series = Clock(compile_iterations(str(model), str(rows)).parts[0])
     for number, each in enumerate(found.iterations):

@@ -165,14 +165,15 @@ def test_a_series_is_its_iterations_one_by_one(seed: int, tmp_path: Path):
         assert not [f for f in report.findings if f.code != "W0643"]
 
 
-def test_the_batcher_counts_encoders_where_sequences_begin(tmp_path: Path):
-    """Its clock says of each iteration what the series of its rows takes."""
+@pytest.mark.parametrize("dp", [1, 2, 3])
+def test_the_batcher_counts_encoders_where_sequences_begin(dp: int, tmp_path: Path):
+    """Its clock says of each iteration what the series of its rows takes. Where sequences begin on one device, they do on each (E0420 else)."""
     model = tmp_path / "net.stg"
-    model.write_text(MODEL + plan(1, 2, "prefill 2 x 1"))
-    step_s, engines = clock_in(parse_file(model), None, {}, None, registry())
-    assert engines == 1
-    requests = [Request(0.0, 4, 3), Request(1e-6, 7, 4)]
-    found = batch(requests, Policy(tokens=8), step_s, engines)
+    model.write_text(MODEL + plan(dp, 2, "prefill 2 x 1"))
+    pool = clock_in(parse_file(model), None, {}, None, registry())
+    assert pool.engines == dp
+    requests = [Request(0.0, 4, 3), Request(1e-6, 7, 4), Request(1e-6, 3, 9)]
+    found = batch(requests, Policy(tokens=8), pool)
     series = series_of(model.read_text(), rows_of(found).splitlines()[1:], tmp_path)
     times = np.zeros(series.num_iterations)
     for number, part in enumerate(series.parts):
