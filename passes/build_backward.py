@@ -140,6 +140,7 @@ class BackwardBlock(stg.BackwardPass):
         return self.dependence.on_weights(operand)
 
     def use(self, value: SSAValue) -> SSAValue:
+        """A forward value where the backward pass can read it: it is kept until then. What the backward pass makes is itself."""
         if self.repeat is None:
             return value
         if value in self.seen:
@@ -154,6 +155,7 @@ class BackwardBlock(stg.BackwardPass):
     def insert(self, op: Operation, operand: SSAValue) -> Operation:
         phase = "bwd" if self.dependence.on_data(operand) else "wgrad"
         assert self.current is not None
+        op.operands = [self.use(operand) for operand in op.operands]
         return self.add(op, self.current, phase)
 
     def contribute(self, operand: SSAValue, cotangent: SSAValue) -> None:

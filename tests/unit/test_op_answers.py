@@ -44,8 +44,7 @@ class BiasedOp(stg.TensorOp):
         return elements(self.y)
 
     def gradient(self, dys, gradients):
-        bias = gradients.use(self.bias)
-        made = gradients.insert(BiasGradOp(dys[0], bias), self.bias)
+        made = gradients.insert(BiasGradOp(dys[0], self.bias), self.bias)
         gradients.contribute(self.x, dys[0])
         gradients.contribute(self.bias, made.results[0])
 
@@ -127,8 +126,8 @@ ANSWERS = {
         "`gradient` says nothing of operand 0",
     ),
     "nowhere": (
-        "gradients.insert(BiasGradOp(dys[0], bias), self.bias)",
-        "BiasGradOp(dys[0], bias)",
+        "gradients.insert(BiasGradOp(dys[0], self.bias), self.bias)",
+        "BiasGradOp(dys[0], self.bias)",
         "`mine.bias_grad` makes, which is nowhere",
     ),
     "swapped": (

@@ -428,20 +428,17 @@ class AttentionOp(TensorOp):
         return attention_products(self, 1, 1, 3)
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
-        operands = (self.q, self.k, self.v)
         if not any(gradients.wants(x) for x in self.operands):
             return
-        if self.bias is not None:
-            operands = (*operands, self.bias)
-        saved = {x: gradients.use(x) for x in (*operands, self.result, self.lse)}
+        operands = [x for x in (self.q, self.k, self.v, self.bias) if x is not None]
         trains_bias = self.bias is not None and gradients.wants(self.bias)
-        made = gradients.insert(AttentionGradOp(only(dys), self, saved, trains_bias), self.q)
+        made = gradients.insert(AttentionGradOp(only(dys), self, trains_bias), self.q)
         for operand, cotangent in zip(operands, made.results, strict=False):
             if gradients.wants(operand):
                 gradients.contribute(operand, cotangent)
         sinks = self.sinks
         if sinks is not None:
-            kept = [gradients.use(x) for x in (self.result, self.lse, sinks)]
+            kept = self.result, self.lse, sinks
             gradients.emit(sinks, lambda: AttentionSinksGradOp(only(dys), *kept))
 
 
@@ -560,17 +557,8 @@ class AttentionGradOp(TensorOp):
         "(`copies` $copies^)? attr-dict `:` functional-type(operands, results)"
     )
 
-    def __init__(
-        self,
-        dy: SSAValue,
-        forward: AttentionOp,
-        saved: Mapping[SSAValue, SSAValue] | None = None,
-        trains_bias: bool = False,
-    ) -> None:
-        """`saved` maps the forward op's operands and results to what the backward pass sees."""
-        values = (forward.q, forward.k, forward.v, forward.result, forward.lse)
-        q, k, v, output, lse = (saved[x] if saved else x for x in values)
-        bias = saved[forward.bias] if saved and forward.bias is not None else forward.bias
+    def __init__(self, dy: SSAValue, forward: AttentionOp, trains_bias: bool = False) -> None:
+        q, k, v, bias = forward.q, forward.k, forward.v, forward.bias
         partial = tensor_type(dy).partial
         queries, keys = tensor_type(q), tensor_type(k)
         copies = () if forward.copies is None else forward.copies.data
@@ -581,7 +569,7 @@ class AttentionGradOp(TensorOp):
             split = [a for d in queries.dims if d.name not in own.names for a in d.split]
             of_bias = [own.with_partial(sorted({*partial, *split}))]
         super().__init__(
-            [dy, q, k, v, output, lse, bias],
+            [dy, q, k, v, forward.result, forward.lse, bias],
             [
                 queries.with_partial(partial),
                 keys.with_partial(summed),

@@ -114,9 +114,7 @@ class SpreadChoiceOp(ChoiceOp):
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         if self.weights is not None:
-            gradients.emit(
-                self.weights, lambda: TakeChoiceOp(only(dys), gradients.use(self.experts))
-            )
+            gradients.emit(self.weights, lambda: TakeChoiceOp(only(dys), self.experts))
 
 
 @irdl_op_definition
@@ -198,9 +196,7 @@ class SendWeightsOp(ChoiceOp):
             )
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
-        gradients.emit(
-            self.weights, lambda: ReturnWeightsOp(only(dys), gradients.use(self.experts))
-        )
+        gradients.emit(self.weights, lambda: ReturnWeightsOp(only(dys), self.experts))
 
 
 @irdl_op_definition
@@ -281,11 +277,9 @@ class WeightCopiesOp(CopiesOp):
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         dy = only(dys)
-        gradients.emit(self.copies, lambda: WeightCopiesOp(dy, gradients.use(self.weights)))
+        gradients.emit(self.copies, lambda: WeightCopiesOp(dy, self.weights))
         dtype = tensor_type(self.weights).dtype
-        gradients.emit(
-            self.weights, lambda: CopyWeightsGradOp(dy, gradients.use(self.copies), dtype)
-        )
+        gradients.emit(self.weights, lambda: CopyWeightsGradOp(dy, self.copies, dtype))
 
 
 @irdl_op_definition

@@ -123,8 +123,8 @@ class ContractOp(TensorOp):
         if tensor_type(self.left).dtype in QUANTIZED and tensor_type(self.right).dtype in QUANTIZED:
             self.quantized_gradient(dy, gradients)
             return
-        gradients.emit(self.left, lambda: contract_to(dy, gradients.use(self.right), self.left))
-        gradients.emit(self.right, lambda: contract_to(dy, gradients.use(self.left), self.right))
+        gradients.emit(self.left, lambda: contract_to(dy, self.right, self.left))
+        gradients.emit(self.right, lambda: contract_to(dy, self.left, self.right))
 
     def quantized_gradient(self, dy: SSAValue, gradients: BackwardPass) -> None:
         """Of a product of activations, on the left, by a weight: both gradients are products of quantized operands too, unless `wide_weight_gradient` has
@@ -149,14 +149,13 @@ class ContractOp(TensorOp):
             read = self.left
             if is_wide and isinstance(read.owner, QuantizeOp):
                 read, small = read.owner.x, inputs
-            other = gradients.use(read)
-            made = gradients.insert(contract_to(small, other, self.right, dtype), self.right)
+            made = gradients.insert(contract_to(small, read, self.right, dtype), self.right)
             gradients.contribute(unquantized(self.right), made.results[0])
 
     def quantized_again(self, weight: SSAValue, gradients: BackwardPass) -> SSAValue:
         if not isinstance(weight.owner, QuantizeOp):
-            return gradients.use(weight)
-        wide, form = gradients.use(weight.owner.x), tensor_type(weight).dtype
+            return weight
+        wide, form = weight.owner.x, tensor_type(weight).dtype
         return gradients.insert(QuantizeOp(wide, form), self.left).results[0]
 
 
@@ -210,9 +209,7 @@ class EmbeddingOp(TensorOp):
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         table = tensor_type(self.table)
-        gradients.emit(
-            self.table, lambda: EmbeddingGradOp(gradients.use(self.ids), only(dys), table)
-        )
+        gradients.emit(self.table, lambda: EmbeddingGradOp(self.ids, only(dys), table))
 
 
 @irdl_op_definition

@@ -190,12 +190,8 @@ class PatchEmbeddingOp(TensorOp):
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         image, kernel = tensor_type(self.image), tensor_type(self.kernel)
-        gradients.emit(
-            self.image, lambda: PatchImageGradOp(only(dys), gradients.use(self.kernel), image)
-        )
-        gradients.emit(
-            self.kernel, lambda: PatchKernelGradOp(only(dys), gradients.use(self.image), kernel)
-        )
+        gradients.emit(self.image, lambda: PatchImageGradOp(only(dys), self.kernel, image))
+        gradients.emit(self.kernel, lambda: PatchKernelGradOp(only(dys), self.image, kernel))
 
 
 def pixels(image: SSAValue, kernel: SSAValue) -> tuple[str, ...]:
@@ -371,13 +367,8 @@ class CausalConvOp(StatefulOp):
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         over, kernel = self.over.data, tensor_type(self.kernel)
-        gradients.emit(
-            self.x, lambda: CausalConvOp(only(dys), gradients.use(self.kernel), over, reverse=True)
-        )
-        gradients.emit(
-            self.kernel,
-            lambda: CausalConvKernelGradOp(only(dys), gradients.use(self.x), over, kernel),
-        )
+        gradients.emit(self.x, lambda: CausalConvOp(only(dys), self.kernel, over, reverse=True))
+        gradients.emit(self.kernel, lambda: CausalConvKernelGradOp(only(dys), self.x, over, kernel))
 
 
 def check_filter(op: TensorOp, x: TensorType, kernel: TensorType, over: str) -> None:

@@ -200,8 +200,8 @@ class MulOp(BinaryOp):
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
-        emit_broadcast(gradients, self.left, lambda: MulOp(only(dys), gradients.use(self.right)))
-        emit_broadcast(gradients, self.right, lambda: MulOp(only(dys), gradients.use(self.left)))
+        emit_broadcast(gradients, self.left, lambda: MulOp(only(dys), self.right))
+        emit_broadcast(gradients, self.right, lambda: MulOp(only(dys), self.left))
 
 
 @irdl_op_definition
@@ -216,12 +216,10 @@ class DivOp(BinaryOp):
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
-        emit_broadcast(gradients, self.left, lambda: DivOp(only(dys), gradients.use(self.right)))
+        emit_broadcast(gradients, self.left, lambda: DivOp(only(dys), self.right))
         if gradients.wants(self.right):
-            scaled = gradients.insert(MulOp(only(dys), gradients.use(self.result)), self.right)
-            divided = gradients.insert(
-                DivOp(scaled.results[0], gradients.use(self.right)), self.right
-            )
+            scaled = gradients.insert(MulOp(only(dys), self.result), self.right)
+            divided = gradients.insert(DivOp(scaled.results[0], self.right), self.right)
             emit_broadcast(gradients, self.right, lambda: UnaryOp("neg", divided.results[0]))
 
 
@@ -274,7 +272,7 @@ class UnaryOp(TensorOp):
             gradients.emit(self.x, lambda: UnaryOp("neg", only(dys)))
             return
         saved = self.result if function in SAVED_RESULT else self.x
-        gradients.emit(self.x, lambda: UnaryGradOp(function, only(dys), gradients.use(saved)))
+        gradients.emit(self.x, lambda: UnaryGradOp(function, only(dys), saved))
 
 
 def check_function(op: UnaryOp | UnaryGradOp) -> None:
@@ -391,7 +389,7 @@ class DropoutOp(TensorOp):
         return DropoutOp(operands[0], call.word("rate"))
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
-        gradients.emit(self.x, lambda: MulOp(only(dys), gradients.use(self.mask)))
+        gradients.emit(self.x, lambda: MulOp(only(dys), self.mask))
 
 
 @irdl_op_definition
@@ -526,10 +524,7 @@ class ReduceOp(TensorOp):
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         if self.kind.data == "max":
-            gradients.emit(
-                self.x,
-                lambda: MaxGradOp(only(dys), gradients.use(self.x), gradients.use(self.result)),
-            )
+            gradients.emit(self.x, lambda: MaxGradOp(only(dys), self.x, self.result))
         elif gradients.wants(self.x):
             source = tensor_type(self.x)
             spread = gradients.insert(BroadcastOp(only(dys), source.with_partial(())), self.x)

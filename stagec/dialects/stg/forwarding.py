@@ -215,18 +215,11 @@ class FanInOp(CopiesOp, CollectsTokens):
         gradients.emit(
             self.copies,
             lambda: FanOutOp(
-                dy,
-                parts,
-                copies,
-                weights=gradients.use(weights) if weights is not None else None,
-                forwards=self.forwards is not None,
+                dy, parts, copies, weights=weights, forwards=self.forwards is not None
             ),
         )
         if weights is not None:
-            gradients.emit(
-                weights,
-                lambda: FanInWeightGradOp(dy, gradients.use(self.copies), gradients.use(weights)),
-            )
+            gradients.emit(weights, lambda: FanInWeightGradOp(dy, self.copies, weights))
 
 
 @irdl_op_definition

@@ -156,16 +156,12 @@ class BackwardPass(ABC):
     """The backward pass under construction, as the gradient of an op sees it."""
 
     @abstractmethod
-    def use(self, value: SSAValue) -> SSAValue:
-        """A forward value where the backward pass can read it: it is kept until then."""
-
-    @abstractmethod
     def wants(self, operand: SSAValue) -> bool:
         """Whether a weight is behind the operand, so that its cotangent matters."""
 
     @abstractmethod
     def insert(self, op: Operation, operand: SSAValue) -> Operation:
-        """Add a helper op on the way to the cotangent of `operand`."""
+        """Add a helper op on the way to the cotangent of `operand`. What it reads of the forward pass is kept until then."""
 
     @abstractmethod
     def contribute(self, operand: SSAValue, cotangent: SSAValue) -> None:

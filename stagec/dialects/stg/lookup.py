@@ -137,9 +137,7 @@ class EmbeddingBagOp(TensorOp):
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         table = tensor_type(self.table)
-        gradients.emit(
-            self.table, lambda: EmbeddingBagGradOp(only(dys), self, gradients.use(self.ids), table)
-        )
+        gradients.emit(self.table, lambda: EmbeddingBagGradOp(only(dys), self, self.ids, table))
 
 
 def bags(op: EmbeddingBagOp | EmbeddingBagGradOp) -> frozenset[str]:

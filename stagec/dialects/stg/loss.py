@@ -110,13 +110,7 @@ class CrossEntropyOp(VocabularyOp):
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         gradients.emit(
-            self.logits,
-            lambda: CrossEntropyGradOp(
-                only(dys),
-                gradients.use(self.logits),
-                gradients.use(self.targets),
-                gradients.use(self.lse),
-            ),
+            self.logits, lambda: CrossEntropyGradOp(only(dys), self.logits, self.targets, self.lse)
         )
 
     def decomposed(self, steps: Decomposition) -> Sequence[SSAValue]:
@@ -181,8 +175,8 @@ class LogSoftmaxLossOp(VocabularyOp):
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         if not gradients.wants(self.logits):
             return
-        dloss, log_probs = only(dys), gradients.use(self.log_probs)
-        target = TargetGradOp(dloss, log_probs, gradients.use(self.targets))
+        dloss, log_probs = only(dys), self.log_probs
+        target = TargetGradOp(dloss, log_probs, self.targets)
         dtargets = gradients.insert(target, self.logits).results[0]
         gradients.emit(self.logits, lambda: LogSoftmaxLossGradOp(dtargets, log_probs, dloss))
 

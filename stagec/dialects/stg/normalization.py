@@ -153,22 +153,10 @@ class RmsNormOp(NormOp):
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         dy, weight, over = only(dys), self.weight, self.over.data
-        gradients.emit(
-            self.x,
-            lambda: RmsNormGradOp(
-                dy,
-                gradients.use(self.x),
-                gradients.use(self.rstd),
-                gradients.use(weight) if weight is not None else None,
-                over,
-            ),
-        )
+        gradients.emit(self.x, lambda: RmsNormGradOp(dy, self.x, self.rstd, weight, over))
         if weight is not None:
             gradients.emit(
-                weight,
-                lambda: RmsNormWeightGradOp(
-                    dy, gradients.use(self.x), gradients.use(self.rstd), tensor_type(weight)
-                ),
+                weight, lambda: RmsNormWeightGradOp(dy, self.x, self.rstd, tensor_type(weight))
             )
 
     def decomposed(self, steps: Decomposition) -> Sequence[SSAValue]:
@@ -327,25 +315,13 @@ class LayerNormOp(NormOp):
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         dy, weight, bias, over = only(dys), self.weight, self.bias, self.over.data
         gradients.emit(
-            self.x,
-            lambda: LayerNormGradOp(
-                dy,
-                gradients.use(self.x),
-                gradients.use(self.mean),
-                gradients.use(self.rstd),
-                gradients.use(weight) if weight is not None else None,
-                over,
-            ),
+            self.x, lambda: LayerNormGradOp(dy, self.x, self.mean, self.rstd, weight, over)
         )
         if weight is not None:
             gradients.emit(
                 weight,
                 lambda: LayerNormWeightGradOp(
-                    dy,
-                    gradients.use(self.x),
-                    gradients.use(self.mean),
-                    gradients.use(self.rstd),
-                    tensor_type(weight),
+                    dy, self.x, self.mean, self.rstd, tensor_type(weight)
                 ),
             )
         if bias is not None:
@@ -492,9 +468,7 @@ class SoftmaxOp(NormOp):
         return 5 * elements(self.x)
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
-        gradients.emit(
-            self.x, lambda: SoftmaxGradOp(only(dys), gradients.use(self.result), self.over.data)
-        )
+        gradients.emit(self.x, lambda: SoftmaxGradOp(only(dys), self.result, self.over.data))
 
     def decomposed(self, steps: Decomposition) -> Sequence[SSAValue]:
         largest = largest_over(steps, self.x, self.over.data)

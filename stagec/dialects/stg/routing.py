@@ -210,12 +210,7 @@ class TopkOp(LocalStatisticsOp):
         dweights = dys[0]
         gradients.emit(
             self.scores,
-            lambda: TopkGradOp(
-                dweights,
-                gradients.use(self.weights),
-                gradients.use(self.experts),
-                tensor_type(self.scores),
-            ),
+            lambda: TopkGradOp(dweights, self.weights, self.experts, tensor_type(self.scores)),
         )
 
 
@@ -439,7 +434,7 @@ class DispatchOp(RoutedOp, SendsTokens):
         return elements(self.routed) if self.weights is not None else ZERO
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
-        gradients.emit(self.x, lambda: CombineOp(only(dys), gradients.use(self.experts)))
+        gradients.emit(self.x, lambda: CombineOp(only(dys), self.experts))
 
 
 @irdl_op_definition
@@ -529,10 +524,10 @@ class CombineOp(RoutedOp, CollectsTokens):
             self.routed,
             lambda: DispatchOp(
                 dy,
-                gradients.use(self.experts),
+                self.experts,
                 routed.names[0],
                 routed.names[1],
-                weights=gradients.use(weights) if weights is not None else None,
+                weights=weights,
                 routed_type=routed,
             ),
         )
@@ -540,10 +535,7 @@ class CombineOp(RoutedOp, CollectsTokens):
             gradients.emit(
                 weights,
                 lambda: CombineWeightGradOp(
-                    dy,
-                    gradients.use(self.routed),
-                    gradients.use(self.experts),
-                    tensor_type(weights).dtype,
+                    dy, self.routed, self.experts, tensor_type(weights).dtype
                 ),
             )
 

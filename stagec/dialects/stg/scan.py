@@ -13,7 +13,7 @@ recurrence over the states between chunks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 from xdsl.ir import SSAValue
@@ -215,8 +215,7 @@ class SsdScanOp(StatefulOp):
         operands = (self.x, self.dt, self.a, self.b, self.c)
         if not any(gradients.wants(v) for v in operands):
             return
-        saved = {v: gradients.use(v) for v in operands}
-        made = gradients.insert(SsdScanGradOp(only(dys), self, saved), self.x)
+        made = gradients.insert(SsdScanGradOp(only(dys), self), self.x)
         for operand, cotangent in zip(operands, made.results, strict=True):
             if gradients.wants(operand):
                 gradients.contribute(operand, cotangent)
@@ -254,13 +253,8 @@ class SsdScanGradOp(TensorOp):
         "`:` functional-type(operands, results)"
     )
 
-    def __init__(
-        self, dy: SSAValue, op: SsdScanOp, saved: Mapping[SSAValue, SSAValue] | None = None
-    ) -> None:
-        """The gradient of `op`, whose operands the backward pass sees as `saved`."""
+    def __init__(self, dy: SSAValue, op: SsdScanOp) -> None:
         operands = [op.x, op.dt, op.a, op.b, op.c]
-        if saved is not None:
-            operands = [saved[v] for v in operands]
         carried = tensor_type(dy).partial
         indices = scan_indices(op)
         splits: dict[str, tuple[str, ...]] = {}

@@ -150,7 +150,7 @@ class UserOp(TensorOp):
         if len(known) > 1:
             # Linear in all of them together, so that they would have to be partial over the same axes.
             known = [gradients.reduced(dy, (), wanted[0]) for dy in known]
-        arguments = [*known, *(gradients.use(x) for x in self.arguments)]
+        arguments = [*known, *self.arguments]
         made = gradients.insert(
             UserGradOp(
                 self.op.data,
