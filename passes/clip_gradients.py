@@ -31,6 +31,9 @@ The axes are those along which any gradient of any stage is split, and that of t
 `clip_grad_norm_` of PyTorch does for a DTensor. Under a scaled loss (`finite`) ranks tell each other first whether anything overflowed: the maximum of
 a flag. The step reads gradients scaled by what comes out, in the same kernel.
 
+A weight that several stages or pools have, whose gradients are the same by then, is one term of the norm: that of the first of them (Megatron-LM's
+`param_is_not_shared` in `get_main_grads_for_grad_norm`). All of them look whether it is finite.
+
 Of a model whose parts train on pools of ranks (`dist.towers`), what comes out is of one pool, and one more all-reduce over all ranks of the job
 tells each what the others have (`dist.all_reduce_pools`): of the norms the squares of all pools, a number each, of the flag the largest. So
 Megatron-LM's optimizer of modules on grids of their own does (`megatron/core/models/mimo/optimizer.py`, `get_grad_norm` and `step`).
@@ -38,7 +41,7 @@ Megatron-LM's optimizer of modules on grids of their own does (`megatron/core/mo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
@@ -50,6 +53,7 @@ from xdsl.rewriter import Rewriter
 from stagec.analysis.sizes import mesh_of, module_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import ShardType, StackType, tensor_of
+from stagec.dialects.use_def import weight_path
 from stagec.rewriting import insert_before, programs
 
 NAME = "clip-gradients"
@@ -69,9 +73,9 @@ class ClipGradients(ModulePass):
     """One all-reduce for each axis, not one for all."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        axes = self.axes(op)
+        axes, shared = self.axes(op), counted_elsewhere(op)
         for program in programs(op):
-            Clipping(self, program, axes).run()
+            Clipping(self, program, axes, shared[stg.text(program, "kind")]).run()
 
     def axes(self, module: ModuleOp) -> list[str]:
         """Those along which ranks hold different gradients, as the mesh has them."""
@@ -89,6 +93,8 @@ class Clipping:
     options: ClipGradients
     program: stg.ProgramOp
     axes: Sequence[str]
+    shared: Collection[str]
+    """Weights that others count."""
 
     def run(self) -> None:
         block = self.program.body.block
@@ -98,13 +104,23 @@ class Clipping:
         kinds = [k for k in ("finite", "norm") if getattr(self.options, k)]
         for kind in kinds:
             # A stage without weights takes part.
-            found = stg.GradientStatisticOp(kind, step.gradients if step else (), self.axes)
+            found = stg.GradientStatisticOp(kind, self.read_for(kind, step), self.axes)
             stg.marks(found)["phase"] = StringAttr("optim")
             insert_before(end, [found], NAME)
             total = self.reduced(found.result, "max" if kind == "finite" else "sum", end)
             total = self.of_all_pools(total, kind, end)
             if step is not None and kind == kinds[-1]:
                 scaled(step, total)
+
+    def read_for(self, kind: str, step: stg.OptimizerStepOp | None) -> list[SSAValue]:
+        """The gradients of the program that it counts."""
+        if step is None:
+            return []
+        return [
+            gradient
+            for weight, gradient in zip(step.weights, step.gradients, strict=True)
+            if kind == "finite" or weight_path(weight) not in self.shared
+        ]
 
     def reduced(self, value: SSAValue, kind: str, end: Operation) -> SSAValue:
         groups = [[axis] for axis in reversed(self.axes)] if self.options.apart else [self.axes]
@@ -127,6 +143,36 @@ class Clipping:
         stg.marks(op)["phase"] = StringAttr("optim")
         insert_before(end, [op], NAME)
         return op.result
+
+
+def counted_elsewhere(module: ModuleOp) -> Mapping[str, Collection[str]]:
+    """By kind of stage, the weights outside of layers that an earlier stage has too, or a pool that is named before."""
+    ops = {type(op): op for op in module.body.ops}
+    pool, stages = ops.get(dist.PoolOp), ops.get(dist.StagesOp)
+    others = {
+        op.weight.data
+        for op in module.body.ops
+        if isinstance(op, dist.SharedOp)
+        and isinstance(pool, dist.PoolOp)
+        and op.pools.data[0] != pool.pool.data
+    }
+    trained = {
+        stg.text(program, "kind"): {
+            weight_path(weight)
+            for step in program.body.block.ops
+            if isinstance(step, stg.OptimizerStepOp)
+            for weight in step.weights
+            if not isinstance(weight.type, StackType)
+        }
+        for program in programs(module)
+    }
+    kinds = [s.kind for s in stages.stages.data] if isinstance(stages, dist.StagesOp) else [""]
+    found: dict[str, set[str]] = {}
+    before = set(others)
+    for kind in dict.fromkeys(kinds):
+        found[kind] = set(before)
+        before |= trained[kind]
+    return found
 
 
 def scaled(step: stg.OptimizerStepOp, scale: SSAValue) -> None:
