@@ -95,6 +95,30 @@ def test_quantized_products() -> None:
     assert after.parameters.num_bytes == 4 * (own + own // 128**2 * 4)
 
 
+def test_small_tensors_keep_states_in_32_bits() -> None:
+    """Fewer than 4,096 elements, whether or not ranks have parts (`min_8bit_size` of bitsandbytes): a norm of 1,024, and no bias of 4,096."""
+    text = """
+dim B = 8
+dim D = 1024
+dim F = 4096
+module Mlp(x[B, D]) -> [B, D] {
+  weight norm[D], up[D, F], bias[F], down[F, D]
+  return x + gelu(rms_norm(x, norm) @ up + bias) @ down
+}
+model M(x[B, D]) {
+  repeat 3 { x = Mlp(x) }
+  loss = mean(x, over = [B, D])
+}
+plan p { mesh dp = 4 shard B over dp ZERO optimizer adamw { bits = 8 } }
+"""
+    for zero, ranks in (("", 1), ("zero 3 over dp", 4)):
+        job = compile_text(text.replace("ZERO", zero), "m.stg")
+        wide = 3 * 1024 // ranks
+        narrow = [3 * 1024 * 4096 // ranks] * 2 + [3 * 4096 // ranks]
+        states = 2 * (4 * wide + sum(n + 4 * (n // 256) for n in narrow))
+        assert job.memory[0].static.num_bytes[Kind.OPTIMIZER] == states
+
+
 @pytest.mark.parametrize("dtype", sorted(SCALES))
 def test_scales_of_states(dtype: str) -> None:
     """Moments and gathers in formats with scales: one for so many elements."""

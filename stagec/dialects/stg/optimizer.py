@@ -76,6 +76,12 @@ OF_MATRICES = (MUON, FACTORED, *PRECONDITIONED)
 ORTHOGONALIZED = "bf16"
 """The dtype in which Newton-Schulz iterations run, and momenta travel (arXiv:2502.16982, section 2.3)."""
 
+EIGHT_BIT = "fp8_1x256"
+"""Of moments in 8 bits: blocks of 256 elements have a scale (bitsandbytes)."""
+
+SMALL = symbolic.constant(4096)
+"""Tensors with fewer elements keep moments in 32 bits (`min_8bit_size` in bitsandbytes' `optim/optimizer.py`, torchao's `optim/adam.py`)."""
+
 EMA_FLOPS = 3
 """`e = d e + (1 - d) w`."""
 
@@ -85,7 +91,17 @@ def state_bytes(algorithm: str, dtype: str, weight: SSAValue, matrix: Matrix | N
     if algorithm == FACTORED:
         assert matrix is not None
         return bytes_of(sums_kept(weight.type, matrix), dtype)
-    return bytes_of(elements(weight), dtype) * NUM_STATES[algorithm]
+    kept = bytes_of(elements(weight), dtype)
+    if dtype == EIGHT_BIT:
+        kept += is_small(weight) * (bytes_of(elements(weight), "fp32") - kept)
+    return kept * NUM_STATES[algorithm]
+
+
+def is_small(weight: SSAValue) -> Size:
+    """One if a tensor has fewer than `SMALL` elements, else 0."""
+    assert isinstance(weight.type, ValueType)
+    whole = tensor_of(weight.type).num_elements
+    return ONE - symbolic.call("min", ONE, symbolic.call("floordiv", whole, SMALL))
 
 
 def sums_kept(stored: Attribute, matrix: Matrix) -> Size:
