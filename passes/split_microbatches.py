@@ -91,7 +91,8 @@ class SplitMicrobatches(ModulePass):
                 continue
             define_axis(op, program, self.dim, self.size)
             wrap(program, self.gradients)
-            split_batch(program, [self.dim, *routed_dims(program)])
+            if not is_whole(op, program, self.dim):
+                split_batch(program, [self.dim, *routed_dims(program)])
 
 
 def batch_axes(program: stg.ProgramOp, dim: str) -> tuple[str, ...]:
@@ -153,6 +154,27 @@ def define_axis(module: ModuleOp, program: stg.ProgramOp, dim: str, size: int) -
     if sequences is not None:
         conditions.read(exact, number)
     add_axis(module, program, count)
+
+
+def is_whole(module: ModuleOp, program: stg.ProgramOp, dim: str) -> bool:
+    """Whether a step needs the whole batch at once, which has another name beside its own: samples meet each other. Several microbatches are E0308."""
+    ops = (op for op in program.walk() if isinstance(op, stg.RenameOp))
+    renaming = next((op for op in ops if dim in (*op.old.data, *op.new.data)), None)
+    if renaming is None:
+        return False
+    values = size_values(module)
+    reason = "a microbatch has not the whole batch, which has another name"
+    if not conditions.compare(symbolic.symbol(TIME_AXIS), "==", 1, values, reason):
+        message = (
+            f"`{dim}` is the whole batch here, and a step has {values[TIME_AXIS]} microbatches"
+        )
+        note = "samples of different microbatches never meet"
+        help_ = "let each device compute all of its samples at once: leave `microbatch` out"
+        place = dist.clause_span(program, *MICROBATCH)
+        parts = [(place, "parts of the batch")] if place else []
+        span = span_of(renaming.location)
+        raise refused("E0308", message, span, secondary=parts, notes=[note], help=help_)
+    return True
 
 
 def add_axis(module: ModuleOp, program: stg.ProgramOp, count: symbolic.Size) -> None:
