@@ -55,7 +55,8 @@ from stagec.cli.usage import (
     usage_error,
 )
 from stagec.compiled import Compiled, CompiledSeries
-from stagec.diagnostics import quoted, render
+from stagec.diagnostics import quoted, refused, render
+from stagec.dialects import dist
 from stagec.driver import Stops
 from stagec.estimate import Estimate, estimate_if_known, timeline_of, with_durations
 from stagec.estimate.costs import require_numbers
@@ -65,6 +66,7 @@ from stagec.estimate.series import Clock
 from stagec.frontend import Source, parse_file
 from stagec.frontend.checker import pools_in
 from stagec.frontend.plans.iterations import read_iterations
+from stagec.frontend.plans.merge import DOT
 from stagec.ir_text import print_ir
 from stagec.pass_arguments import schedule_files
 from stagec.plans.clauses import Plan
@@ -115,8 +117,24 @@ def run(arguments: Sequence[str]) -> int:
         if show_brief(options, plug_ins, source, many):
             return 0
         compiled = compile_with(options, plug_ins, source)
+    if options.out is not None or options.bundle is not None:
+        check_is_whole(compiled, options)
     tell(CompiledSeries([compiled], np.zeros(1, np.int64)), options)
     return 0
+
+
+def check_is_whole(compiled: Compiled, options: argparse.Namespace) -> None:
+    """E0422 for traces of one pool whose messages have their other ends in the traces of others."""
+    ops = list(compiled.module.body.ops)
+    others = dict.fromkeys(op.pool.data for op in ops if isinstance(op, dist.HandedOp))
+    own = next((op.pool.data for op in ops if isinstance(op, dist.PoolOp)), None)
+    if own is None or not others:
+        return
+    flag = "-o" if options.out is not None else "--bundle"
+    message = f"traces of `{own}` alone: what it sends to {quoted(others)}, or takes, has no other end in them"
+    plan = compiled.plan.name.removesuffix(f"{DOT}{own}")
+    help_ = f"write those of all pools, `--plan {plan} {flag} ...`, or leave out `{flag}`"
+    raise refused("E0422", message, compiled.plan.span, help=help_)
 
 
 def run_series(options: argparse.Namespace, plug_ins: Registry, source: Source | None) -> None:
