@@ -551,12 +551,6 @@ class AttentionGradOp(TensorOp):
     dv = result_def(TensorType)
     dbias = opt_result_def(TensorType)
 
-    assembly_format = (
-        "$dy `,` $q `,` $k `,` $v `,` $output `,` $lse (`bias` $bias^)? (`causal` $causal^)? `count` $count "
-        "(`window` $window^)? (`chunk` $chunk^)? (`softcap` $softcap^)? (`scale` $scale^)? (`alibi` $alibi^)? (`pairs` $pairs^)? "
-        "(`copies` $copies^)? attr-dict `:` functional-type(operands, results)"
-    )
-
     def __init__(self, dy: SSAValue, forward: AttentionOp, trains_bias: bool = False) -> None:
         q, k, v, bias = forward.q, forward.k, forward.v, forward.bias
         partial = tensor_type(dy).partial
@@ -634,10 +628,6 @@ class AttentionSinksGradOp(TensorOp):
     lse = operand_def(TensorType)
     sinks = operand_def(TensorType)
     dsinks = result_def(TensorType)
-
-    assembly_format = (
-        "$dy `,` $output `,` $lse `,` $sinks attr-dict `:` functional-type(operands, results)"
-    )
 
     def __init__(self, dy: SSAValue, output: SSAValue, lse: SSAValue, sinks: SSAValue) -> None:
         cotangent = tensor_type(dy)

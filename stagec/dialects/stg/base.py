@@ -15,6 +15,13 @@ from typing import ClassVar
 
 from xdsl.dialects.builtin import ArrayAttr, StringAttr
 from xdsl.ir import Operation, SSAValue
+from xdsl.irdl import (
+    OpDef,
+    OptOperandDef,
+    OptPropertyDef,
+    VarOperandDef,
+    VarResultDef,
+)
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.diagnostics import refused, span_of
@@ -23,6 +30,7 @@ from stagec.dialects.interfaces import CostInterface, views
 from stagec.dialects.marks import (
     MADE_BY as MADE_BY,
     PHASES as PHASES,
+    Mark,
     flag_mark,
     list_mark,
     marks as marks,
@@ -113,6 +121,7 @@ class TensorOp(CostInterface, ABC):
     | `effects` | what it overwrites, and what its results are for | results have memory of their own |
     | `IS_VIEW` | whose memory its results are | its own |
     | `lowered` | the tasks that it becomes | one of its costs, none of a view |
+    | `assembly_format` | how it is written | operands, then what is optional and properties, behind their names |
     """
 
     placement = placement_mark("placement")
@@ -136,6 +145,13 @@ class TensorOp(CostInterface, ABC):
 
     NUM_STATISTICS: ClassVar[int] = 0
     """How many of the last results are kept for the backward pass only; no rule places them."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        is_open = cls.assembly_format is None or isinstance(cls.assembly_format, DerivedFormat)
+        if "name" in vars(cls) and is_open and cls.print is Operation.print:
+            cls.assembly_format = None
+            cls.assembly_format = derived_format(OpDef.from_pyrdl(cls))
 
     @classmethod
     def check_call(cls, call: Call) -> None:
@@ -215,6 +231,35 @@ class TensorOp(CostInterface, ABC):
                     f"{self.name}: it is not linear in operand {position}, "
                     f"which is partial: <{tensor_type(operand).body}>"
                 )
+
+
+class DerivedFormat(str):
+    """The form of an op that says none: a class under it has its own again."""
+
+    __slots__ = ()
+
+
+def derived_format(op: OpDef) -> DerivedFormat | None:
+    """How an op is written that does not say it: operands, then what is optional, and properties, behind their names. Nothing for one with regions."""
+    optional = [name for name, each in op.operands if isinstance(each, OptOperandDef)]
+    plain = [name for name, _ in op.operands if name not in optional]
+    lists = {name for name, each in op.operands if isinstance(each, VarOperandDef)}
+    several = [name for name, each in op.results if isinstance(each, VarResultDef)]
+    is_clear = lists <= {*optional, *plain[-1:]} and len(several) <= 1
+    if op.regions or op.successors or op.attributes or not is_clear:
+        return None
+    needed: dict[str, bool] = dict.fromkeys(optional, False)
+    for name, each in op.properties.items():
+        if not isinstance(each.constr, Mark) and name not in SEGMENT_SIZES:
+            needed[name] = not isinstance(each, OptPropertyDef)
+    said = [f"`{n}` ${n}" if must else f"(`{n}` ${n}^)?" for n, must in needed.items()]
+    operands = " `,` ".join(f"${name}" for name in plain)
+    form = [operands, *said, "attr-dict `:` functional-type(operands, results)"]
+    return DerivedFormat(" ".join(form))
+
+
+SEGMENT_SIZES = ("operandSegmentSizes", "resultSegmentSizes")
+"""Properties that xDSL adds, where an op has several lists."""
 
 
 class LocalStatisticsOp(TensorOp, ABC):

@@ -109,10 +109,6 @@ class AppendOp(TensorOp):
     into = prop_def(StringAttr)
     result = result_def(TensorType)
 
-    assembly_format = (
-        "$cache `,` $new `over` $over `into` $into attr-dict `:` functional-type(operands, results)"
-    )
-
     def __init__(self, cache: SSAValue, new: SSAValue, over: str, into: str) -> None:
         made = tensor_type(new).with_names({over: into}).with_dtype(tensor_type(cache).dtype)
         super().__init__([cache, new], [made], over=over, into=into)
@@ -173,8 +169,6 @@ class FillOp(TensorOp):
     x = operand_def(TensorType)
     result = result_def(TensorType)
 
-    assembly_format = "$cache `,` $x attr-dict `:` functional-type(operands, results)"
-
     def __init__(self, cache: SSAValue, x: SSAValue) -> None:
         super().__init__([cache, x], [cache.type])
 
@@ -216,8 +210,6 @@ class LastPositionsOp(TensorOp):
     over = prop_def(StringAttr)
     to = prop_def(StringAttr)
     result = result_def(TensorType)
-
-    assembly_format = "$x `over` $over `to` $to attr-dict `:` functional-type(operands, results)"
 
     def __init__(self, x: SSAValue, over: str, to: str) -> None:
         super().__init__([x], [tensor_type(x).with_names({over: to})], over=over, to=to)

@@ -297,8 +297,6 @@ class CopyWeightsGradOp(CopiesOp):
     copies = operand_def(TensorType)
     dweights = result_def(TensorType)
 
-    assembly_format = "$dy `,` $copies attr-dict `:` functional-type(operands, results)"
-
     def __init__(self, dy: SSAValue, copies: SSAValue, dtype: str) -> None:
         source, given = tensor_type(copies), tensor_type(dy)
         partial = sorted({*given.partial, *source.dims[-1].split})

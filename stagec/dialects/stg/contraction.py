@@ -71,10 +71,6 @@ class ContractOp(TensorOp):
     wide_weight_gradient = flag_mark(WIDE_WEIGHT_GRADIENT)
     """The gradient of the weight is a product of what was quantized (Transformer Engine's `fp8_wgrad = False`)."""
 
-    assembly_format = (
-        "$left `,` $right `over` $over attr-dict `:` functional-type(operands, results)"
-    )
-
     def __init__(
         self,
         left: SSAValue,
@@ -176,8 +172,6 @@ class EmbeddingOp(TensorOp):
     table = operand_def(TensorType)
     result = result_def(TensorType)
 
-    assembly_format = "$ids `,` $table attr-dict `:` functional-type(operands, results)"
-
     def __init__(self, ids: SSAValue, table: SSAValue, dtype: str | None = None) -> None:
         a, b = tensor_type(ids), tensor_type(table)
         dims: list[Dim] = [*a.dims, *b.dims[1:]]
@@ -225,8 +219,6 @@ class EmbeddingGradOp(TensorOp):
     ids = operand_def(TensorType)
     dy = operand_def(TensorType)
     dtable = result_def(TensorType)
-
-    assembly_format = "$ids `,` $dy attr-dict `:` functional-type(operands, results)"
 
     def __init__(self, ids: SSAValue, dy: SSAValue, table_type: TensorType) -> None:
         summed = [a for d in tensor_type(ids).dims for a in d.split]

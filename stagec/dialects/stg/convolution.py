@@ -227,8 +227,6 @@ class PatchKernelGradOp(TensorOp):
     image = operand_def(TensorType)
     dkernel = result_def(TensorType)
 
-    assembly_format = "$dy `,` $image attr-dict `:` functional-type(operands, results)"
-
     def __init__(self, dy: SSAValue, image: SSAValue, kernel_type: TensorType) -> None:
         cotangent = tensor_type(dy)
         summed = [a for d in cotangent.dims[:-1] for a in d.split]
@@ -259,8 +257,6 @@ class PatchImageGradOp(TensorOp):
     dy = operand_def(TensorType)
     kernel = operand_def(TensorType)
     dimage = result_def(TensorType)
-
-    assembly_format = "$dy `,` $kernel attr-dict `:` functional-type(operands, results)"
 
     def __init__(self, dy: SSAValue, kernel: SSAValue, image_type: TensorType) -> None:
         cotangent = tensor_type(dy)
@@ -399,8 +395,6 @@ class CausalConvKernelGradOp(TensorOp):
     x = operand_def(TensorType)
     over = prop_def(StringAttr)
     dkernel = result_def(TensorType)
-
-    assembly_format = "$dy `,` $x `over` $over attr-dict `:` functional-type(operands, results)"
 
     def __init__(self, dy: SSAValue, x: SSAValue, over: str, kernel_type: TensorType) -> None:
         cotangent = tensor_type(dy)

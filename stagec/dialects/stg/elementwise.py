@@ -97,8 +97,6 @@ class BinaryOp(TensorOp):
     right = operand_def(TensorType)
     result = result_def(TensorType)
 
-    assembly_format = "$left `,` $right attr-dict `:` functional-type(operands, results)"
-
     def __init__(self, left: SSAValue, right: SSAValue) -> None:
         super().__init__([left, right], [infer_binary(left, right)])
 
@@ -133,10 +131,6 @@ class AddOp(BinaryOp):
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0, 1)
 
     once = opt_prop_def(UnitAttr)
-
-    assembly_format = (
-        "$left `,` $right (`once` $once^)? attr-dict `:` functional-type(operands, results)"
-    )
 
     def __init__(self, left: SSAValue, right: SSAValue, once: bool = False) -> None:
         super().__init__(left, right)
@@ -333,8 +327,6 @@ class CastOp(TensorOp):
     x = operand_def(TensorType)
     result = result_def(TensorType)
 
-    assembly_format = "$x attr-dict `:` functional-type(operands, results)"
-
     def __init__(self, x: SSAValue, dtype: str) -> None:
         super().__init__([x], [tensor_type(x).with_dtype(dtype)])
 
@@ -373,8 +365,6 @@ class DropoutOp(TensorOp):
     x = operand_def(TensorType)
     result = result_def(TensorType)
     mask = result_def(TensorType)
-
-    assembly_format = "$x `rate` $rate attr-dict `:` functional-type(operands, results)"
 
     def __init__(self, x: SSAValue, rate: str) -> None:
         source = tensor_type(x)
@@ -557,8 +547,6 @@ class MaxGradOp(TensorOp):
     largest = operand_def(TensorType)
     dx = result_def(TensorType)
 
-    assembly_format = "$dy `,` $x `,` $largest attr-dict `:` functional-type(operands, results)"
-
     def __init__(self, dy: SSAValue, x: SSAValue, largest: SSAValue) -> None:
         partial = tensor_type(dy).partial
         super().__init__([dy, x, largest], [tensor_type(x).with_partial(partial)])
@@ -578,8 +566,6 @@ class BroadcastOp(TensorOp):
 
     x = operand_def(TensorType)
     result = result_def(TensorType)
-
-    assembly_format = "$x attr-dict `:` functional-type(operands, results)"
 
     def __init__(self, x: SSAValue, result_type: TensorType) -> None:
         partial = tensor_type(x).partial

@@ -95,10 +95,6 @@ class ConcatOp(TensorOp):
     to = prop_def(StringAttr)
     result = result_def(TensorType)
 
-    assembly_format = (
-        "$parts `over` $over `to` $to attr-dict `:` functional-type(operands, results)"
-    )
-
     def __init__(self, parts: Sequence[SSAValue], over: Sequence[str], to: str) -> None:
         types = [tensor_type(v) for v in parts]
         splits = {d.name: d.split for t in types for d in t.dims}
@@ -225,8 +221,6 @@ class SplitOp(TensorOp):
     over = prop_def(StringAttr)
     to = prop_def(NamesAttr)
     parts = var_result_def(TensorType)
-
-    assembly_format = "$x `over` $over `to` $to attr-dict `:` functional-type(operands, results)"
 
     def __init__(self, x: SSAValue, over: str, to: Sequence[str]) -> None:
         source = tensor_type(x)

@@ -60,11 +60,6 @@ class LatentAttentionOp(TensorOp):
     result = result_def(TensorType)
     lse = result_def(TensorType)
 
-    assembly_format = (
-        "$near `,` $far `,` $latents `,` $rotated (`causal` $causal^)? (`pairs` $pairs^)? (`requests` $requests^)? attr-dict "
-        "`:` functional-type(operands, results)"
-    )
-
     def __init__(
         self,
         near: SSAValue,

@@ -80,10 +80,6 @@ class EmbeddingBagOp(TensorOp):
     to = opt_prop_def(StringAttr)
     result = result_def(TensorType)
 
-    assembly_format = (
-        "$ids `,` $table `over` $over (`to` $to^)? attr-dict `:` functional-type(operands, results)"
-    )
-
     def __init__(self, ids: SSAValue, table: SSAValue, over: str, to: str | None = None) -> None:
         numbers, rows = tensor_type(ids), tensor_type(table)
         splits = numbers.splits | rows.splits
@@ -180,10 +176,6 @@ class EmbeddingBagGradOp(TensorOp):
     over = prop_def(StringAttr)
     to = opt_prop_def(StringAttr)
     dtable = result_def(TensorType)
-
-    assembly_format = (
-        "$ids `,` $dy `over` $over (`to` $to^)? attr-dict `:` functional-type(operands, results)"
-    )
 
     def __init__(self, dy: SSAValue, op: EmbeddingBagOp, ids: SSAValue, table: TensorType) -> None:
         summed = [a for d in tensor_type(ids).dims if d.name not in table.names for a in d.split]

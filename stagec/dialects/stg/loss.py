@@ -83,8 +83,6 @@ class CrossEntropyOp(VocabularyOp):
     loss = result_def(TensorType)
     lse = result_def(TensorType)
 
-    assembly_format = "$logits `,` $targets attr-dict `:` functional-type(operands, results)"
-
     def __init__(self, logits: SSAValue, targets: SSAValue) -> None:
         super().__init__([logits, targets], [loss_type(targets), position_type(targets)])
 
@@ -134,10 +132,6 @@ class CrossEntropyGradOp(TensorOp):
     lse = operand_def(TensorType)
     dlogits = result_def(TensorType)
 
-    assembly_format = (
-        "$dloss `,` $logits `,` $targets `,` $lse attr-dict `:` functional-type(operands, results)"
-    )
-
     def __init__(self, dloss: SSAValue, logits: SSAValue, targets: SSAValue, lse: SSAValue) -> None:
         super().__init__([dloss, logits, targets, lse], [logits.type])
 
@@ -163,8 +157,6 @@ class LogSoftmaxLossOp(VocabularyOp):
     targets = operand_def(TensorType)
     loss = result_def(TensorType)
     log_probs = result_def(TensorType)
-
-    assembly_format = "$logits `,` $targets attr-dict `:` functional-type(operands, results)"
 
     def __init__(self, logits: SSAValue, targets: SSAValue) -> None:
         super().__init__([logits, targets], [loss_type(targets), logits.type])
@@ -202,10 +194,6 @@ class TargetGradOp(TensorOp):
     targets = operand_def(TensorType)
     dtargets = result_def(TensorType)
 
-    assembly_format = (
-        "$dloss `,` $log_probs `,` $targets attr-dict `:` functional-type(operands, results)"
-    )
-
     def __init__(self, dloss: SSAValue, log_probs: SSAValue, targets: SSAValue) -> None:
         super().__init__([dloss, log_probs, targets], [log_probs.type])
 
@@ -233,10 +221,6 @@ class LogSoftmaxLossGradOp(TensorOp):
     dloss = operand_def(TensorType)
     dlogits = result_def(TensorType)
 
-    assembly_format = (
-        "$dtargets `,` $log_probs `,` $dloss attr-dict `:` functional-type(operands, results)"
-    )
-
     def __init__(self, dtargets: SSAValue, log_probs: SSAValue, dloss: SSAValue) -> None:
         super().__init__([dtargets, log_probs, dloss], [dtargets.type])
 
@@ -257,8 +241,6 @@ class MaxLogitOp(VocabularyOp):
 
     logits = operand_def(TensorType)
     largest = result_def(TensorType)
-
-    assembly_format = "$logits attr-dict `:` functional-type(operands, results)"
 
     def __init__(self, logits: SSAValue) -> None:
         dims = tensor_type(logits).dims[:-1]
@@ -282,10 +264,6 @@ class TargetLogitOp(TensorOp):
     targets = operand_def(TensorType)
     largest = operand_def(TensorType)
     target = result_def(TensorType)
-
-    assembly_format = (
-        "$logits `,` $targets `,` $largest attr-dict `:` functional-type(operands, results)"
-    )
 
     def __init__(self, logits: SSAValue, targets: SSAValue, largest: SSAValue) -> None:
         split = tensor_type(logits).dims[-1].split
@@ -317,8 +295,6 @@ class SumExpOp(TensorOp):
     largest = operand_def(TensorType)
     sums = result_def(TensorType)
 
-    assembly_format = "$logits `,` $largest attr-dict `:` functional-type(operands, results)"
-
     def __init__(self, logits: SSAValue, largest: SSAValue) -> None:
         source = tensor_type(logits)
         result = TensorType.of(source.dims[:-1], "fp32", sorted(source.dims[-1].split))
@@ -344,10 +320,6 @@ class LossOfStatisticsOp(TensorOp):
     sums = operand_def(TensorType)
     loss = result_def(TensorType)
     lse = result_def(TensorType)
-
-    assembly_format = (
-        "$largest `,` $target `,` $sums attr-dict `:` functional-type(operands, results)"
-    )
 
     def __init__(self, largest: SSAValue, target: SSAValue, sums: SSAValue) -> None:
         super().__init__([largest, target, sums], [loss_type(largest), position_type(largest)])

@@ -131,10 +131,6 @@ class RmsNormOp(NormOp):
     result = result_def(TensorType)
     rstd = result_def(TensorType)
 
-    assembly_format = (
-        "$x (`weight` $weight^)? `over` $over attr-dict `:` functional-type(operands, results)"
-    )
-
     def __init__(self, x: SSAValue, weight: SSAValue | None, over: Sequence[str]) -> None:
         super().__init__([x, weight], [x.type, statistic_type(x, over)], over=over)
 
@@ -183,11 +179,6 @@ class RmsNormGradOp(NormOp):
     rstd = operand_def(TensorType)
     weight = opt_operand_def(TensorType)
     dx = result_def(TensorType)
-
-    assembly_format = (
-        "$dy `,` $x `,` $rstd (`weight` $weight^)? `over` $over attr-dict "
-        "`:` functional-type(operands, results)"
-    )
 
     def __init__(
         self,
@@ -240,8 +231,6 @@ class RmsNormWeightGradOp(NormWeightGradOp):
     x = operand_def(TensorType)
     rstd = operand_def(TensorType)
     dweight = result_def(TensorType)
-
-    assembly_format = "$dy `,` $x `,` $rstd attr-dict `:` functional-type(operands, results)"
 
     def __init__(self, dy: SSAValue, x: SSAValue, rstd: SSAValue, weight_type: TensorType) -> None:
         super().__init__([dy, x, rstd], [summed_type(dy, weight_type)])
@@ -359,11 +348,6 @@ class LayerNormGradOp(NormOp):
     weight = opt_operand_def(TensorType)
     dx = result_def(TensorType)
 
-    assembly_format = (
-        "$dy `,` $x `,` $mean `,` $rstd (`weight` $weight^)? `over` $over attr-dict "
-        "`:` functional-type(operands, results)"
-    )
-
     def __init__(
         self,
         dy: SSAValue,
@@ -409,10 +393,6 @@ class LayerNormWeightGradOp(NormWeightGradOp):
     rstd = operand_def(TensorType)
     dweight = result_def(TensorType)
 
-    assembly_format = (
-        "$dy `,` $x `,` $mean `,` $rstd attr-dict `:` functional-type(operands, results)"
-    )
-
     def __init__(
         self,
         dy: SSAValue,
@@ -447,8 +427,6 @@ class SoftmaxOp(NormOp):
 
     x = operand_def(TensorType)
     result = result_def(TensorType)
-
-    assembly_format = "$x `over` $over attr-dict `:` functional-type(operands, results)"
 
     def __init__(self, x: SSAValue, over: Sequence[str]) -> None:
         super().__init__([x], [x.type], over=over)
@@ -490,8 +468,6 @@ class SoftmaxGradOp(NormOp):
     dy = operand_def(TensorType)
     y = operand_def(TensorType)
     dx = result_def(TensorType)
-
-    assembly_format = "$dy `,` $y `over` $over attr-dict `:` functional-type(operands, results)"
 
     def __init__(self, dy: SSAValue, y: SSAValue, over: Sequence[str]) -> None:
         partial = tensor_type(dy).partial

@@ -36,8 +36,6 @@ class QuantizeOp(TensorOp):
     x = operand_def(TensorType)
     result = result_def(TensorType)
 
-    assembly_format = "$x attr-dict `:` functional-type(operands, results)"
-
     def __init__(self, x: SSAValue, dtype: str) -> None:
         super().__init__([x], [tensor_type(x).with_dtype(dtype)])
 

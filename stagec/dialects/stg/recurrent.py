@@ -75,11 +75,6 @@ class ResumedScanOp(TensorOp):
     resumed = prop_def(SizeAttr)
     result = result_def(TensorType)
 
-    assembly_format = (
-        "$x `,` $dt `,` $a `,` $b `,` $c `,` $state `pairs` $pairs `chunks` $chunks `steps` $steps `resumed` $resumed attr-dict "
-        "`:` functional-type(operands, results)"
-    )
-
     def __init__(
         self,
         x: SSAValue,
@@ -178,11 +173,6 @@ class ResumedConvOp(TensorOp):
     over = prop_def(StringAttr)
     resumed = prop_def(SizeAttr)
     result = result_def(TensorType)
-
-    assembly_format = (
-        "$x `,` $kernel `,` $state `over` $over `resumed` $resumed attr-dict "
-        "`:` functional-type(operands, results)"
-    )
 
     def __init__(
         self, x: SSAValue, kernel: SSAValue, state: SSAValue, over: str, requests: Requests

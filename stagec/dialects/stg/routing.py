@@ -113,11 +113,6 @@ class TopkOp(LocalStatisticsOp):
     weights = result_def(TensorType)
     experts = result_def(TensorType)
 
-    assembly_format = (
-        "$scores (`bias` $bias^)? `over` $over `to` $to (`groups` $groups^)? (`limit` $limit^)? "
-        "(`normalise` $normalise^)? attr-dict `:` functional-type(operands, results)"
-    )
-
     def __init__(
         self,
         scores: SSAValue,
@@ -228,10 +223,6 @@ class TopkGradOp(LocalStatisticsOp):
     weights = operand_def(TensorType)
     experts = operand_def(TensorType)
     dscores = result_def(TensorType)
-
-    assembly_format = (
-        "$dweights `,` $weights `,` $experts attr-dict `:` functional-type(operands, results)"
-    )
 
     def __init__(
         self,

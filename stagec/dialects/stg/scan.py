@@ -135,11 +135,6 @@ class SsdScanOp(StatefulOp):
     chunk = prop_def(SizeAttr)
     result = result_def(TensorType)
 
-    assembly_format = (
-        "$x `,` $dt `,` $a `,` $b `,` $c `chunk` $chunk attr-dict "
-        "`:` functional-type(operands, results)"
-    )
-
     def __init__(
         self, x: SSAValue, dt: SSAValue, a: SSAValue, b: SSAValue, c: SSAValue, chunk: Size
     ) -> None:
@@ -247,11 +242,6 @@ class SsdScanGradOp(TensorOp):
     da = result_def(TensorType)
     db = result_def(TensorType)
     dc = result_def(TensorType)
-
-    assembly_format = (
-        "$dy `,` $x `,` $dt `,` $a `,` $b `,` $c `chunk` $chunk attr-dict "
-        "`:` functional-type(operands, results)"
-    )
 
     def __init__(self, dy: SSAValue, op: SsdScanOp) -> None:
         operands = [op.x, op.dt, op.a, op.b, op.c]

@@ -80,8 +80,6 @@ class TransposeOp(TensorOp):
     x = operand_def(TensorType)
     result = result_def(TensorType)
 
-    assembly_format = "$x attr-dict `:` functional-type(operands, results)"
-
     def __init__(self, x: SSAValue, names: Sequence[str]) -> None:
         source = tensor_type(x)
         result = TensorType.of([source.dim(n) for n in names], source.dtype, source.partial)
