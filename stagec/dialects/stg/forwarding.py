@@ -64,7 +64,7 @@ class ForwardedOp(LocalStatisticsOp):
             )
 
 
-class CopiesOp(ForwardedOp):
+class ForwardingOp(ForwardedOp):
     """Shared by ops from copies to copies.
 
     `forwards`: between two exchanges, what comes over one kind of links goes on
@@ -87,7 +87,7 @@ def copies_of(source: TensorType, over: str, tokens: str) -> TensorType:
 
 
 @irdl_op_definition
-class FanOutOp(CopiesOp, SendsTokens):
+class FanOutOp(ForwardingOp, SendsTokens):
     """Copy each copy of a token to those parts of its part that have experts of its own; `counts` are how many each part gets.
 
     `dropless`: sizes depend on the data, so that devices exchange counts before copies. With `weights` a copy is scaled by
@@ -159,7 +159,7 @@ def counts_of(copies: TensorType) -> TensorType:
 
 
 @irdl_op_definition
-class FanInOp(CopiesOp, CollectsTokens):
+class FanInOp(ForwardingOp, CollectsTokens):
     """Add up, for each copy of a token, what its copies in parts of its part became; weighted if there are `weights`.
 
     Transpose of `stg.fan_out`.
