@@ -19,7 +19,7 @@ With `aligned` buckets are parts of buffers, as those of Megatron-LM's distribut
 elements, and a bucket ends at one of `bucket_end` and of the ranks (`optimizer/param_layout.py`). Only what the first stage of a pipeline reduces
 is cut into buckets: that of others is one, of no limit, and a gradient that stages share (`dist.all_reduce_tied`) is one by itself
 (`distributed_data_parallel.py`, `bucket_size` where `pp_rank > 0`; `_does_param_require_new_bucket` in `distrib_optimizer.py`). Parameters are
-gathered in the same buckets.
+gathered in the same buckets, and so they are wherever they are gathered for the next forward pass (`in_forward` of `shard-parameters`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from xdsl.passes import ModulePass
 
 from stagec.dialects import dist, stg
 from stagec.dialects.types import DTYPE_BITS
-from stagec.dialects.use_def import through, weight_path
+from stagec.dialects.use_def import followed, from_stack, through, weight_path
 from stagec.rewriting import programs
 
 NO_LIMIT = 1 << 62
@@ -64,8 +64,8 @@ class BucketGradients(ModulePass):
             reductions = [each for each in program.walk() if is_reduction(each)]
             for each in reductions:
                 self.mark(each, is_cut, self.bucket_bytes)
-            if self.aligned:
-                for gather in gathers(program):
+            for gather in gathers(program):
+                if self.aligned or stg.phase_of(gather) == "fwd":
                     self.mark(gather, is_cut, self.parameter_bytes(gather, reductions))
 
     def mark(self, op: Operation, is_cut: bool, bucket_bytes: int) -> None:
@@ -96,9 +96,15 @@ def is_reduction(op: Operation) -> bool:
 
 
 def gathers(program: Operation) -> list[dist.UnshardOp]:
-    """What gathers parameters after their update."""
+    """What gathers parameters that were updated: after that, or for the next forward pass."""
     found = [op for op in program.walk() if isinstance(op, dist.UnshardOp)]
-    return [op for op in found if stg.phase_of(op) == "optim"]
+    return [op for op in found if any(map(is_of_whole, op.values))]
+
+
+def is_of_whole(shard: SSAValue) -> bool:
+    """Whether ranks store all of what a shard is of."""
+    taken = followed(shard, from_stack, through(dist.TakeApartOp)).owner
+    return isinstance(taken, dist.TakeShardOp)
 
 
 def first_kind(module: ModuleOp) -> str | None:

@@ -72,7 +72,7 @@ from stagec.symbolic import Size, constant, total
 
 NAME = "fill-buckets"
 ENDS = ("bytes_in", "bytes_out")
-KEPT = ("phase", "late", "bucket_end", "serial")
+KEPT = ("phase", "late", "lag", "issued", "bucket_end", "serial")
 """What a node that pads a bucket has of the bucket's first."""
 
 
@@ -165,7 +165,7 @@ class Filler:
     def has_early(self) -> bool:
         """Whether some reductions go during the backward pass: those that go after it (`late`) come behind them, and may share a bucket with the last."""
         ops = [each.first for each in self.bucketed.values()]
-        return any("late" not in stg.marks(op) and stg.phase_of(op) != "optim" for op in ops)
+        return any("late" not in stg.marks(op) and stg.phase_of(op) == "grad_reduce" for op in ops)
 
     def fill_all(self, rows: list[tuple[int, int]]) -> None:
         for row, number in rows:

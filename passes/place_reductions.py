@@ -1,4 +1,5 @@
-"""Issue each reduction of a gradient as soon as the gradient is complete: while the backward pass goes on.
+"""Issue each reduction of a gradient as soon as the gradient is complete: while the backward pass goes on. And what is gathered once per step where
+the first forward pass needs it.
 
 Before `place-reductions`:
 
@@ -59,6 +60,12 @@ After:
 (`gradients { overlap = false }`) comes behind the backward pass. Reductions of a stage keep their order among themselves. One of a weight
 that several stages share stays: its ranks come to it when all their transfers are done. A gradient that `leaves` for the host does so as soon as it is complete
 and reduced, in no order with others: no rank waits for that.
+
+Where a rank has one stage, parameters that are gathered once per step are `issued` in the first forward pass, behind what the stage
+receives: the root unit's as the pass begins (`with_pass`), others as their unit does (`with_unit`). So do FSDP2's hooks, which PyTorch's
+`Schedule1F1B` and `ScheduleGPipe` leave alone; its runtime of several stages per rank gathers a stage whole beforehand
+(`UNSHARD` in `torch/distributed/pipelining/schedules.py`). Buckets are gathered in the order in which they are needed, the last that was reduced first
+(`next_param_gather_bucket_group` of Megatron-LM's `distributed_data_parallel.py`).
 """
 
 from __future__ import annotations
@@ -91,7 +98,53 @@ class PlaceReductions(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for tasks, segments, values in scheduled(op):
-            tasks.with_rows(when_ready(tasks.rows.data, segments, values))
+            tasks.with_rows(placed(tasks.rows.data, segments, values))
+
+
+def placed(
+    tasks: Mapping[str, Rows], segments: Mapping[int, Segment], values: Mapping[str, int]
+) -> Mapping[str, Rows]:
+    """The rows of each task, with reductions where their gradients are there, and gathers of a step where they are needed."""
+    return when_needed(when_ready(tasks, segments, values), segments, values)
+
+
+def when_needed(
+    tasks: Mapping[str, Rows], segments: Mapping[int, Segment], values: Mapping[str, int]
+) -> Mapping[str, Rows]:
+    """Gathers of `pre` behind the row of the forward pass before that in which they are needed; behind what is received if that is the first."""
+    issued = {n: said for n, each in segments.items() if (said := stg.text(each.first, stg.ISSUED))}
+    if not issued or "pre" not in tasks or "F" not in tasks:
+        return tasks
+    rows, forward = tasks["pre"], tasks["F"]
+    needed: dict[int, int] = {}
+    flow = Dataflow(values)
+    finder = RowFinder(flow, {"pre": rows})
+    for row, number in enumerate(forward.segment.tolist()):
+        path = path_of(forward, row)
+        for value in segments[number].inputs():
+            source = flow.source(value, path)
+            place = finder.row_of(source) if source is not None else None
+            if place is not None:
+                needed.setdefault(place[1], row)
+    begin = NOTHING
+    if "RECV_F" in tasks:
+        begin = TASK_NUMBER["RECV_F"], len(tasks["RECV_F"]) - 1
+    parts: list[tuple[int, np.ndarray]] = []
+    following = len(forward)
+    for start, stop in reversed(buckets(rows)):
+        part = rows.table[start:stop].copy()
+        said = issued.get(int(part[0, 0]))
+        if said is not None:
+            by_need = said == stg.WITH_UNIT
+            following = min(
+                (needed[n] for n in range(start, stop) if n in needed and by_need), default=0
+            )
+            place = (TASK_NUMBER["F"], following - 1) if following else begin
+            part[0, 2:4] = place
+        # What is not issued itself stays before what is.
+        parts.append((following, part))
+    table = [part for _, part in sorted(reversed(parts), key=lambda each: each[0])]
+    return {**tasks, "pre": Rows.of_table(np.concatenate(table))}
 
 
 def when_ready(

@@ -99,6 +99,7 @@ from stagec.analysis.dataflow import is_node
 from stagec.analysis.placement import source_of
 from stagec.analysis.process_memory import ProcessTerms, process_rows, transposed_rows
 from stagec.dialects import sched, stg
+from stagec.dialects.dist.storage import leaf_of
 from stagec.dialects.memory import (
     ALONE,
     ALWAYS,
@@ -122,7 +123,8 @@ from stagec.dialects.memory import (
     StoredOp,
 )
 from stagec.dialects.sched.tasks import TASKS, Rows
-from stagec.dialects.types import tensor_of
+from stagec.dialects.types import ShardType, tensor_of
+from stagec.dialects.use_def import followed, from_stack, through
 from stagec.rewriting import programs
 from stagec.symbolic import Size
 from stagec.unrolling.module import KeepsRows
@@ -228,7 +230,8 @@ class Planner:
         for op in self.nodes:
             for number, operand in enumerate(op.operands):
                 for value, is_every in behind(operand):
-                    self.last_readers.add(value, Read(op, number, is_every, op in inside))
+                    if not (isinstance(value, OpResult) and is_stored(value)):
+                        self.last_readers.add(value, Read(op, number, is_every, op in inside))
         for op, number in self.last_readers.found():
             if number not in self.nodes[op].frees:
                 self.nodes[op].frees.append(number)
@@ -268,8 +271,8 @@ class Planner:
         return Buffer(kind, where, operand, count, total, stays)
 
     def kind(self, op: Operation, effects: Effects, result: OpResult) -> Kind:
-        if effects.makes == Kind.GATHERED and task_of(op) == "step":
-            # After the step it fills the parameters themselves.
+        if effects.makes == Kind.GATHERED and (task_of(op) == "step" or is_stored(result)):
+            # What ranks store whole is filled itself.
             return Kind.PARAMETERS
         if effects.makes is not None:
             return effects.makes
@@ -358,6 +361,17 @@ def gathered_last(gathers: Sequence[OpResult], layer: Block | None) -> OpResult 
 def layer_of(op: Operation) -> Block | None:
     """The layers that an op is in; None for one beside them."""
     return op.parent_block() if isinstance(op.parent_op(), stg.RepeatOp) else None
+
+
+def is_stored(made: OpResult) -> bool:
+    """Whether ranks store all of what a gather makes: it gathers their parts of a weight, and nobody frees that."""
+    op = made.op
+    if not isinstance(op, sched.CollectiveOp) or sched.effects_of(op).makes != Kind.GATHERED:
+        return False
+    weight = followed(op.operands[made.index], from_stack, through(sched.ViewOp))
+    return isinstance(weight.owner, stg.WeightOp) and not isinstance(
+        leaf_of(weight.type), ShardType
+    )
 
 
 def is_kept(result: OpResult) -> bool:

@@ -56,11 +56,6 @@ before them begins: FSDP2 issues it in the hook of the unit before (`_pre_backwa
 `torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py`). Where a unit's gradients begin later than what is made again of it, that is marked
 (`begins_unit`), and the gather waits for it. Units are counted through all iterations of a repeat, and beside the layers in
 the order in which they stand. Each load from the host, and each read from NVMe, is counted by itself: its units are layers.
-
-Where a rank of a pipeline has one stage, what is gathered once per step is `issued` in the first forward pass, behind what the stage
-receives: the root unit's as the pass begins (`with_pass`), others as their unit does (`with_unit`). So do FSDP2's hooks, which PyTorch's
-`Schedule1F1B` and `ScheduleGPipe` leave alone; its runtime of several stages per rank gathers a stage whole beforehand
-(`UNSHARD` in `torch/distributed/pipelining/schedules.py`).
 """
 
 from __future__ import annotations
@@ -74,17 +69,15 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
-from stagec.analysis.dataflow import Dataflow
 from stagec.analysis.gathers import pass_of, separated, together
 from stagec.analysis.segments import (
-    RowFinder,
     Segment,
     path_of,
     scheduled,
     whole,
 )
 from stagec.dialects import sched, stg
-from stagec.dialects.sched.tasks import PASS_GATHERS, TASK_NUMBER, Rows
+from stagec.dialects.sched.tasks import PASS_GATHERS, Rows
 from stagec.pipeline_schedule import tasks_overlap
 
 NAME = "prefetch-gathers"
@@ -96,18 +89,14 @@ class PrefetchGathers(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         before = tasks_overlap(op)
-        for tasks, segments, values in scheduled(op):
-            tasks.with_rows(issued_ahead(tasks.rows.data, segments, values, before=before))
+        for tasks, segments, _ in scheduled(op):
+            tasks.with_rows(issued_ahead(tasks.rows.data, segments, before=before))
 
 
 def issued_ahead(
-    tasks: Mapping[str, Rows],
-    segments: Mapping[int, Segment],
-    values: Mapping[str, int],
-    *,
-    before: bool,
+    tasks: Mapping[str, Rows], segments: Mapping[int, Segment], *, before: bool
 ) -> Mapping[str, Rows]:
-    """The rows of each task, with gathers as many units ahead as they say; those of the step where the first forward pass needs them.
+    """The rows of each task, with gathers as many units ahead as they say.
 
     What a stage frees is gathered `before` the pass that needs it where another pass runs beside that one.
     """
@@ -116,12 +105,7 @@ def issued_ahead(
         apart = {number for number, each in segments.items() if each.task in PASS_GATHERS}
         tasks = {task: moved(rows, segments, ahead) for task, rows in together(tasks).items()}
         tasks = apart_again(tasks, apart, before=before) if apart else tasks
-    issued = {
-        number: said
-        for number, each in segments.items()
-        if (said := stg.text(each.first, stg.ISSUED))
-    }
-    return in_first_pass(tasks, segments, issued, Dataflow(values)) if issued else tasks
+    return tasks
 
 
 def apart_again(
@@ -138,40 +122,6 @@ def apart_again(
         if len(moved_rows):
             found[own] = moved_rows
     return found
-
-
-def in_first_pass(
-    tasks: Mapping[str, Rows],
-    segments: Mapping[int, Segment],
-    issued: Mapping[int, str],
-    flow: Dataflow,
-) -> Mapping[str, Rows]:
-    """Rows of `pre` behind the row of the forward pass before that in which they are needed; behind what is received if that is the first."""
-    if "pre" not in tasks or "F" not in tasks:
-        return tasks
-    rows, forward = tasks["pre"], tasks["F"]
-    needed: dict[tuple[int, int], int] = {}
-    finder = RowFinder(flow, {"pre": rows})
-    for row, number in enumerate(forward.segment.tolist()):
-        path = path_of(forward, row)
-        for value in segments[number].inputs():
-            source = flow.source(value, path)
-            place = finder.row_of(source) if source is not None else None
-            if place is not None:
-                needed.setdefault(place, row)
-    behind_task, behind_row = rows.behind_task.copy(), rows.behind_row.copy()
-    for at, number in enumerate(rows.segment.tolist()):
-        if number not in issued:
-            continue
-        first = 0
-        if issued[number] == stg.WITH_UNIT:
-            first = needed.get((TASK_NUMBER["pre"], at), 0)
-        if first:
-            behind_task[at], behind_row[at] = TASK_NUMBER["F"], first - 1
-        elif "RECV_F" in tasks:
-            behind_task[at], behind_row[at] = TASK_NUMBER["RECV_F"], len(tasks["RECV_F"]) - 1
-    placed = Rows(rows.segment, rows.path, rows.joins, behind_task, behind_row)
-    return {**tasks, "pre": placed}
 
 
 BEFORE, OWN, REPEATED, BESIDE = -1, 0, 1, 2

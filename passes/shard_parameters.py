@@ -42,6 +42,9 @@ unless `reshard` is true. Then a forward pass frees them and a backward pass doe
 
 Levels 1 and 2 (Megatron-LM's distributed optimizer): the optimizer updates the rank's shard, and the parameters are gathered
 after it, as one flat buffer (DeepSpeed's `all_gather_into_tensor_dp_groups`) or in buckets. That gradients are reduce-scattered is `reduce-gradients`.
+`in_forward` they are gathered when the next step begins, each layer or in buckets, and each gather fills the parameters that are there
+(Megatron-LM's `--overlap-param-gather`). With one stage per rank each begins when the one before it is due (`lag`): `finish_param_sync` in
+`megatron/core/distributed/param_and_grad_buffer.py` sends off the next bucket. Of several stages all are sent off first (`--align-param-gather`, its default).
 """
 
 from __future__ import annotations
@@ -64,7 +67,7 @@ from stagec.rewriting import programs, set_operand, set_type
 from stagec.rewriting.saved_values import BlockPair, levels_of
 from stagec.rewriting.stored_weights import (
     NAME,
-    gather_after_step,
+    gather_updated,
     insert,
     repeat_over,
     storage_axes,
@@ -110,6 +113,8 @@ class ShardParameters(ModulePass):
     """Units gathered ahead."""
     in_buckets: bool = False
     """After an update parameters are gathered as their gradients were reduced, for buckets to join them (`bucket-gradients`)."""
+    in_forward: bool = False
+    """Levels 1 and 2: parameters are gathered as a step begins, for its forward pass, and not after the update of the step before."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for program in programs(op):
@@ -119,7 +124,15 @@ class ShardParameters(ModulePass):
                     # Which passes of a stage gather follows from their order.
                     read_sizes(op)
             else:
-                gather_after_step(program, self.axes, self.gather, self.flat, self.in_buckets)
+                gather_updated(
+                    program,
+                    self.axes,
+                    self.gather,
+                    self.flat,
+                    in_buckets=self.in_buckets,
+                    in_forward=self.in_forward,
+                    at_first_use=self.at_first_use,
+                )
 
 
 @dataclass

@@ -174,7 +174,8 @@ def shard_parameters(plan: Plan) -> Arguments:
         "flat": zero.shards_flat,
         "once_per_step": pipeline is not None,
         "evicted": virtual > RESIDENT_STAGES,
-        "at_first_use": virtual == 1,
+        "at_first_use": virtual <= 1,
+        "in_forward": plan.overlap.param_gather,
         "prefetch": zero.prefetch,
         "in_buckets": buffers_of(plan) is not None and plan.gradients.bucket_bytes is not None,
     }

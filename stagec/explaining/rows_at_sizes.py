@@ -10,7 +10,7 @@ from stagec.analysis.sizes import module_of
 from stagec.dialects import stg
 from stagec.passes.build_programs import rows_of_tasks
 from stagec.passes.fill_buckets import in_buckets
-from stagec.passes.place_reductions import when_ready
+from stagec.passes.place_reductions import placed
 from stagec.passes.prefetch_gathers import issued_ahead
 from stagec.pipeline_schedule import tasks_overlap
 from stagec.unrolling.stage import StageLayout
@@ -21,6 +21,6 @@ def layout_with(program: stg.ProgramOp, values: Mapping[str, int]) -> StageLayou
     segments = segments_of(program)
     before = tasks_overlap(module_of(program))
     rows = rows_of_tasks(program, Dataflow(values))
-    rows = issued_ahead(rows, segments, values, before=before)
-    rows = when_ready(in_buckets(rows, segments, values), segments, values)
+    rows = issued_ahead(rows, segments, before=before)
+    rows = placed(in_buckets(rows, segments, values), segments, values)
     return StageLayout(program, rows, values)

@@ -386,7 +386,8 @@ class TableMaker:
         freed = {value for value, frees in own if frees}
         for value in dict.fromkeys(value for value, _ in own if value not in freed):
             owner = self.results[value].owner
-            if isinstance(owner, Operation) and self.sizes[value]:
+            is_stored = self.kinds[value] == Kind.PARAMETERS
+            if isinstance(owner, Operation) and self.sizes[value] and not is_stored:
                 message = f"`{owner.name}`: somebody reads what it makes, and nobody frees it"
                 help_ = "name it behind `frees` of a reader, or run `plan-memory` again"
                 place = span_of(owner.location)

@@ -310,6 +310,8 @@ class Overlap(Clause):
     """Which communication may run while something is computed."""
 
     zero: bool = setting("bool", True)
+    param_gather: bool = setting("bool", False)
+    """Under `zero` 1 and 2 parameters are gathered for the next step's forward pass, beside it, and not after their update."""
     p2p: bool = setting("bool", True)
     tp: bool = setting("bool", False)
     pieces: int = setting("whole", 4, least=1)

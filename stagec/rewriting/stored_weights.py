@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import groupby
 
-from xdsl.dialects.builtin import StringAttr, UnitAttr
+from xdsl.dialects.builtin import IntegerAttr, StringAttr, UnitAttr, i64
 from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.rewriter import Rewriter
 
 from stagec.dialects import dist, stg
+from stagec.dialects.dist.storage import whole_of
 from stagec.dialects.types import ShardType, StackType, ValueType, tensor_of
 from stagec.dialects.use_def import followed, from_body, from_stack, one_by_one, through
-from stagec.rewriting import inherit, output_of
+from stagec.rewriting import inherit, output_of, set_operand, set_type
 from stagec.symbolic import Size
 
 NAME = "shard-parameters"
@@ -123,10 +124,18 @@ def insert(op: Operation, before: Operation, origin: Operation | None = None) ->
     block.insert_op_before(op, before)
 
 
-def gather_after_step(
-    program: stg.ProgramOp, axes: Sequence[str], dtype: str, flat: bool, in_buckets: bool = False
+def gather_updated(
+    program: stg.ProgramOp,
+    axes: Sequence[str],
+    dtype: str,
+    flat: bool,
+    *,
+    in_buckets: bool = False,
+    in_forward: bool = False,
+    at_first_use: bool = False,
 ) -> None:
-    """Update the rank's shards, then gather whole parameters from them, as one buffer of all that is split over the same axes, or `in_buckets`.
+    """Update the rank's shards, and gather whole parameters from them: behind the update, as one buffer of all that is split over the same axes, or
+    `in_forward`, before the microbatches of the next step, layer by layer; either way perhaps `in_buckets`.
 
     DeepSpeed gathers its flat buffer at once (`all_gather_into_tensor_dp_groups` in `runtime/utils.py`), and so does Megatron-LM without buckets; else
     it gathers parameters as their gradients were reduced.
@@ -135,30 +144,66 @@ def gather_after_step(
     step = next((op for op in block.ops if isinstance(op, stg.OptimizerStepOp)), None)
     if step is None:
         return
+    loop = next((op for op in block.ops if isinstance(op, stg.AccumulateOp)), None)
+    is_early = in_forward and loop is not None
+    phase = "fwd" if is_early else "optim"
+    readers = [
+        [use for use in w.uses if loop and loop.is_ancestor(use.operation)] for w in step.weights
+    ]
     shards: list[SSAValue] = []
     for weight in step.weights:
         assert isinstance(weight.owner, stg.WeightOp)
         own, rows = storage_axes(weight, axes), stored_rows(weight.owner, flat)
         take = dist.TakeShardOp([weight], own, tensor_of(weight.type).dtype, [rows])
-        stg.marks(take)["phase"] = StringAttr("optim")
-        insert(take, step)
+        stg.marks(take)["phase"] = StringAttr(phase)
+        insert(take, loop if is_early else step, step)
         shards.append(take.outputs[0])
     updated = step.of(shards, step.gradients)
     stg.marks(updated).take(stg.marks(step))
     updated.location = step.location
     Rewriter.replace_op(step, updated)
-    after = updated.next_op or output_of(program)
+    before = loop if is_early else updated.next_op or output_of(program)
+
+    def gather(values: Sequence[SSAValue]) -> list[dist.UnshardOp]:
+        made = unshard(values, dtype, phase)
+        for op in made if is_early else ():
+            # They fill the parameters themselves, whatever they travelled in.
+            for shard, whole in zip(op.values, op.outputs, strict=True):
+                set_type(whole, whole_of(shard.type, tensor_of(shard.type).dtype))
+            stg.marks(op)["lag"] = IntegerAttr(1, i64)
+            if at_first_use:
+                stg.marks(op)[stg.ISSUED] = StringAttr(stg.WITH_UNIT)
+        return made
+
+    def insert_gather(op: Operation) -> None:
+        insert(op, before, updated)
+        for each in op.walk():
+            stg.marks(each)["phase"] = StringAttr(phase)
 
     if in_buckets:
-
-        def insert_after(op: Operation) -> None:
-            insert(op, after, updated)
-
         groups = as_reduced(shards, updated.gradients)
-        insert_gathers(groups, dtype, insert_after)
-        return
-    for op in unshard(shards, dtype, "optim"):
-        insert(op, after, updated)
+        whole = insert_gathers(groups, gather, insert_gather)
+    else:
+        whole = {}
+        for members in by_layers(shards) if is_early else [shards]:
+            count, made = layers_of(members[0]), []
+            if is_early and count is not None:
+                made.append(repeat_over(count, members, gather, phase))
+            for op in made or gather(members):
+                insert_gather(op)
+                whole |= dict(zip(op.operands, op.results, strict=True))
+    for shard, uses in zip(shards, readers, strict=True):
+        for use in uses if is_early else ():
+            set_operand(use.operation, use.index, whole[shard])
+
+
+def by_layers(shards: Sequence[SSAValue]) -> list[list[SSAValue]]:
+    """What layers have one of each, by their number; any other shard alone."""
+    found: dict[object, list[SSAValue]] = {}
+    for shard in shards:
+        count = layers_of(shard)
+        found.setdefault(shard if count is None else count, []).append(shard)
+    return list(found.values())
 
 
 Group = Sequence[SSAValue]
@@ -212,43 +257,48 @@ def place_of(op: Operation) -> list[int]:
 
 
 def insert_gathers(
-    groups: Sequence[tuple[Group, bool]], dtype: str, insert_op: Callable[[Operation], None]
+    groups: Sequence[tuple[Group, bool]], gather: Gather, insert_op: Callable[[Operation], None]
 ) -> dict[SSAValue, SSAValue]:
     """One gather for each group, or for each of its parts, the last layer first and the last part; what each shard becomes."""
     made: dict[SSAValue, SSAValue] = {}
     for count, alike in groupby(groups, key=lambda group: layers_of(group[0][0])):
         members = list(alike)
         if count is not None:
-            made |= gathers_in_repeat(count, members, dtype, insert_op)
+            made |= gathers_in_repeat(count, members, gather, insert_op)
             continue
         for group, is_apart in members:
             if is_apart:
-                made |= gathers_of_parts(group, dtype, insert_op)
+                made |= gathers_of_parts(group, gather, insert_op)
                 continue
-            for op in unshard(group, dtype, "optim"):
+            for op in gather(group):
                 insert_op(op)
                 made |= dict(zip(op.values, op.outputs, strict=True))
     return made
 
 
 def gathers_of_parts(
-    group: Group, dtype: str, insert_op: Callable[[Operation], None]
+    group: Group, gather: Gather, insert_op: Callable[[Operation], None]
 ) -> dict[SSAValue, SSAValue]:
     apart = [dist.TakeApartOp(shard) for shard in group]
     for op in apart:
-        stg.marks(op)["phase"] = StringAttr("optim")
         insert_op(op)
     stacks = [op.result for op in apart]
     (count,) = {layers_of(stack) for stack in stacks}
     assert count is not None
-    whole = gathers_in_repeat(count, [(stacks, False)], dtype, insert_op, steps=True)
-    return {shard: whole[stack] for shard, stack in zip(group, stacks, strict=True)}
+    parts = gathers_in_repeat(count, [(stacks, False)], gather, insert_op, steps=True)
+    made: dict[SSAValue, SSAValue] = {}
+    for shard, stack in zip(group, stacks, strict=True):
+        whole = tensor_of(shard.type).with_dtype(tensor_of(parts[stack].type).dtype)
+        together = dist.PutTogetherOp(parts[stack], whole)
+        insert_op(together)
+        made[shard] = together.result
+    return made
 
 
 def gathers_in_repeat(
     count: Size,
     groups: Sequence[tuple[Group, bool]],
-    dtype: str,
+    gather: Gather,
     insert_op: Callable[[Operation], None],
     *,
     steps: bool = False,
@@ -260,7 +310,7 @@ def gathers_in_repeat(
         assert isinstance(stack.type, StackType)
         inner[stack] = body.insert_arg(stack.type.element, len(body.args))
     slices = [([inner[s] for s in group], is_apart) for group, is_apart in groups]
-    whole = insert_gathers(slices, dtype, body.add_op)
+    whole = insert_gathers(slices, gather, body.add_op)
     body.add_op(stg.YieldOp([whole[inner[stack]] for stack in stacks]))
     types: list[StackType] = []
     for stack in stacks:
@@ -268,7 +318,6 @@ def gathers_in_repeat(
         assert isinstance(element, ValueType)
         types.append(StackType.of(count, element))
     repeat = stg.RepeatOp(count, [], stacks, Region(body), types, reverse=True)
-    stg.marks(repeat)["phase"] = StringAttr("optim")
     if steps:
         stg.marks(repeat)[stg.STEPS] = UnitAttr()
     insert_op(repeat)

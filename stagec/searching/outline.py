@@ -75,6 +75,8 @@ class ClassSeconds:
         default_factory=lambda: defaultdict(lambda: defaultdict(float))
     )
     """By part and stream."""
+    gathers: Floats = field(default_factory=lambda: np.zeros(1))
+    """Of parameters, once a step, for the first forward pass."""
     gradients: Floats = field(default_factory=lambda: np.zeros(1))
     attention: Floats = field(default_factory=lambda: np.zeros(1))
     """Of the forward passes of layers."""
@@ -177,25 +179,35 @@ def of_class(
     job: NamedJob, sums: ClassSeconds, microbatches: Floats, idle: Floats
 ) -> dict[str, Floats]:
     compute = sums.compute["F"] + sums.compute["B"]
-    waiting = sums.waited["F"] + sums.waited["B"]
-    for part in ("F", "B"):
-        busy = sums.compute[part] + sums.waited[part]
-        for lasting in sums.beside[part].values():
-            waiting = waiting + np.maximum(0, lasting - busy)
+
+    def waits(again: Total = 0.0) -> Total:
+        """Besides what is computed: for communication, beside which the backward passes compute so much again."""
+        waiting = sums.waited["F"] + sums.waited["B"]
+        for part, more in (("F", 0.0), ("B", again)):
+            busy = sums.compute[part] + sums.waited[part] + more
+            for lasting in sums.beside[part].values():
+                waiting = waiting + np.maximum(0, lasting - busy)
+        return waiting
+
+    waiting = waits()
     once = sums.waited["once"] + sum(sums.beside["once"].values())
     window = 0.0
     if job.compiled.plan.gradients.overlap:
         # Those of the last microbatch's backward pass are all that can hide them.
         window = (sums.compute["B"] + sums.waited["B"]) / microbatches
     once = once + np.maximum(0, sums.gradients - window)
+    forward = (sums.compute["F"] + sums.waited["F"]) / microbatches
+    once = once + np.maximum(0, sums.gathers - forward)
     bubble = (compute + waiting) * idle
     own = compute + sums.compute["once"]
     exposed = waiting + once
     zeros = np.zeros(len(microbatches))
     return {
         LEAST: (compute + waiting) * (1 + idle) + zeros,
-        LEAST_AGAIN: (compute + waiting + sums.attention) * (1 + idle) + zeros,
-        LEAST_WHOLE: (compute + waiting + sums.layers) * (1 + idle) + zeros,
+        **{
+            name: (compute + again + waits(again)) * (1 + idle) + zeros
+            for name, again in ((LEAST_AGAIN, sums.attention), (LEAST_WHOLE, sums.layers))
+        },
         "compute": own + zeros,
         "exposed": exposed + zeros,
         "idle": bubble + zeros,
@@ -256,9 +268,9 @@ def sums_of(
     for term in each.terms:
         times = sizes.number(term.count.form).astype(float)
         seconds = times * prices.seconds(term, each.where)
+        node = term.node
         if is_gather(term):
             seconds = seconds * gathers
-        node = term.node
         part = part_of(term)
         sums = travel if term.task in TRANSFER_TASKS else own
         if isinstance(node.action, Compute):
@@ -271,6 +283,8 @@ def sums_of(
                 own.layers = own.layers + seconds
         elif node.phase == GRADIENTS and part == "once":
             own.gradients = own.gradients + seconds
+        elif is_gather(term) and not node.serial:
+            own.gathers = own.gathers + seconds
         elif node.serial or node.stream == COMPUTE_STREAM:
             sums.waited[part] = sums.waited[part] + seconds
         else:

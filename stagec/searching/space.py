@@ -39,6 +39,7 @@ NAMES: dict[str, str] = {
     "keep": "what the backward pass reads of gathered values: gathered, shard",
     "reduce": "gradients are reduced while the backward pass goes on: overlapped, after",
     "bucket": "MiB in which gradients are joined; 0: each on its own",
+    "gather": "under zero 1 and 2, of updated parameters: overlapped with the next step's forward pass, after the update",
     "precision": "dtype of weights and activations: bf16, fp16, fp32",
 }
 """The names of a space, and what each is."""
@@ -58,6 +59,7 @@ DEFAULT: dict[str, tuple[Value, ...]] = {
     "keep": ("shard",),
     "reduce": ("overlapped",),
     "bucket": (0,),
+    "gather": ("overlapped",),
     "precision": ("bf16",),
 }
 """Values of names that do not follow from the model and the devices."""
@@ -75,6 +77,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     "offload": ("none", "optimizer", "activations", "both"),
     "keep": ("gathered", "shard"),
     "reduce": ("overlapped", "after"),
+    "gather": ("overlapped", "after"),
     "precision": ("bf16", "fp16", "fp32"),
 }
 """Names whose values are these words. What recomputes, and which schedule there is, the language says."""
@@ -293,20 +296,15 @@ def of_mesh(
     if len(experts) < len(values["ep"]):
         space.left_out["ep does not divide dp"] += len(values["ep"]) - len(experts)
     cuts = list(stages(space, own, layers, batch))
+    names = ("recompute", "offload", "keep", "reduce", "bucket", "gather", "precision")
     rest = product(
         range(len(cuts)),
         sequences,
         contexts,
         experts,
         zeros,
-        values["recompute"],
-        values["offload"],
-        values["keep"],
-        values["reduce"],
-        values["bucket"],
-        values["precision"],
+        *(values[name] for name in names),
     )
-    names = ("recompute", "offload", "keep", "reduce", "bucket", "precision")
     for cut, sequence, context, ep, zero, *others in rest:
         assert isinstance(cut, int)
         point: dict[str, Value] = {**own, "sequence": sequence, "context": context}

@@ -72,7 +72,9 @@ def mesh_text(sizes: dict[str, int]) -> str:
     return ", ".join(listed)
 
 
-OPTIONS = {"collectives", "gradients", "offload", "optimizer", "precision", "recompute"}
+OPTIONS = {
+    *("collectives", "gradients", "offload", "optimizer", "overlap", "precision", "recompute"),
+}
 """Clauses that are no sizes, and stand in a plan once."""
 
 
@@ -163,6 +165,8 @@ def option_lines(point: Point, dims: ModelDims) -> list[str]:
             lines.append(f"gradients {{ bucket_bytes = {point['bucket']}MiB }}")
         elif point["reduce"] == "after":
             lines.append("gradients { overlap = false }")
+        if point["zero"] in (1, 2) and point["gather"] == "overlapped":
+            lines.append("overlap { param_gather = true }")
     gathers = point["sequence"] == "on" or (point["cp"] != 1 and point["context"] == "all_gather")
     if point["keep"] == "shard" and point["tp"] != 1 and gathers:
         lines.append("collectives { keep = shard }")

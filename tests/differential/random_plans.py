@@ -115,6 +115,11 @@ def draw(rng: Random, device: str = "") -> Drawn:
         clauses.append("overlap { ep = true }")
     elif "tp" in axes and rng.random() < 0.3:
         clauses.append(f"overlap {{ tp = true, pieces = {pick(('2', '4'))} }}")
+    overlaps = [each for each in clauses if each.startswith("overlap {")]
+    if len(overlaps) > 1:
+        inner = [each.removeprefix("overlap {").removesuffix("}").strip() for each in overlaps]
+        clauses = [each for each in clauses if each not in overlaps]
+        clauses.append(f"overlap {{ {', '.join(inner)} }}")
     if device:
         clauses.append(device)
     return Drawn(model(rng, has_experts, clauses), varied(rng, axes, clauses))
@@ -211,6 +216,8 @@ def storage(rng: Random) -> list[str]:
         found.append(f"zero {level} over dp{settings}")
         if level == 3:
             found.append(rng.choice(("unit Block", "unit Block", "unit none")))
+    if level in (1, 2) and rng.random() < 0.5:
+        found.append("overlap { param_gather = true }")
     if level != 3 and rng.random() < 0.25:
         found.append(f"gradients {{ bucket_bytes = {rng.choice((1, 4, 64))}KiB }}")
     elif rng.random() < 0.2:

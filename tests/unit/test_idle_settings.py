@@ -18,7 +18,7 @@ from tests.unit.seldom import mostly
 
 SETTINGS = (
     *("overlap { zero = false }", "overlap { tp = true }", "overlap { ep = true }"),
-    *("overlap { p2p = false }", "overlap { cp = false }"),
+    *("overlap { p2p = false }", "overlap { cp = false }", "overlap { param_gather = true }"),
     *("collectives { reduce = eager }", "collectives { keep = shard }"),
     *("collectives { bias = before }", "gradients { bucket_bytes = 1KiB }"),
     *("gradients { first_bucket_bytes = 1KiB }", "offload { prefetch = 2 }"),

@@ -251,7 +251,7 @@ def leaf_of(value_type: Attribute) -> Attribute:
 @irdl_op_definition
 class UnshardOp(StorageOp):
     """Gather stored shards into whole parameters, as one all-gather in `dtype`: [ceildiv(D, n), F] to [D, F], in `dtype`. Those of several dtypes travel as
-    bytes, `u8`, each as it is (`_get_all_gather_input_metadatas` of FSDP2).
+    bytes, `u8`, each as it is (`_get_all_gather_input_metadatas` of FSDP2). What fills the parameters themselves is in their own dtype again.
 
     Transpose of `dist.reduce_shard`. Each device sends (n-1) times the bytes of its shards on a ring of n devices.
     """
@@ -282,8 +282,9 @@ class UnshardOp(StorageOp):
         self.expect_shard(value_type, self.axes.data)
 
     def made_of(self, value_type: Attribute, wanted: Attribute) -> Attribute:
-        dtype = self.dtype.data
-        return whole_of(value_type, tensor_of(wanted).dtype if dtype == MIXED else dtype)
+        wide = tensor_of(wanted).dtype
+        is_free = self.dtype.data == MIXED or wide == tensor_of(value_type).dtype
+        return whole_of(value_type, wide if is_free else self.dtype.data)
 
     def travelling(self, axes: Sequence[str]) -> tuple[Size, Size]:
         if self.dtype.data != MIXED:

@@ -55,6 +55,12 @@ NEEDS = (
         "`dynamic`: a scale that is fixed is divided by as weights are updated",
         lambda p: p.optimizer.loss_scale != "static",
     ),
+    Need(
+        "overlap",
+        ("param_gather",),
+        "`zero` 1 or 2: what it stores whole is gathered once a step",
+        lambda p: p.zero_level in (1, 2),
+    ),
     Need("overlap", ("p2p",), "a `pipeline`", lambda p: p.pipeline is not None),
     Need("overlap", ("cp",), "a `context`", lambda p: bool(p.contexts)),
     Need(

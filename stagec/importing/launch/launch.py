@@ -361,7 +361,7 @@ def rest(run: Launch) -> list[str]:
     if gradients:
         clauses.append(f"gradients {{ {', '.join(gradients)} }}")
     overlaps = {
-        "zero": run.overlap_parameters,
+        "param_gather": (run.overlap_parameters and run.level in (1, 2)) or None,
         "tp": run.overlap_tensor,
         "p2p": run.overlap_pipeline,
         "ep": run.overlap_experts,

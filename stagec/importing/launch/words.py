@@ -278,7 +278,9 @@ MEGATRON: dict[str, Word] = {
         "offload { optimizer = true, update = host }", flag("offload_optimizer", "cpu"), False
     ),
     "overlap-grad-reduce": Word("gradients { overlap = true }", truth("overlap_gradients"), False),
-    "overlap-param-gather": Word("overlap { zero = true }", truth("overlap_parameters"), False),
+    "overlap-param-gather": Word(
+        "overlap { param_gather = true }", truth("overlap_parameters"), False
+    ),
     "tp-comm-overlap": Word("overlap { tp = true }", truth("overlap_tensor"), False),
     "overlap-moe-expert-parallel-comm": Word(
         "overlap { ep = true }", truth("overlap_experts"), False

@@ -68,6 +68,9 @@ PLANS = {
     "returned_sums": f"{MESH}\n{SEQUENCE}\nmicrobatch 1\nzero 2 over dp {{ like = deepspeed }}\n"
     "offload { optimizer = true, update = host }",
     "deepspeed": f"{MESH}\n{SEQUENCE}\nmicrobatch 1\nzero 2 over dp {{ like = deepspeed }}",
+    "gathered_ahead": f"{MESH}\n{SEQUENCE}\nmicrobatch 1\nzero 1 over dp\noverlap {{ param_gather = true }}",
+    "gathered_ahead_in_buckets": "mesh dp = 2\nshard B over dp\nzero 1 over dp { like = megatron }\n"
+    "gradients { overlap = true, bucket_bytes = 1KiB }\noverlap { param_gather = true }",
     "megatron": f"{MESH}\n{SEQUENCE}\nmicrobatch 1\nzero 1 over dp {{ like = megatron }}",
     "shared_heads": f"{COPIES}\nshard H over tp\n{SHARED}\nshard F, V, S over tp",
     "shared_heads_first": f"{COPIES}\n{SHARED}\nshard H, F, V over tp\nrecompute full",

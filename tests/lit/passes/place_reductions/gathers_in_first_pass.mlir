@@ -1,5 +1,5 @@
 // Gathers of the step are issued in the first forward pass: behind what the stage receives, or where their unit begins.
-// RUN: stagec-opt %s -p prefetch-gathers | filecheck %s
+// RUN: stagec-opt %s -p place-reductions | filecheck %s
 !s = !dist.shard<!stg.tensor<[B], bf16> over [dp]>
 !t = !stg.tensor<[B], bf16>
 stg.dim "B" = "8"
