@@ -144,9 +144,9 @@ def gather_updated(
     step = next((op for op in block.ops if isinstance(op, stg.OptimizerStepOp)), None)
     if step is None:
         return
-    loop = next((op for op in block.ops if isinstance(op, stg.AccumulateOp)), None)
-    is_early = in_forward and loop is not None
-    phase = "fwd" if is_early else "optim"
+    loops = (op for op in block.ops if isinstance(op, stg.AccumulateOp))
+    loop = next(loops) if in_forward else None
+    phase = "optim" if loop is None else "fwd"
     readers = [
         [use for use in w.uses if loop and loop.is_ancestor(use.operation)] for w in step.weights
     ]
@@ -156,17 +156,17 @@ def gather_updated(
         own, rows = storage_axes(weight, axes), stored_rows(weight.owner, flat)
         take = dist.TakeShardOp([weight], own, tensor_of(weight.type).dtype, [rows])
         stg.marks(take)["phase"] = StringAttr(phase)
-        insert(take, loop if is_early else step, step)
+        insert(take, loop or step, step)
         shards.append(take.outputs[0])
     updated = step.of(shards, step.gradients)
     stg.marks(updated).take(stg.marks(step))
     updated.location = step.location
     Rewriter.replace_op(step, updated)
-    before = loop if is_early else updated.next_op or output_of(program)
+    before = loop or updated.next_op or output_of(program)
 
     def gather(values: Sequence[SSAValue]) -> list[dist.UnshardOp]:
         made = unshard(values, dtype, phase)
-        for op in made if is_early else ():
+        for op in made if loop else ():
             # They fill the parameters themselves, whatever they travelled in.
             for shard, whole in zip(op.values, op.outputs, strict=True):
                 set_type(whole, whole_of(shard.type, tensor_of(shard.type).dtype))
@@ -185,15 +185,15 @@ def gather_updated(
         whole = insert_gathers(groups, gather, insert_gather)
     else:
         whole = {}
-        for members in by_layers(shards) if is_early else [shards]:
+        for members in by_layers(shards) if loop else [shards]:
             count, made = layers_of(members[0]), []
-            if is_early and count is not None:
+            if loop and count is not None:
                 made.append(repeat_over(count, members, gather, phase))
             for op in made or gather(members):
                 insert_gather(op)
                 whole |= dict(zip(op.operands, op.results, strict=True))
     for shard, uses in zip(shards, readers, strict=True):
-        for use in uses if is_early else ():
+        for use in uses:
             set_operand(use.operation, use.index, whole[shard])
 
 

@@ -30,6 +30,7 @@ from tests.fidelity.time_rows import (
     BENCHMARKS,
     device_clause,
     number,
+    overlap,
     precision,
     products_of,
     submitted_layout,
@@ -76,8 +77,7 @@ def rows_of(path: Path) -> Iterator[Submitted]:
             "recompute": "none",
         }
         layout = submitted_layout(r, model)
-        overlap = str(layout.tp_overlap).lower()
-        clauses = (precision(layout), f"overlap {{ tp = {overlap} }}", device_clause(layout))
+        clauses = (precision(layout), overlap(layout), device_clause(layout))
         name = f"{r['benchmark']} on {r['gpus']} {r['gpu']}, {products_of(r['precision'])}"
         key = (name, tuple(choice.items()), r["global_batch"])
         if model.adapters or key in seen:
