@@ -40,8 +40,12 @@ def changes(checked: CheckedModel, dims: ModelDims) -> Iterator[PlanChange]:
                 yield PlanChange(f"recompute {what}", (f"recompute {what}",))
     other = "gathered" if plan.collectives.keep == "shard" else "shard"
     yield PlanChange(f"keep = {other}", (f"collectives {{ keep = {other} }}",))
-    for kind in ("tp", "ep"):
-        if not getattr(plan.overlap, kind) and kind in plan.mesh:
+    stored_whole = plan.zero_level in (1, 2)
+    for kind, is_there in (
+        *((axis, axis in plan.mesh) for axis in ("tp", "ep")),
+        ("param_gather", stored_whole),
+    ):
+        if is_there and not getattr(plan.overlap, kind):
             yield PlanChange(f"overlap {kind}", (f"overlap {{ {kind} = true }}",))
 
 
