@@ -67,7 +67,7 @@ CODES: dict[str, str] = {
     "E0413": "positions of which not all are new",
     "E0414": "sequences that cannot be dealt out to devices",
     "E0415": "attention across sequences",
-    "E0416": "a recurrence without a state",
+    "E0416": "earlier tokens of which nothing is kept",
     "E0417": "a device file that cannot be read",
     "E0418": "measurements that cannot be read",
     "E0419": "a network that cannot be read, or does not fit",

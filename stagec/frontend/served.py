@@ -327,15 +327,20 @@ def check_states(program: stg.ProgramOp, batch: Batch) -> None:
     """E0416 where an op sees earlier tokens, and nothing keeps what it needs of them from iteration to iteration."""
     found: list[Diagnostic] = []
     for op in program.walk():
+        state = "give it a state: `cache {0}`, and `{1}(..., state = h)`"
         if isinstance(op, stg.SsdScanOp):
-            over, function, example = names_of(op.x)[-3], "ssd_scan", "cache h[B, H, E, N]"
+            over, function = names_of(op.x)[-3], "ssd_scan"
+            help_ = state.format("h[B, H, E, N]", function)
         elif isinstance(op, stg.CausalConvOp):
-            over, function, example = op.over.data, "causal_conv", "cache h[B, W, H, E]"
+            over, function = op.over.data, "causal_conv"
+            help_ = state.format("h[B, W, H, E]", function)
+        elif isinstance(op, stg.AttentionOp) and op.causal is not None:
+            over, function = names_of(op.k)[-3], "attention"
+            help_ = "append its keys and values to caches: `append(keys, x @ wk)`"
         else:
             continue
         if over == batch.roles.new:
             message = f"`{function}` goes on from earlier tokens, but keeps nothing of them"
-            help_ = f"give it a state: `{example}`, and `{function}(..., state = h)`"
             found.append(Diagnostic("E0416", message, span_of(op.location), help=help_))
     if found:
         raise CompileError(found)
