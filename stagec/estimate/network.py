@@ -40,19 +40,27 @@ class Protocol:
     base_us: float
     near: float
     """Of the latency of a step over the links of a node, as `Simple` has it."""
-    far: float
-    """Of that over the network."""
+    far_us: float
+    """Of a step over a network whose plugin adds nothing."""
     share: float
+    waits: int = 1
+    """How often the latency of the network's plugin counts: large buffers are flushed besides."""
+
+    def over_network_us(self, step_us: float) -> float:
+        """Of a step over the network, where one of `Simple` takes `step_us`: 14 us and twice what the plugin says."""
+        plugin_us = (step_us - SIMPLE.far_us) / SIMPLE.waits
+        own = self.far_us * min(step_us / SIMPLE.far_us, 1)
+        return own + self.waits * max(plugin_us, 0)
 
 
-PROTOCOLS = (
-    Protocol(8.4, 1.0, 1.0, 1.0),  # Simple
-    Protocol(10.0, 1.9 / 3.4, 4.0 / 9.6, 0.92),  # LL128: 120 of 128 bytes are data
-    Protocol(
-        3.6, 1.8 * 0.47 / 3.4, 2.7 / 9.6, 0.25
-    ),  # LL: a flag beside each four bytes, and no direct reading
-)
-"""Of a ring between nodes, by NCCL's cost model (src/graph/tuning.cc: `baseLat`, `hwLat`, and how `busBw` is scaled). NCCL takes the fastest by it."""
+SIMPLE = Protocol(8.4, 1.0, 14.0, 1.0, waits=2)
+LL128 = Protocol(14.0, 1.9 / 3.4, 4.0, 0.92)
+"""120 of 128 bytes are data."""
+LL = Protocol(6.6, 1.0 / 3.4, 2.7, 0.25)
+"""A flag beside each four bytes, and no direct reading. A step in a node takes no less than it takes to post one to the network (`getNetOverhead`)."""
+PROTOCOLS = (SIMPLE, LL128, LL)
+"""Of a ring between nodes, by NCCL's cost model (`baseLat`, `hwLat`, and how `busBw` and `interLat` are made, in src/graph/tuning.cc of 2.18.3; the
+same in 2.30). NCCL takes the fastest by it."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +72,10 @@ class Route:
     bytes_per_s: float
     latency_us: float
     """Of one pass around the ring: `size - 1` steps."""
-    far_latency_us: float = 0.0
+    crossings: int = 0
     """Of these, the steps over the network."""
+    far_step_us: float = 0.0
+    """Of one of them."""
     protocols: tuple[Protocol, ...] = ()
     """What NCCL chooses from; none: messages take what an alpha-beta network says."""
     inside: float = 1.0
@@ -79,10 +89,12 @@ class Route:
     def ring_us(self, num_bytes: int, passes: int = 1) -> float:
         """Passes around the ring, one in an all-gather or a reduce-scatter of `num_bytes` in all: (n-1) a + (n-1)/n b / B."""
         moved = 1e6 * num_bytes * (self.size - 1) / self.size / self.bytes_per_s
-        near = self.latency_us - self.far_latency_us
+        near = self.latency_us - self.crossings * self.far_step_us
         return min(
             (
-                p.base_us + passes * (near * p.near + self.far_latency_us * p.far + moved / p.share)
+                p.base_us
+                + passes * near * p.near
+                + passes * (self.crossings * p.over_network_us(self.far_step_us) + moved / p.share)
                 for p in self.protocols
             ),
             default=passes * (self.latency_us + moved),
@@ -301,13 +313,22 @@ class Network:
             tree = (together - 1) * number(near.latency_us)
             tree += math.ceil(math.log2(crossings + 1)) * number(far.latency_us)
         speed = min(speeds or [rate(near.bytes_per_s)])
-        beyond = crossings * number(far.latency_us)
         in_switch = None
         if self.is_reduced(axes):
             # Up and down through the switches of a node, and those between nodes.
             levels = ((near, together > 1), (far, crossings > 0))
             in_switch = 2 * sum(number(link.latency_us) for link, passed in levels if passed)
-        return Route(size, speed, latency, beyond, protocols, inside, tree, in_switch_us=in_switch)
+        return Route(
+            size,
+            speed,
+            latency,
+            crossings,
+            number(far.latency_us),
+            protocols,
+            inside,
+            tree,
+            in_switch_us=in_switch,
+        )
 
     def members(self, axes: Sequence[str], among: dict[str, tuple[int, ...]]) -> np.ndarray:
         """The group of rank 0, ascending."""
