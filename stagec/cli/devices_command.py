@@ -101,6 +101,7 @@ def shown(device: DeviceModel) -> Iterator[str]:
     for name, share in vars(device.reached).items():
         yield f"  {'reached of ' + name:<28} {share:g}"
     for name in (
+        "sustained_spread",
         "units",
         "collective_units",
         "launch_us",

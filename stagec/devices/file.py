@@ -73,6 +73,7 @@ MOST_POWER = 64
 """Of two: sizes and shares in tables."""
 MOST_OF = {"device.capacity": 2**60}
 SCALARS = {
+    "sustained_spread": float,
     "units": int,
     "collective_units": int,
     "launch_us": float,

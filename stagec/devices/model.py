@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import product
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -110,6 +111,8 @@ class DeviceModel:
     """Settings of a plan's `device`: `capacity`, `memory_bytes_per_s`, ..."""
     sustained: Mapping[str, float] = field(default_factory=dict)
     """FLOP/s by dtype of the largest products that run one after the other, where the power limit holds the clock below that of a short measurement."""
+    sustained_spread: float = 0.0
+    """By how much devices of one model differ in that: the standard deviation, of the mean."""
     units: int = 1
     """Streaming multiprocessors."""
     collective_units: int = 0
@@ -164,14 +167,22 @@ class DeviceModel:
         """What products of a dtype are computed in: bf16, where there are no units for it."""
         return dtype if self.multiplies(dtype) else "bf16"
 
-    def most_of_products(self, dtype: str) -> float | None:
-        """FLOP/s that no product of a dtype is faster than."""
+    def most_of_products(self, dtype: str, devices: int = 1) -> float | None:
+        """FLOP/s that no product of a dtype is faster than on the slowest of so many devices."""
         peak = self.peak(dtype)
         kept = self.sustained.get(dtype, self.sustained.get(DTYPE_UNITS.get(dtype, dtype)))
-        return peak if kept is None or peak is None else min(peak, kept)
+        if kept is None or peak is None:
+            return peak
+        return min(peak, kept) / (1 + self.sustained_spread * furthest_of(devices))
 
     def table(self, *key: str) -> TimeTable | None:
         return self.tables.get(key)
+
+
+@cache
+def furthest_of(count: int) -> float:
+    """How many standard deviations the largest of so many normally distributed numbers is from the mean (Blom 1958)."""
+    return NormalDist().inv_cdf((count - 0.375) / (count + 0.25))
 
 
 DTYPE_UNITS = {

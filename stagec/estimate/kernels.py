@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from itertools import product
 
@@ -91,7 +91,18 @@ class KernelPrices:
     which PyTorch calls; empty for those of an engine that serves."""
     engine: str = "trtllm"
     """Whose kernels experts have, where there are tables of several."""
+    devices: int = 1
+    """That wait for each other, and so for the slowest of them."""
     _known: dict[object, Price] = field(default_factory=dict, compare=False)
+    _among: dict[int, KernelPrices] = field(default_factory=dict, compare=False)
+
+    def among(self, devices: int) -> KernelPrices:
+        """On so many devices that wait for each other: at their power limit no two of them are equally fast."""
+        if not (self.device.sustained and self.device.sustained_spread):
+            return self
+        if devices not in self._among:
+            self._among[devices] = replace(self, devices=devices, _known={}, _among={})
+        return self._among[devices]
 
     def price(self, compute: Compute, in_layer: bool, backward: bool = False) -> Price:
         kernel = compute.kernel
@@ -163,7 +174,7 @@ class KernelPrices:
 
     def at_most_sustained(self, price: Price, dtype: str, sizes: Sizes) -> Price:
         """No faster than products go for long. A table is of short measurements, and between its points may be a little too good."""
-        rate = self.device.most_of_products(dtype) or float("inf")
+        rate = self.device.most_of_products(dtype, self.devices) or float("inf")
         least = 2e6 * float(sizes["batch"] * sizes["m"] * sizes["n"] * sizes["k"]) / rate
         return Price(max(price.us, least), price.basis)
 

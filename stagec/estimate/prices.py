@@ -82,7 +82,8 @@ class Prices:
     @staticmethod
     def of(traces: TraceSet, plan: Plan) -> Prices:
         prices = kernel_prices(plan, works_of(traces))
-        return Prices(plan, Network.of(plan, traces.mesh), prices)
+        kernels = None if prices is None else prices.among(traces.mesh.num_ranks)
+        return Prices(plan, Network.of(plan, traces.mesh), kernels)
 
     def segment(self, rank_class: RankClass, index: int) -> SegmentPrices:
         """Of a segment of a class, by its number."""

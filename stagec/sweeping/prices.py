@@ -35,7 +35,7 @@ class PriceColumns:
     sizes: Columns
     axes: Sequence[str]
     kernels: KernelPrices | None
-    """Of a device that is measured; they serve all meshes."""
+    """Of a device that is measured; they serve all meshes of as many devices."""
     _prices: dict[tuple[int, ...], Prices] = field(default_factory=dict)
     _known: dict[object, PriceColumn] = field(default_factory=dict)
     _collectives: dict[object, Price] = field(default_factory=dict)
@@ -48,13 +48,17 @@ class PriceColumns:
         self.meshes = [
             Mesh(tuple(self.axes), tuple(row) if columns else ()) for row in meshes.tolist()
         ]
+        counts = [mesh.num_ranks for mesh in self.meshes]
+        self.alike = np.array([counts.index(each) for each in counts])[self.mesh]
+        """Of each plan the first mesh that has as many devices."""
 
     def prices(self, number: int) -> Prices:
         """On one of the meshes."""
         mesh = self.meshes[number]
         if mesh.sizes not in self._prices:
             network = Network.of(self.plan, mesh)
-            self._prices[mesh.sizes] = Prices(self.plan, network, self.kernels)
+            kernels = None if self.kernels is None else self.kernels.among(mesh.num_ranks)
+            self._prices[mesh.sizes] = Prices(self.plan, network, kernels)
         return self._prices[mesh.sizes]
 
     def of(self, node: Node, numbers: Sequence[tuple[Size, ...]], in_layer: bool) -> PriceColumn:
@@ -63,9 +67,9 @@ class PriceColumns:
         key = (tuple(numbers), kind, node.phase, node.pieces, in_layer)
         if key not in self._known:
             columns = [self.number(each) for each in numbers]
-            is_alone = isinstance(node.action, Compute)
-            distinct = Distinct.of(columns if is_alone else [*columns, self.mesh], self.sizes.count)
-            found = [self.one(node, row, in_layer, is_alone) for row in distinct.rows]
+            meshes = self.alike if isinstance(node.action, Compute) else self.mesh
+            distinct = Distinct.of([*columns, meshes], self.sizes.count)
+            found = [self.one(node, row[:-1], in_layer, row[-1]) for row in distinct.rows]
             us, basis = zip(*found, strict=True)
             at = distinct.inverse
             self._known[key] = PriceColumn(np.array(us, float)[at], np.array(basis, np.int64)[at])
@@ -91,10 +95,9 @@ class PriceColumns:
         return total
 
     def one(
-        self, node: Node, row: tuple[int, ...], in_layer: bool, is_alone: bool
+        self, node: Node, numbers: tuple[int, ...], in_layer: bool, mesh: int
     ) -> tuple[float, int]:
-        """Of one plan: numbers, and which mesh it has unless the network has no part in it."""
-        mesh, numbers = (0, row) if is_alone else (row[-1], row[:-1])
+        """Of one plan."""
         action = with_numbers(node.action, numbers)
         prices = self.prices(mesh)
         price = (

@@ -234,6 +234,25 @@ def test_a_product_of_fp8_is_without_the_quantization_that_was_measured_with_it(
     assert prices.price(many, True, True) == prices.price(many, True, False)
 
 
+def test_a_step_waits_for_the_slowest_device_at_its_power_limit() -> None:
+    """Of eight, 1.43 standard deviations from the mean, of 512 more than twice as far (Blom's formula); what keeps below the limit takes as long."""
+    prices = KernelPrices(named("h100"))
+    large, small = (product(size, size, size) for size in (16384, 512))
+    alone, node, cluster = (prices.among(count).price(large, True).us for count in (1, 8, 512))
+    spread = named("h100").sustained_spread
+    least = 1e6 * large.num_ops / named("h100").sustained["bf16"]
+    assert least <= alone < node < cluster
+    assert node == pytest.approx(least * (1 + 1.434 * spread), rel=1e-4)
+    assert cluster == pytest.approx(least * (1 + 3.031 * spread), rel=1e-4)
+    assert prices.among(512).price(small, True) == prices.price(small, True)
+    assert prices.among(8) is prices.among(8)
+    # Nothing is known of what an A100 or a GB300 keeps up.
+    for name in ("a100", "gb300"):
+        assert KernelPrices(named(name)).among(512).price(large, True) == KernelPrices(
+            named(name)
+        ).price(large, True)
+
+
 def test_blackwell_is_measured_for_itself() -> None:
     """GB300 has more power than B200, and its tables say so, though their datasheets have one peak."""
     large = quantized(product(8192, 16384, 16384), "fp8")

@@ -167,7 +167,7 @@ def test_exchanges_between_nodes_are_those_of_deepep(
     num_bytes = round(tokens * 8 * 7168 * width)
     sent = collective("all_to_all", "ep", num_bytes=num_bytes, result=num_bytes)
     network = Network(Mesh(("ep",), (8 * nodes,)), device)
-    assert network.collective(sent).us == pytest.approx(measured, rel=0.33)
+    assert network.collective(sent).us == pytest.approx(measured, rel=0.35)
 
 
 def test_a_plugin_of_the_network_adds_its_latency_to_each_step_twice_where_buffers_are_flushed():
