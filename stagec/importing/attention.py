@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stagec.importing.config import Unsupported
 from stagec.importing.parts import (
     NO_NORM,
     Norm,
@@ -79,6 +80,8 @@ class Attention:
 
     def write(self, w: Writer) -> str:
         s = self.stream
+        if self.rotary > self.width:
+            raise Unsupported(f"{self.rotary} of a head's {self.width} numbers cannot be rotated")
         H = w.dim(head_name(s, "H"), self.heads, self.said("query heads", "heads"))
         K = (
             H

@@ -18,7 +18,7 @@ from stagec.diagnostics import CompileError, refused
 
 @cache
 def classes() -> dict[str, dict[str, Any]]:
-    """`model_type` to what its configuration class says: `class`, `defaults`, `aliases`, `parts`."""
+    """`model_type` to what its configuration class says: `class`, `defaults`, `aliases`, `parts`, `absent`."""
     text = resources.files("stagec.importing").joinpath("defaults.json").read_text()
     return json.loads(text)
 
@@ -47,6 +47,8 @@ class Config:
     aliases: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
     parts: Mapping[str, str] = field(default_factory=dict)
+    absent: Mapping[str, Any] = field(default_factory=dict)
+    """What a class takes for a part that is absent, beyond what that part's own class says."""
 
     @staticmethod
     def of(data: Mapping[str, Any], model_type: str) -> Config:
@@ -57,6 +59,7 @@ class Config:
             aliases=known.get("aliases", {}),
             defaults=known.get("defaults", {}),
             parts=known.get("parts", {}),
+            absent=known.get("absent", {}),
         )
 
     def names(self, key: str) -> tuple[str, ...]:
@@ -72,28 +75,42 @@ class Config:
 
     def get(self, key: str, otherwise: Any = None) -> Any:
         """What the file says, else the class; `otherwise` if neither has it, or it is null."""
-        self.read.update(self.names(key))
+        names = self.names(key)
+        self.read.update(names)
+        given = [name for name in names if name in self.data]
+        for other in given[1:]:
+            if self.data[other] != self.data[given[0]]:
+                raise Unsupported(
+                    f"`{given[0]}` is {self.data[given[0]]!r} and `{other}` is {self.data[other]!r}: they are one key of this class"
+                )
         for source in (self.data, self.defaults):
-            for name in self.names(key):
+            for name in names:
                 if name in source:
                     value = source[name]
                     return otherwise if value is None else value
         return otherwise
 
+    def real(self, key: str, otherwise: float | None = None) -> float:
+        """A number. `Unsupported` if there is none."""
+        value = self.get(key, otherwise)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise Unsupported(f"`{key}` is {value!r}, not a number")
+        return float(value)
+
     def number(self, key: str, otherwise: int | None = None) -> int:
         """A size. `Unsupported` if there is none."""
-        value = self.get(key, otherwise)
-        if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
-            raise Unsupported(f"`{key}` is {value!r}, not a whole number")
+        value = self.count(key, otherwise)
         if value < 1:
             raise Unsupported(f"`{key} = {value}`: sizes are 1 or more")
-        return int(value)
+        return value
 
-    def count(self, key: str, otherwise: int = 0) -> int:
+    def count(self, key: str, otherwise: int | None = 0) -> int:
         """A number that may be 0."""
         value = self.get(key, otherwise)
         if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
             raise Unsupported(f"`{key}` is {value!r}, not a whole number")
+        if value < 0:
+            raise Unsupported(f"`{key} = {value}`: no size is less than 0")
         return int(value)
 
     def flag(self, key: str, otherwise: bool = False) -> bool:
@@ -103,7 +120,8 @@ class Config:
         """The configuration of a part, such as `text_config`."""
         self.read.add(key)
         inner = self.data.get(key)
-        inner = inner if isinstance(inner, Mapping) else {}
+        if not isinstance(inner, Mapping):
+            inner = self.absent.get(key, {})
         return Config.of(inner, model_type or inner.get("model_type") or self.parts.get(key, ""))
 
     def rope(self) -> Mapping[str, Any]:

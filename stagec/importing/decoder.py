@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from stagec.importing.config import Unsupported
 from stagec.importing.layers import RepeatedParts, calls, rolled
 from stagec.importing.parts import NO_NORM, Norm, Stream, number, tower_text
 from stagec.importing.text import LayerPart, Module, Writer
@@ -217,8 +218,11 @@ class Decoder:
 
     def see(self, w: Writer, m: Module) -> list[str]:
         """Each sequence has an image, whose tokens stand before those of the text; the names of the results."""
-        w.images.append(w.dim("M", self.projector.num_tokens, "tokens of an image"))
-        w.dim("U", w.dims["S"].value - self.projector.num_tokens, "tokens of text", "S - M")
+        seen, tokens = self.projector.num_tokens, w.dims["S"].value
+        if seen >= tokens:
+            raise Unsupported(f"an image of {seen} tokens leaves no room for text among {tokens}")
+        w.images.append(w.dim("M", seen, "tokens of an image"))
+        w.dim("U", tokens - seen, "tokens of text", "S - M")
         tower = self.tower.write(w)
         m.call(tower.name)
         shape = tower.results.split("], ")[0].rstrip("]") + "]"
@@ -256,7 +260,8 @@ class Decoder:
         """The dims that all have."""
         w.decodes = True
         w.dim("B", self.batch, "sequences in the global batch")
-        w.dim("S", self.sequence or min(self.positions, 4096), "tokens per sequence")
+        tokens = self.sequence or min(self.positions, 4096)
+        w.dim("S", tokens // 128 * 128 or tokens, "tokens per sequence")
         w.widths.append(w.dim("V", self.vocabulary, "vocabulary"))
         w.dim("D", self.width, "model width")
         return Stream(self.width)

@@ -63,12 +63,9 @@ class Mlp:
             plus["down"] = f" + {down}_bias"
         if self.gated:
             gate = f"x @ {names['gate']}{plus['gate']}"
-            inner = f"{activated(self.act, gate)} * (x @ {up}{plus['up']})"
-        elif self.act == "quick_gelu":
-            m.line(f"h = x @ {up}{plus['up']}")
-            inner = activated(self.act, "h")
+            inner = f"{activated(self.act, gate, m)} * (x @ {up}{plus['up']})"
         else:
-            inner = activated(self.act, f"x @ {up}{plus['up']}")
+            inner = activated(self.act, f"x @ {up}{plus['up']}", m)
         if self.sub_norm:
             m.weight("sub_norm", F, f"{stem}{self.sub_norm}.weight")
             inner = f"rms_norm({inner}, sub_norm)"

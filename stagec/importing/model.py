@@ -63,6 +63,9 @@ def import_configuration(data: Mapping[str, Any], file: str, source: str = "") -
         model = architecture.write(writer)
     except Unsupported as error:
         raise failure(file, f"`{model_type}`: {error.message}", "E0802", error.help) from None
+    except (TypeError, ValueError, LookupError, AttributeError) as error:
+        said = f"`{model_type}`: a value is not of the form that its class reads: {error}"
+        raise failure(file, said, "E0802") from error
     writer.even_batch()
     header = header_text(writer, model, source or Path(file).stem, config)
     plans = starter_plans(writer, model, model_types(data, model_type))

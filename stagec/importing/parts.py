@@ -80,8 +80,12 @@ ACTIVATIONS = {
 """Of transformers, as the language writes them. The variants of GELU differ in how they are approximated."""
 
 
-def activated(name: str, x: str) -> str:
+def activated(name: str, x: str, module: Module | None = None) -> str:
+    """An activation of an expression, which gets a name in a module where it is needed twice."""
     if name == "quick_gelu":
+        if module and not x.isidentifier():
+            module.line(f"inner = {x}")
+            x = "inner"
         return f"{x} * sigmoid({x} * 1.702)"
     return ACTIVATIONS[name].format(x)
 

@@ -287,7 +287,8 @@ class LightningAttention:
         m.weight("gate_proj", f"{s.dim} {H} {E}", f"{self.stem}output_gate.weight")
         m.weight("norm", f"{H} {E}", f"{self.stem}norm.weight")
         m.weight("out_proj", f"{H} {E} {s.dim}", f"{self.stem}out_proj.weight", join=True)
-        q, k, v = (activated(self.act, f"x @ {name}_proj") for name in "qkv")
-        m.line(f"y = lightning_attention({q}, {k}, {v})")
+        for name in "qkv":
+            m.line(f"{name} = {activated(self.act, f'x @ {name}_proj', m)}")
+        m.line("y = lightning_attention(q, k, v)")
         m.line("return (rms_norm(y, norm) * sigmoid(x @ gate_proj)) @ out_proj")
         return m.name

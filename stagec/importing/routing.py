@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stagec.importing.config import Unsupported
 from stagec.importing.feedforward import Mlp
 from stagec.importing.parts import Stream, activated, head_name, number, tower_text
 from stagec.importing.text import Writer
@@ -120,6 +121,10 @@ class Experts:
 
     def write_router(self, w: Writer, X: str, A: str) -> str:
         s, r = self.stream, self.router
+        if r.groups > 1 and (self.experts % r.groups or not 1 <= r.limit <= r.groups):
+            raise Unsupported(
+                f"{r.limit} of {r.groups} groups cannot be chosen of {self.experts} experts"
+            )
         m = w.module("Router", f"x{s.shape}", f"[{s.rows}, {A}], [{s.rows}, {A}]: i32")
         m.weight("router", f"{s.dim} {X}", self.stem + r.tensor)
         logits = "x @ router"

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import gcd, lcm
 
-from stagec.importing.text import Module, Writer
+from stagec.importing.text import RANKS, Module, Writer
 from stagec.importing.theirs import plans_of, tensor_clauses
 
 PRECISION = (
     "precision { weights = bf16, activations = bf16, gradients = fp32, optimizer = fp32 }",
     "optimizer adamw",
 )
-RANKS = 64
 
 
 def starter_plans(w: Writer, model: Module, model_types: Sequence[str]) -> list[str]:

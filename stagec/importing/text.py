@@ -14,6 +14,9 @@ from typing import Protocol
 COLUMNS = 100
 """Lines are no longer than this where they can be broken."""
 
+RANKS = 64
+"""Of the plans that shard parameters over all ranks."""
+
 
 @dataclass(frozen=True)
 class WrittenDim:
@@ -205,11 +208,11 @@ class Writer:
         return name
 
     def even_batch(self) -> None:
-        """Make the batch a multiple that gives experts a whole number of tokens."""
+        """Make the batch a multiple that gives experts a whole number of tokens, on each of many ranks."""
         if not self.shares:
             return
         batch, tokens = self.dims["B"], self.dims["S"].value
-        parts = [x // gcd(x, a * tokens) for a, x in self.shares]
+        parts = [RANKS * x // gcd(RANKS * x, a * tokens) for a, x in self.shares]
         self.dims["B"] = replace(batch, value=(size := lcm(batch.value, *parts)), text=str(size))
 
     def part(self, part: LayerPart) -> str:

@@ -85,8 +85,8 @@ class Tower:
         channels, frames, rows, columns = self.pixels
         if self.side:
             w.dim("C", channels, "colours")
-            w.dim("IY", self.side, "rows of an image")
-            w.dim("IX", self.side, "columns of an image")
+            w.dim("IY", self.side // rows * rows, "rows of an image that patches cover")
+            w.dim("IX", self.side // columns * columns, "and columns")
             w.dim("PY", rows, "rows of a patch")
             w.dim("PX", columns, "columns of a patch")
             return f"images[{IMAGES}, C, IY, IX]"
@@ -138,6 +138,7 @@ class IdleTower:
     tower: Tower
     projector: Projector
     reason: str
+    deepening: Sequence[Callable[[Writer, Module], str]] = ()
 
     def write(self, w: Writer, m: Module) -> None:
         """Its weights, which stand in the model and are not used."""
@@ -145,12 +146,14 @@ class IdleTower:
         drawn.dims |= {name: w.dims[name] for name in ("B", "S", "D")}
         drawn.dim("M", self.projector.num_tokens, "tokens of an image")
         top = self.tower.write(drawn)
-        project = drawn.module("Projector", "")
-        self.projector.write_body(drawn, project)
+        projects = []
+        for number, body in enumerate((self.projector.write_body, *self.deepening)):
+            projects.append(drawn.module(f"Deep{number}" if number else "Projector", ""))
+            body(drawn, projects[-1])
         about = (
             f"{self.reason}. Without images the class runs; these weights are kept, and not used."
         )
-        whole = self.module(w, drawn, "IdleVision", [top, project])
+        whole = self.module(w, drawn, "IdleVision", [top, *projects])
         whole.about = about
         m.line(f"x = {m.call(whole.name)}(x)")
         for name, places in drawn.layers.items():
@@ -215,7 +218,7 @@ def mlp_projector(
             m.line("x, _token = split(x, over = PO, to = [P, O])")
         DH = w.dim("DH", w.dims["D"].value, "hidden width of the projector", "D")
         hidden = linear(m, "x", "linear1", f"DV {DH}", first, bias)
-        out = linear(m, activated(act, hidden), "linear2", f"{DH} D", second, bias)
+        out = linear(m, activated(act, hidden, m), "linear2", f"{DH} D", second, bias)
         return f"({out})[P -> M]"
 
     return write

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from stagec.diagnostics import CompileError
 from stagec.driver import Stops, compile_text
 from stagec.importing import import_configuration
 from tests.fidelity.configs import judge
@@ -94,11 +95,88 @@ SMALLER = (
 )
 """The same at other sizes."""
 
+ODD = (
+    ("bert", {"num_hidden_layers": 4, "tie_word_embeddings": False}, 76_282_740),
+    ("cwm", {"num_hidden_layers": 4, "attention_bias": True}, 3_513_833_472),
+    ("deepseek_v4", {"num_hidden_layers": 4, "mlp_bias": True}, 27_396_752_989),
+    ("llava", {"tie_word_embeddings": True}, 6_931_830_784),
+    (
+        "llama4",
+        {"text_config": {"num_hidden_layers": 4, "tie_word_embeddings": True}},
+        10_298_076_160,
+    ),
+    ("minimax", {"num_hidden_layers": 3}, 4_657_905_664),
+    ("mistral3", {}, 23_340_272_640),
+    ("nemotron_h", {"tie_word_embeddings": True}, 1_968_355_712),
+    ("qwen3_5", {"tie_word_embeddings": True}, 8_390_335_216),
+    ("qwen3_5_moe", {"vision_config": {"depth": 4, "hidden_size": 768}}, 34_719_941_824),
+    ("vit", {"num_hidden_layers": 4, "head_dim": 48}, 26_735_618),
+)
+"""With keys that a class does not read, parts that are absent, and towers that do not fit what reads them."""
+
 
 @pytest.mark.parametrize(
     ("model_type", "given", "parameters"),
-    [*((name, {}, parameters) for name, parameters in FURTHER.items()), *SMALLER],
+    [*((name, {}, parameters) for name, parameters in FURTHER.items()), *SMALLER, *ODD],
 )
 def test_parameters_of_further_classes(model_type: str, given: dict, parameters: int):
     text = import_configuration({"model_type": model_type, **given}, model_type).text
     assert re.search(rf"^# Parameters: {parameters:,}(, and|$)", text, re.MULTILINE)
+
+
+NO_HEAD = {"vision_use_head": False}
+
+
+@pytest.mark.parametrize(
+    ("model_type", "given", "said"),
+    [
+        (
+            "whisper",
+            {"encoder_layers": 3, "num_hidden_layers": 5},
+            "`encoder_layers` is 3 and `num_hidden_layers` is 5: they are one key of this class",
+        ),
+        (
+            "deepseek_v3",
+            {"n_routed_experts": 12},
+            "4 of 8 groups cannot be chosen of 12 experts",
+        ),
+        ("gptj", {"n_embd": 768}, "64 of a head's 48 numbers cannot be rotated"),
+        (
+            "qwen3_vl",
+            {"vision_config": {"depth": 4}},
+            "`deepstack_visual_indexes` is [8, 16, 24] for 4 layers",
+        ),
+        ("helium", {"head_dim": 96}, "20 heads of 96 are not the 2560 that this class has"),
+        (
+            "gemma4_text",
+            {"num_kv_shared_layers": 30},
+            "`num_kv_shared_layers = 30`: no layer before the last 30 has keys for each of them",
+        ),
+        (
+            "gemma3",
+            {"text_config": {"max_position_embeddings": 256}, "vision_config": NO_HEAD},
+            "an image of 256 tokens leaves no room for text among 256",
+        ),
+        (
+            "gemma2",
+            {"query_pre_attn_scalar": None},
+            "`query_pre_attn_scalar` is None, not a number",
+        ),
+        (
+            "gpt_neo",
+            {"attention_types": 3},
+            "a value is not of the form that its class reads: 'int' object is not iterable",
+        ),
+        (
+            "minimax",
+            {"layer_types": ["sliding_attention"] * 80},
+            "layers of the kind `sliding_attention` are not known in this class",
+        ),
+    ],
+)
+def test_what_contradicts_itself_is_refused(model_type: str, given: dict, said: str):
+    with pytest.raises(CompileError) as refused:
+        import_configuration({"model_type": model_type, **given}, model_type)
+    (diagnostic,) = refused.value.diagnostics
+    assert diagnostic.message == f"`{model_type}`: {said}"
+    assert diagnostic.code == "E0802"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from stagec.importing.attention import Attention
 from stagec.importing.config import Config, Unsupported
@@ -69,13 +69,28 @@ def layer_kinds(c: Config, otherwise: Callable[[int], str]) -> list[str]:
     return list(given[:layers])
 
 
-def windows(kinds: Sequence[str], window: int | None) -> list[int]:
-    """The window of each layer, 0 for none."""
-    known = {"full_attention": 0, "sliding_attention": window or 0}
+T = TypeVar("T")
+
+
+def by_kind(kinds: Sequence[str], known: Mapping[str, T]) -> list[T]:
+    """What layers of each kind have."""
     for kind in kinds:
         if kind not in known:
             raise Unsupported(f"layers of the kind `{kind}` are not known in this class")
     return [known[kind] for kind in kinds]
+
+
+def windows(kinds: Sequence[str], window: int | None) -> list[int]:
+    """The window of each layer, 0 for none."""
+    return by_kind(kinds, {"full_attention": 0, "sliding_attention": window or 0})
+
+
+def square(attention: Attention) -> Attention:
+    """Of a class that takes all heads together to be as wide as the model."""
+    heads, width, whole = attention.heads, attention.width, attention.stream.width
+    if heads * width != whole:
+        raise Unsupported(f"{heads} heads of {width} are not the {whole} that this class has")
+    return attention
 
 
 def tied(c: Config) -> bool:

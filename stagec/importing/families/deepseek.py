@@ -26,27 +26,35 @@ from stagec.importing.routing import Experts, Router
 
 
 def deepseek_router(c: Config, scores: str = "sigmoid", correction: bool = True) -> Router:
-    factor = c.get("routed_scaling_factor")
     groups = c.count("n_group")
     if scores == "softmax" and c.get("topk_method") == "greedy":
         groups = 0
     return Router(
         scores,
         normalise=c.flag("norm_topk_prob"),
-        factor=1.0 if factor is None else float(factor),
+        factor=c.real("routed_scaling_factor", 1.0),
         groups=groups,
         limit=c.count("topk_group"),
         correction="gate.e_score_correction_bias" if correction else "",
     )
 
 
-def deepseek_experts(c: Config, s: Stream, router: Router, **more: Any) -> Experts:
-    many = c.count("n_shared_experts")
+def deepseek_experts(
+    c: Config,
+    s: Stream,
+    router: Router,
+    many: int | None = None,
+    bias: bool = False,
+    **more: Any,
+) -> Experts:
+    """Routed experts, and `many` that all tokens visit as one network."""
+    many = c.count("n_shared_experts") if many is None else many
     shared = None
     if many:
         shared = llama_mlp(
             c,
             s,
+            bias=bias,
             hidden=many * c.number("moe_intermediate_size"),
             name="Shared",
             stem="model.layers.{i}.mlp.shared_experts.",
@@ -85,7 +93,7 @@ def deepseek(c: Config, name: str, router: Router, first: int = 0) -> Decoder:
     attention = latent_attention(c, s)
     moe = deepseek_experts(c, s, router)
     sparse = Block(attention, moe, RMS, stream=s)
-    dense = Block(attention, llama_mlp(c, s, bias=c.flag("mlp_bias")), RMS, stream=s)
+    dense = Block(attention, llama_mlp(c, s), RMS, stream=s)
     return decoder(c, name, sparse_or_dense(dense_first(c, first), sparse, dense))
 
 
@@ -112,7 +120,7 @@ def indexed(c: Config, name: str, full: Sequence[bool]) -> Decoder:
     indexer = Indexer(c.number("index_n_heads"), c.number("index_head_dim"), keys)
     router = deepseek_router(c)
     moe = deepseek_experts(c, s, router)
-    mlp = llama_mlp(c, s, bias=c.flag("mlp_bias"))
+    mlp = llama_mlp(c, s)
     blocks = []
     mixed = len(set(full)) > 1
     for own, sparse in zip(full, dense_first(c), strict=True):
@@ -201,8 +209,8 @@ def mimo_v2_flash(c: Config) -> Decoder:
             "`hybrid_layer_pattern` and `moe_layer_freq` have an entry for each layer"
         )
     bias = c.flag("attention_bias")
-    factor = c.get("attention_value_scale", 1.0)
-    share = c.get("partial_rotary_factor", 1.0)
+    factor = c.real("attention_value_scale", 1.0)
+    share = c.real("partial_rotary_factor", 1.0)
 
     def attention(prefix: str, window: int, sinks: bool) -> Attention:
         width = c.number(f"{prefix}head_dim", head_width(c))
@@ -215,7 +223,7 @@ def mimo_v2_flash(c: Config) -> Decoder:
             name="LocalAttention" if window else "Attention",
             rotary=int(width * share) // 2 * 2,
             window=window,
-            value_factor=0.0 if factor == 1 else float(factor),
+            value_factor=0.0 if factor == 1 else factor,
             sinks="sinks" if sinks else "",
             **biases(bias, output=False),
         )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 from stagec.importing.config import Config, Unsupported
 from stagec.importing.decoder import Block, Decoder
+from stagec.importing.families.common import by_kind
 from stagec.importing.families.deepseek import deepseek_experts
 from stagec.importing.families.dense import decoder, stream
 from stagec.importing.parts import Stream
@@ -314,9 +315,7 @@ def attention_kinds(c: Config, rates: dict[str, int]) -> list[str]:
     if given is None:
         sparse, strong = "compressed_sparse_attention", "heavily_compressed_attention"
         given = [strong, strong, *(sparse if i % 2 else strong for i in range(2, layers))]
-    for kind in given:
-        if kind not in KINDS:
-            raise Unsupported(f"layers of the kind `{kind}` are not known in this class")
+    by_kind(given, KINDS)
     return list(given[:layers])
 
 
@@ -352,13 +351,14 @@ def deepseek_v4(c: Config) -> Decoder:
         return Router(
             "sqrtsoftplus",
             normalise=True,
-            factor=float(c.get("routed_scaling_factor")),
+            factor=c.real("routed_scaling_factor"),
             correction=correction,
         )
 
-    moe = deepseek_experts(c, s, router("gate.e_score_correction_bias"))
+    always: dict[str, Any] = {"many": 1, "bias": c.flag("mlp_bias")}
+    moe = deepseek_experts(c, s, router("gate.e_score_correction_bias"), **always)
     about = "The experts of a token stand in a table by its number; scores weight what they make."
-    by_table = deepseek_experts(c, s, router(""), name="TableExperts", about=about)
+    by_table = deepseek_experts(c, s, router(""), name="TableExperts", about=about, **always)
     layers = c.number("num_hidden_layers")
     hashed = c.count("num_hash_layers", 3)
     networks = c.get("mlp_layer_types") or ["hash_moe"] * hashed + ["moe"] * layers

@@ -16,6 +16,7 @@ from stagec.importing.families.common import (
     llama_attention,
     llama_mlp,
     rotated,
+    square,
     tied,
     windows,
 )
@@ -94,7 +95,7 @@ def cwm(c: Config) -> Decoder:
     window = c.count("sliding_window")
     kinds = layer_kinds(c, lambda i: "sliding_attention" if i % 4 else "full_attention")
     block = Block(None, llama_mlp(c, s, bias=c.flag("mlp_bias")), RMS, stream=s)
-    attention = llama_attention(c, s, **biases(c.flag("attention_bias")))
+    attention = llama_attention(c, s)
     return decoder(c, "Cwm", by_window(windows(kinds, window), attention, block))
 
 
@@ -172,8 +173,8 @@ def gemma_windows(c: Config, name: str, kinds: list[str], **more: Any) -> Decode
     attention = llama_attention(
         c,
         s,
-        scale=c.get("query_pre_attn_scalar") ** -0.5,
-        softcap=float(c.get("attn_logit_softcapping", 0)),
+        scale=c.real("query_pre_attn_scalar") ** -0.5,
+        softcap=c.real("attn_logit_softcapping", 0),
         **biases(c.flag("attention_bias")),
         **more,
     )
@@ -184,7 +185,7 @@ def gemma_windows(c: Config, name: str, kinds: list[str], **more: Any) -> Decode
         name,
         by_window(windows(kinds, c.count("sliding_window")), attention, block),
         embed_factor=s.width**0.5,
-        logit_softcap=float(c.get("final_logit_softcapping", 0)),
+        logit_softcap=c.real("final_logit_softcapping", 0),
     )
 
 
@@ -197,7 +198,7 @@ def vaultgemma(c: Config) -> Decoder:
 
 def bitnet(c: Config) -> Decoder:
     s = stream(c)
-    attention = llama_attention(c, s, sub_norm=RMS, **biases(c.flag("attention_bias")))
+    attention = square(llama_attention(c, s, sub_norm=RMS, **biases(c.flag("attention_bias"))))
     mlp = llama_mlp(c, s, sub_norm="ffn_sub_norm")
     return decoder(c, "BitNet", same(c, Block(attention, mlp, RMS, stream=s)))
 
@@ -229,24 +230,24 @@ def glm_blocks(c: Config, name: str, **more: Any) -> Decoder:
 def granite(c: Config) -> Decoder:
     s = stream(c)
     attention = llama_attention(
-        c, s, scale=float(c.get("attention_multiplier")), **biases(c.flag("attention_bias"))
+        c, s, scale=c.real("attention_multiplier"), **biases(c.flag("attention_bias"))
     )
     mlp = llama_mlp(c, s, bias=c.flag("mlp_bias"))
-    block = Block(attention, mlp, RMS, stream=s, residual=float(c.get("residual_multiplier")))
+    block = Block(attention, mlp, RMS, stream=s, residual=c.real("residual_multiplier"))
     return decoder(c, "Granite", same(c, block), **granite_factors(c))
 
 
 def granite_factors(c: Config) -> dict[str, Any]:
     return {
-        "embed_factor": float(c.get("embedding_multiplier")),
-        "logit_factor": 1 / float(c.get("logits_scaling")),
+        "embed_factor": c.real("embedding_multiplier"),
+        "logit_factor": 1 / c.real("logits_scaling"),
     }
 
 
 def olmo(c: Config) -> Decoder:
     s = stream(c)
     attention = llama_attention(
-        c, s, clip=float(c.get("clip_qkv", 0)), **biases(c.flag("attention_bias"))
+        c, s, clip=c.real("clip_qkv", 0), **biases(c.flag("attention_bias"))
     )
     bare = Norm("layer", affine=False)
     return decoder(c, "Olmo", same(c, Block(attention, llama_mlp(c, s), bare, stream=s)), bare)

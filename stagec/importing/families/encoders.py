@@ -9,7 +9,7 @@ from typing import Any
 from stagec.importing.attention import Attention
 from stagec.importing.config import Config, Unsupported
 from stagec.importing.decoder import Block, Decoder, LayerStack
-from stagec.importing.families.common import activation, biases, divided
+from stagec.importing.families.common import activation, biases, divided, head_width
 from stagec.importing.families.dense import stream
 from stagec.importing.families.multimodal import clip_tower, patches_of, vit_blocks
 from stagec.importing.feedforward import Mlp
@@ -64,13 +64,16 @@ class MaskedDecoder(Decoder):
     def logits(self, w: Writer, m: Module, x: str) -> str:
         DH = w.dim("DH", self.width, "width before the head", "D")
         hidden = linear(m, x, "transform", f"D {DH}", self.transform, True)
-        normal = LAYER.of(m, activated(self.act, hidden), "norm", DH, self.transform_norm)
+        normal = LAYER.of(m, activated(self.act, hidden, m), "norm", DH, self.transform_norm)
         m.line(f"y = {normal}")
         m.weight("bias", "V", self.bias)
         if self.tied:
             return f"y[{DH} -> D] @ embed + bias"
         m.weight("head", f"V {DH}", f"{self.head}.weight")
-        return "y @ head + bias"
+        if (own := f"{self.head}.bias") == self.bias:
+            return "y @ head + bias"
+        m.weight("head_bias", "V", own)  # the class has both, and uses that of the head
+        return "y @ head + head_bias"
 
 
 def bert(
@@ -213,6 +216,7 @@ def vit(c: Config) -> Written:
         {
             "stem": f"{stem}attention.",
             "name": "Attention",
+            "width": head_width(c),
             **biases(c.flag("qkv_bias", True), output=True),
         },
         {"name": "Mlp"},

@@ -16,6 +16,7 @@ from stagec.importing.families.common import (
     llama_attention,
     llama_mlp,
     rotated,
+    square,
     windows,
 )
 from stagec.importing.families.dense import (
@@ -133,14 +134,9 @@ def qwen3_moe(c: Config, normalise: bool | None = None) -> Decoder:
 
 def olmoe(c: Config) -> Decoder:
     s = stream(c)
-    attention = llama_attention(
-        c,
-        s,
-        qk_norm=RMS,
-        qk_norm_over="all",
-        clip=float(c.get("clip_qkv", 0)),
-        **biases(c.flag("attention_bias")),
-    )
+    bias = biases(c.flag("attention_bias"))
+    clip = c.real("clip_qkv", 0)
+    attention = square(llama_attention(c, s, qk_norm=RMS, qk_norm_over="all", clip=clip, **bias))
     moe = experts(
         c, s, Router(normalise=c.flag("norm_topk_prob")), hidden=c.number("intermediate_size")
     )
@@ -229,10 +225,10 @@ def granite_shared(c: Config, s: Stream, hidden: int) -> Mlp:
 def granite_moe_blocks(c: Config, name: str, shared: Mlp | None) -> Decoder:
     s = stream(c)
     attention = llama_attention(
-        c, s, scale=float(c.get("attention_multiplier")), **biases(c.flag("attention_bias"))
+        c, s, scale=c.real("attention_multiplier"), **biases(c.flag("attention_bias"))
     )
     moe = granite_experts(c, s, shared=shared)
-    block = Block(attention, moe, RMS, stream=s, residual=float(c.get("residual_multiplier")))
+    block = Block(attention, moe, RMS, stream=s, residual=c.real("residual_multiplier"))
     return decoder(c, name, same(c, block), **granite_factors(c))
 
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 from stagec.importing.attention import Attention
 from stagec.importing.config import Config, Unsupported
 from stagec.importing.decoder import Block, Decoder
-from stagec.importing.families.common import activation, biases
+from stagec.importing.families.common import activation, biases, by_kind
 from stagec.importing.families.dense import SANDWICH, decoder, stream
 from stagec.importing.families.multimodal import pooled, seeing, vit_blocks
 from stagec.importing.feedforward import Mlp
@@ -50,7 +50,7 @@ class OwnInputs:
         norm = RMS.of(m, "y", "norm5", "D", f"{stem}post_per_layer_input_norm")
         m.line(f"own = embedding(ids, own_table) * sqrt({DL})")
         m.line("own = (own + rms_norm(start @ own_proj, own_norm)) * rsqrt(2)")
-        m.line(f"y = ({activated(self.act, 'h @ own_gate')} * own) @ own_out")
+        m.line(f"y = ({activated(self.act, 'h @ own_gate', m)} * own) @ own_out")
         m.line(f"h = h + {norm}")
 
 
@@ -195,9 +195,7 @@ def gemma4_text(c: Config) -> Decoder:
             stem="model.layers.{i}.",
         )
     known = {"sliding_attention": near, "full_attention": far}
-    for kind in kinds:
-        if kind not in known:
-            raise Unsupported(f"layers of the kind `{kind}` are not known in this class")
+    by_kind(kinds, known)
     own = None
     if c.count("hidden_size_per_layer_input"):
         vocabulary = c.number("vocab_size_per_layer_input", c.number("vocab_size"))
@@ -221,7 +219,7 @@ def gemma4_text(c: Config) -> Decoder:
         "Gemma4",
         cast(list[Block], blocks),
         embed_factor=s.width**0.5,
-        logit_softcap=float(c.get("final_logit_softcapping", 0)),
+        logit_softcap=c.real("final_logit_softcapping", 0),
         before=own,
     )
 
@@ -229,6 +227,10 @@ def gemma4_text(c: Config) -> Decoder:
 def sharing(kinds: Sequence[str], known: dict[str, Attention], shared: int) -> list[Attention]:
     """The attention of each layer: the last ones use keys and values of the last of their kind before them."""
     first = len(kinds) - shared
+    if shared and not {*kinds[first:]} <= {*kinds[: max(first, 0)]}:
+        raise Unsupported(
+            f"`num_kv_shared_layers = {shared}`: no layer before the last {shared} has keys for each of them"
+        )
     sources = {kinds[:first][::-1].index(kind): kind for kind in {*kinds[first:]}} if shared else {}
     sources = {first - 1 - back: kind for back, kind in sources.items()}
     found = []

@@ -11,6 +11,7 @@ from stagec.importing.decoder import Block, Decoder
 from stagec.importing.families.common import (
     activation,
     biases,
+    by_kind,
     head_width,
     layer_kinds,
     llama_attention,
@@ -123,9 +124,9 @@ def jamba(c: Config) -> Decoder:
     period, offset = c.number("expert_layer_period"), c.count("expert_layer_offset")
     many = c.number("num_experts")
     blocks = []
-    for i, kind in enumerate(kinds):
+    known = {"full_attention": True, "attention": True, "linear_attention": False, "mamba": False}
+    for i, attends in enumerate(by_kind(kinds, known)):
         sparse = many > 1 and i % period == offset
-        attends = kind in ("full_attention", "attention")
         name = ("Attention" if attends else "Mamba") + ("ExpertsBlock" if sparse else "Block")
         blocks.append(
             Block(
@@ -159,9 +160,6 @@ def nemotron_h(c: Config) -> Decoder:
     pattern = c.get("layers_block_type") or c.get("hybrid_override_pattern")
     if pattern is None:
         pattern = ["linear_attention", "moe", "full_attention", "mlp"]
-    unknown = [kind for kind in pattern if kind not in NEMOTRON_KINDS]
-    if unknown:
-        raise Unsupported(f"layers of the kind `{unknown[0]}` are not known in this class")
     stem = "model.layers.{i}."
     mixer_stem = f"{stem}mixer."
     act = activation(c, "mlp_hidden_act")
@@ -181,13 +179,12 @@ def nemotron_h(c: Config) -> Decoder:
                 c.number("ssm_state_size"),
                 c.number("mamba_d_conv", c.number("conv_kernel")),
                 c.number("mamba_chunk_size", c.number("chunk_size")),
-                bias=c.flag("mamba_proj_bias", c.flag("use_bias")),
+                bias=c.flag("use_bias"),
                 filter_bias=c.flag("use_conv_bias"),
             )
         if kind == "full_attention":
-            bias_on = biases(c.flag("attention_bias"))
             window = c.count("sliding_window")
-            return llama_attention(c, s, rotary=0, stem=mixer_stem, window=window, **bias_on)
+            return llama_attention(c, s, rotary=0, stem=mixer_stem, window=window)
         if kind == "mlp":
             return mlp(c.number("intermediate_size"))
         many = c.count("n_shared_experts")
@@ -219,7 +216,7 @@ def nemotron_h(c: Config) -> Decoder:
         "moe": "ExpertsBlock",
         "mlp": "MlpBlock",
     }
-    kinds = [NEMOTRON_KINDS[kind] for kind in pattern]
+    kinds = by_kind(pattern, NEMOTRON_KINDS)
     made = {kind: part(kind) for kind in dict.fromkeys(kinds)}
     blocks = [
         Block(
@@ -234,7 +231,7 @@ def nemotron_h(c: Config) -> Decoder:
         )
         for kind in kinds
     ]
-    return decoder(c, "NemotronH", blocks, embed="embeddings", norm="norm_f")
+    return decoder(c, "NemotronH", blocks, embed="embeddings", norm="norm_f", tied=False)
 
 
 # Gated delta nets
@@ -275,10 +272,7 @@ def delta_blocks(c: Config, s: Stream, ffn: LayerPart, fused: bool) -> list[Bloc
         "full_attention": Block(attention, ffn, RMS, name="AttentionBlock", stream=s),
         "linear_attention": Block(linear, ffn, RMS, name="DeltaBlock", stream=s),
     }
-    for kind in kinds:
-        if kind not in known:
-            raise Unsupported(f"layers of the kind `{kind}` are not known in this class")
-    return [known[kind] for kind in kinds]
+    return by_kind(kinds, known)
 
 
 def qwen3_next(c: Config) -> Decoder:
@@ -333,19 +327,18 @@ def minimax(c: Config) -> Decoder:
         experts=c.number("num_local_experts"),
         hidden=c.number("intermediate_size"),
     )
-    kinds = layer_kinds(c, lambda i: "full_attention" if (i + 1) % 2 == 0 else "linear_attention")
+    kinds = layer_kinds(c, lambda i: "linear_attention" if i % 2 else "full_attention")
     if c.get("attn_type_list"):
         kinds = [
             "full_attention" if kind else "linear_attention" for kind in c.get("attn_type_list")
         ]
-    beside = (float(c.get("mlp_alpha_factor")), float(c.get("mlp_beta_factor")))
+    beside = (c.real("mlp_alpha_factor"), c.real("mlp_beta_factor"))
 
-    def block(kind: str) -> Block:
-        full = kind == "full_attention"
-        prefix = "full" if full else "linear"
+    def block(prefix: str) -> Block:
+        full = prefix == "full"
         factors = (
-            float(c.get(f"{prefix}_attn_alpha_factor")),
-            float(c.get(f"{prefix}_attn_beta_factor")),
+            c.real(f"{prefix}_attn_alpha_factor"),
+            c.real(f"{prefix}_attn_beta_factor"),
             *beside,
         )
         return Block(
@@ -358,7 +351,8 @@ def minimax(c: Config) -> Decoder:
             stream=s,
         )
 
-    return decoder(c, "MiniMax", [block(kind) for kind in kinds])
+    made = {f"{prefix}_attention": block(prefix) for prefix in ("full", "linear")}
+    return decoder(c, "MiniMax", by_kind(kinds, made))
 
 
 HYBRID = {

@@ -19,6 +19,7 @@ from stagec.importing.families.common import (
     plain_attention,
     plain_mlp,
     rotated,
+    square,
     windows,
 )
 from stagec.importing.families.dense import POST_NORMS, by_window, decoder, same, stream
@@ -68,7 +69,7 @@ def cohere(c: Config) -> Decoder:
     if c.flag("use_qk_norm"):
         attention = replace(attention, qk_norm=PLAIN_LAYER, qk_norm_over="heads")
     blocks = same(c, replace(block, mixer=attention))
-    return decoder(c, "Cohere", blocks, PLAIN_LAYER, logit_factor=float(c.get("logit_scale")))
+    return decoder(c, "Cohere", blocks, PLAIN_LAYER, logit_factor=c.real("logit_scale"))
 
 
 def cohere2(c: Config) -> Decoder:
@@ -79,7 +80,7 @@ def cohere2(c: Config) -> Decoder:
     far = replace(attention, rotary=0)
     near = windows(kinds, c.count("sliding_window"))
     blocks = by_window(near, far, block, {"rotary": -1})
-    return decoder(c, "Cohere2", blocks, PLAIN_LAYER, logit_factor=float(c.get("logit_scale")))
+    return decoder(c, "Cohere2", blocks, PLAIN_LAYER, logit_factor=c.real("logit_scale"))
 
 
 def gptj(c: Config, name: str = "GptJ", fused: bool = False) -> Decoder:
@@ -190,7 +191,7 @@ def arcee(c: Config) -> Decoder:
 def helium(c: Config) -> Decoder:
     s = stream(c)
     mlp = llama_mlp(c, s, bias=c.flag("mlp_bias"))
-    attention = llama_attention(c, s, **biases(c.flag("attention_bias"), output=False))
+    attention = square(llama_attention(c, s, **biases(c.flag("attention_bias"), output=False)))
     return decoder(c, "Helium", same(c, Block(attention, mlp, RMS, stream=s)))
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from stagec.importing.attention import Attention
 from stagec.importing.config import Config, Unsupported
 from stagec.importing.decoder import Block, Decoder
-from stagec.importing.families.common import activation, biases, divided
+from stagec.importing.families.common import activation, biases, divided, square
 from stagec.importing.families.deepseek import deepseek_v3
 from stagec.importing.families.dense import (
     gemma3_text,
@@ -23,6 +23,7 @@ from stagec.importing.feedforward import Mlp
 from stagec.importing.parts import LAYER, RMS, Norm, activated
 from stagec.importing.text import Module, Writer
 from stagec.importing.tower import (
+    IdleTower,
     Projector,
     Tower,
     linear,
@@ -47,22 +48,24 @@ TEXTS: Mapping[str, Callable[[Config], Decoder]] = {
 """Decoders that stand behind towers of any kind."""
 
 
-def text_decoder(c: Config, otherwise: str = "llama", key: str = "text_config") -> Decoder:
+TIED_BY_TEXT = ("llava", "qwen2_5_vl", "minimax_m3_vl")
+"""Classes whose head is tied if `text_config` says so, as files of older versions do."""
+
+
+def text_decoder(c: Config) -> Decoder:
     """The decoder that `text_config` describes, under the names that it has there."""
-    part = c.part(key)
-    kind = part.data.get("model_type") or part.model_type or otherwise
-    if kind not in TEXTS:
-        raise Unsupported(f"a language model `{kind}` behind a tower is not imported")
-    text = TEXTS[kind](Config.of(part.data, kind))
-    return seeing(c, text)
+    part = c.part("text_config")
+    if part.model_type not in TEXTS:
+        raise Unsupported(f"a language model `{part.model_type}` behind a tower is not imported")
+    return seeing(c, TEXTS[part.model_type](part))
 
 
 def seeing(
     c: Config, text: Decoder, old: str = "model.", new: str = "model.language_model."
 ) -> Decoder:
-    """A decoder under the names that it has beside a tower. Whether the head is tied, the whole says."""
-    moved = moved_to(text, old, new)
-    return replace(moved, tied=c.flag("tie_word_embeddings", text.tied))
+    """A decoder under the names that it has beside a tower. Whether the head is tied, the whole says, of some classes its text as well."""
+    either = c.model_type in TIED_BY_TEXT and text.tied
+    return replace(moved_to(text, old, new), tied=c.flag("tie_word_embeddings") or either)
 
 
 def moved_to(value: Any, old: str, new: str) -> Any:
@@ -164,7 +167,7 @@ def siglip_tower(v: Config, stem: str) -> Tower:
     """SigLIP's image encoder, without a class token (Zhai et al., arXiv:2303.15343)."""
     side, patch = v.number("image_size"), v.number("patch_size")
     num = patches_of(v, side)
-    if v.flag("vision_use_head") and v.has("vision_use_head"):
+    if v.flag("vision_use_head", True):
         raise Unsupported("the pooling head of a SigLIP tower (`vision_use_head`) is not imported")
     blocks = vit_blocks(
         v,
@@ -191,10 +194,8 @@ def siglip_tower(v: Config, stem: str) -> Tower:
 
 def llava(c: Config) -> Decoder:
     v = c.part("vision_config")
-    kind = v.model_type or "clip_vision_model"
-    if kind != "clip_vision_model":
-        raise Unsupported(f"a tower of the kind `{kind}` is not imported in this class")
-    v = Config.of(v.data, kind)
+    if v.model_type != "clip_vision_model":
+        raise Unsupported(f"a tower of the kind `{v.model_type}` is not imported in this class")
     layer = c.get("vision_feature_layer")
     layers = v.number("num_hidden_layers")
     if not isinstance(layer, int):
@@ -245,7 +246,7 @@ def pooled(w: Writer, x: str, together: int) -> str:
 
 
 def mistral3(c: Config) -> Decoder:
-    text = text_decoder(c, "mistral")
+    text = text_decoder(c)
     v = c.part("vision_config", "pixtral")
     stem = "model.vision_tower."
     blocks = vit_blocks(
@@ -287,7 +288,7 @@ def mistral3(c: Config) -> Decoder:
         merged = linear(m, "m", "merge", f"{DM} {DW}", f"{p}patch_merger.merging_layer", False)
         hidden = linear(m, f"({merged})", "linear1", f"{DW} DH", f"{p}linear_1", bias)
         w.dim("DH", w.dims["D"].value, "hidden width of the projector", "D")
-        return linear(m, activated(act, hidden), "linear2", "DH D", f"{p}linear_2", bias)
+        return linear(m, activated(act, hidden, m), "linear2", "DH D", f"{p}linear_2", bias)
 
     projector = Projector(project, num // merge**2)
     return replace(text, name="Mistral3", tower=tower, projector=projector)
@@ -303,8 +304,32 @@ def ministral3(c: Config) -> Decoder:
 VISUAL = "model.visual."
 
 
+def qwen_seeing(
+    v: Config,
+    text: Decoder,
+    name: str,
+    tower: Tower,
+    merge: int,
+    project: Callable[[Writer, Module], str],
+    deepening: Sequence[Callable[[Writer, Module], str]] = (),
+) -> Decoder:
+    """A language model behind a tower, if that makes vectors of its width."""
+    projector = Projector(project, tower.num_patches // merge**2)
+    made = v.number("out_hidden_size")
+    if made == text.width:
+        return replace(text, name=name, tower=tower, projector=projector, deepening=deepening)
+    reason = f"The tower makes vectors of {made}, and the language model reads {text.width}"
+    return replace(text, name=name, before=IdleTower(tower, projector, reason, deepening))
+
+
+def made_width(w: Writer, v: Config) -> str:
+    """The dim of what a projector makes."""
+    made = v.number("out_hidden_size")
+    return "D" if made == w.dims["D"].value else w.dim("DO", made, "width of what the tower makes")
+
+
 def qwen_projector(
-    stem: str, merge: int, first: str, second: str, norm: Norm, norm_name: str, act: str
+    v: Config, stem: str, merge: int, first: str, second: str, norm: Norm, norm_name: str
 ) -> Callable[[Writer, Module], str]:
     """A norm, neighbouring patches side by side, and two products."""
 
@@ -314,7 +339,8 @@ def qwen_projector(
         DM = merge_patches(w, m, "x", merge**2, "M", width)
         DH = w.dim("DH", merge**2 * width, "hidden width of the projector", DM)
         hidden = linear(m, "m", "linear1", f"{DM} {DH}", stem + first, True)
-        return linear(m, activated(act, hidden), "linear2", f"{DH} D", stem + second, True)
+        dims = f"{DH} {made_width(w, v)}"
+        return linear(m, activated("gelu", hidden), "linear2", dims, stem + second, True)
 
     return write
 
@@ -330,6 +356,8 @@ def qwen2_5_vl(c: Config) -> Decoder:
     flat = not c.has("text_config")
     part = Config.of(c.data, "qwen2_5_vl_text") if flat else c.part("text_config")
     text = seeing(c, qwen2(Config.of(part.data, "qwen2_5_vl_text")))
+    for block in text.blocks[:1]:
+        square(cast(Attention, block.mixer))
     v = c.part("vision_config", "qwen2_5_vl_vision")
     stem = f"{VISUAL}blocks.{{i}}."
     merge = v.number("spatial_merge_size")
@@ -351,9 +379,8 @@ def qwen2_5_vl(c: Config) -> Decoder:
     near = (v.number("window_size") // v.number("patch_size")) ** 2
     blocks = [b if i in full else windowed_patches(b, near, num) for i, b in enumerate(blocks)]
     tower = Tower(v.number("hidden_size"), blocks, num, f"{VISUAL}patch_embed.proj", qwen_pixels(v))
-    project = qwen_projector(f"{VISUAL}merger.", merge, "mlp.0", "mlp.2", RMS, "ln_q", "gelu")
-    projector = Projector(project, num // merge**2)
-    return replace(text, name="Qwen25VL", tower=tower, projector=projector)
+    project = qwen_projector(v, f"{VISUAL}merger.", merge, "mlp.0", "mlp.2", RMS, "ln_q")
+    return qwen_seeing(v, text, "Qwen25VL", tower, merge, project)
 
 
 def windowed_patches(block: Block, near: int, num: int) -> Block:
@@ -391,6 +418,8 @@ def qwen3_tower(c: Config, kind: str, text: Decoder, name: str) -> Decoder:
         {"up": "linear_fc1", "down": "linear_fc2"},
     )
     deep = v.get("deepstack_visual_indexes", []) if "qwen3_vl" in kind else []
+    if any(layer >= len(blocks) for layer in deep):
+        raise Unsupported(f"`deepstack_visual_indexes` is {deep} for {len(blocks)} layers")
     num = qwen_patches(v, merge)
     tower = Tower(
         v.number("hidden_size"),
@@ -404,14 +433,13 @@ def qwen3_tower(c: Config, kind: str, text: Decoder, name: str) -> Decoder:
         keep=list(deep),
     )
     project = qwen_projector(
-        f"{VISUAL}merger.", merge, "linear_fc1", "linear_fc2", LAYER, "norm", "gelu"
+        v, f"{VISUAL}merger.", merge, "linear_fc1", "linear_fc2", LAYER, "norm"
     )
-    projector = Projector(project, num // merge**2)
-    deepening = tuple(deep_projector(i, merge) for i in range(len(deep)))
-    return replace(text, name=name, tower=tower, projector=projector, deepening=deepening)
+    deepening = tuple(deep_projector(v, i, merge) for i in range(len(deep)))
+    return qwen_seeing(v, text, name, tower, merge, project, deepening)
 
 
-def deep_projector(number: int, merge: int) -> Callable[[Writer, Module], str]:
+def deep_projector(v: Config, number: int, merge: int) -> Callable[[Writer, Module], str]:
     """As the projector, but normalised after patches are side by side."""
     stem = f"{VISUAL}deepstack_merger_list.{number}."
 
@@ -422,7 +450,8 @@ def deep_projector(number: int, merge: int) -> Callable[[Writer, Module], str]:
         normal = LAYER.of(m, "m", "norm", DM, f"{stem}norm")
         hidden = linear(m, normal, "linear1", f"{DM} {DH}", f"{stem}linear_fc1", True)
         out = activated("gelu", hidden)
-        return linear(m, out, "linear2", f"{DH} D", f"{stem}linear_fc2", True)
+        dims = f"{DH} {made_width(w, v)}"
+        return linear(m, out, "linear2", dims, f"{stem}linear_fc2", True)
 
     return write
 
@@ -439,7 +468,7 @@ def qwen3_vl_moe(c: Config) -> Decoder:
 
 
 def kimi_k25(c: Config) -> Decoder:
-    text = text_decoder(c, "deepseek_v3")
+    text = text_decoder(c)
     v = Config.of(renamed_kimi(c.data.get("vision_config") or {}), "kimi_k25_vision")
     stem = "model.vision_tower.layers.{i}."
     side = v.get("merge_kernel_size")
@@ -467,12 +496,13 @@ def kimi_k25(c: Config) -> Decoder:
         last_norm=(LAYER, "model.vision_tower.final_layernorm"),
     )
     p = "model.mm_projector."
-    hidden_width = merge * c.number("projection_hidden_size", v.number("hidden_size"))
+    if c.number("projection_hidden_size", tower.width) != tower.width:
+        raise Unsupported("`projection_hidden_size` is the width of the tower in this class")
 
     def project(w: Writer, m: Module) -> str:
         m.line(f"x = {LAYER.of(m, 'x', 'norm', 'DV', p + 'pre_norm')}")
         DM = merge_patches(w, m, "x", merge, "M", tower.width)
-        DH = w.dim("DH", hidden_width, "hidden width of the projector", DM)
+        DH = w.dim("DH", merge * tower.width, "hidden width of the projector", DM)
         hidden = linear(m, "m", "linear1", f"{DM} {DH}", f"{p}in_proj", True)
         return linear(m, activated("gelu", hidden), "linear2", f"{DH} D", f"{p}out_proj", True)
 

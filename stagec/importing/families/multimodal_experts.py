@@ -9,7 +9,14 @@ from typing import Any
 from stagec.importing.attention import Attention
 from stagec.importing.config import Config
 from stagec.importing.decoder import Block, Decoder
-from stagec.importing.families.common import biases, head_width, llama_attention, llama_mlp
+from stagec.importing.families.common import (
+    biases,
+    by_kind,
+    head_width,
+    llama_attention,
+    llama_mlp,
+    windows,
+)
 from stagec.importing.families.dense import decoder, stream
 from stagec.importing.families.experts import experts
 from stagec.importing.families.multimodal import patches_of, qwen_patches, seeing, vit_blocks
@@ -78,7 +85,7 @@ def llama4_text(c: Config, stem: str = "model.") -> Decoder:
 
 def llama4(c: Config) -> Decoder:
     text = llama4_text(c.part("text_config", "llama4_text"), "language_model.model.")
-    text = replace(text, head="language_model.lm_head", tied=c.flag("tie_word_embeddings"))
+    text = replace(text, head="language_model.lm_head")
     v = c.part("vision_config", "llama4_vision_model")
     side, patch, ratio = (
         v.number("image_size"),
@@ -201,7 +208,7 @@ def minimax_m3_text(c: Config) -> Decoder:
     sparse_attention = c.get("sparse_attention_config", {})
 
     def index(key: str, legacy: str) -> int:
-        return int(sparse_attention.get(legacy, c.get(key)))
+        return int(sparse_attention[legacy]) if legacy in sparse_attention else c.number(key)
 
     turned = c.count("rotary_dim")
     on: dict[str, Any] = {"qk_norm": RMS, "rotary": turned if turned and turned != width else -1}
@@ -239,7 +246,7 @@ def minimax_m3_text(c: Config) -> Decoder:
         Router(
             "sigmoid",
             normalise=True,
-            factor=float(c.get("routed_scaling_factor")),
+            factor=c.real("routed_scaling_factor"),
             correction="gate.e_score_correction_bias",
         ),
         experts=c.number("num_local_experts"),
@@ -256,16 +263,17 @@ def minimax_m3_text(c: Config) -> Decoder:
             **fused,
         ),
     )
+    mixers = by_kind(kinds[:layers], {"minimax_m3_sparse": indexed, "full_attention": attention})
     made = [
         Block(
-            indexed if kind == "minimax_m3_sparse" else attention,
+            mixer,
             moe if network == "sparse" else mlp,
             RMS,
-            name=("Sparse" if kind == "minimax_m3_sparse" else "")
+            name=("Sparse" if mixer is indexed else "")
             + ("Block" if network == "sparse" else "Dense"),
             stream=s,
         )
-        for kind, network in zip(kinds[:layers], networks[:layers], strict=True)
+        for mixer, network in zip(mixers, networks[:layers], strict=True)
     ]
     return decoder(c, "MiniMaxM3", made)
 
@@ -326,6 +334,7 @@ def step3p5_text(c: Config) -> Decoder:
     layers = c.number("num_hidden_layers")
     kinds = list(c.layer_types() or ["full_attention"] * layers)[:layers]
     window = c.count("sliding_window")
+    local = windows(kinds, 1)
     far = llama_attention(c, s, qk_norm=RMS, head_gate="g_proj", **biases(c.flag("attention_bias")))
     heads = c.number("num_sliding_attention_heads", far.heads)
     near = replace(far, name="LocalAttention", window=window, heads=heads)
@@ -348,13 +357,14 @@ def step3p5_text(c: Config) -> Decoder:
         Router(
             "sigmoid",
             normalise=True,
-            factor=float(c.get("moe_router_scaling_factor")),
+            factor=c.real("moe_router_scaling_factor"),
             correction="gate.e_score_correction_bias",
         ),
         experts=c.number("n_routed_experts"),
         shared=llama_mlp(
             c,
             s,
+            bias=c.flag("mlp_bias"),
             hidden=c.number("share_expert_dim"),
             name="Shared",
             stem=f"{stem}shared_experts.",
@@ -363,10 +373,9 @@ def step3p5_text(c: Config) -> Decoder:
         ),
     )
     blocks = []
-    for kind, each in zip(kinds, sparse, strict=True):
-        local = kind == "sliding_attention"
-        name = ("Local" if local else "") + ("Block" if each else "Dense")
-        blocks.append(Block(near if local else far, moe if each else mlp, RMS, name=name, stream=s))
+    for close, each in zip(local, sparse, strict=True):
+        name = ("Local" if close else "") + ("Block" if each else "Dense")
+        blocks.append(Block(near if close else far, moe if each else mlp, RMS, name=name, stream=s))
     return decoder(c, "Step37", blocks)
 
 
@@ -399,7 +408,7 @@ def step3p7(c: Config) -> Decoder:
         (v.number("num_channels"), 1, patch, patch),
         side=side,
         places="model.vision_model.embeddings.position_embedding.weight",
-        num_places=v.number("max_position_embeddings"),
+        num_places=num,
         first_norm=(LAYER, "model.vision_model.pre_layernorm"),
     )
     tokens = num // 16
