@@ -127,6 +127,15 @@ class CompiledSeries:
         return len(self.which)
 
     @property
+    def first(self) -> Compiled:
+        return self.parts[0]
+
+    @property
+    def name(self) -> str:
+        """Of the plan."""
+        return self.first.plan.name
+
+    @property
     def traces(self) -> TraceSet | SeriesTraces:
         return self.joined(lambda compiled: compiled.trace_set)
 
@@ -191,6 +200,10 @@ class CompiledPoolSeries:
     @property
     def traces(self) -> PoolSeries:
         return self.pooled(lambda compiled: compiled.trace_set)
+
+    @property
+    def plans(self) -> Mapping[str, Plan]:
+        return {name: each.first.plan for name, each in self.pools.items()}
 
     @property
     def one_of_each(self) -> PooledTraces:

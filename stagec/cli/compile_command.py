@@ -6,7 +6,8 @@ import argparse
 import hashlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ from stagec.cli.usage import (
     some_text,
     usage_error,
 )
-from stagec.compiled import Compiled, CompiledSeries
+from stagec.compiled import Compiled, CompiledPoolSeries, CompiledSeries
 from stagec.diagnostics import quoted, refused, render
 from stagec.dialects import dist
 from stagec.driver import Stops
@@ -65,7 +66,7 @@ from stagec.estimate.pools import PoolsEstimate, estimate_pools, estimate_pools_
 from stagec.estimate.series import Clock
 from stagec.frontend import Source, parse_file
 from stagec.frontend.checker import pools_in
-from stagec.frontend.plans.iterations import read_iterations
+from stagec.frontend.plans.iterations import Iterations, read_iterations
 from stagec.frontend.plans.merge import DOT
 from stagec.ir_text import print_ir
 from stagec.pass_arguments import schedule_files
@@ -103,10 +104,7 @@ def run(arguments: Sequence[str]) -> int:
         sys.stderr.write(render(plug_ins.warnings))
     source = None if is_ir(options.model) else parse_file(options.model)
     if source is not None and pools_in(source, options.plan):
-        if options.iterations is None:
-            run_pools(options, plug_ins, source)
-        else:
-            run_series_of_pools(options, plug_ins, source)
+        run_pools(options, plug_ins, source)
         return 0
     if options.iterations is not None:
         run_series(options, plug_ins, source)
@@ -119,8 +117,12 @@ def run(arguments: Sequence[str]) -> int:
         compiled = compile_with(options, plug_ins, source)
     if options.out is not None or options.bundle is not None:
         check_is_whole(compiled, options)
-    tell(CompiledSeries([compiled], np.zeros(1, np.int64)), options)
+    tell(one_step(compiled), options)
     return 0
+
+
+def one_step(compiled: Compiled) -> CompiledSeries:
+    return CompiledSeries([compiled], np.zeros(1, np.int64))
 
 
 def check_is_whole(compiled: Compiled, options: argparse.Namespace) -> None:
@@ -141,71 +143,68 @@ def run_series(options: argparse.Namespace, plug_ins: Registry, source: Source |
     """Compile a series of iterations: show each of its programs, and write one set of traces."""
     if source is None:
         refuse_about_ir(options.model, {"--iterations": options.iterations})
-    printer = PassPrinter(options)
-    with pass_progress(options.quiet or printer.prints) as told:
-
-        def on_pass(name: str, module: ModuleOp) -> None:
-            told(name)
-            printer.after(name, module)
-
+    with watched(options) as stops:
         series = compile_iterations(
             options.model,
             options.iterations,
             options.plan,
             overrides(options.set),
             source=source,
-            stops=Stops(
-                options.stop_after,
-                on_pass,
-                shows_each=printer.prints,
-                places_buffers=options.memory is not None,
-            ),
+            stops=stops(),
             plug_ins=plug_ins,
             adapt=lambda plan: planned(plan, options),
         )
     tell(series, options)
 
 
-def run_series_of_pools(options: argparse.Namespace, plug_ins: Registry, source: Source) -> None:
-    """Compile a series of iterations of each pool of a plan: show the programs of each, and write the traces of all as one job."""
+def run_pools(options: argparse.Namespace, plug_ins: Registry, source: Source) -> None:
+    """Compile all pools of a plan: show each after the other, and write the traces of all as one job."""
+    asked, tell_once = (source, options.plan, overrides(options.set)), once(set())
+    iterations = iterations_of_pools(options, source)
+    with watched(options) as stops:
+        said: dict[str, Any] = {
+            "known": plug_ins,
+            "stops": stops,
+            "seen": lambda checked, module: tell_doubts(checked, module, tell_once),
+            "adapt": lambda plan: planned(plan, options),
+        }
+        if iterations is None:
+            compiled = compile_pools(*asked, **said)
+        else:
+            compiled = compile_series_of_pools(*asked, iterations, **said)
+    if isinstance(compiled, CompiledPools):
+        tell_pools(compiled, options)
+    else:
+        tell_series_of_pools(compiled, options)
+
+
+def iterations_of_pools(
+    options: argparse.Namespace, source: Source
+) -> Mapping[str, Iterations] | None:
+    """The series of each pool, in a file of its own; nothing for a step."""
+    if options.iterations is None:
+        return None
     if options.stop_after is None:
         refuse_in_series(options)
     names = pools_in(source, options.plan)
     files = {name: file_of_pool(options.iterations, name) for name in names}
     help_ = f"the series of each pool is in a file of its own: {quoted(files.values())}"
-    iterations = {name: read_iterations(file, help_) for name, file in files.items()}
-    printer = PassPrinter(options)
-    heard: set[str] = set()
-    with pass_progress(options.quiet or printer.prints) as told:
+    return {name: read_iterations(file, help_) for name, file in files.items()}
 
-        def stops(pool: str) -> Stops:
-            def on_pass(name: str, module: ModuleOp) -> None:
-                told(name)
-                printer.after(f"{name}, pool {pool}", module)
 
-            return Stops(
-                options.stop_after,
-                on_pass,
-                shows_each=printer.prints,
-                places_buffers=options.memory is not None,
-            )
+def tell_pools(compiled: CompiledPools, options: argparse.Namespace) -> None:
+    found = None if options.stop_after is not None else estimate_pools_if_known(compiled.pools)
+    timed: Sequence[Estimate | None] = [None] * len(compiled.pools)
+    if not options.quiet and options.stop_after is None:
+        timed = times_of_pools(compiled.pools, found)
+    show_each_pool({name: one_step(each) for name, each in compiled.pools.items()}, options, timed)
+    if options.stop_after is None:
+        explain_pools(compiled, found, options)
+        save(compiled, options)
 
-        compiled = compile_series_of_pools(
-            source,
-            options.plan,
-            overrides(options.set),
-            iterations,
-            known=plug_ins,
-            stops=stops,
-            seen=lambda checked, module: tell_doubts(checked, module, once(heard)),
-            adapt=lambda plan: planned(plan, options),
-        )
-    for number, (name, series) in enumerate(compiled.pools.items()):
-        if number and not options.quiet and options.stop_after is None:
-            sys.stdout.write("\n")
-        if options.stop_after is not None:
-            sys.stdout.write(f"// pool {name}\n")
-        show_parts(series, options)
+
+def tell_series_of_pools(compiled: CompiledPoolSeries, options: argparse.Namespace) -> None:
+    show_each_pool(compiled.pools, options)
     if options.stop_after is not None:
         return
     if not options.quiet:
@@ -215,15 +214,21 @@ def run_series_of_pools(options: argparse.Namespace, plug_ins: Registry, source:
     if options.report is not None:
         parts = [part for series in compiled.pools.values() for part in series.parts]
         write_page(options.report, report_page(parts), "one page", options)
-    if options.out is not None or options.bundle is not None:
-        traces = encode_traces(
-            compiled.pooled(lambda each: programs_of(each, options)), chosen_options(options)
-        )
-        beside = {}
-        if options.simulator is not None:
-            plans = {name: series.parts[0].plan for name, series in compiled.pools.items()}
-            beside = simulator_files(*as_one(plans, compiled.one_of_each), options)
-        write_all(traces, compiled.first, compiled.name, options, beside)
+    save(compiled, options)
+
+
+def show_each_pool(
+    pools: Mapping[str, CompiledSeries],
+    options: argparse.Namespace,
+    timed: Sequence[Estimate | None] = (),
+) -> None:
+    for number, (name, series) in enumerate(pools.items()):
+        if options.stop_after is not None:
+            separator = "// -----\n" if number else ""
+            sys.stdout.write(f"{separator}// pool {name}\n")
+        elif number and not options.quiet:
+            sys.stdout.write("\n")
+        show_parts(series, options, timed[number : number + 1], is_pool=True)
 
 
 def tell(series: CompiledSeries, options: argparse.Namespace) -> None:
@@ -238,14 +243,18 @@ def tell(series: CompiledSeries, options: argparse.Namespace) -> None:
         show_series(series)
     if options.report is not None:
         write_page(options.report, report_page(series.parts), "one page", options)
-    if options.out is not None or options.bundle is not None:
-        save(series, options)
+    save(series, options)
 
 
-def show_parts(series: CompiledSeries, options: argparse.Namespace) -> None:
-    """Each program of a series, or the one of a step."""
+def show_parts(
+    series: CompiledSeries,
+    options: argparse.Namespace,
+    timed: Sequence[Estimate | None] = (),
+    is_pool: bool = False,
+) -> None:
+    """Each program of a series, or the one of a step, with its times if they are known already. Pages and time lines of pools are of all of them."""
     for number, compiled in enumerate(series.parts):
-        found = None if options.quiet else estimate_if_known(compiled)
+        found = timed[number] if timed else None if options.quiet else estimate_if_known(compiled)
         doubts = warnings(compiled, found.timeline if found is not None else None)
         if doubts:
             sys.stderr.write(render(doubts, compiled.sources))
@@ -261,9 +270,9 @@ def show_parts(series: CompiledSeries, options: argparse.Namespace) -> None:
                 summarize(compiled.module, compiled.counts, compiled.plan.name),
                 headline(compiled, found),
             )
-        if options.memory is not None:
+        if options.memory == "" or (options.memory is not None and not is_pool):
             explain_memory(compiled, options)
-        if options.timeline is not None and series.num_iterations == 1:
+        if options.timeline is not None and series.num_iterations == 1 and not is_pool:
             explain_timeline(compiled, options)
         if options.schedule:
             show_schedule(compiled)
@@ -277,66 +286,6 @@ def part_of_series(series: CompiledSeries, number: int) -> str:
     some = ", ".join(map(str, own[:MOST_NAMED])) + (", ..." if len(own) > MOST_NAMED else "")
     line = f"program {number + 1} of {len(series.parts)}: {len(own):,} of {series.num_iterations:,} iterations ({some})\n"
     return "\n" * bool(number) + line
-
-
-def run_pools(options: argparse.Namespace, plug_ins: Registry, source: Source) -> None:
-    """Compile all pools of a plan: show each after the other, and write the traces of all as one job."""
-    printer, tell_once = PassPrinter(options), once(set())
-
-    with pass_progress(options.quiet or printer.prints) as told:
-
-        def stops(pool: str) -> Stops:
-            def on_pass(name: str, module: ModuleOp) -> None:
-                told(name)
-                printer.after(f"{name}, pool {pool}", module)
-
-            return Stops(
-                options.stop_after,
-                on_pass,
-                shows_each=printer.prints,
-                places_buffers=options.memory is not None,
-            )
-
-        compiled = compile_pools(
-            source,
-            options.plan,
-            overrides(options.set),
-            known=plug_ins,
-            stops=stops,
-            seen=lambda checked, module: tell_doubts(checked, module, tell_once),
-            adapt=lambda plan: planned(plan, options),
-        )
-    found = None if options.stop_after is not None else estimate_pools_if_known(compiled.pools)
-    timed: Sequence[Estimate | None] = [None] * len(compiled.pools)
-    if not options.quiet and options.stop_after is None:
-        timed = times_of_pools(compiled.pools, found)
-    for number, (name, each) in enumerate(compiled.pools.items()):
-        times = timed[number]
-        if doubts := warnings(each, times.timeline if times is not None else None):
-            sys.stderr.write(render(doubts, each.sources))
-        if options.stop_after is not None:
-            separator = "// -----\n" if number else ""
-            sys.stdout.write(f"{separator}// pool {name}\n{print_ir(each.module)}")
-            continue
-        if options.timeline is not None or options.durations:
-            require_numbers(each.plan, each.trace_set.classes)
-        if number and not options.quiet:
-            sys.stdout.write("\n")
-        if not options.quiet:
-            show(summarize(each.module, each.counts, each.plan.name), headline(each, times))
-        if options.memory == "":
-            explain_memory(each, options)
-        if options.schedule:
-            show_schedule(each)
-    if options.stop_after is None:
-        explain_pools(compiled, found, options)
-    if options.out is not None or options.bundle is not None:
-        programs = compiled.pooled(lambda each: programs_of(each, options))
-        traces = encode_traces(programs, chosen_options(options))
-        beside = {}
-        if options.simulator is not None:
-            beside = simulator_files(*as_one(compiled.plans, compiled.traces), options)
-        write_all(traces, compiled.first, compiled.name, options, beside)
 
 
 def explain_pools(
@@ -626,29 +575,39 @@ def compile_with(
     is_brief: bool = False,
 ) -> Compiled:
     """Compile, with warnings, progress and IR on the way. What is brief may raise `ManyMicrobatches`."""
-    printer = PassPrinter(options)
-    with pass_progress(options.quiet or printer.prints) as told:
-
-        def on_pass(name: str, module: ModuleOp) -> None:
-            told(name)
-            if is_brief and name == "split-microbatches":
-                look(module)
-            printer.after(name, module)
-
+    with watched(options, look if is_brief else None) as stops:
         return compile_input(
             options.model,
             options.plan,
             overrides(options.set),
             source=source,
-            stops=Stops(
-                options.stop_after,
-                on_pass,
-                shows_each=printer.prints,
-                places_buffers=options.memory is not None,
-            ),
+            stops=stops(),
             plug_ins=plug_ins,
             adapt=lambda plan: planned(plan, options),
         )
+
+
+@contextmanager
+def watched(
+    options: argparse.Namespace, look: Callable[[ModuleOp], object] | None = None
+) -> Iterator[Callable[..., Stops]]:
+    """What is asked of the passes, of each pool by its name: where they stop, and who hears of each. `look` sees how many microbatches there are."""
+    printer = PassPrinter(options)
+    with pass_progress(options.quiet or printer.prints) as told:
+
+        def stops(pool: str = "") -> Stops:
+            def on_pass(name: str, module: ModuleOp) -> None:
+                told(name)
+                if look is not None and name == "split-microbatches":
+                    look(module)
+                printer.after(f"{name}, pool {pool}" if pool else name, module)
+
+            places = options.memory is not None
+            return Stops(
+                options.stop_after, on_pass, shows_each=printer.prints, places_buffers=places
+            )
+
+        yield stops
 
 
 def ir_of(options: argparse.Namespace) -> str | None:
@@ -671,14 +630,40 @@ class PassPrinter:
             self.is_first = False
 
 
-def save(series: CompiledSeries, options: argparse.Namespace) -> None:
-    """Write the bundle, the traces, or both."""
-    programs = series.joined(lambda each: programs_of(each, options))
-    traces, compiled = encode_traces(programs, chosen_options(options)), series.parts[0]
+def save(
+    job: CompiledSeries | CompiledPools | CompiledPoolSeries, options: argparse.Namespace
+) -> None:
+    """Write the bundle, the traces, or both, and what lies beside them."""
+    if options.out is None and options.bundle is None:
+        return
+    joined = job.joined if isinstance(job, CompiledSeries) else job.pooled
+    traces = encode_traces(joined(lambda each: programs_of(each, options)), chosen_options(options))
     beside: dict[str, str] = {}
-    for each in series.parts:  # wrong input ends before anything is written
-        beside |= simulator_files(each.trace_set, each.plan, options)
-    write_all(traces, compiled, compiled.plan.name, options, beside)
+    if options.simulator is not None:
+        for each in simulated(job):  # wrong input ends before anything is written
+            beside |= simulator_files(*each, options)
+    about = about_job(job.first, job.name, options)
+    if options.bundle is not None:
+        save_bundle(traces, options, about)
+    if options.out is not None:
+        write(traces, options, about)
+        for name, text in beside.items():
+            path = os.path.join(options.out, name)
+            write_whole(path, text.encode())
+            if name.endswith(".sh"):
+                os.chmod(path, 0o755)
+        if beside and not options.quiet:
+            sys.stdout.write(f"{options.out}: {', '.join(beside)}\n")
+
+
+def simulated(
+    job: CompiledSeries | CompiledPools | CompiledPoolSeries,
+) -> list[tuple[TraceSet, Plan]]:
+    """What a simulator runs: each program of a series, or one of each pool as ranks of one cluster."""
+    if isinstance(job, CompiledSeries):
+        return [(each.trace_set, each.plan) for each in job.parts]
+    traces = job.traces if isinstance(job, CompiledPools) else job.one_of_each
+    return [as_one(job.plans, traces)]
 
 
 def chosen_options(options: argparse.Namespace) -> TraceOptions:
@@ -696,32 +681,8 @@ def programs_of(compiled: Compiled, options: argparse.Namespace) -> TraceSet:
     )
 
 
-def write_all(
-    traces: Encoded,
-    compiled: Compiled,
-    plan: str,
-    options: argparse.Namespace,
-    beside: dict[str, str],
-) -> None:
-    """Write the bundle, the traces, or both, and what lies beside them."""
-    about = about_job(compiled, plan, options)
-    if options.bundle is not None:
-        save_bundle(traces, options, about)
-    if options.out is not None:
-        write(traces, options, about)
-        for name, text in beside.items():
-            path = os.path.join(options.out, name)
-            write_whole(path, text.encode())
-            if name.endswith(".sh"):
-                os.chmod(path, 0o755)
-        if beside and not options.quiet:
-            sys.stdout.write(f"{options.out}: {', '.join(beside)}\n")
-
-
 def simulator_files(traces: TraceSet, plan: Plan, options: argparse.Namespace) -> dict[str, str]:
     """What `--for` asks for, by file name."""
-    if options.simulator is None:
-        return {}
     if options.simulator == "infragraph":
         require_numbers(plan, traces.classes)
         return {"infragraph.json": infragraph_json(traces.mesh, plan)}
