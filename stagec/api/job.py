@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from stagec.advice import warnings
 from stagec.api.tables import Table, framed
-from stagec.api.traces import PassFiles, files_of, selected
-from stagec.backend.encode import encode_traces
-from stagec.backend.encoded import TraceOptions
+from stagec.api.traces import PassFiles, WithTraces, chosen, files_of
 from stagec.backend.files import write_whole
-from stagec.backend.writer import WriteOptions, WriteReport, write_traces
+from stagec.backend.program import TraceSet
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.driver import Stops, compile_program
@@ -142,7 +140,7 @@ class Explanation:
         return framed(f"<p>{self!r}</p>") + self.parts._repr_html_()
 
 
-class Job:
+class Job(WithTraces):
     """A compiled model and plan. Everything is computed when it is first asked for, and kept."""
 
     def __init__(self, compiled: Compiled, asked: Asked, rolled: Callable[[], Compiled]) -> None:
@@ -308,28 +306,6 @@ class Job:
 
     # Traces and pages
 
-    def traces(
-        self,
-        ranks: str = "",
-        *,
-        names: Literal["full", "short", "none"] = "full",
-        provenance: bool = False,
-        track_memory: bool = False,
-        compress: Literal["none", "gzip"] = "none",
-    ) -> Iterator[tuple[int, bytes]]:
-        """Each rank's number and the contents of its `.et` file, as `stagec.traces` yields them."""
-        chosen = self._compiled.tracked if track_memory else self._compiled.trace_set
-        encoded = encode_traces(chosen, TraceOptions(names, provenance))
-        return selected(encoded, ranks, compress)
-
-    def write(
-        self, directory: str | Path, ranks: str = "", *, track_memory: bool = False
-    ) -> WriteReport:
-        """Write a trace per rank and `comm_group.json`, as `stagec MODEL -o DIR` does."""
-        chosen = self._compiled.tracked if track_memory else self._compiled.trace_set
-        options = WriteOptions(ranks=ranks) if ranks else WriteOptions()
-        return write_traces(encode_traces(chosen, TraceOptions()), os.fspath(directory), options)
-
     def report(self, path: str | Path) -> None:
         """Write the page of `--report`: one file with the timeline, memory, traffic and costs."""
         write_whole(os.fspath(path), report_page([self._compiled]).encode())
@@ -344,6 +320,9 @@ class Job:
         return framed(lines) + self.summary._repr_html_()
 
     # Inside
+
+    def _chosen(self, track_memory: bool) -> TraceSet:
+        return chosen(self._compiled, track_memory)
 
     @cached_property
     def _summary(self) -> Summary:

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
 
 from stagec.api.job import Asked, Job, Sizes, devices, read_source
 from stagec.api.tables import Table
-from stagec.api.traces import PassFiles, files_of, selected
-from stagec.backend.encode import encode_traces
-from stagec.backend.encoded import TraceOptions
-from stagec.backend.program import PooledTraces, TraceSet
-from stagec.backend.writer import WriteOptions, WriteReport, write_traces
-from stagec.compiled import Compiled
+from stagec.api.traces import PassFiles, WithTraces, chosen, files_of
+from stagec.backend.program import PooledTraces
 from stagec.diagnostics import refused
 from stagec.driver import Stops
 from stagec.estimate.pools import PoolsEstimate, estimate_pools
@@ -45,7 +39,7 @@ def compile_pools_job(
     return PoolsJob(Asked(read, plan, sizes, plug_ins, devices(device, network)))
 
 
-class PoolsJob:
+class PoolsJob(WithTraces):
     """A compiled model and plan of several pools: each of them, and what they are together."""
 
     def __init__(self, asked: Asked) -> None:
@@ -86,37 +80,13 @@ class PoolsJob:
         """A row per plan: `job.sweep("step_time", "text.memory.peak", **{"text.tp": [2, 4]})`. Plans that do not compile are left out."""
         return self._asked.sweep(quantities, varied)
 
-    def traces(
-        self,
-        ranks: str = "",
-        *,
-        names: Literal["full", "short", "none"] = "full",
-        provenance: bool = False,
-        track_memory: bool = False,
-        compress: Literal["none", "gzip"] = "none",
-    ) -> Iterator[tuple[int, bytes]]:
-        """Each rank's number and the contents of its `.et` file: those of the first pool come first."""
-        encoded = encode_traces(self._chosen(track_memory), TraceOptions(names, provenance))
-        return selected(encoded, ranks, compress)
-
-    def write(
-        self, directory: str | Path, ranks: str = "", *, track_memory: bool = False
-    ) -> WriteReport:
-        """Write a trace per rank and `comm_group.json`, as `stagec MODEL -o DIR` does."""
-        options = WriteOptions(ranks=ranks) if ranks else WriteOptions()
-        encoded = encode_traces(self._chosen(track_memory), TraceOptions())
-        return write_traces(encoded, os.fspath(directory), options)
-
     def __repr__(self) -> str:
         return "\n".join(map(repr, self.pools.values()))
 
     # Inside
 
     def _chosen(self, track_memory: bool) -> PooledTraces:
-        def of_one(compiled: Compiled) -> TraceSet:
-            return compiled.tracked if track_memory else compiled.trace_set
-
-        return self._compiled.pooled(of_one)
+        return self._compiled.pooled(lambda each: chosen(each, track_memory))
 
     def _compile(self, stops: Stops) -> CompiledPools:
         asked = self._asked

@@ -8,6 +8,8 @@ for rank, data in stagec.traces("model.stg", plan="h100_16k", ranks="0,8,1024-10
 
 from __future__ import annotations
 
+import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -15,7 +17,9 @@ from typing import Literal
 from stagec.backend.bundle import MAGIC, read_bundle
 from stagec.backend.encode import encode_traces
 from stagec.backend.encoded import Encoded, TraceOptions
-from stagec.backend.writer import iterate_traces
+from stagec.backend.program import PooledTraces, TraceSet
+from stagec.backend.writer import WriteOptions, WriteReport, iterate_traces, write_traces
+from stagec.compiled import Compiled
 from stagec.driver import compile_model
 from stagec.plug_in_errors import mistakes_of_plug_ins
 from stagec.plugins import registry
@@ -60,9 +64,41 @@ def traces(
             plug_ins = registry(files_of(load_pass))
             with mistakes_of_plug_ins():
                 compiled = compile_model(source, plan, settings, plug_ins=plug_ins)
-            chosen = compiled.tracked if track_memory else compiled.trace_set
-        encoded = encode_traces(chosen, TraceOptions(names, provenance))
+        encoded = encode_traces(chosen(compiled, track_memory), TraceOptions(names, provenance))
     return selected(encoded, ranks, compress)
+
+
+def chosen(compiled: Compiled, track_memory: bool) -> TraceSet:
+    """The traces; with `track_memory`, their nodes list the tensors that they read and write."""
+    return compiled.tracked if track_memory else compiled.trace_set
+
+
+class WithTraces(ABC):
+    """Shared by jobs: what they run, rank by rank, or in a directory."""
+
+    def traces(
+        self,
+        ranks: str = "",
+        *,
+        names: Literal["full", "short", "none"] = "full",
+        provenance: bool = False,
+        track_memory: bool = False,
+        compress: Literal["none", "gzip"] = "none",
+    ) -> Iterator[tuple[int, bytes]]:
+        """Each rank's number and the contents of its `.et` file, as `stagec.traces` yields them. Of several pools, those of the first come first."""
+        encoded = encode_traces(self._chosen(track_memory), TraceOptions(names, provenance))
+        return selected(encoded, ranks, compress)
+
+    def write(
+        self, directory: str | Path, ranks: str = "", *, track_memory: bool = False
+    ) -> WriteReport:
+        """Write a trace per rank and `comm_group.json`, as `stagec MODEL -o DIR` does."""
+        options = WriteOptions(ranks=ranks) if ranks else WriteOptions()
+        encoded = encode_traces(self._chosen(track_memory), TraceOptions())
+        return write_traces(encoded, os.fspath(directory), options)
+
+    @abstractmethod
+    def _chosen(self, track_memory: bool) -> TraceSet | PooledTraces: ...
 
 
 def selected(
