@@ -64,6 +64,9 @@ class InsertOptimizer(ModulePass):
     by_rows: bool = False
     """Ranks cut the rows that they store into blocks; otherwise those that store parts deal out blocks of whole matrices."""
 
+    replicas: tuple[str, ...] = ()
+    """Axes whose ranks store the same rows, and deal the blocks of these out."""
+
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for program in programs(op):
             output = output_of(program)
@@ -96,4 +99,6 @@ class InsertOptimizer(ModulePass):
     def factors(self) -> stg.Preconditioner | None:
         if self.algorithm not in stg.PRECONDITIONED:
             return None
-        return stg.Preconditioner(self.block, self.frequency, self.grafted, self.by_rows)
+        return stg.Preconditioner(
+            self.block, self.frequency, self.grafted, self.by_rows, self.replicas
+        )

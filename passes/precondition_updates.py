@@ -26,9 +26,10 @@ After:
       stg.output
     }
 
-One node for all weights of a device, as their blocks are of one size (Shi et al., arXiv:2309.06497, section 3). No collective is its own: a rank
+One node for all weights of a device, as their blocks are of one size (Shi et al., arXiv:2309.06497, section 3). A rank
 preconditions what tensor parallelism left it as a matrix of its own (`FullyShardDistributor` of `distributed_shampoo`), and what ZeRO stores in parts comes and
-goes as under any optimizer.
+goes as under any optimizer. Ranks that store the same parts (`dealt over`) deal their blocks out, and gather what each computed, in fp32
+(`HybridShardDistributor`, as it is set up).
 """
 
 from __future__ import annotations
@@ -36,11 +37,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.ir import SSAValue
 from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
-from stagec.dialects import stg
+from stagec.dialects import dist, stg
+from stagec.dialects.types import tensor_of
 from stagec.rewriting import rewrite
 
 NAME = "precondition-updates"
@@ -64,16 +67,33 @@ class PreconditionOne(RewritePattern):
             op.algorithm.data, op.factors.data, op.gradients, op.matrices.data, op.scale
         )
         # Updates are of gradients that were scaled.
+        gathers, updates = gathered(list(made.updates), op.factors.data)
         step = stg.OptimizerStepOp(
             op.algorithm.data,
             op.states.data,
             op.master.data if op.master is not None else None,
             op.weights,
-            list(made.updates),
+            updates,
             op.kept,
             op.average.data if op.average is not None else None,
             matrices=op.matrices,
             factors=op.factors.data,
         )
         stg.marks(step).take(stg.marks(op))
-        rewriter.replace(op, [made, step])
+        for each in gathers:
+            stg.marks(each)["phase"] = StringAttr("optim")
+        rewriter.replace(op, [made, *gathers, step])
+
+
+def gathered(
+    updates: list[SSAValue], how: stg.Preconditioner
+) -> tuple[list[dist.GatherUpdatesOp], list[SSAValue]]:
+    """What brings the shares of replicas together, and the updates then: those of one group of ranks travel as one."""
+    by_axes: dict[tuple[str, ...], list[SSAValue]] = {}
+    for update in updates:
+        split = tensor_of(update.type).split_axes
+        axes = tuple(axis for axis in how.replicas if axis not in split)
+        by_axes.setdefault(axes, []).append(update)
+    ops = [dist.GatherUpdatesOp(values, axes) for axes, values in by_axes.items() if axes]
+    whole = {v: made for op in ops for v, made in zip(op.values, op.outputs, strict=True)}
+    return ops, [whole.get(update, update) for update in updates]

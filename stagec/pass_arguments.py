@@ -103,8 +103,11 @@ def sum_over_pools(plan: Plan, stated: dist.PlanOp) -> Arguments:
     return {name: found[name] for name in ("axes", "shard_axes", "dtype", "flat")}
 
 
-def insert_optimizer(plan: Plan) -> Arguments:
+def insert_optimizer(plan: Plan, stated: dist.PlanOp) -> Arguments:
     optimizer, precision, zero = plan.optimizer, plan.precision, plan.zero
+    by_rows = zero is not None and zero.level == 3 and not zero.shards_flat
+    shards = zero.axes if zero is not None else ()
+    others = [axis for axis in plan.data_axes(stated.batch_dim) if axis not in shards]
     return {
         "algorithm": optimizer.algorithm,
         "states": precision.optimizer,
@@ -113,7 +116,8 @@ def insert_optimizer(plan: Plan) -> Arguments:
         "block": optimizer.block,
         "frequency": optimizer.frequency,
         "grafted": optimizer.graft,
-        "by_rows": zero is not None and zero.level == 3 and not zero.shards_flat,
+        "by_rows": by_rows,
+        "replicas": tuple(others) if by_rows else (),
     }
 
 

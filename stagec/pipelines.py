@@ -72,7 +72,7 @@ def default_pipeline(
     # Gradients and the update
     if trains:
         yield make("reduce-gradients", **arguments.reduce_gradients(plan, stated))
-        yield make("insert-optimizer", **arguments.insert_optimizer(plan))
+        yield make("insert-optimizer", **arguments.insert_optimizer(plan, stated))
         if plan.optimizer.clip is not None or plan.optimizer.loss_scale == "dynamic":
             yield make("clip-gradients", **arguments.clip_gradients(plan))
 

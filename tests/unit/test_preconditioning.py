@@ -7,7 +7,7 @@ from math import prod
 
 import pytest
 
-from stagec.backend.program import Compute
+from stagec.backend.program import Collective, Compute
 from stagec.dialects.work import Work
 from stagec.driver import Compiled, compile_text
 from stagec.memory.kinds import Kind
@@ -152,6 +152,31 @@ def test_ranks_have_blocks_of_what_they_store(seed: int) -> None:
         busiest = max(busiest, *(cost(each[:1]) for each, _ in cut))
     each = {"shampoo": 3 + 10 * graft, "soap": 9}[algorithm]
     assert flops_of_a_rank(made) == busiest + each * elements
+
+
+@pytest.mark.parametrize("algorithm", ["shampoo", "soap"])
+def test_replicas_of_shards_deal_their_blocks_out(algorithm: str) -> None:
+    """Each of three has a third of the states and of the FLOPs, and all gather what is subtracted, in fp32 (`HybridShardDistributor`)."""
+    sizes = {"batch": 24, "width": 48, "inner": 64, "layers": 3, "tp": 1}
+    text = MODEL.format(**sizes, dp=4, zero=3, steps=1).replace(
+        "muon { steps = 1 }", f"{algorithm} {{ block = 8 }}"
+    )
+    alone = compile_text(text)
+    shared = text.replace("mesh dp = 4", "mesh rep = 3, dp = 4")
+    shared = shared.replace("shard B over dp", "shard B over rep, dp")
+    dealt = compile_text(shared)
+    # Rounded up weight by weight, of factors and of averages.
+    assert state_bytes(dealt) == pytest.approx(state_bytes(alone) / 3, abs=3 * 5 * 8)
+    assert flops_of_a_rank(dealt) == pytest.approx(flops_of_a_rank(alone) / 3, rel=0.001)
+    (ranks,) = dealt.trace_set.classes
+    parameters = dealt.memory[0].static.num_bytes[Kind.PARAMETERS] // 2
+    (gather,) = (
+        n.action
+        for n, _ in nodes_of(ranks)
+        if n.made_by == "precondition-updates" and isinstance(n.action, Collective)
+    )
+    assert (gather.kind, gather.over) == ("all_gather", "rep")
+    assert gather.operand_bytes == 4 * -(-parameters // 3)
 
 
 @pytest.mark.parametrize("seed", range(3))

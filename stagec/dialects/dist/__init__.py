@@ -79,6 +79,7 @@ from stagec.dialects.dist.storage import (
     AllReduceShardOp as AllReduceShardOp,
     AllReduceTiedOp as AllReduceTiedOp,
     DealShardsOp as DealShardsOp,
+    GatherUpdatesOp as GatherUpdatesOp,
     PutTogetherOp as PutTogetherOp,
     ReduceShardOp as ReduceShardOp,
     StorageOp as StorageOp,

@@ -295,6 +295,32 @@ class UnshardOp(StorageOp):
 
 
 @irdl_op_definition
+class GatherUpdatesOp(StorageOp):
+    """Gather what ranks that store the same computed of it, each an equal share: [D, F] to the same, one all-gather in `dtype`.
+
+    `HybridShardDistributor` of `distributed_shampoo` sends so what is subtracted of weights.
+    """
+
+    name = "dist.gather_updates"
+    COLLECTIVE: ClassVar[str] = "all_gather"
+
+    def __init__(self, values: Sequence[SSAValue], axes: Sequence[str]) -> None:
+        dtype = tensor_of(values[0].type).dtype
+        super().__init__(values, axes, dtype, [value.type for value in values])
+
+    def verify_operand(self, value_type: Attribute) -> None:
+        """Any value will do."""
+
+    def made_of(self, value_type: Attribute, wanted: Attribute) -> Attribute:
+        return value_type
+
+    def travelling(self, axes: Sequence[str]) -> tuple[Size, Size]:
+        ways = symbolic.product(map(symbolic.symbol, axes))
+        part = symbolic.ceildiv(symbolic.total(map(elements, self.values)), ways)
+        return bytes_of(part, self.dtype.data), bytes_of(part * ways, self.dtype.data)
+
+
+@irdl_op_definition
 class ReduceShardOp(StorageOp):
     """Sum gradients over the group; each rank keeps its shards: [D, F], partial over `axes`, to [ceildiv(D, n), F].
 

@@ -277,8 +277,9 @@ class OptimizerStepOp(CostInterface):
             assert matrix is not None
             how = self.factors.data
             blocks = Blocks.of(weight, matrix, how)
-            states = states + factor_bytes(algorithm, blocks)
             states = states + how.grafted * bytes_of(elements(weight), self.states.data)
+            states = symbolic.ceildiv(states, how.ranks_of(weight.type))
+            states = states + factor_bytes(algorithm, blocks)
         if self.average is None:
             return states
         return states + bytes_of(elements(weight), self.average.data)

@@ -27,7 +27,8 @@ from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
 from stagec import symbolic
-from stagec.dialects.interfaces import Bytes, CostInterface, all_bytes, elements
+from stagec.dialects.attributes import parse_names
+from stagec.dialects.interfaces import Bytes, CostInterface, elements
 from stagec.dialects.stg.matrices import Matrix, MatrixAttr, verify_matrix
 from stagec.dialects.types import (
     ShardType,
@@ -81,11 +82,18 @@ class Preconditioner:
     """Steps have the length of Adam's, for which squares of gradients are kept."""
     by_rows: bool = False
     """A rank cuts the part of a matrix that it stores; else ranks that store parts deal out blocks of whole ones."""
+    replicas: tuple[str, ...] = ()
+    """Axes whose ranks store the same parts, and deal their blocks out."""
+
+    def ranks_of(self, value_type: Attribute) -> Size:
+        """How many replicas a value has that deal its blocks out."""
+        split = tensor_of(value_type).split_axes
+        return symbolic.product(symbolic.symbol(a) for a in self.replicas if a not in split)
 
 
 @irdl_attr_definition
 class PreconditionerAttr(Data[Preconditioner]):
-    """`#stg.preconditioner<block 1024 every 10 grafted by_rows>`."""
+    """`#stg.preconditioner<block 1024 every 10 grafted by_rows dealt over [rep]>`."""
 
     name = "stg.preconditioner"
 
@@ -98,15 +106,20 @@ class PreconditionerAttr(Data[Preconditioner]):
             frequency = parser.parse_integer(allow_boolean=False, allow_negative=False)
             grafted = parser.parse_optional_keyword("grafted") is not None
             by_rows = parser.parse_optional_keyword("by_rows") is not None
+            replicas: tuple[str, ...] = ()
+            if parser.parse_optional_keyword("dealt") is not None:
+                parser.parse_keyword("over")
+                replicas = parse_names(parser)
             if not block or not frequency:
                 parser.raise_error("blocks have rows, and decompositions a period")
-            return Preconditioner(block, frequency, grafted, by_rows)
+            return Preconditioner(block, frequency, grafted, by_rows, replicas)
 
     def print_parameter(self, printer: Printer) -> None:
         found = self.data
         words = [f"block {found.block} every {found.frequency}"]
         words += ["grafted"] if found.grafted else []
         words += ["by_rows"] if found.by_rows else []
+        words += [f"dealt over [{', '.join(found.replicas)}]"] if found.replicas else []
         printer.print_string(f"<{' '.join(words)}>")
 
 
@@ -162,7 +175,7 @@ class Blocks:
             # Dim 0 as modules store it: the outputs of a linear layer, the words of a table.
             columns = symbolic.ceildiv(columns, ranks) if matrix.columns else columns
             rows = rows if matrix.columns else symbolic.ceildiv(rows, ranks)
-            ranks = ONE
+            ranks = how.ranks_of(value.type)
         side = MatrixSide(columns, how.block) if matrix.columns else None
         return Blocks(count, MatrixSide(rows, how.block), side, ranks)
 
@@ -270,6 +283,10 @@ class PreconditionOp(CostInterface):
         for each, gradient in zip(self.matrices.data, self.gradients, strict=True):
             yield Blocks.of(gradient, each.data, self.how.data)
 
+    def own_elements(self, value: SSAValue) -> Size:
+        """Of what the replicas of a rank deal out, an equal share."""
+        return symbolic.ceildiv(elements(value), self.how.data.ranks_of(value.type))
+
     def shared(self, cost: Callable[[Blocks], Size]) -> Size:
         """What the busiest rank has: of those who deal blocks out an equal share, and one block at least."""
         by_ranks: dict[Size, list[Blocks]] = {}
@@ -286,7 +303,7 @@ class PreconditionOp(CostInterface):
 
         each = ELEMENTWISE[algorithm] + (GRAFTED if how.grafted else 0)
         each += 1 if self.scale is not None else 0
-        return self.shared(of) + symbolic.total(map(elements, self.gradients)) * each
+        return self.shared(of) + symbolic.total(map(self.own_elements, self.gradients)) * each
 
     def moved_bytes(self) -> Bytes:
         # A round reads the block for each of its products; the first one writes statistics, others read factors and write blocks.
@@ -304,7 +321,10 @@ class PreconditionOp(CostInterface):
             found = (rounds - 1) * 2 * blocks.elements() + blocks.squares() + decomposed
             return bytes_of(found, FACTORS)
 
-        gradients, updates = all_bytes(self.gradients), all_bytes(self.updates)
+        gradients, updates = (
+            symbolic.total(bytes_of(self.own_elements(x), tensor_of(x.type).dtype) for x in values)
+            for values in (self.gradients, self.updates)
+        )
         averages = updates * (1 + (algorithm == SOAP) + how.grafted)
         return Bytes(
             gradients + averages + self.shared(read), averages + updates + self.shared(written)
