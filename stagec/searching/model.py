@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
 from stagec.analysis.sizes import size_values
+from stagec.analysis.units import is_call
 from stagec.dialects import stg
 from stagec.dialects.types import StackType, TensorType, tensor_of
 from stagec.frontend import CheckedModel, lower, plan_of_model
@@ -70,8 +71,7 @@ def read_model(checked: CheckedModel) -> ModelDims:
     rows = unique(tensor_of(op.operands[1].type).names[0] for op in tables)
     words = unique(tensor_of(op.operands[0].type).names[-1] for op in losses)
     vocabulary = words or rows
-    widths = {tensor_of(v.type).names[-1] for op in attention for v in op.operands}
-    taken = {*carried, *heads, *experts, *tokens, *vocabulary, *widths}
+    taken = {*carried, *experts, *tokens}
     sequence = unique(tensor_of(op.q.type).names[-3] for op in attention)
     tokens_of_all = {stated.batch_dim, *sequence, *tokens}
     return ModelDims(
@@ -80,12 +80,14 @@ def read_model(checked: CheckedModel) -> ModelDims:
         sequence=sequence,
         heads=heads,
         key_heads=tuple(name for name in heads if name not in queries),
-        inner=tuple(name for name in inner_dims(ops, tokens_of_all) if name not in taken),
+        inner=inner_dims(
+            weights_of_products(ops, tokens_of_all), taken, {*heads, *vocabulary}, values
+        ),
         vocabulary=vocabulary,
         experts=experts,
         expert_tokens=tokens,
         layers=layers_of(repeats(module)),
-        units=unique([unit for repeat in repeats(module) for unit in units_of(repeat)]),
+        units=units_of(module),
         has_layers=bool(repeats(module)),
         has_attention=bool(attention),
         is_training=stated.is_training,
@@ -111,21 +113,31 @@ def repeats(module: ModuleOp) -> list[stg.RepeatOp]:
     ]
 
 
-def inner_dims(ops: list[Operation], tokens: set[str]) -> Iterator[str]:
-    """Dims that a product with a weight makes and another sums over. What has no tokens is a weight."""
-    products = [op for op in ops if isinstance(op, stg.ContractOp)]
-    made: dict[str, None] = {}
-    summed: set[str] = set()
-    for op in products:
-        result = set(tensor_of(op.result.type).names)
-        shapes = [tensor_of(value.type).names for value in op.operands]
-        for names in shapes:
-            for name in () if tokens & set(names) else names:
-                if name in result:
-                    made.setdefault(name)
-                else:
-                    summed.add(name)
-    yield from (name for name in made if name in summed)
+def weights_of_products(
+    ops: list[Operation], tokens: set[str]
+) -> Iterator[tuple[set[str], set[str]]]:
+    """Of each weight of a product, which dims it makes and which it sums over. What has no tokens is a weight."""
+    for op in ops:
+        if isinstance(op, stg.ContractOp):
+            result = set(tensor_of(op.result.type).names)
+            shapes = (set(tensor_of(value.type).names) for value in op.operands)
+            yield from ((names & result, names - result) for names in shapes if not tokens & names)
+
+
+def inner_dims(
+    weights: Iterable[tuple[set[str], set[str]]],
+    taken: set[str],
+    split: set[str],
+    values: Mapping[str, int],
+) -> tuple[str, ...]:
+    """Dims that a product makes and another sums over. A weight is split along one dim: heads or words, or the largest it has of these."""
+    free = [(made - taken, over - taken) for made, over in weights if not split & (made | over)]
+    made = unique([name for names, _ in free for name in sorted(names)])
+    both = {name for _, over in free for name in over}.intersection(made)
+    narrow: set[str] = set()
+    for names, over in free:
+        narrow.update(sorted(both & (names | over), key=lambda name: (values[name], name))[:-1])
+    return tuple(name for name in made if name in both - narrow)
 
 
 def layers_of(found: list[stg.RepeatOp]) -> tuple[str, ...]:
@@ -133,9 +145,17 @@ def layers_of(found: list[stg.RepeatOp]) -> tuple[str, ...]:
     return unique([text for op in found if (text := str(op.count.data)).isidentifier()])
 
 
-def units_of(repeat: stg.RepeatOp) -> tuple[str, ...]:
-    scopes = (stg.scope_of(op).partition(".")[0] for op in repeat.body.block.ops)
-    return unique([scope for scope in scopes if scope])
+def units_of(module: ModuleOp) -> tuple[str, ...]:
+    """Modules that layers call, whose weights are gathered together. A second call is called `Block_2`."""
+    calls = {call for op in module.walk() for call in stg.scope_of(op).split(".")}
+    found: dict[str, None] = {}
+    for repeat in repeats(module):
+        around = stg.scope_of(repeat)
+        for op in repeat.walk():
+            call = stg.scope_of(op).removeprefix(around).removeprefix(".").partition(".")[0]
+            if call:
+                found.setdefault(min((each for each in calls if is_call(call, each)), key=len))
+    return tuple(found)
 
 
 def num_parameters(ops: list[Operation], values: Mapping[str, int]) -> int:

@@ -326,6 +326,42 @@ def test_what_was_asked_of_less_is_asked_again(tmp_path: Path) -> None:
     assert cache.key(replace(task, storages=(Storage(3),))) not in cache.lines
 
 
+ADAPTED = """
+dim B = 8
+dim S = 64
+dim D = 48
+dim H = 4
+dim E = 12
+dim F = 96
+dim R = 3
+dim L = 2
+module Adapted(x[B, S, D]) -> [B, S, F] {
+  weight w[D, F], a[D, R], b[R, F]
+  return x @ w + (x @ a) @ b
+}
+module Block(x[B, S, D]) -> [B, S, D] {
+  weight q[D, H, E], k[D, H, E], v[D, H, E], aq[D, R], bq[R, H, E], o[H, E, D], down[F, D]
+  h = x + attention(x @ q + (x @ aq) @ bq, x @ k, x @ v, causal = true) @ o
+  return h + gelu(Adapted(h)) @ down
+}
+module Stack(x[B, S, D]) -> [B, S, D] {
+  repeat L { x = Block(x) }
+  return x
+}
+model Twice(x[B, S, D]) {
+  x = Block(x)
+  repeat L { x = Block(Block(x)) }
+  loss = mean(Stack(Stack(x)), over = [B, S, D])
+}
+"""
+
+
+def test_weights_are_split_once_and_gathered_by_layer() -> None:
+    """The rank of an adapter is whole, as heads and widths beside it are split; `Block_2` and `Stack_2.Block` are calls of `Block`."""
+    dims = read_model(check(parse_text(ADAPTED, "adapted.stg")))
+    assert (dims.heads, dims.inner, dims.units) == (("H",), ("F",), ("Block",))
+
+
 def test_windows_of_a_sequence_in_parts() -> None:
     """What a rank computes of a window depends on where its part of the sequence is: its time is that of the first."""
     file = "examples/gpt_oss_120b.stg"
