@@ -270,6 +270,8 @@ def attention_form(op: sched.ComputeOp) -> KernelForm:
         "head_dim": q.dims[-1].size,
         "value_dim": v.dims[-1].size,
     }
+    if op.window is not None:
+        sizes["reach"] = op.window.data
     return KernelForm(
         work, q.dtype, tuple(sizes.items()), requests=requests_of(op), keys_dtype=k.dtype
     )

@@ -353,7 +353,8 @@ class KernelPrices:
             peak = self.device.peak("bf16") or 1.0
             return Price(max(1e6 * num_ops / peak, self.moved(num_bytes).us), Basis.ROOFLINE)
         flops = 2 * float(sizes["batch"] * sizes["heads"] * sizes["seq"] ** 2) * width
-        share = num_ops / flops
+        whole = BACKWARD_PRODUCTS / FORWARD_PRODUCTS if backward else 1.0
+        share = max(num_ops / flops, whole * self.share_of_window(sizes))
         if backward:
             share /= self.device.backward_attention_rate
         is_rule = backward or is_other or abs(share - 1) > 0.01
@@ -379,9 +380,25 @@ class KernelPrices:
         us = kind.rule(self.device, self.attends, own) * table.factor(axes) * changes
         flops = 2 * sizes["batch"] * sizes["heads"] * sizes["seq"] ** 2 * sizes["head_dim"]
         share = num_ops / (flops * (BACKWARD_PRODUCTS / FORWARD_PRODUCTS if backward else 1.0))
+        share = max(share, self.share_of_window(sizes))
         covered = bool(table.covers(axes)) and abs(share - 1) < 0.01
         longest = max(float(us * share), self.device.launch_us) + self.converted_us(sizes)
         return Price(longest, Basis.MEASURED if covered else Basis.RULE)
+
+    def share_of_window(self, sizes: Sizes) -> float:
+        """What a kernel takes whose queries look back to a window, of what it takes for all positions: more than its share of pairs.
+
+        By the tables of an engine's kernels, which know both; nothing where all look back as far or no table says it.
+        """
+        window = sizes.get("reach", sizes["keys"])
+        width = str(int(sizes["head_dim"]))
+        if window >= sizes["keys"]:
+            return 0.0
+        whole = self.by_cache(("attention", "bf16", width), "", {**sizes, "window": np.float64(0)})
+        part = self.by_cache(
+            ("attention", "bf16", width, "window"), "", {**sizes, "window": window}
+        )
+        return 0.0 if whole is None or part is None else min(part.us / whole.us, 1.0)
 
     def converted_us(self, sizes: dict[str, np.float64]) -> float:
         """What it takes to hand bf16 to attention in fp8, and to have bf16 of it.
@@ -406,6 +423,7 @@ class KernelPrices:
         per_pair = 2 * (sizes["head_dim"] + sizes["value_dim"]) * sizes["batch"] * sizes["heads"]
         length = np.sqrt(2 * num_ops / per_pair)
         whole = {**sizes, "seq": np.maximum(length, 2), "keys": np.maximum(length, 2)}
+        whole.pop("reach", None)
         computed = self.one_attention(num_ops, num_bytes, kernel, whole)
         one = {**sizes, "seq": np.float64(1)}
         read = self.decode(num_ops, num_bytes, self.cache_of(kernel), one)

@@ -24,6 +24,13 @@ class Model:
     """Rank of adapters on the projections of attention; nothing else learns then (LoRA, arXiv:2106.09685)."""
     biased: int = 0
     """Experts of a rank whose last product has a bias that Megatron-LM adds expert by expert; 0: no bias, or none by itself."""
+    window: int = 0
+    """Positions that every other layer's queries look back, from the first layer on, beside a sink for each head in all layers; 0: all layers look back to the
+    beginning."""
+    stages: int = 1
+    """Into how many parts layers are cut that take turns in that: a part may begin or end with either kind."""
+    normed: bool = False
+    """Whether queries and keys are normed, head by head."""
     sorts: bool = False
     """Whether a dispatcher sorts tokens by expert once they have come, and back before they go (`sort_chunks_by_idxs`)."""
 
@@ -36,9 +43,15 @@ MODELS = {
     "llama2_70b": Model(80, 8192, 28672, 64, 8, 32000),
     "llama2_70b_lora": Model(80, 8192, 28672, 64, 8, 32000, adapters=16),
     "gpt3": Model(96, 12288, 4 * 12288, 96, 96, 51200, gated=False),
-    "qwen3_30b_a3b": Model(48, 2048, 768, 32, 4, 151936, head_width=128, experts=128, topk=8),
-    "qwen3_235b_a22b": Model(94, 4096, 1536, 64, 4, 151936, head_width=128, experts=128, topk=8),
-    "gpt_oss_120b": Model(36, 2880, 2880, 64, 8, 201088, head_width=64, experts=128, topk=4),
+    "qwen3_30b_a3b": Model(
+        48, 2048, 768, 32, 4, 151936, head_width=128, experts=128, topk=8, normed=True
+    ),
+    "qwen3_235b_a22b": Model(
+        94, 4096, 1536, 64, 4, 151936, head_width=128, experts=128, topk=8, normed=True
+    ),
+    "gpt_oss_120b": Model(
+        36, 2880, 2880, 64, 8, 201088, head_width=64, experts=128, topk=4, window=128
+    ),
 }
 """By their papers, model cards and the configurations in Megatron-Bridge and MLCommons' training repository."""
 
@@ -53,7 +66,7 @@ def dims(model: Model, batch: int, sequence: int) -> str:
         f"dim H = {model.heads}",
         f"dim K = {model.key_heads}",
         f"dim E = {model.head_width or 'D / H'}",
-        f"dim L = {model.layers}",
+        *(f"dim {each.name} = {each.times}" for each in repeats(model)),
     ]
     if model.experts:
         lines += [
@@ -65,17 +78,57 @@ def dims(model: Model, batch: int, sequence: int) -> str:
     return "\n".join(lines)
 
 
-def attention(unfused: bool, rotary: bool) -> str:
+@dataclass(frozen=True)
+class Repeat:
+    """Of layers, one or two in turn."""
+
+    name: str
+    times: int
+    blocks: tuple[str, ...] = ("Block",)
+
+
+def repeats(model: Model) -> list[Repeat]:
+    """All layers alike, or in pairs of one with a window and one without, part by part."""
+    if not model.window:
+        return [Repeat("L", model.layers)]
+    found: list[Repeat] = []
+    pairs, single = divmod(model.layers // model.stages, 2)
+    for stage in range(model.stages):
+        turns = ("LocalBlock", "Block")
+        turns = turns[::-1] if single and stage % 2 else turns
+        found.append(Repeat(f"L{len(found)}", pairs, turns))
+        if single:
+            found.append(Repeat(f"L{len(found)}", 1, turns[:1]))
+    return found
+
+
+def attention(unfused: bool, rotary: bool, normed: bool = False, window: int = 0) -> str:
     """With the scores written out, or in one op."""
-    q, k = ("rope(x @ wq)", "rope(x @ wk)") if rotary else ("x @ wq", "x @ wk")
+    q, k = ("x @ wq", "x @ wk")
+    weights = "wq[D, H, E], wk[D, K, E], wv[D, K, E], wo[H, E, D]"
+    if normed:
+        q, k = f"rms_norm({q}, norm_q)", f"rms_norm({k}, norm_k)"
+        weights += ", norm_q[E], norm_k[E]"
+    if rotary:
+        q, k = f"rope({q})", f"rope({k})"
     mixed = "  mixed[B, S, H, E] = attention(q, k, v, causal = true)"
     if unfused:
         mixed = """  scores[B, H, S, T] = q @ k[S -> T]
   weighed = softmax(causal_mask(scores, query = S, key = T), over = T)
   probabilities = dropout(weighed, rate = 0.1)
   mixed[B, S, H, E] = probabilities @ v[S -> T]"""
-    return f"""module Attention(x[B, S, D]) -> [B, S, D] {{
-  weight wq[D, H, E], wk[D, K, E], wv[D, K, E], wo[H, E, D]
+    local = ""
+    if window:
+        weights += ", sinks[H]"
+        mixed = mixed.replace("v, causal", "v, sinks, causal")
+        looks_back = mixed.replace("= true", f"= true, window = {window}")
+        local = module("LocalAttention", weights, q, k, looks_back)
+    return local + module("Attention", weights, q, k, mixed)
+
+
+def module(name: str, weights: str, q: str, k: str, mixed: str) -> str:
+    return f"""module {name}(x[B, S, D]) -> [B, S, D] {{
+  weight {weights}
   q[B, S, H, E] = {q}
   k[B, S, K, E] = {k}
   v[B, S, K, E] = x @ wv
@@ -181,26 +234,38 @@ def text(
         sizes += "\ndim T = S"
     if model.adapters:
         sizes += f"\ndim R = {model.adapters}\ndim J = K\ndim Q = H + K + J"
-    shape = adapted() if model.adapters else attention(unfused, model.gated)
+    shape = adapted()
+    if not model.adapters:
+        shape = attention(unfused, model.gated, model.normed, model.window)
     if model.heads == model.key_heads:
         shape = shape.replace("K, E", "H, E")
     ending = f"FeedForward({second})"
     if whole_again:
         ending = f"gelu({ending})"
+    kinds = ("Local", "") if model.window else ("",)
+    blocks = "\n".join(
+        f"""module {kind}Block(x[B, S, D]) -> [B, S, D] {{
+  weight {norms}
+  h = x + {kind}Attention({first})
+  return h + {ending}
+}}
+"""
+        for kind in kinds
+    )
+    layers = "\n".join(
+        "\n    ".join([f"  repeat {each.name} {{", *(f"x = {block}(x)" for block in each.blocks)])
+        + "\n  }"
+        for each in repeats(model)
+    )
     return f"""{sizes}
 
 {shape}
 {feed_forward(model)}
-module Block(x[B, S, D]) -> [B, S, D] {{
-  weight {norms}
-  h = x + Attention({first})
-  return h + {ending}
-}}
-
+{blocks}
 model Net(tokens[B, S]: i32, targets[B, S]: i32) {{
   weight embed[V, D], {last}{tables}
   x = embedding(tokens, embed)
-  repeat L {{ x = Block(x) }}
+{layers}
   loss = cross_entropy({top} @ {head}, targets)
 }}
 """

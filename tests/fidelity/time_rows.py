@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.fidelity.cluster_plans import counts_norms
 from tests.fidelity.cluster_runs import read_run, run_text
 from tests.fidelity.deepseek_text import deepseek_text
-from tests.fidelity.time_models import MODELS, Model, text
+from tests.fidelity.time_models import MODELS, Model, repeats, text
 
 Cells = Mapping[str, str]
 
@@ -109,8 +109,6 @@ class Layout:
     tp_overlap: bool = False
     ep_overlap: bool = False
     grad_overlap: bool = True
-    param_gather: bool = False
-    """Updated parameters are gathered beside the next forward pass."""
     bucket_bytes: int = 0
     in_split: bool = False
     """Embedding and loss count as a layer each."""
@@ -156,9 +154,13 @@ def plan(layout: Layout, model: Model) -> str:
             settings.append(f"virtual_stages = {x.vp}")
         if x.in_split:
             settings += ["first = -1", "last = -1"]
+        elif model.window:
+            each = sum(each.times for each in repeats(model)) // x.pp
+            settings.append(f"layers = [{', '.join([str(each)] * x.pp)}]")
         elif model.layers % (x.pp * x.vp):
             settings.append(f"layers = [{', '.join(map(str, dealt(model.layers, x.pp * x.vp)))}]")
-        lines.append(f"  pipeline L over pp {{ {', '.join(settings)} }}")
+        names = ", ".join(each.name for each in repeats(model))
+        lines.append(f"  pipeline {names} over pp {{ {', '.join(settings)} }}")
     else:
         lines.append(f"  microbatch {x.microbatch}")
     replicas = [axis for axis, size in ((batch, x.dp), ("cp", x.cp)) if size > 1]
@@ -176,17 +178,11 @@ def plan(layout: Layout, model: Model) -> str:
         if x.bucket_bytes:
             settings.append(f"bucket_bytes = {x.bucket_bytes}")
         lines.append(f"  gradients {{ {', '.join(settings)} }}")
-    lines.append(f"  {overlap(x)}")
+    besides = ", ep = true" if x.ep_overlap else ""
+    lines.append(f"  overlap {{ tp = {str(x.tp_overlap).lower()}{besides} }}")
     lines.append("  collectives { keep = shard }")
     body = "\n".join([*lines, f"  {device_clause(x)}"])
     return f"\nplan measured {{\n{body}\n}}\n"
-
-
-def overlap(x: Layout) -> str:
-    besides = ", ep = true" if x.ep_overlap else ""
-    if x.param_gather and x.zero in (1, 2) and x.dp * x.cp > 1:
-        besides += ", param_gather = true"
-    return f"overlap {{ tp = {str(x.tp_overlap).lower()}{besides} }}"
 
 
 def precision(x: Layout) -> str:
@@ -309,7 +305,6 @@ def submitted_layout(r: Cells, model: Model) -> Layout:
         gradients="bf16" if r["benchmark"] in ("llama31_405b", "llama31_8b") else "fp32",
         tp_overlap=r["tp_comm_overlap"] == "1",
         grad_overlap=r["overlap_grad_reduce"] != "0",
-        param_gather=r["overlap_param_gather"] == "1",
         in_split=r["embedding_in_split"] == "1",
         graphs=r["cuda_graph"] != "none",
         device=device_of(r["gpu"]),
@@ -392,10 +387,9 @@ def published(r: Cells) -> Timed | None:
             layout = replace(layout, attention="fp8")
         if model.experts:
             layout = of_recipe(r, layout)
-            model = replace(model, **dispatched(r, layout, model))
+            model = replace(model, stages=layout.pp, **dispatched(r, layout, model))
         # `scripts/performance` there: tensor-parallel communication overlaps where there is any; FSDP in one unit per block.
-        # `comm_overlap.py` overlaps gathers of parameters wherever ranks hold other data.
-        layout = replace(layout, tp_overlap=layout.tp > 1, param_gather=True)
+        layout = replace(layout, tp_overlap=layout.tp > 1)
     return timed(
         source,
         name,
@@ -424,7 +418,7 @@ def of_recipe(r: Cells, layout: Layout) -> Layout:
     if r["model"].startswith("GPT OSS"):
         again = wide and r["gpu"] != "GB300"
         overlaps = whole_graphs or (r["gpu"] == "GB200" and wide and release >= "26.04")
-        recompute = "rms_norm, silu, mul in Block" if again else layout.recompute
+        recompute = "rms_norm, silu, mul in LocalBlock, Block" if again else layout.recompute
         return replace(layout, ep_overlap=overlaps, graphs=not again, recompute=recompute)
     if r["model"].startswith("Qwen3_235B"):
         apart = r["gpu"] in ("H100", "B200") and release >= "25.11"

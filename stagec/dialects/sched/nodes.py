@@ -72,6 +72,7 @@ class ComputeOp(NodeOp):
     - `reads`, `writes`: bytes of the device's memory in one run
     - `kernels`: how many kernels it is, where it is not one
     - `requests`: the sequences of a row, where attention is about sequences of several kinds
+    - `window`: how many positions a query of attention looks back, where it is not all
     """
 
     name = "sched.compute"
@@ -87,12 +88,14 @@ class ComputeOp(NodeOp):
     kernels = opt_prop_def(SizeAttr)
     """How many are launched for it; nothing: one."""
     requests = opt_prop_def(RequestsAttr)
+    window = opt_prop_def(SizeAttr)
     effects = opt_prop_def(EffectsAttr)
     outputs = var_result_def()
 
     assembly_format = (
         "$op `(` $inputs `)` `flops` $flops (`again` $again^)? `reads` $reads `writes` $writes `on` $stream "
-        "(`as` $work^)? (`kernels` $kernels^)? (`requests` $requests^)? (`in` $segment^)? (`effects` $effects^)? (`memory` $memory^)? attr-dict "
+        "(`as` $work^)? (`kernels` $kernels^)? (`requests` $requests^)? (`window` $window^)? "
+        "(`in` $segment^)? (`effects` $effects^)? (`memory` $memory^)? attr-dict "
         "`:` functional-type($inputs, $outputs)"
     )
 

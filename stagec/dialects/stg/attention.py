@@ -191,6 +191,13 @@ def unread_bias(op: AttentionOp | AttentionGradOp) -> Size:
     return num_bytes(op.bias) - bias.num_bytes / all_pairs * pairs_of(op)
 
 
+def with_window(tasks: Sequence[Operation], window: SizeAttr | None) -> Sequence[Operation]:
+    """A kernel of a window is another one than that of all positions."""
+    if window is not None:
+        tasks[0].properties["window"] = window
+    return tasks
+
+
 @irdl_op_definition
 class AttentionOp(TensorOp):
     """softmax(q k^T) v without the scores in memory (FlashAttention, Dao et al. 2022).
@@ -414,7 +421,7 @@ class AttentionOp(TensorOp):
         return reach_of(self)
 
     def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
-        tasks = super().lowered(mesh)
+        tasks = with_window(super().lowered(mesh), self.window)
         if self.requests is not None:
             tasks[0].properties["requests"] = self.requests
         return tasks
@@ -597,6 +604,9 @@ class AttentionGradOp(TensorOp):
     @property
     def reach(self) -> Reach:
         return reach_of(self)
+
+    def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
+        return with_window(super().lowered(mesh), self.window)
 
     def moved_bytes(self) -> Bytes:
         moved = super().moved_bytes()

@@ -302,6 +302,24 @@ def test_fewer_kernels_take_less() -> None:
     assert whose == ["FlashAttention-2", "cuDNN", "FlashAttention-2"]
 
 
+@pytest.mark.parametrize("device", ["h100", "b200", "gb300"])
+@pytest.mark.parametrize("work", [Work.ATTENTION, Work.ATTENTION_GRAD])
+def test_attention_with_a_window_takes_more_than_its_share_of_pairs(
+    device: str, work: Work
+) -> None:
+    """GPT-OSS: of 4,096 positions 128 are a sixteenth of the pairs, and two fifths and more of the time."""
+    sizes = dict(batch=4, seq=4096, keys=4096, heads=64, kv_heads=8, head_dim=64, value_dim=64)
+    kernels = KernelPrices(named(device), trains="cudnn")
+    both: list[float] = []
+    for reach in (4096, 128):
+        products = 5 if work == Work.ATTENTION_GRAD else 2
+        pairs = 4096 * reach - reach * reach // 2
+        kernel = Kernel(work, "bf16", tuple({**sizes, "reach": reach}.items()))
+        flops = 2 * products * 4 * 64 * 64 * pairs
+        both.append(kernels.price(Compute(flops, 1, kernel=kernel), True).us)
+    assert 0.35 < both[1] / both[0] < 0.55
+
+
 PUBLISHED = (
     *(("h200", "bf16", 32, 8192, 0.851, 2.976), ("h200", "fp8", 32, 4096, 0.154, 0.791)),
     *(("b200", "bf16", 128, 8192, 1.589, 5.526), ("gb300", "fp8", 128, 4096, 0.250, 1.167)),

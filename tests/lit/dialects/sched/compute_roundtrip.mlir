@@ -17,3 +17,8 @@ sched.compute "optimizer_step" (%w) flops "0" reads "1" writes "0" on "compute" 
 
 // CHECK: sched.compute "loop"(%x) flops "2*B" reads "0" writes "0" on "compute" kernels "34" :
 sched.compute "loop" (%x) flops "2*B" reads "0" writes "0" on "compute" kernels "34" : (!stg.tensor<[B/dp, S, D], bf16>) -> ()
+
+// A kernel of a window of attention.
+// CHECK: sched.compute "attention"(%x, %w) flops "2*B" reads "0" writes "0" on "compute" window "128" :
+sched.compute "attention" (%x, %w) flops "2*B" reads "0" writes "0" on "compute" window "128"
+  : (!stg.tensor<[B/dp, S, D], bf16>, !stg.tensor<[D, F/tp], bf16>) -> ()
