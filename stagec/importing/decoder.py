@@ -29,6 +29,8 @@ class Block:
     stream: Stream = field(default_factory=lambda: Stream(1))
     scales: tuple[str, ...] = ()
     """Tensors that each part's result is multiplied by, element by element (form `pre`)."""
+    gates: tuple[str, ...] = ()
+    """Tensors of a number for each part, by whose tanh its result is multiplied (form `pre`)."""
     residual: float = 1.0
     """What each part's result is multiplied by before it is added."""
     factors: tuple[float, ...] = ()
@@ -58,7 +60,10 @@ class Block:
             for label, tensor in zip(("scale1", "scale2"), self.scales, strict=False):
                 m.weight(label, s.dim, self.stem + tensor)
             after = [" * scale1", " * scale2"] if self.scales else ["", ""]
-            inner = norm("x", "norm1")
+            for label, tensor in zip(("gate1", "gate2"), self.gates, strict=False):
+                m.weight(label, "", self.stem + tensor)
+            after = [" * tanh(gate1)", " * tanh(gate2)"] if self.gates else after
+            inner = norm("x", "norm1") + getattr(self, "takes", "")
             m.line(f"h = {add('x', f'{mixer}({inner}){after[0]}')}")
             inner = norm("h", "norm2")
             m.line(f"return {add('h', f'{ffn}({inner}){after[1]}')}")

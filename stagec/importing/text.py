@@ -165,6 +165,8 @@ class Writer:
         """Dims that are how many images or recordings there are."""
         self.decodes = False
         """Whether it is a decoder alone, which makes one token after the other,"""
+        self.seeing: set[str] = set()
+        """Blocks that a class leaves out where there is no image."""
         self.idle: set[str] = set()
         """Blocks whose weights nothing uses."""
         self.stack: list[str] = []

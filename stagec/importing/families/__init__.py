@@ -9,6 +9,7 @@ from stagec.importing.families.encoders import ENCODERS
 from stagec.importing.families.experts import EXPERTS
 from stagec.importing.families.gemma4 import GEMMA4
 from stagec.importing.families.hybrid import HYBRID
+from stagec.importing.families.mllama import MLLAMA
 from stagec.importing.families.more import MORE
 from stagec.importing.families.multimodal import MULTIMODAL
 from stagec.importing.families.multimodal_experts import MULTIMODAL_EXPERTS
@@ -21,6 +22,7 @@ FAMILIES: dict[str, Family] = {
     **DEEPSEEK,
     **DEEPSEEK_V4,
     **MULTIMODAL,
+    **MLLAMA,
     **HYBRID,
     **ENCODERS,
     **T5,

@@ -48,7 +48,7 @@ TEXTS: Mapping[str, Callable[[Config], Decoder]] = {
 """Decoders that stand behind towers of any kind."""
 
 
-TIED_BY_TEXT = ("llava", "qwen2_5_vl", "minimax_m3_vl")
+TIED_BY_TEXT = ("llava", "qwen2_vl", "qwen2_5_vl", "minimax_m3_vl")
 """Classes whose head is tied if `text_config` says so, as files of older versions do."""
 
 
@@ -351,13 +351,45 @@ def qwen_patches(v: Config, merge: int) -> int:
     return (max(448 // (patch * merge), 1) * merge) ** 2
 
 
-def qwen2_5_vl(c: Config) -> Decoder:
+def qwen2_text(c: Config) -> Decoder:
     """The text's keys stand in `text_config`, or in the file itself."""
-    flat = not c.has("text_config")
-    part = Config.of(c.data, "qwen2_5_vl_text") if flat else c.part("text_config")
-    text = seeing(c, qwen2(Config.of(part.data, "qwen2_5_vl_text")))
+    part = c.part("text_config", c.parts["text_config"])
+    if not c.has("text_config"):
+        part = Config.of(c.data, part.model_type)
+    text = seeing(c, qwen2(part))
     for block in text.blocks[:1]:
         square(cast(Attention, block.mixer))
+    return text
+
+
+def qwen2_vl(c: Config) -> Decoder:
+    v = c.part("vision_config", "qwen2_vl_vision")
+    width = v.number("embed_dim")
+    widths = {
+        "hidden_size": width,
+        "intermediate_size": int(width * v.real("mlp_ratio")),
+        "out_hidden_size": v.number("hidden_size"),
+    }
+    v = Config.of({**v.data, **widths}, "qwen2_vl_vision")
+    stem = f"{VISUAL}blocks.{{i}}."
+    merge = v.number("spatial_merge_size")
+    blocks = vit_blocks(
+        v,
+        stem,
+        v.number("num_hidden_layers"),
+        LAYER,
+        ("norm1", "norm2"),
+        {**qkv(stem), **biases(True), "rotary": -1},
+        {},
+    )
+    num, kernel = qwen_patches(v, merge), f"{VISUAL}patch_embed.proj"
+    tower = Tower(width, blocks, num, kernel, qwen_pixels(v))
+    project = qwen_projector(v, f"{VISUAL}merger.", merge, "mlp.0", "mlp.2", LAYER, "ln_q")
+    return qwen_seeing(v, qwen2_text(c), "Qwen2VL", tower, merge, project)
+
+
+def qwen2_5_vl(c: Config) -> Decoder:
+    text = qwen2_text(c)
     v = c.part("vision_config", "qwen2_5_vl_vision")
     stem = f"{VISUAL}blocks.{{i}}."
     merge = v.number("spatial_merge_size")
@@ -528,6 +560,7 @@ MULTIMODAL = {
     "gemma3": gemma3,
     "mistral3": mistral3,
     "ministral3": ministral3,
+    "qwen2_vl": qwen2_vl,
     "qwen2_5_vl": qwen2_5_vl,
     "qwen3_vl": qwen3_vl,
     "qwen3_vl_moe": qwen3_vl_moe,
