@@ -7,9 +7,9 @@ dist.unshard (%a) over [dp] in "bf16" : (!dist.shard<!stg.tensor<[D, F/tp], fp32
 
 // -----
 
-// CHECK: error[E0709]: `dist.unshard`: !dist.shard<!stg.tensor<[D, F/tp], fp32> over [dp]> becomes !stg.tensor<[D, F/tp], bf16>, not !stg.tensor<[D, F/tp], fp32>
+// CHECK: error[E0709]: `dist.unshard`: !dist.shard<!stg.tensor<[D, F/tp], fp32> over [dp]> becomes !stg.tensor<[D, F/tp], bf16>, not !stg.tensor<[D, F/tp], fp16>
 %a = "test.op"() : () -> !dist.shard<!stg.tensor<[D, F/tp], fp32> over [dp]>
-%w = dist.unshard (%a) over [dp] in "bf16" : (!dist.shard<!stg.tensor<[D, F/tp], fp32> over [dp]>) -> !stg.tensor<[D, F/tp], fp32>
+%w = dist.unshard (%a) over [dp] in "bf16" : (!dist.shard<!stg.tensor<[D, F/tp], fp32> over [dp]>) -> !stg.tensor<[D, F/tp], fp16>
 
 // -----
 
