@@ -44,6 +44,7 @@ ALL_PASSES = (
     "bucket-gradients",
     "orthogonalize-updates",
     "precondition-updates",
+    "sum-factors",
     "count-attention-pairs",
     "expand-ring-attention",
     "offload-activations",

@@ -105,7 +105,7 @@ def sum_over_pools(plan: Plan, stated: dist.PlanOp) -> Arguments:
 
 def insert_optimizer(plan: Plan, stated: dist.PlanOp) -> Arguments:
     optimizer, precision, zero = plan.optimizer, plan.precision, plan.zero
-    by_rows = zero is not None and zero.level == 3 and not zero.shards_flat
+    by_rows = stores_rows(plan)
     shards = zero.axes if zero is not None else ()
     others = [axis for axis in plan.data_axes(stated.batch_dim) if axis not in shards]
     return {
@@ -119,6 +119,15 @@ def insert_optimizer(plan: Plan, stated: dist.PlanOp) -> Arguments:
         "by_rows": by_rows,
         "replicas": tuple(others) if by_rows else (),
     }
+
+
+def sum_factors(plan: Plan) -> Arguments:
+    return {"by_rows": stores_rows(plan)}
+
+
+def stores_rows(plan: Plan) -> bool:
+    """Whether ranks store rows of each weight under ZeRO."""
+    return plan.zero is not None and plan.zero.level == 3 and not plan.zero.shards_flat
 
 
 def clip_gradients(plan: Plan) -> Arguments:

@@ -12,7 +12,7 @@ from xdsl.passes import ModulePass
 
 from stagec import pass_arguments as arguments
 from stagec.dialects import dist
-from stagec.dialects.stg import MUON, PRECONDITIONED
+from stagec.dialects.stg import FACTORED, MUON, PRECONDITIONED
 from stagec.passes import load_pass
 from stagec.plans.clauses import Plan
 
@@ -112,6 +112,8 @@ def default_pipeline(
         yield make("orthogonalize-updates", steps=steps, dealt=plan.zero_level == 3)
     if trains and plan.optimizer.algorithm in PRECONDITIONED:
         yield make("precondition-updates")
+    if trains and plan.optimizer.algorithm == FACTORED:
+        yield make("sum-factors", **arguments.sum_factors(plan))
 
     # Attention over a split sequence
     documents = arguments.documents(plan.documents)

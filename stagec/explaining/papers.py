@@ -28,6 +28,7 @@ OF_PASSES = {
     "insert-collectives": f"{MEGATRON}; of a split sequence: {KORTHIKANTI}, section 4.2.2",
     "orthogonalize-updates": "Liu et al., Muon is Scalable for LLM Training, 2025 (arXiv:2502.16982), section 2.3",
     "precondition-updates": "Shi et al., Distributed Shampoo, 2023 (arXiv:2309.06497)",
+    "sum-factors": "Shazeer and Stern, Adafactor, 2018 (arXiv:1804.04235), algorithm 4",
     "insert-optimizer": "Loshchilov and Hutter, AdamW, 2019 (arXiv:1711.05101)",
     "recompute-activations": f"Chen et al., 2016 (arXiv:1604.06174); {KORTHIKANTI}, section 5",
     "reduce-gradients": f"{ZERO}, section 7",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from stagec.backend.program import Collective
 from stagec.driver import compile_text
 from stagec.memory import Kind
+from tests.fidelity.totals import nodes_of
 
 TEXT = """
 dim B = 24
@@ -83,3 +85,21 @@ ELEMENTS = 3 * (64 + 2 * 64 * 64 + 64 * 6 + 2 * 6 * 64 * 40) + 2 * 250 * 64
 def test_sums_over_rows_and_columns(plan: str, sums: int) -> None:
     first, *_ = compile_text(TEXT, plan=plan).memory
     assert first.static.num_bytes[Kind.OPTIMIZER] == 4 * sums
+
+
+@pytest.mark.parametrize(
+    ("plan", "factors", "lengths"),
+    [
+        ("whole", 0, 0),
+        # Of `w` and of words columns are split, of `o` rows: sums for each of the others, and a mean where columns are.
+        ("heads", 3 * (64 + 1 + 64) + 2 * (64 + 1), 2 * (3 * 2 + 2)),
+        ("flat", 0, 0),
+        # What modules store first is split: columns, but of experts these, whose matrices stay whole; a vector has a length.
+        ("rows", 3 * 3 * (64 + 1) + 2 * (64 + 1), 2 * (3 * 6 + 2)),
+    ],
+)
+def test_sums_of_parts_are_added_up(plan: str, factors: int, lengths: int) -> None:
+    ranks, *_ = compile_text(TEXT, plan=plan).trace_set.classes
+    found = [n.action for n, _ in nodes_of(ranks) if n.made_by == "sum-factors"]
+    sent = [each.operand_bytes for each in found if isinstance(each, Collective)]
+    assert sent == [4 * count for count in (factors, lengths) if count]

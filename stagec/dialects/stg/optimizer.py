@@ -156,7 +156,7 @@ class OptimizerStepOp(CostInterface):
     """The CPU of the host computes it: gradients and all that is kept are there, the new weights among that, before states."""
     weights = var_operand_def()
     gradients = var_operand_def()
-    scale = opt_operand_def(TensorType)
+    scale = opt_operand_def()
     kept = var_operand_def()
     updated = var_result_def()
 
@@ -321,11 +321,14 @@ def is_wide(weight: SSAValue, master: str) -> bool:
 
 @irdl_op_definition
 class GradientStatisticOp(CostInterface):
-    """What is to be known of all gradients before the step: their squared `norm`, to clip them, or whether they are `finite`, under a scaled loss.
+    """What is to be known of all gradients before the step: their squared `norm`, to clip them, or whether they are `finite`, under a scaled loss; or what
+    Adafactor adds up over ranks with parts of a matrix, its `factors`, and the `lengths` of updates and weights.
 
-    One fused kernel that reads a rank's gradients. The result is this rank's term, over the axes along which ranks hold others.
+    One fused kernel that reads a rank's gradients, and what was found of them before. The result is this rank's term, over the axes along which ranks
+    hold others.
 
-    Gradients [D, F] each -> one number []. FLOPs: 2 for each element of a `norm`, a square and a sum; 1 for `finite`, a comparison.
+    Gradients [D, F] each -> one number [], or `count` of them. FLOPs: 2 for each element of a `norm`, a square and a sum; 1 for `finite`, a comparison;
+    those of Adafactor count with its step.
     """
 
     name = "stg.gradient_statistic"
@@ -334,20 +337,28 @@ class GradientStatisticOp(CostInterface):
     gradients = var_operand_def()
     on_host = flag_mark("on_host")
     """The CPU of the host reads gradients that are there, and has the number."""
-    result = result_def(TensorType)
+    result = result_def()
 
     assembly_format = (
         "$kind `(` $gradients `)` attr-dict `:` `(` type($gradients) `)` `->` type($result)"
     )
 
-    def __init__(self, kind: str, gradients: Sequence[SSAValue], axes: Sequence[str]) -> None:
-        super().__init__([list(gradients)], [TensorType.of((), "fp32", axes)], kind=kind)
+    def __init__(
+        self,
+        kind: str,
+        gradients: Sequence[SSAValue],
+        axes: Sequence[str],
+        count: Size | None = None,
+    ) -> None:
+        one = TensorType.of((), "fp32", axes)
+        made = one if count is None else StackType.of(count, one)
+        super().__init__([list(gradients)], [made], kind=kind)
 
     def verify_(self) -> None:
         if self.kind.data not in STATISTICS:
             raise VerifyException(f"stg.gradient_statistic: there is no `{self.kind.data}`")
         if tensor_of(self.result.type).dims:
-            raise VerifyException("stg.gradient_statistic: the result is one number")
+            raise VerifyException("stg.gradient_statistic: results are numbers")
 
     def flops(self) -> Size:
         return symbolic.total(map(elements, self.gradients)) * STATISTICS[self.kind.data]
@@ -363,7 +374,7 @@ class GradientStatisticOp(CostInterface):
         return [sched.HostUpdateOp(self.gradients, kinds, self.flops(), size, there, called)]
 
 
-STATISTICS = {"norm": 2, "finite": 1}
+STATISTICS = {"norm": 2, "finite": 1, "factors": 0, "lengths": 0}
 """Operations for each element: a square and a sum; a comparison."""
 
 

@@ -7,6 +7,6 @@
 
 // -----
 
-// CHECK: error[E0709]: `stg.gradient_statistic`: the result is one number
+// CHECK: error[E0709]: `stg.gradient_statistic`: results are numbers
 %g = "test.op"() : () -> !stg.tensor<[D], fp32>
 %n = stg.gradient_statistic "norm" (%g) : (!stg.tensor<[D], fp32>) -> !stg.tensor<[D], fp32>
