@@ -160,12 +160,12 @@ def put_off(scatter: dist.ReduceScatterOp) -> None:
 
 
 def is_read_before(op: Operation, place: Operation) -> bool:
-    """Whether the same block reads what an op makes up to a place."""
+    """Whether the same block reads what an op makes up to a place, or there."""
     for use in op.results[0].uses:
         reader: Operation | None = use.operation
         while reader is not None and reader.parent_block() is not place.parent_block():
             reader = reader.parent_op()
-        if reader is None or reader.is_before_in_block(place):
+        if reader in (None, place) or reader.is_before_in_block(place):
             return True
     return False
 
