@@ -162,6 +162,8 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="write the set here, and leave it")
     parser.add_argument("--directory", type=Path, help="check this set instead")
     arguments = parser.parse_args()
+    if arguments.ranks < TP * PP or arguments.layers < PP:
+        parser.error(f"it takes {TP * PP} ranks or more, and {PP} layers")
     made = arguments.directory is None
     directory = arguments.directory or arguments.keep or Path(tempfile.mkdtemp(prefix="check"))
     directory.mkdir(exist_ok=True)

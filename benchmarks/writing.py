@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from stagec.backend.bundle import Bundle, read_bundle, write_bundle
-from stagec.backend.encode import encode_traces
+from stagec.backend.encode import encode_unproved
 from stagec.backend.encoded import EncodedTraces, TraceOptions
 from stagec.backend.stamping import recent_stamps
 from stagec.backend.writer import WriteOptions, iterate_traces, write_traces
@@ -40,7 +40,7 @@ class Case:
 
     def encode(self) -> EncodedTraces:
         job = pipelined_job(self.dp, self.pp, 1, self.tp, self.layers, self.microbatches)
-        return encode_traces(job, TraceOptions(self.names))
+        return encode_unproved(job, TraceOptions(self.names))
 
 
 CASES = {
