@@ -20,20 +20,7 @@ Before `build-programs`:
 
 After:
 
-    !t = !stg.tensor<[B], bf16>
-    stg.dim "B" = "8"
-    stg.dim "mb" = "2"
-    stg.program "M" (%x : !t) {
-      stg.accumulate over "mb" {
-        %y = sched.compute "embed" (%x) flops "B" reads "B" writes "B" on "compute" in F.0 : (!t) -> !t
-        %z = stg.repeat "4" carry(%h = %y : !t) -> (!t) {
-          %b = sched.compute "layer" (%h) flops "B" reads "B" writes "B" on "compute" in F.1 : (!t) -> !t
-          stg.yield %b : !t
-        }
-        %g = sched.compute "loss" (%z) flops "B" reads "B" writes "B" on "compute" in B.2 {phase = "bwd"} : (!t) -> !t
-        stg.yield
-      }
-      stg.output
+    ...
     }
     sched.tasks @model of "" layers {} {
       F = "0 (1@0+1)*4",

@@ -29,24 +29,7 @@ Before `interleave-tasks`:
 
 After:
 
-    !t = !stg.tensor<[B], bf16>
-    stg.dim "B" = "8"
-    stg.dim "mb" = "2"
-    dist.mesh <ep = 2>
-    stg.program "M" (%x : !t) {
-      stg.accumulate over "mb" {
-        %a = sched.compute "attention" (%x) flops "B" reads "B" writes "B" on "compute" in F.0 : (!t) -> !t
-        %d = sched.collective "all_to_all" (%a) over [ep] in "bf16" bytes "B" to "B" on "comm.ep" in F.0
-          {gives_way} : (!t) -> !t
-        %f = sched.compute "experts" (%d) flops "B" reads "B" writes "B" on "compute" in F.1 : (!t) -> !t
-        %g = sched.collective "all_to_all" (%f) over [ep] in "bf16" bytes "B" to "B" on "comm.ep" in B.2
-          {gives_way, phase = "bwd"} : (!t) -> !t
-        %h = sched.compute "experts_grad" (%g) flops "B" reads "B" writes "B" on "compute" in B.3
-          {phase = "bwd"} : (!t) -> !t
-        stg.yield
-      }
-      stg.output
-    }
+    ...
     sched.tasks @model of "" layers {} {
       F = "0 1",
       B = "2 3"

@@ -24,25 +24,10 @@ Before `order-communication`:
     }
     sched.program @all runs [0 @model] order "F:0.0 F:0.1"
     sched.ranks "all" at {} run @all
+
 After:
 
-    !s = !dist.shard<!stg.tensor<[B], bf16> over [dp]>
-    !t = !stg.tensor<[B], bf16>
-    stg.dim "B" = "8"
-    stg.dim "mb" = "2"
-    dist.mesh <dp = 2, ep = 2, tp = 2>
-    stg.program "M" (%x : !t) {
-      %w = stg.weight "w" : !s
-      stg.accumulate over "mb" {
-        %a = sched.compute "layer" (%x) flops "B" reads "B" writes "B" on "compute" in F.0 : (!t) -> !t
-        %b = sched.collective "all_reduce" (%a) over [tp] in "bf16" bytes "B" to "B" on "comm.tp" in F.1 : (!t) -> !t
-        %c = sched.collective "all_reduce" (%x) over [ep] in "bf16" bytes "B" to "B" on "comm.ep" in F.2 : (!t) -> !t
-        %v = sched.collective "all_gather" (%w) over [dp] in "bf16" bytes "B" to "2*B" on "comm.dp" in F.3
-          {lag = 1 : i64} : (!s) -> !t
-        stg.yield
-      }
-      stg.output
-    }
+    ...
     sched.tasks @model of "" layers {} {
       F = "0 1 2 3"
     }
@@ -51,6 +36,7 @@ After:
       1 = "(0)*3 8"
     } "0 1" held "2.0<2.0 6.0<2.0"
     sched.ranks "all" at {} run @all
+
 A device with one slot for a rank's communication, like ASTRA-sim's, gives it to the ready node of lowest number, and keeps a
 collective in it until the last member is there. Where run times decide which of two collectives is ready first, ranks
 may issue them the other way round, and wait for each other for ever. They cannot if, whenever a collective is ready, all

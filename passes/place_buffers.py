@@ -26,26 +26,7 @@ Before `place-buffers`:
 
 After:
 
-    !t = !stg.tensor<[B, D], bf16>
-    stg.dim "mb" = "2"
-    dist.mesh <dp = 1>
-    stg.program "M" (%x : !t) {
-      stg.accumulate over "mb" {
-        %h = sched.compute "gelu" (%x) flops "B" reads "B" writes "B" on "compute" in F.0 memory <[temporaries]> : (!t) -> !t
-        %g = sched.compute "gelu_grad" (%h, %x) flops "B" reads "B" writes "B" on "compute" in B.1
-          memory <[temporaries], frees 0 1> : (!t, !t) -> !t
-        stg.yield
-      }
-      stg.output
-    }
-    stg.dim "B" = "8"
-    stg.dim "D" = "64"
-    sched.tasks @model of "" layers {} {
-      F = "0",
-      B = "1"
-    }
-    sched.program @all runs [0 @model] order "(F:0.0+1 B:0.0+1)*2"
-    sched.ranks "all" at {} run @all
+    ...
     sched.stored of "" gradients "contiguous" {}
     sched.arena of "all" bytes 3072 live 3072 {
       0 = "0 1024",

@@ -30,26 +30,7 @@ Before `place-reductions`:
 
 After:
 
-    !t = !stg.tensor<[B], bf16>
-    stg.dim "B" = "8"
-    stg.dim "mb" = "2"
-    dist.mesh <dp = 2>
-    stg.program "M" (%x : !t) {
-      %gs = stg.accumulate over "mb" -> (!stg.stack<"4" x !t>) {
-        %y = sched.compute "loss" (%x) flops "B" reads "B" writes "B" on "compute" in B.0 {phase = "bwd"} : (!t) -> !t
-        %z, %w = stg.repeat "4" carry(%h = %y : !t) -> (!t, !stg.stack<"4" x !t>) {
-          %b = sched.compute "layer" (%h) flops "B" reads "B" writes "B" on "compute" in B.1 {phase = "bwd"} : (!t) -> !t
-          stg.yield %b, %b : !t, !t
-        }
-        stg.yield %w : !stg.stack<"4" x !t>
-      }
-      %s = stg.repeat "4" slice(%t = %gs : !stg.stack<"4" x !t>) -> (!stg.stack<"4" x !t>) {
-        %r = sched.collective "all_reduce" (%t) over [dp] in "bf16" bytes "2*B" to "2*B" on "comm.dp" in step.2
-          {phase = "grad_reduce"} : (!t) -> !t
-        stg.yield %r : !t
-      }
-      stg.output
-    }
+    ...
     sched.tasks @model of "" layers {} {
       B = "0 (1@0+1)*4",
       step = "(2@0+1>B.1+1)*4"

@@ -41,7 +41,23 @@ def examples(name: str) -> Iterator[Example]:
     text = (inspect.getdoc(inspect.getmodule(load_pass(name))) or "") + "\n"
     for match in EXAMPLE.finditer(text):
         before, after = (textwrap.dedent(match[key]) for key in ("before", "after"))
-        yield Example(match["call"], before, after)
+        yield Example(match["call"], before, written_out(before, after))
+
+
+def written_out(before: str, after: str) -> str:
+    """`...` stands for what is as before: up to the line that follows it, or to the end."""
+    known, lines = before.strip().splitlines(), after.strip().splitlines()
+    found: list[str] = []
+    at = 0
+    for line, following in zip(lines, [*lines[1:], None], strict=True):
+        if line == "...":
+            end = len(known) if following is None else known.index(following, at)
+            found += known[at:end]
+            at = end
+        else:
+            found.append(line)
+            at = known.index(line, at) + 1 if line in known[at:] else at
+    return "\n".join(found)
 
 
 def context() -> Context:
