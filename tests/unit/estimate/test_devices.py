@@ -320,6 +320,22 @@ def test_attention_with_a_window_takes_more_than_its_share_of_pairs(
     assert 0.35 < both[1] / both[0] < 0.55
 
 
+def test_attention_keeps_up_no_more_than_products() -> None:
+    """At a low power limit, as SimuMax's B200 has it."""
+    throttled = replace(named("b200"), name="throttled", sustained={"bf16": 1083e12})
+    length, heads = 131072, 8
+    sizes = dict(batch=1, seq=length, keys=length, heads=heads, kv_heads=1)
+    kernel = Kernel(
+        Work.ATTENTION, "bf16", tuple({**sizes, "head_dim": 128, "value_dim": 128}.items())
+    )
+    compute = Compute(2 * heads * length**2 * 128, 1, kernel=kernel)
+    free, held = (
+        KernelPrices(device, trains="cudnn").price(compute, True).us
+        for device in (named("b200"), throttled)
+    )
+    assert held == pytest.approx(1e6 * compute.num_ops / 1083e12) and held > 1.2 * free
+
+
 PUBLISHED = (
     *(("h200", "bf16", 32, 8192, 0.851, 2.976), ("h200", "fp8", 32, 4096, 0.154, 0.791)),
     *(("b200", "bf16", 128, 8192, 1.589, 5.526), ("gb300", "fp8", 128, 4096, 0.250, 1.167)),
