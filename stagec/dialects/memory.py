@@ -15,10 +15,9 @@ from enum import IntEnum
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Data
-from xdsl.irdl import IRDLOperation, irdl_attr_definition, irdl_op_definition, prop_def
+from xdsl.irdl import irdl_attr_definition, irdl_op_definition, prop_def
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
-from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import parse_size
 from stagec.dialects.op import DialectOp
@@ -339,26 +338,24 @@ def parse_buffer(parser: AttrParser) -> Buffer:
     return Buffer(made, where, operand, count, total, stays, until)
 
 
-def verify_memory(op: IRDLOperation, effects: Effects, memory: NodeMemory | None) -> None:
+def verify_memory(op: DialectOp, effects: Effects, memory: NodeMemory | None) -> None:
     """That what is said is about operands and results that there are."""
 
     def need(count: int, numbers: list[int], what: str) -> None:
         if any(not 0 <= number < count for number in numbers):
-            raise VerifyException(f"{op.name}: there is no {what} {max(numbers)}, of {count}")
+            raise op.mistake(f"there is no {what} {max(numbers)}, of {count}")
 
     operands, results = len(op.operands), len(op.results)
     need(operands, [each.operand for each in effects.overwrites], "operand")
     need(results, [each.result for each in effects.overwrites], "result")
     if effects.repeats is not None and not (operands and results):
-        raise VerifyException(f"{op.name}: a repetition has an operand and a result")
+        raise op.mistake("a repetition has an operand and a result")
     if effects.updates is not None and operands < 2 * len(effects.updates.states):
-        raise VerifyException(f"{op.name}: an update has a weight and a gradient for each")
+        raise op.mistake("an update has a weight and a gradient for each")
     if memory is None:
         return
     if len(memory.buffers) != results:
-        raise VerifyException(
-            f"{op.name}: a plan of {len(memory.buffers)} buffers for {results} results"
-        )
+        raise op.mistake(f"a plan of {len(memory.buffers)} buffers for {results} results")
     need(
         operands, [b.operand for b in memory.buffers if b.where in (OPERAND, REPETITION)], "operand"
     )
@@ -451,6 +448,6 @@ class StoredOp(DialectOp):
 
     def verify_(self) -> None:
         if self.gradients.data not in GRADIENTS:
-            raise VerifyException(
-                f"sched.stored: gradients are one of {', '.join(GRADIENTS)}, not `{self.gradients.data}`"
+            raise self.mistake(
+                f"gradients are one of {', '.join(GRADIENTS)}, not `{self.gradients.data}`"
             )

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, UnitAttr, i64
 from xdsl.ir import Attribute, Operation, Region, SSAValue
 from xdsl.irdl import IRDLOperation
+from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import NamesAttr, SizeAttr
 from stagec.symbolic import Size
@@ -36,6 +37,10 @@ class DialectOp(IRDLOperation):
             properties={name: as_attribute(value) for name, value in values.items()}
             | dict(properties or {}),
         )
+
+    def mistake(self, text: str) -> VerifyException:
+        """What does not hold of it, to be raised."""
+        return VerifyException(f"{self.name}: {text}")
 
 
 def as_attribute(value: PlainValue) -> Attribute | None:

@@ -51,7 +51,7 @@ class Movement(MarkedOp):
         source, target = self.source, self.target
         is_same = self.even(source).names == self.even(target).names
         if not is_same or source.dtype != target.dtype:
-            raise VerifyException(f"{self.name}: <{source.body}> does not become <{target.body}>")
+            raise self.mistake(f"<{source.body}> does not become <{target.body}>")
 
     @property
     def source(self) -> TensorType:
@@ -71,9 +71,8 @@ class Movement(MarkedOp):
         """The target must be this type, but for the order of partial axes."""
         made = self.even(self.target)
         if set(made.partial) != set(target.partial) or made.dims != target.dims:
-            raise VerifyException(
-                f"{self.name}: <{self.source.body}> becomes <{target.body}>, "
-                f"not <{self.target.body}>"
+            raise self.mistake(
+                f"<{self.source.body}> becomes <{target.body}>, not <{self.target.body}>"
             )
 
 
@@ -103,9 +102,7 @@ class ReshardOp(Movement):
         super().verify_()
         source, target = self.source, self.target
         if not set(target.partial) <= set(source.partial):
-            raise VerifyException(
-                f"dist.reshard: nothing becomes partial: <{source.body}> to <{target.body}>"
-            )
+            raise self.mistake(f"nothing becomes partial: <{source.body}> to <{target.body}>")
 
 
 class CollectiveBase(Movement, TaskInterface):
@@ -203,7 +200,7 @@ class AlongDims(AlongDim, CollectiveBase):
         super().verify_()
         unknown = [a for each in self.steps[1:] for a in each.split if a not in self.axes.data]
         if unknown:
-            raise VerifyException(f"{self.name}: it does not run over [{', '.join(unknown)}]")
+            raise self.mistake(f"it does not run over [{', '.join(unknown)}]")
 
 
 def evened(tensor: TensorType, uneven: NamesAttr | None) -> TensorType:
@@ -283,11 +280,10 @@ class AllReduceOp(CollectiveBase):
     def verify_(self) -> None:
         super().verify_()
         if self.kind.data not in ("sum", "max"):
-            raise VerifyException(f"dist.all_reduce: there is no reduction `{self.kind.data}`")
+            raise self.mistake(f"there is no reduction `{self.kind.data}`")
         if self.kind.data == "sum" and not set(self.axes.data) <= set(self.source.partial):
-            raise VerifyException(
-                f"dist.all_reduce: <{self.source.body}> is not partial over "
-                f"[{', '.join(self.axes.data)}]"
+            raise self.mistake(
+                f"<{self.source.body}> is not partial over [{', '.join(self.axes.data)}]"
             )
         partial = [a for a in self.source.partial if a not in self.axes.data]
         self.expect(self.source.with_partial(partial))
@@ -315,12 +311,12 @@ class AllReducePoolsOp(CollectiveBase):
     def verify_(self) -> None:
         super().verify_()
         if self.source.dims or self.source.partial:
-            raise VerifyException(f"{self.name}: <{self.source.body}> is no number of a pool")
+            raise self.mistake(f"<{self.source.body}> is no number of a pool")
         if self.axes.data != (ALL_POOLS,):
-            raise VerifyException(f"{self.name}: it is over [{ALL_POOLS}]")
+            raise self.mistake(f"it is over [{ALL_POOLS}]")
         self.expect(self.source)
         if self.count.value.data < 1 or self.ranks.value.data < 2:
-            raise VerifyException(f"{self.name}: some numbers, among several ranks")
+            raise self.mistake("some numbers, among several ranks")
 
     @property
     def buffer_bytes(self) -> tuple[Size, Size]:
@@ -354,9 +350,8 @@ class ReduceScatterOp(AlongDims):
     def verify_(self) -> None:
         super().verify_()
         if not set(self.axes.data) <= set(self.source.partial):
-            raise VerifyException(
-                f"dist.reduce_scatter: <{self.source.body}> is not partial over "
-                f"[{', '.join(self.axes.data)}]"
+            raise self.mistake(
+                f"<{self.source.body}> is not partial over [{', '.join(self.axes.data)}]"
             )
 
 

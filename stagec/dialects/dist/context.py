@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.irdl import irdl_op_definition, prop_def
-from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import NamesAttr
 from stagec.dialects.op import DialectOp
@@ -59,6 +58,6 @@ class ContextOp(DialectOp):
             ("balance", self.balance.data, BALANCES),
         ):
             if chosen not in choices:
-                raise VerifyException(f"dist.context: there is no {what} `{chosen}`")
+                raise self.mistake(f"there is no {what} `{chosen}`")
         if not self.axes.data:
-            raise VerifyException("dist.context: a context is over some axis")
+            raise self.mistake("a context is over some axis")

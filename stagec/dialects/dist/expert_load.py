@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, StringAttr
 from xdsl.irdl import irdl_op_definition, opt_prop_def, prop_def
-from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import NamesAttr, SizeAttr
 from stagec.dialects.op import DialectOp
@@ -112,24 +111,18 @@ class ExpertLoadOp(DialectOp):
 
     def verify_(self) -> None:
         if (self.zipf is None) == (self.shares is None):
-            raise VerifyException("dist.expert_load: a load is `zipf` or `shares`")
+            raise self.mistake("a load is `zipf` or `shares`")
         if self.zipf is not None and not is_number(self.zipf.data):
-            raise VerifyException(
-                f"dist.expert_load: an exponent is a number, not `{self.zipf.data}`"
-            )
+            raise self.mistake(f"an exponent is a number, not `{self.zipf.data}`")
         if not self.over.data:
-            raise VerifyException("dist.expert_load: experts are split over some axis")
+            raise self.mistake("experts are split over some axis")
         if self.copies is not None and (len(self.copies.data), len(self.over.data)) != (2, 2):
-            raise VerifyException(
-                "dist.expert_load: copies are for nodes and for devices, along two axes"
-            )
+            raise self.mistake("copies are for nodes and for devices, along two axes")
         if (self.groups is None) != (self.limit is None):
-            raise VerifyException("dist.expert_load: groups have a limit, and a limit is of groups")
+            raise self.mistake("groups have a limit, and a limit is of groups")
         for row in self.shares.data if self.shares is not None else ():
             if not row.data.split() or not all(word.isdecimal() for word in row.data.split()):
-                raise VerifyException(
-                    f"dist.expert_load: shares are whole numbers, not `{row.data}`"
-                )
+                raise self.mistake(f"shares are whole numbers, not `{row.data}`")
 
 
 def is_number(text: str) -> bool:

@@ -22,7 +22,6 @@ from xdsl.irdl import (
     var_result_def,
 )
 from xdsl.traits import Pure
-from xdsl.utils.exceptions import VerifyException
 
 from stagec import symbolic
 from stagec.dialects import sched
@@ -52,12 +51,12 @@ class HostOp(TaskInterface):
 
     def verify_(self) -> None:
         if not self.values:
-            raise VerifyException(f"{self.name}: a copy is of some value")
+            raise self.mistake("a copy is of some value")
         if list(self.operand_types) != list(self.result_types):
-            raise VerifyException(f"{self.name}: a copy has the type of what is copied")
+            raise self.mistake("a copy has the type of what is copied")
         for value in self.values:
             if not isinstance(value.type, ValueType):
-                raise VerifyException(f"{self.name}: {value.type} is not a tensor, shard or stack")
+                raise self.mistake(f"{value.type} is not a tensor, shard or stack")
 
     def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
         size = symbolic.total(num_bytes(v) for v in self.values)
@@ -131,6 +130,6 @@ class StateOp(MarkedOp):
 
     def verify_(self) -> None:
         if self.number.value.data < 0:
-            raise VerifyException("dist.state: states are counted from 0")
+            raise self.mistake("states are counted from 0")
         if not isinstance(self.state.type, ValueType):
-            raise VerifyException(f"dist.state: {self.state.type} is not a tensor, shard or stack")
+            raise self.mistake(f"{self.state.type} is not a tensor, shard or stack")

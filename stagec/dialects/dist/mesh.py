@@ -21,7 +21,6 @@ from xdsl.irdl import (
 )
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
-from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import NamesAttr, parse_name
 from stagec.dialects.op import DialectOp
@@ -74,10 +73,10 @@ class MeshOp(DialectOp):
 
     def verify_(self) -> None:
         if len(self.sizes) != len(self.mesh.data.axes):
-            raise VerifyException("dist.mesh: an axis appears twice")
+            raise self.mistake("an axis appears twice")
         for name, size in self.mesh.data.axes:
             if size < 1:
-                raise VerifyException(f"dist.mesh: axis `{name}` has size {size}")
+                raise self.mistake(f"axis `{name}` has size {size}")
 
 
 @irdl_op_definition
@@ -108,13 +107,13 @@ class RuleOp(DialectOp):
 
     def verify_(self) -> None:
         if self.uneven is not None and self.uneven.data not in UNEVEN:
-            raise VerifyException(f"dist.rule: parts are {' or '.join(UNEVEN)}")
+            raise self.mistake(f"parts are {' or '.join(UNEVEN)}")
         if not self.dims.data or not self.axes.data:
-            raise VerifyException("dist.rule: a rule has dims and axes")
+            raise self.mistake("a rule has dims and axes")
         if self.copies is not None and set(self.copies.data) & set(self.axes.data):
-            raise VerifyException("dist.rule: an axis that splits has no copies")
+            raise self.mistake("an axis that splits has no copies")
         beside = self.parent_block()
         meshes = [op for op in beside.ops if isinstance(op, MeshOp)] if beside else []
         for axis in self.axes.data:
             if meshes and axis not in meshes[0].sizes:
-                raise VerifyException(f"dist.rule: the mesh has no axis `{axis}`")
+                raise self.mistake(f"the mesh has no axis `{axis}`")

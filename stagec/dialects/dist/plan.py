@@ -16,7 +16,7 @@ from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, StringAttr, UnitAtt
 from xdsl.ir import Attribute, Operation
 from xdsl.irdl import irdl_op_definition, opt_prop_def, prop_def
 from xdsl.utils.arg_spec import parse_pipeline
-from xdsl.utils.exceptions import ArgSpecParseError, VerifyException
+from xdsl.utils.exceptions import ArgSpecParseError
 
 from stagec.diagnostics import Span, span_of
 from stagec.dialects.op import DialectOp
@@ -119,7 +119,7 @@ class PassesOp(DialectOp):
     def verify_(self) -> None:
         for text in self.texts:
             if not is_pass(text):
-                raise VerifyException(f"dist.passes: `{text}` is not a pass with its arguments")
+                raise self.mistake(f"`{text}` is not a pass with its arguments")
 
 
 @lru_cache(maxsize=1024)

@@ -19,7 +19,6 @@ from xdsl.irdl import (
     opt_prop_def,
     prop_def,
 )
-from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects import sched
 from stagec.dialects.attributes import LayerStagesAttr, SizeAttr
@@ -52,7 +51,7 @@ class PoolOp(DialectOp):
     def verify_(self) -> None:
         first, end, total = (each.value.data for each in (self.first, self.end, self.total))
         if not 0 <= first < end <= total:
-            raise VerifyException(f"dist.pool: there are no ranks {first} to {end} of {total}")
+            raise self.mistake(f"there are no ranks {first} to {end} of {total}")
 
 
 _OTHER_POOL = (
@@ -111,16 +110,16 @@ class HandedOp(DialectOp):
 
     def verify_(self) -> None:
         if (self.axis is None) != (self.stages is None):
-            raise VerifyException(f"{self.name}: stages lie along an axis")
+            raise self.mistake("stages lie along an axis")
         axes = dict(self.mesh.data.axes)
         if self.axis is not None and self.axis.data not in axes:
-            raise VerifyException(f"{self.name}: the other pool has no axis `{self.axis.data}`")
+            raise self.mistake(f"the other pool has no axis `{self.axis.data}`")
         if self.stages is not None and self.axis is not None:
             most = max(self.stages.data, default=-1)
             if not 0 <= most < axes[self.axis.data]:
-                raise VerifyException(f"{self.name}: there is no stage {most} in the other pool")
+                raise self.mistake(f"there is no stage {most} in the other pool")
         if self.first.value.data < 0 or self.microbatches.value.data < 1:
-            raise VerifyException(f"{self.name}: a pool has ranks and microbatches")
+            raise self.mistake("a pool has ranks and microbatches")
 
 
 @irdl_op_definition

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.irdl import irdl_op_definition, prop_def
-from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import NamesAttr
 from stagec.dialects.dist.expert_load import SUFFIX
@@ -44,6 +43,6 @@ class SentLoadOp(DialectOp):
 
     def verify_(self) -> None:
         if not self.over.data:
-            raise VerifyException("dist.sent_load: tokens are sent along some axis")
+            raise self.mistake("tokens are sent along some axis")
         if not self.sums.data:
-            raise VerifyException("dist.sent_load: tokens of experts depend on some sum")
+            raise self.mistake("tokens of experts depend on some sum")

@@ -27,7 +27,6 @@ from xdsl.irdl import (
 )
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
-from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import NamesAttr, SizeAttr, parse_quoted
 from stagec.dialects.op import DialectOp
@@ -278,20 +277,20 @@ class SequencesOp(DialectOp):
 
     def verify_(self) -> None:
         if len(self.sizes) < len(self.sums.data):
-            raise VerifyException("dist.sequences: a sum is a size of one sequence")
+            raise self.mistake("a sum is a size of one sequence")
         sequences = self.sequences.data
         if not sequences.num_iterations:
-            raise VerifyException("dist.sequences: there is no iteration")
+            raise self.mistake("there is no iteration")
         if not len(self.over.data) and sequences.num_devices != 1:
-            raise VerifyException("dist.sequences: without axes there is one device")
+            raise self.mistake("without axes there is one device")
         if (self.number is None) != (self.by is None):
-            raise VerifyException("dist.sequences: microbatches have something alike")
+            raise self.mistake("microbatches have something alike")
         if self.by is None:
             return
         if self.by.data not in (TOKENS, SEQUENCES):
-            raise VerifyException(f"dist.sequences: microbatches are no `{self.by.data}` each")
+            raise self.mistake(f"microbatches are no `{self.by.data}` each")
         if not 1 < self.num_microbatches <= sequences.most_microbatches(self.by.data).min():
-            raise VerifyException("dist.sequences: a microbatch has nothing to compute")
+            raise self.mistake("a microbatch has nothing to compute")
 
 
 @irdl_op_definition
@@ -323,6 +322,6 @@ class HandedNumbersOp(DialectOp):
     def verify_(self) -> None:
         columns = self.columns
         if len(columns) < len(self.numbers.data):
-            raise VerifyException("dist.handed_numbers: a name has a number in each iteration")
+            raise self.mistake("a name has a number in each iteration")
         if len({len(own) for own in columns.values()}) > 1:
-            raise VerifyException("dist.handed_numbers: names are of as many iterations")
+            raise self.mistake("names are of as many iterations")

@@ -30,7 +30,6 @@ from xdsl.irdl import (
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 from xdsl.traits import Pure
-from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects import sched
 from stagec.dialects.interfaces import TaskInterface, elements, num_bytes
@@ -83,7 +82,7 @@ class GiveGradientOp(MarkedOp):
 
     def verify_(self) -> None:
         if not self.weight.data:
-            raise VerifyException(f"{self.name}: the weight has no path")
+            raise self.mistake("the weight has no path")
 
 
 @irdl_op_definition
@@ -109,9 +108,7 @@ class TakeGradientOp(TaskInterface):
     def verify_(self) -> None:
         verify_number(self.name, self.number.value.data)
         if self.gradient.type != self.total.type:
-            raise VerifyException(
-                f"{self.name}: {self.gradient.type} does not add up to {self.total.type}"
-            )
+            raise self.mistake(f"{self.gradient.type} does not add up to {self.total.type}")
 
     def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
         # Another stage's gradient is there; adding it reads both and writes one.
@@ -175,15 +172,15 @@ class StagesOp(DialectOp):
     def verify_(self) -> None:
         stages = self.stages.data
         if not stages:
-            raise VerifyException("dist.stages: there is no stage")
+            raise self.mistake("there is no stage")
         for stage in stages:
             if len(stage.layers) != len(stages[0].layers):
-                raise VerifyException(
-                    f"dist.stages: `{stage.kind}` has layers of {len(stage.layers)} repeats, "
+                raise self.mistake(
+                    f"`{stage.kind}` has layers of {len(stage.layers)} repeats, "
                     f"`{stages[0].kind}` of {len(stages[0].layers)}"
                 )
             if min(stage.layers, default=0) < 0:
-                raise VerifyException(f"dist.stages: `{stage.kind}` has {min(stage.layers)} layers")
+                raise self.mistake(f"`{stage.kind}` has {min(stage.layers)} layers")
 
 
 def local_count(index: int) -> str:

@@ -29,7 +29,6 @@ from xdsl.irdl import (
     var_result_def,
 )
 from xdsl.traits import Pure
-from xdsl.utils.exceptions import VerifyException
 
 from stagec import symbolic
 from stagec.dialects import sched
@@ -139,13 +138,11 @@ class StorageOp(TaskInterface, ABC):
     def verify_(self) -> None:
         verify_dtypes(self.name, self.dtype)
         if len(self.values) != len(self.outputs):
-            raise VerifyException(f"{self.name}: one result per operand")
+            raise self.mistake("one result per operand")
         for value, output in zip(self.values, self.outputs, strict=True):
             self.verify_operand(value.type)
             if output.type != (made := self.made_of(value.type, output.type)):
-                raise VerifyException(
-                    f"{self.name}: {value.type} becomes {made}, not {output.type}"
-                )
+                raise self.mistake(f"{value.type} becomes {made}, not {output.type}")
 
     @abstractmethod
     def verify_operand(self, value_type: Attribute) -> None:
@@ -160,14 +157,14 @@ class StorageOp(TaskInterface, ABC):
         leaf = leaf_of(value_type)
         if not isinstance(leaf, ShardType) or (axes and leaf.axes != tuple(axes)):
             over = f" over [{', '.join(axes)}]" if axes else ""
-            raise VerifyException(f"{self.name}: {value_type} is not a shard{over}")
+            raise self.mistake(f"{value_type} is not a shard{over}")
 
     def expect_partial(self, value_type: Attribute) -> None:
         """A value is a term of a sum over the op's axes."""
         leaf = leaf_of(value_type)
         if not isinstance(leaf, TensorType) or not set(self.axes.data) <= set(leaf.partial):
             over = ", ".join(self.axes.data)
-            raise VerifyException(f"{self.name}: {value_type} is not partial over [{over}]")
+            raise self.mistake(f"{value_type} is not partial over [{over}]")
 
     def effects(self) -> Effects:
         """Gradients are reduced in place."""
@@ -476,7 +473,7 @@ class TakeShardOp(StorageOp):
 
     def verify_operand(self, value_type: Attribute) -> None:
         if not isinstance(leaf_of(value_type), TensorType):
-            raise VerifyException(f"{self.name}: {value_type} is not a whole parameter")
+            raise self.mistake(f"{value_type} is not a whole parameter")
 
     def made_of(self, value_type: Attribute, wanted: Attribute) -> Attribute:
         return shard_of(value_type, self.axes.data, rows=rows_of(wanted))
@@ -510,7 +507,7 @@ class PartsOp(TaskInterface, ABC):
         whole, parts = self.whole_and_parts()
         first = first_tensor(whole)
         if first is None or parts != parts_of(whole):
-            raise VerifyException(f"{self.name}: the parts of {whole} are not {parts}")
+            raise self.mistake(f"the parts of {whole} are not {parts}")
 
     @abstractmethod
     def whole_and_parts(self) -> tuple[Attribute, Attribute]:

@@ -28,7 +28,6 @@ from xdsl.irdl import (
 )
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
-from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import NamesAttr
 from stagec.dialects.op import DialectOp
@@ -87,9 +86,9 @@ class TowersOp(DialectOp):
     def verify_(self) -> None:
         towers = self.towers.data
         if len({each.pool for each in towers}) != len(towers) or not towers:
-            raise VerifyException("dist.towers: each pool is listed once")
+            raise self.mistake("each pool is listed once")
         if any(each.ranks < 1 or not each.counts for each in towers):
-            raise VerifyException("dist.towers: a pool has ranks, and repeats that it runs")
+            raise self.mistake("a pool has ranks, and repeats that it runs")
 
     def number_of(self, pool: str) -> int:
         """The place of a pool among all."""
@@ -118,7 +117,7 @@ class SharedOp(DialectOp):
     def verify_(self) -> None:
         pools = self.pools.data
         if len(set(pools)) != len(pools) or len(pools) < 2 or self.first.value.data < 0:
-            raise VerifyException("dist.shared: a weight is of several pools, each listed once")
+            raise self.mistake("a weight is of several pools, each listed once")
 
     def number(self, giver: str, taker: str) -> int:
         pools = self.pools.data
@@ -148,7 +147,7 @@ class ExpertsOp(DialectOp):
 
     def verify_(self) -> None:
         if self.experts.data == self.others.data:
-            raise VerifyException("dist.experts: experts are on a pool of their own")
+            raise self.mistake("experts are on a pool of their own")
 
 
 class TowerCrossing(CrossingOp):

@@ -79,7 +79,7 @@ class RotateOp(TaskInterface):
 
     def verify_(self) -> None:
         if [v.type for v in self.values] != [v.type for v in self.outputs]:
-            raise VerifyException("dist.rotate: what comes has the types of what goes")
+            raise self.mistake("what comes has the types of what goes")
         verify_buffer(self.name, self.values)
 
     def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
@@ -123,7 +123,7 @@ class GatherBlocksOp(TaskInterface):
 
     def verify_(self) -> None:
         if [v.type for v in self.values] != [b.type.element for b in self.blocks]:
-            raise VerifyException("dist.gather_blocks: stacks are of what is gathered")
+            raise self.mistake("stacks are of what is gathered")
         verify_buffer(self.name, self.values)
 
     def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
@@ -192,7 +192,7 @@ class WaitOp(TaskInterface):
 
     def verify_(self) -> None:
         if not self.values:
-            raise VerifyException("dist.wait: there is nothing to wait for")
+            raise self.mistake("there is nothing to wait for")
 
     def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
         return [sched.ComputeOp("wait", self.values, [], ZERO, ZERO, ZERO, work=sched.Work.WAIT)]
@@ -261,14 +261,12 @@ class ExchangeCountsOp(TaskInterface):
 
     def verify_(self) -> None:
         if self.counts.type != self.result.type:
-            raise VerifyException("dist.exchange_counts: as many numbers come as go")
+            raise self.mistake("as many numbers come as go")
         counts = tensor_of(self.counts.type)
         if len(counts.dims) != 1 or counts.dtype != "i64":
-            raise VerifyException(
-                f"dist.exchange_counts: one i64 for each expert travels, not <{counts.body}>"
-            )
+            raise self.mistake(f"one i64 for each expert travels, not <{counts.body}>")
         if not self.axes.data:
-            raise VerifyException("dist.exchange_counts: there is no axis to exchange over")
+            raise self.mistake("there is no axis to exchange over")
 
     def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
         axes, (dtype, size) = spread(self.axes.data, mesh), buffer_of([self.counts])

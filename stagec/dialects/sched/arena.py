@@ -6,7 +6,6 @@ from typing import ClassVar
 
 from xdsl.dialects.builtin import I64, IntegerAttr, StringAttr
 from xdsl.irdl import irdl_attr_definition, irdl_op_definition, prop_def
-from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.op import DialectOp
 from stagec.dialects.sched.tasks import Patterns, PerRow
@@ -45,6 +44,6 @@ class ArenaOp(DialectOp):
         size, live = self.size.value.data, self.live.value.data
         offsets = self.offsets.data.numbers
         if not 0 <= live <= size:
-            raise VerifyException(f"sched.arena: {live} bytes are alive at once, and it has {size}")
+            raise self.mistake(f"{live} bytes are alive at once, and it has {size}")
         if len(offsets) and not 0 <= offsets.min() <= offsets.max() <= size:
-            raise VerifyException("sched.arena: a buffer begins outside of it")
+            raise self.mistake("a buffer begins outside of it")

@@ -37,7 +37,7 @@ class CrossingOp(MarkedOp):
         direction, number = self.crossing
         if direction not in self.WAYS:
             ways = " or ".join(self.WAYS)
-            raise VerifyException(f"{self.name}: a value goes {ways}, not `{direction}`")
+            raise self.mistake(f"a value goes {ways}, not `{direction}`")
         verify_number(self.name, number)
 
 

@@ -13,7 +13,6 @@ from xdsl.irdl import (
     var_operand_def,
     var_result_def,
 )
-from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.marks import count_mark, flag_mark
@@ -90,9 +89,9 @@ class HostCopyOp(CommunicationOp):
     def verify_(self) -> None:
         super().verify_()
         if self.direction.data not in DIRECTIONS:
-            raise VerifyException(f"sched.host_copy: `{self.direction.data}` is not a direction")
+            raise self.mistake(f"`{self.direction.data}` is not a direction")
         if len(self.values) != len(self.outputs):
-            raise VerifyException("sched.host_copy: one result per value")
+            raise self.mistake("one result per value")
 
 
 @irdl_op_definition
@@ -147,4 +146,4 @@ class HostUpdateOp(CommunicationOp):
     def verify_(self) -> None:
         super().verify_()
         if self.memory_effects.makes != Kind.HOST:
-            raise VerifyException("sched.host_update: what it makes is on the host")
+            raise self.mistake("what it makes is on the host")

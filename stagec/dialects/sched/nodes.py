@@ -268,11 +268,11 @@ class CollectiveOp(CommunicationOp):
     def verify_(self) -> None:
         super().verify_()
         if self.kind.data not in KINDS:
-            raise VerifyException(f"sched.collective: there is no collective `{self.kind.data}`")
+            raise self.mistake(f"there is no collective `{self.kind.data}`")
         if not self.axes.data:
-            raise VerifyException("sched.collective: a collective runs over some axis")
+            raise self.mistake("a collective runs over some axis")
         if (self.axes.data == (ALL_POOLS,)) != ("ranks" in self.properties):
-            raise VerifyException("sched.collective: one over all pools has so many ranks")
+            raise self.mistake("one over all pools has so many ranks")
         verify_dtypes(self.name, self.dtype)
 
 
@@ -309,7 +309,7 @@ class TransferOp(CommunicationOp):
     def verify_(self) -> None:
         super().verify_()
         if not self.axes.data:
-            raise VerifyException(f"{self.name}: a transfer is along some axis")
+            raise self.mistake("a transfer is along some axis")
         verify_dtypes(self.name, self.dtype)
 
 
@@ -386,8 +386,8 @@ class ViewOp(MarkedOp):
     def verify_(self) -> None:
         for value in (self.operand, self.result):
             if not isinstance(value.type, ValueType):
-                raise VerifyException(
-                    f"sched.view: a view is of a tensor, a shard or a stack, not of {value.type}"
+                raise self.mistake(
+                    f"a view is of a tensor, a shard or a stack, not of {value.type}"
                 )
 
 
@@ -449,13 +449,11 @@ class ScheduleOp(DialectOp):
 
     def verify_(self) -> None:
         if (self.first is None) != (self.total is None):
-            raise VerifyException("sched.schedule: a part of a pipeline is of so many ranks in all")
+            raise self.mistake("a part of a pipeline is of so many ranks in all")
         if self.part is not None and (
             not 0 <= self.part[0] < self.part[1] or self.virtual_stages.value.data != 1
         ):
-            raise VerifyException(
-                "sched.schedule: a part of a pipeline has ranks of it, with one stage each"
-            )
+            raise self.mistake("a part of a pipeline has ranks of it, with one stage each")
 
     @property
     def part(self) -> tuple[int, int] | None:

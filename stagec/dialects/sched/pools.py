@@ -22,7 +22,6 @@ from xdsl.irdl import (
     result_def,
     var_operand_def,
 )
-from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import LayerStagesAttr, RankAttr, SizeAttr
 from stagec.dialects.marks import MarkedOp, flag_mark
@@ -100,15 +99,11 @@ class PoolMessageOp(MarkedOp):
         super().verify_()
         verify_dtypes(self.name, self.dtype)
         if self.direction is not None and self.direction.data not in DIRECTIONS:
-            raise VerifyException(
-                f"{self.name}: a value goes forward or backward, not `{self.direction.data}`"
-            )
+            raise self.mistake(f"a value goes forward or backward, not `{self.direction.data}`")
         if not self.pool.data:
-            raise VerifyException(f"{self.name}: the other pool has a name")
+            raise self.mistake("the other pool has a name")
         if (PEER_STAGE in self.rank.data.names) != (self.stages is not None):
-            raise VerifyException(
-                f"{self.name}: a peer is of a stage where its pool has stages by layer"
-            )
+            raise self.mistake("a peer is of a stage where its pool has stages by layer")
 
 
 class PoolSend(PoolMessageOp):
@@ -141,7 +136,7 @@ class PoolRecv(PoolMessageOp):
     def verify_(self) -> None:
         super().verify_()
         if self.cache is not None and self.cache.type != self.result.type:
-            raise VerifyException(f"{self.name}: a cache stays what it is")
+            raise self.mistake("a cache stays what it is")
 
     @property
     def writes(self) -> Effects:

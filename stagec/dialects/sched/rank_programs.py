@@ -23,7 +23,6 @@ from xdsl.irdl import (
     traits_def,
 )
 from xdsl.traits import SymbolOpInterface
-from xdsl.utils.exceptions import VerifyException
 
 from stagec.arrays import distinct_rows
 from stagec.dialects.op import DialectOp
@@ -96,19 +95,17 @@ class TasksOp(DialectOp):
     def verify_(self) -> None:
         for name, number in self.layers.data.items():
             if not isinstance(number, IntegerAttr) or number.value.data < 0:
-                raise VerifyException(f"sched.tasks: `{name}` is not a number of layers")
+                raise self.mistake(f"`{name}` is not a number of layers")
         tasks = self.rows.data
         for task, rows in tasks.items():
             if len(rows) and (rows.joins[0] or (rows.path < NOWHERE).any()):
-                raise VerifyException(
-                    f"sched.tasks: the first row of `{task}` joins none before it"
-                )
+                raise self.mistake(f"the first row of `{task}` joins none before it")
             for number in set(rows.behind_task[rows.behind_task >= 0].tolist()):
                 other = TASKS[number]
                 behind = rows.behind_row[rows.behind_task == number]
                 if other not in tasks or not 0 <= behind.min() <= behind.max() < len(tasks[other]):
-                    raise VerifyException(
-                        f"sched.tasks: a row of `{task}` is behind one of `{other}` that there is not"
+                    raise self.mistake(
+                        f"a row of `{task}` is behind one of `{other}` that there is not"
                     )
 
 
@@ -161,30 +158,30 @@ class RankProgramOp(DialectOp):
     def verify_(self) -> None:
         order, stages = self.order.data, self.stages.data
         if len(order) and not 0 <= order.stage.min() <= order.stage.max() < len(stages):
-            raise VerifyException("sched.program: the order has a stage that the rank has not")
+            raise self.mistake("the order has a stage that the rank has not")
         once = np.array([task in ONCE for task in TASKS])[order.task]
         wrong = np.flatnonzero(once != (order.microbatch < 0))
         if len(wrong):
             task = TASKS[int(order.task[wrong[0]])]
             often = "step" if task in ONCE else "microbatch"
-            raise VerifyException(f"sched.program: `{task}` runs once per {often}")
+            raise self.mistake(f"`{task}` runs once per {often}")
         tasks, _, which = distinct_rows(order.table[:, :3])
         if len(tasks) < len(order):
             task, stage, microbatch = tasks[np.argmax(np.bincount(which))].tolist()
-            raise VerifyException(f"sched.program: `{TASKS[task]}:{stage}.{microbatch}` runs twice")
+            raise self.mistake(f"`{TASKS[task]}:{stage}.{microbatch}` runs twice")
         computes = np.isin(order.task, [TASK_NUMBER[task] for task in COMPUTE_TASKS])
         alone = np.flatnonzero((order.joined > 0) & ~(computes & np.append(False, computes[:-1])))
         if len(alone):
             task = TASKS[int(order.task[alone[0]])]
-            raise VerifyException(f"sched.program: `&{task}` follows nothing that it can overlap")
+            raise self.mistake(f"`&{task}` follows nothing that it can overlap")
         for name, least in (("rounds", 0), ("waits", -1), ("ahead", 0)):
             numbers = self.properties.get(name)
             if isinstance(numbers, PerRowAttr) and (numbers.data.numbers < least).any():
-                raise VerifyException(f"sched.program: no number of `{name}` is below {least}")
+                raise self.mistake(f"no number of `{name}` is below {least}")
         held = self.held.data.table if self.held is not None else np.zeros((0, 4), np.int64)
         own = (held[:, 2] == 0) & (held[:, 3] >= held[:, 1])
         if own.any() or (held[:, 2] > held[:, 0]).any():
-            raise VerifyException("sched.program: `held` has a node that waits for one after it")
+            raise self.mistake("`held` has a node that waits for one after it")
         self.verify_gathered()
 
     def verify_gathered(self) -> None:
@@ -197,16 +194,14 @@ class RankProgramOp(DialectOp):
             run = (gather, reader[1], microbatch)
             kinds = TASKS[reader[0]], TASKS[gather]
             if kinds[0] not in COMPUTE_TASKS or kinds[1] not in (*GATHER_TASKS, "pre"):
-                raise VerifyException(f"sched.program: `{kinds[0]}` finds nothing in `{kinds[1]}`")
+                raise self.mistake(f"`{kinds[0]}` finds nothing in `{kinds[1]}`")
             for each in (tuple(reader), run):
                 if each not in runs:
                     name = spell_task([*each, 0, 0], [0] * 5)
-                    raise VerifyException(
-                        f"sched.program: `gathered` is about `{name}`, which does not run"
-                    )
+                    raise self.mistake(f"`gathered` is about `{name}`, which does not run")
             if (unit, *reader) in seen:
                 name = spell_task([*reader, 0, 0], [0] * 5)
-                raise VerifyException(f"sched.program: `{name}` finds unit {unit} twice")
+                raise self.mistake(f"`{name}` finds unit {unit} twice")
             seen.add((unit, *reader))
 
 
@@ -228,4 +223,4 @@ class RanksOp(DialectOp):
     def verify_(self) -> None:
         for axis, coordinates in self.at.data:
             if not coordinates:
-                raise VerifyException(f"sched.ranks: no rank is at none of `{axis}`")
+                raise self.mistake(f"no rank is at none of `{axis}`")

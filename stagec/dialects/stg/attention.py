@@ -24,7 +24,6 @@ from xdsl.irdl import (
     result_def,
     var_operand_def,
 )
-from xdsl.utils.exceptions import VerifyException
 
 from stagec import symbolic
 from stagec.dialects.attributes import NamesAttr, RequestsAttr, SizeAttr
@@ -380,11 +379,9 @@ class AttentionOp(TensorOp):
         if sinks is not None:
             expect_dims(self, q, tensor_type(sinks), q.names[-2:-1])
         if [each for each in (sinks, bias) if each is not None] != [*self.of_scores]:
-            raise VerifyException(
-                f"{self.name}: what comes with scores are sinks, and a bias behind them"
-            )
+            raise self.mistake("what comes with scores are sinks, and a bias behind them")
         if bias is not None and (why := wrong_bias(q, k, tensor_type(bias))):
-            raise VerifyException(f"{self.name}: {why}")
+            raise self.mistake(f"{why}")
         super().verify_()
         check_copies(self)
 
@@ -451,9 +448,9 @@ class AttentionOp(TensorOp):
 
 def check_count(op: AttentionOp | AttentionGradOp) -> None:
     if op.count.data not in ("causal", "full"):
-        raise VerifyException(f"{op.name}: FLOPs count `{op.count.data}`, not `causal` or `full`")
+        raise op.mistake(f"FLOPs count `{op.count.data}`, not `causal` or `full`")
     if op.softcap is not None and not is_positive(op.softcap.data):
-        raise VerifyException(f"{op.name}: a cap is a number above 0, not `{op.softcap.data}`")
+        raise op.mistake(f"a cap is a number above 0, not `{op.softcap.data}`")
 
 
 def is_bias(operand: TensorType) -> bool:
@@ -480,8 +477,8 @@ def check_copies(op: AttentionOp | AttentionGradOp) -> None:
     copies = op.copies.data
     is_split = set(copies) <= set(heads) or not heads
     if not is_split or keys != tuple(a for a in heads if a not in copies):
-        raise VerifyException(
-            f"{op.name}: heads of queries are split over [{', '.join(heads)}], those of keys over "
+        raise op.mistake(
+            f"heads of queries are split over [{', '.join(heads)}], those of keys over "
             f"[{', '.join(keys)}], and copies are along [{', '.join(copies)}]"
         )
 
@@ -693,7 +690,7 @@ class MergeAttentionOp(TensorOp):
         made = [tensor_type(v).body for v in self.results]
         if given != made:
             given_text, made_text = (" and ".join(f"<{t}>" for t in both) for both in (given, made))
-            raise VerifyException(f"{self.name}: {given_text} do not become {made_text}")
+            raise self.mistake(f"{given_text} do not become {made_text}")
 
     def flops(self) -> Size:
         # output - w (output - block); a difference, sigmoid(d), log(sigmoid(-d)) and its subtraction for each lse.

@@ -211,8 +211,8 @@ class TensorOp(CostInterface, ABC):
         splits = self.splits_of_operands()
         for result, local in zip(self.results, local_results(self, splits), strict=True):
             if result.type != local:
-                raise VerifyException(
-                    f"{self.name}: the result is <{tensor_type(result).body}>, "
+                raise self.mistake(
+                    f"the result is <{tensor_type(result).body}>, "
                     f"but its operands make it <{local.body}>"
                 )
 
@@ -227,8 +227,8 @@ class TensorOp(CostInterface, ABC):
                 raise VerifyException(f"{self.name} takes and makes tensors, not {value.type}")
         for position, operand in enumerate(self.operands):
             if tensor_type(operand).partial and position not in self.linear_operands:
-                raise VerifyException(
-                    f"{self.name}: it is not linear in operand {position}, "
+                raise self.mistake(
+                    f"it is not linear in operand {position}, "
                     f"which is partial: <{tensor_type(operand).body}>"
                 )
 
@@ -316,7 +316,7 @@ def tensor_type(value: SSAValue) -> TensorType:
 def expect_dims(op: TensorOp, source: TensorType, result: TensorType, names: Sequence[str]) -> None:
     """The dims that an op makes of `source` must be these."""
     if result.names != tuple(names):
-        raise VerifyException(f"{op.name}: <{source.body}> does not become <{result.body}>")
+        raise op.mistake(f"<{source.body}> does not become <{result.body}>")
 
 
 def operand_splits(op: TensorOp) -> dict[str, tuple[str, ...]]:
@@ -325,8 +325,8 @@ def operand_splits(op: TensorOp) -> dict[str, tuple[str, ...]]:
     for operand, indices in zip(op.operands, op.indices().operands, strict=True):
         for dim, index in zip(tensor_type(operand).dims, indices, strict=True):
             if splits.setdefault(index, dim.split) != dim.split:
-                raise VerifyException(
-                    f"{op.name}: operands disagree about `{index}`: split over "
+                raise op.mistake(
+                    f"operands disagree about `{index}`: split over "
                     f"[{', '.join(splits[index])}] and over [{', '.join(dim.split)}]"
                 )
     return splits

@@ -139,8 +139,8 @@ class AppendOp(TensorOp):
         cache, made = tensor_type(self.cache).names, tensor_type(self.result).names
         for names, dim in ((cache, stored(into)), (made, into)):
             if names != tuple(dim if name == over else name for name in new):
-                raise VerifyException(
-                    f"stg.append: [{', '.join(new)}] over `{over}` is not appended to [{', '.join(names)}]"
+                raise self.mistake(
+                    f"[{', '.join(new)}] over `{over}` is not appended to [{', '.join(names)}]"
                 )
 
 

@@ -17,7 +17,6 @@ from typing import ClassVar
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, opt_operand_def, prop_def, result_def
-from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import Dim
 from stagec.dialects.interfaces import elements
@@ -45,27 +44,23 @@ class ChoiceOp(LocalStatisticsOp):
         """One weight for each expert of a token."""
         given, chosen = tensor_type(weights), tensor_type(experts)
         if given.dims != chosen.dims:
-            raise VerifyException(
-                f"{self.name}: weights <{given.body}> are not those of experts <{chosen.body}>"
-            )
+            raise self.mistake(f"weights <{given.body}> are not those of experts <{chosen.body}>")
 
     def expect_rows(self, rows: SSAValue, experts: SSAValue) -> None:
         """A row for each token, of all experts."""
         wide, chosen = tensor_type(rows), tensor_type(experts)
         if len(wide.dims) != len(chosen.dims) or wide.dims[:-1] != chosen.dims[:-1]:
-            raise VerifyException(
-                f"{self.name}: <{wide.body}> is not a row for each token of <{chosen.body}>"
-            )
+            raise self.mistake(f"<{wide.body}> is not a row for each token of <{chosen.body}>")
         if wide.dims[-1].split or wide.names[-1] in chosen.names:
-            raise VerifyException(f"{self.name}: each row of <{wide.body}> is of all experts")
+            raise self.mistake(f"each row of <{wide.body}> is of all experts")
 
     def expect_copies(self, copies: SSAValue, experts: SSAValue) -> None:
         """One number for each copy of a token, split as the tokens are; experts as those of whom a device takes them."""
         bins, chosen = tensor_type(copies), tensor_type(experts)
         axes = {a for d in chosen.dims[:-1] for a in d.split}
         if len(bins.dims) != 2 or set(bins.dims[1].split) != axes or axes & {*bins.dims[0].split}:
-            raise VerifyException(
-                f"{self.name}: <{bins.body}> is not a number for each copy of the tokens of <{chosen.body}>"
+            raise self.mistake(
+                f"<{bins.body}> is not a number for each copy of the tokens of <{chosen.body}>"
             )
 
 
@@ -108,8 +103,8 @@ class SpreadChoiceOp(ChoiceOp):
             values = tensor_type(self.weights)
         made = (self.over.data, values.dtype, values.partial)
         if (rows.names[-1], rows.dtype, rows.partial) != made:
-            raise VerifyException(
-                f"stg.spread_choice: <{rows.body}> is no row of <{values.body}> over `{self.over.data}`"
+            raise self.mistake(
+                f"<{rows.body}> is no row of <{values.body}> over `{self.over.data}`"
             )
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
@@ -145,9 +140,7 @@ class TakeChoiceOp(ChoiceOp):
         self.expect_weights(self.weights, self.experts)
         rows, taken = tensor_type(self.rows), tensor_type(self.weights)
         if (taken.dtype, taken.partial) != (rows.dtype, rows.partial):
-            raise VerifyException(
-                f"stg.take_choice: <{taken.body}> is not taken from <{rows.body}>"
-            )
+            raise self.mistake(f"<{taken.body}> is not taken from <{rows.body}>")
 
 
 @irdl_op_definition
@@ -187,12 +180,10 @@ class SendWeightsOp(ChoiceOp):
         self.expect_copies(self.copies, self.experts)
         given, copies = tensor_type(self.weights), tensor_type(self.copies)
         if (copies.dtype, copies.partial) != (given.dtype, given.partial):
-            raise VerifyException(
-                f"stg.send_weights: <{copies.body}> are not the weights <{given.body}>"
-            )
+            raise self.mistake(f"<{copies.body}> are not the weights <{given.body}>")
         if copies.names != (self.over.data, self.tokens.data):
-            raise VerifyException(
-                f"stg.send_weights: <{copies.body}> is not over `{self.over.data}` and `{self.tokens.data}`"
+            raise self.mistake(
+                f"<{copies.body}> is not over `{self.over.data}` and `{self.tokens.data}`"
             )
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
@@ -229,9 +220,7 @@ class ReturnWeightsOp(ChoiceOp):
         self.expect_weights(self.weights, self.experts)
         copies, made = tensor_type(self.copies), tensor_type(self.weights)
         if (made.dtype, set(made.partial)) != (copies.dtype, set(terms_of(copies))):
-            raise VerifyException(
-                f"stg.return_weights: <{made.body}> are not those of the copies <{copies.body}>"
-            )
+            raise self.mistake(f"<{made.body}> are not those of the copies <{copies.body}>")
 
 
 class CopiesOp(TensorOp):
@@ -240,9 +229,7 @@ class CopiesOp(TensorOp):
     def verify_copies(self, copies: SSAValue, weights: SSAValue) -> None:
         given, beside = tensor_type(copies), tensor_type(weights)
         if given.dims[:2] != beside.dims or len(given.dims) != 3:
-            raise VerifyException(
-                f"{self.name}: <{beside.body}> are not numbers of copies <{given.body}>"
-            )
+            raise self.mistake(f"<{beside.body}> are not numbers of copies <{given.body}>")
 
 
 @irdl_op_definition
@@ -270,7 +257,7 @@ class WeightCopiesOp(CopiesOp):
         super().verify_()
         self.verify_copies(self.copies, self.weights)
         if tensor_type(self.result).dtype != tensor_type(self.copies).dtype:
-            raise VerifyException("stg.weight_copies: the result has the dtype of the copies")
+            raise self.mistake("the result has the dtype of the copies")
 
     def flops(self) -> Size:
         return elements(self.result)
@@ -306,8 +293,8 @@ class CopyWeightsGradOp(CopiesOp):
         super().verify_()
         self.verify_copies(self.copies, self.dweights)
         if tensor_type(self.dy).dims != tensor_type(self.copies).dims:
-            raise VerifyException(
-                f"stg.copy_weights_grad: <{tensor_type(self.dy).body}> is no gradient of copies "
+            raise self.mistake(
+                f"<{tensor_type(self.dy).body}> is no gradient of copies "
                 f"<{tensor_type(self.copies).body}>"
             )
 

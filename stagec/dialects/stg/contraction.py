@@ -8,7 +8,6 @@ from typing import ClassVar
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, result_def
-from xdsl.utils.exceptions import VerifyException
 
 from stagec import symbolic
 from stagec.dialects.attributes import Dim, NamesAttr
@@ -103,11 +102,11 @@ class ContractOp(TensorOp):
         names = {*a.names, *b.names}
         for name in self.over.data:
             if name not in a.names or name not in b.names:
-                raise VerifyException(f"stg.contract: not both operands have `{name}`")
+                raise self.mistake(f"not both operands have `{name}`")
         if names - set(self.over.data) != set(tensor_type(self.result).names):
-            raise VerifyException("stg.contract: the result has the dims that are not contracted")
+            raise self.mistake("the result has the dims that are not contracted")
         if a.partial and b.partial:
-            raise VerifyException("stg.contract: at most one operand is partial")
+            raise self.mistake("at most one operand is partial")
         super().verify_()
 
     def flops(self) -> Size:
@@ -229,11 +228,11 @@ class EmbeddingGradOp(TensorOp):
         # Which rows a device keeps is its own choice: the table's first dim is in no operand.
         ids, dy, table = (tensor_type(v) for v in (self.ids, self.dy, self.dtable))
         if not set(table.dims[1:]) <= set(dy.dims):
-            raise VerifyException("stg.embedding_grad: the table's rows are those of dy")
+            raise self.mistake("the table's rows are those of dy")
         wanted = table.with_partial(sorted({*dy.partial, *ids.split_axes}))
         if set(table.partial) != set(wanted.partial):
-            raise VerifyException(
-                f"stg.embedding_grad: the gradient is partial over [{', '.join(table.partial)}], "
+            raise self.mistake(
+                f"the gradient is partial over [{', '.join(table.partial)}], "
                 f"but should be over [{', '.join(wanted.partial)}]"
             )
 

@@ -15,7 +15,6 @@ from typing import ClassVar
 from xdsl.dialects.builtin import StringAttr, UnitAttr
 from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, result_def
-from xdsl.utils.exceptions import VerifyException
 
 from stagec import symbolic
 from stagec.dialects.interfaces import elements
@@ -49,14 +48,12 @@ def need_whole(op: TensorOp, tensor: TensorType, *names: str) -> None:
     """Each device has these dims whole, once ops agree with their operands."""
     for name in names:
         if PLACEMENT not in op.properties and tensor.dim(name).split:
-            raise VerifyException(
-                f"{op.name}: each device needs all of `{name}` in <{tensor.body}>"
-            )
+            raise op.mistake(f"each device needs all of `{name}` in <{tensor.body}>")
 
 
 def need_dims(op: TensorOp, tensor: TensorType, least: int, kind: str) -> None:
     if len(tensor.dims) < least:
-        raise VerifyException(f"{op.name}: <{tensor.body}> is no {kind}")
+        raise op.mistake(f"<{tensor.body}> is no {kind}")
 
 
 def patch_products(patches: TensorType, kernel: TensorType) -> Size:
@@ -167,8 +164,8 @@ class PatchEmbeddingOp(TensorOp):
         image, kernel, result = (tensor_type(v) for v in (self.image, self.kernel, self.result))
         check_patches(self, image, kernel, result)
         if result.names[-2] != self.patches.data:
-            raise VerifyException(
-                f"{self.name}: the patches are `{self.patches.data}`, "
+            raise self.mistake(
+                f"the patches are `{self.patches.data}`, "
                 f"not `{result.names[-2]}` of <{result.body}>"
             )
         if PLACEMENT not in self.properties:
@@ -181,9 +178,7 @@ class PatchEmbeddingOp(TensorOp):
                 sorted({*image.partial, *summed}),
             )
             if result != wanted:
-                raise VerifyException(
-                    f"{self.name}: the result is <{result.body}>, but should be <{wanted.body}>"
-                )
+                raise self.mistake(f"the result is <{result.body}>, but should be <{wanted.body}>")
 
     def flops(self) -> Size:
         return patch_products(tensor_type(self.result), tensor_type(self.kernel))
@@ -203,9 +198,7 @@ def check_patches(op: TensorOp, image: TensorType, kernel: TensorType, patches: 
     """[..., C, Y, X] and [C, I, J, D] make [..., P, D], of pixels that each device has."""
     need_dims(op, image, 3, "image [..., channels, rows, columns]")
     if len(kernel.dims) != 4 or kernel.names[0] != image.names[-3]:
-        raise VerifyException(
-            f"{op.name}: <{kernel.body}> is not a kernel for images <{image.body}>"
-        )
+        raise op.mistake(f"<{kernel.body}> is not a kernel for images <{image.body}>")
     need_dims(op, patches, 2, "row of patches")
     expect_dims(op, image, patches, [*image.names[:-3], patches.names[-2], kernel.names[-1]])
     need_whole(op, image, *image.names[-2:])
@@ -370,13 +363,11 @@ class CausalConvOp(StatefulOp):
 def check_filter(op: TensorOp, x: TensorType, kernel: TensorType, over: str) -> None:
     """A filter [W, channels...] along the whole of `over`."""
     if over not in x.names:
-        raise VerifyException(f"{op.name}: there is no dim `{over}` in <{x.body}>")
+        raise op.mistake(f"there is no dim `{over}` in <{x.body}>")
     need_dims(op, kernel, 1, "filter [width, channels...]")
     width, *channels = kernel.names
     if width in x.names or over in channels or not set(channels) <= set(x.names):
-        raise VerifyException(
-            f"{op.name}: <{kernel.body}> is not a filter along `{over}` of <{x.body}>"
-        )
+        raise op.mistake(f"<{kernel.body}> is not a filter along `{over}` of <{x.body}>")
     need_whole(op, x, over)
     need_whole(op, kernel, width)
 

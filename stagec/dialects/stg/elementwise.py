@@ -12,7 +12,6 @@ from typing import ClassVar
 from xdsl.dialects.builtin import StringAttr, UnitAttr
 from xdsl.ir import Operation, SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, result_def
-from xdsl.utils.exceptions import VerifyException
 
 from stagec import symbolic
 from stagec.dialects.attributes import NamesAttr
@@ -141,8 +140,8 @@ class AddOp(BinaryOp):
         if self.once is None:
             check_terms(self)
         elif tensor_type(self.right).partial or not tensor_type(self.left).partial:
-            raise VerifyException(
-                f"stg.add: <{tensor_type(self.right).body}> is not added once to terms <{tensor_type(self.left).body}>"
+            raise self.mistake(
+                f"<{tensor_type(self.right).body}> is not added once to terms <{tensor_type(self.left).body}>"
             )
         super().verify_()
 
@@ -176,8 +175,8 @@ def check_terms(op: AddOp | SubOp) -> None:
     """A term that is not partial would be counted once per rank."""
     a, b = tensor_type(op.left), tensor_type(op.right)
     if set(a.partial) != set(b.partial):
-        raise VerifyException(
-            f"{op.name}: one term is partial over [{', '.join(a.partial)}], "
+        raise op.mistake(
+            f"one term is partial over [{', '.join(a.partial)}], "
             f"the other over [{', '.join(b.partial)}]"
         )
 
@@ -271,7 +270,7 @@ class UnaryOp(TensorOp):
 
 def check_function(op: UnaryOp | UnaryGradOp) -> None:
     if op.function.data not in UNARY_FUNCTIONS:
-        raise VerifyException(f"{op.name}: there is no function `{op.function.data}`")
+        raise op.mistake(f"there is no function `{op.function.data}`")
 
 
 @irdl_op_definition
@@ -435,7 +434,7 @@ class CausalMaskOp(TensorOp):
         for name in (self.query.data, self.key.data):
             if name not in tensor_type(self.scores).names:
                 body = tensor_type(self.scores).body
-                raise VerifyException(f"stg.causal_mask: there is no dim `{name}` in <{body}>")
+                raise self.mistake(f"there is no dim `{name}` in <{body}>")
         super().verify_()
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
@@ -504,7 +503,7 @@ class ReduceOp(TensorOp):
 
     def verify_(self) -> None:
         if self.kind.data not in REDUCTIONS:
-            raise VerifyException(f"stg.reduce: there is no reduction `{self.kind.data}`")
+            raise self.mistake(f"there is no reduction `{self.kind.data}`")
         source, result = tensor_type(self.x), tensor_type(self.result)
         expect_dims(self, source, result, [n for n in source.names if n not in self.over.data])
         super().verify_()
@@ -575,9 +574,9 @@ class BroadcastOp(TensorOp):
         source, result = tensor_type(self.x), tensor_type(self.result)
         for dim in source.dims:
             if dim not in result.dims:
-                raise VerifyException(f"stg.broadcast: `{dim}` is not in <{result.body}>")
+                raise self.mistake(f"`{dim}` is not in <{result.body}>")
         if set(source.partial) != set(result.partial):
-            raise VerifyException("stg.broadcast: a partial tensor stays partial")
+            raise self.mistake("a partial tensor stays partial")
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         pass_through(self.x, only(dys), gradients)

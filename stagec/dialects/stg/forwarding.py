@@ -24,7 +24,6 @@ from xdsl.irdl import (
     prop_def,
     result_def,
 )
-from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects import sched
 from stagec.dialects.attributes import Dim
@@ -55,12 +54,10 @@ class ForwardedOp(LocalStatisticsOp):
     def verify_copies(self, source: TensorType, target: TensorType) -> None:
         expect_linear(self)
         if len(source.dims) != 3 or len(target.dims) != 3 or source.dims[-1] != target.dims[-1]:
-            raise VerifyException(
-                f"{self.name}: copies <{source.body}> do not become <{target.body}>"
-            )
+            raise self.mistake(f"copies <{source.body}> do not become <{target.body}>")
         if [d.split for d in source.dims] != [d.split for d in target.dims]:
-            raise VerifyException(
-                f"{self.name}: <{source.body}> and <{target.body}> are not split alike: copies do not travel"
+            raise self.mistake(
+                f"<{source.body}> and <{target.body}> are not split alike: copies do not travel"
             )
 
 
@@ -136,12 +133,12 @@ class FanOutOp(ForwardingOp, SendsTokens):
         copies, counts = tensor_type(self.copies), tensor_type(self.counts)
         self.verify_copies(tensor_type(self.x), copies)
         if copies != copies_of(tensor_type(self.x), self.over.data, self.tokens.data):
-            raise VerifyException(
-                f"stg.fan_out: <{copies.body}> are not copies for `{self.over.data}` of "
+            raise self.mistake(
+                f"<{copies.body}> are not copies for `{self.over.data}` of "
                 f"<{tensor_type(self.x).body}>"
             )
         if counts != counts_of(copies):
-            raise VerifyException(f"stg.fan_out: counts are <{counts_of(copies).body}>")
+            raise self.mistake(f"counts are <{counts_of(copies).body}>")
 
     def flops(self) -> Size:
         return elements(self.copies) if self.weights is not None else ZERO
@@ -202,8 +199,8 @@ class FanInOp(ForwardingOp, CollectsTokens):
         copies, result = tensor_type(self.copies), tensor_type(self.result)
         self.verify_copies(copies, result)
         if result != copies_of(copies, self.over.data, self.tokens.data):
-            raise VerifyException(
-                f"stg.fan_in: <{result.body}> are not sums for `{self.over.data}` of <{copies.body}>"
+            raise self.mistake(
+                f"<{result.body}> are not sums for `{self.over.data}` of <{copies.body}>"
             )
 
     def flops(self) -> Size:
@@ -254,8 +251,8 @@ class FanInWeightGradOp(ForwardedOp):
         self.verify_copies(dy, tensor_type(self.copies))
         weights = tensor_type(self.weights).with_partial(dweights.partial)
         if dweights != weights or set(dweights.partial) != set(products_over(dy)):
-            raise VerifyException(
-                f"stg.fan_in_weight_grad: <{dweights.body}> is not a gradient of <{weights.body}>, "
+            raise self.mistake(
+                f"<{dweights.body}> is not a gradient of <{weights.body}>, "
                 f"partial over [{', '.join(products_over(dy))}]"
             )
 

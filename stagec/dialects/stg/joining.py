@@ -22,7 +22,6 @@ from xdsl.irdl import (
     var_operand_def,
     var_result_def,
 )
-from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import Dim, NamesAttr
 from stagec.dialects.stg.base import (
@@ -160,12 +159,10 @@ class ConcatOp(TensorOp):
     def verify_(self) -> None:
         types = [tensor_type(v) for v in self.parts]
         if len(types) != len(self.over.data):
-            raise VerifyException(
-                f"stg.concat: {len(self.over.data)} dims are joined, of {len(types)} operands"
-            )
+            raise self.mistake(f"{len(self.over.data)} dims are joined, of {len(types)} operands")
         for part, dim in zip(types, self.over.data, strict=True):
             if dim not in part.names:
-                raise VerifyException(f"stg.concat: there is no dim `{dim}` in <{part.body}>")
+                raise self.mistake(f"there is no dim `{dim}` in <{part.body}>")
         verify_alike(self, list(zip(types, self.over.data, strict=True)))
         expect_dims(
             self,
@@ -256,11 +253,9 @@ class SplitOp(TensorOp):
     def verify_(self) -> None:
         source, over = tensor_type(self.x), self.over.data
         if over not in source.names:
-            raise VerifyException(f"stg.split: there is no dim `{over}` in <{source.body}>")
+            raise self.mistake(f"there is no dim `{over}` in <{source.body}>")
         if len(self.parts) != len(self.to.data):
-            raise VerifyException(
-                f"stg.split: {len(self.to.data)} dims are cut, for {len(self.parts)} results"
-            )
+            raise self.mistake(f"{len(self.to.data)} dims are cut, for {len(self.parts)} results")
         for part, name in zip(self.parts, self.to.data, strict=True):
             names = [name if n == over else n for n in source.names]
             expect_dims(self, source, tensor_type(part), names)
@@ -309,6 +304,6 @@ def verify_alike(op: TensorOp, parts: Sequence[tuple[TensorType, str]]) -> None:
     if PLACEMENT not in op.properties and len(axes) > 1:
         (first, name), *others = parts
         other, dim = next((p, d) for p, d in others if p.dim(d).split != first.dim(name).split)
-        raise VerifyException(
-            f"{op.name}: `{name}` in <{first.body}> and `{dim}` in <{other.body}> are not split alike"
+        raise op.mistake(
+            f"`{name}` in <{first.body}> and `{dim}` in <{other.body}> are not split alike"
         )

@@ -14,7 +14,6 @@ from typing import ClassVar
 from xdsl.dialects.builtin import UnitAttr
 from xdsl.ir import Operation, SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, result_def
-from xdsl.utils.exceptions import VerifyException
 
 from stagec import symbolic
 from stagec.dialects.attributes import RequestsAttr, SizeAttr
@@ -138,7 +137,7 @@ class LatentAttentionOp(TensorOp):
         )
         if not fits:
             shapes = ", ".join(f"<{each.body}>" for each in (near, far, latents, rotated))
-            raise VerifyException(f"{self.name}: {shapes} do not fit together")
+            raise self.mistake(f"{shapes} do not fit together")
         super().verify_()
 
     def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:

@@ -14,7 +14,6 @@ from typing import ClassVar
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, result_def
-from xdsl.utils.exceptions import VerifyException
 
 from stagec import symbolic
 from stagec.dialects.attributes import Dim
@@ -147,18 +146,18 @@ def check_bags(
     """Rows of `table` by `ids` are `made`, of bags that each device has whole."""
     over, to = op.over.data, op.to.data if op.to is not None else None
     if over not in ids.names or over in table.names:
-        raise VerifyException(f"{op.name}: `{over}` is not a dim of the numbers <{ids.body}> alone")
+        raise op.mistake(f"`{over}` is not a dim of the numbers <{ids.body}> alone")
     if row_dim(ids.names, table.names) is None:
-        raise VerifyException(f"{op.name}: <{table.body}> has no rows to choose from")
+        raise op.mistake(f"<{table.body}> has no rows to choose from")
     names = bag_names(ids.names, table.names, over, to)
     if made.names != names:
-        raise VerifyException(
-            f"{op.name}: rows by numbers <{ids.body}> are [{', '.join(names)}], not <{made.body}>"
+        raise op.mistake(
+            f"rows by numbers <{ids.body}> are [{', '.join(names)}], not <{made.body}>"
         )
     if to is None or PLACEMENT in op.properties:
         return
     if ids.dim(over).split or made.dim(to).split:
-        raise VerifyException(f"{op.name}: each device needs all of `{over}` and `{to}`")
+        raise op.mistake(f"each device needs all of `{over}` and `{to}`")
 
 
 @irdl_op_definition
@@ -193,14 +192,12 @@ class EmbeddingBagGradOp(TensorOp):
         # Which rows a device keeps is its own choice: they are a dim of no operand.
         given = {d.name: d for d in (*ids.dims, *dy.dims)}
         if any(given.get(d.name, d) != d for d in table.dims):
-            raise VerifyException(
-                f"{self.name}: rows <{table.body}> are not split as dy <{dy.body}>"
-            )
+            raise self.mistake(f"rows <{table.body}> are not split as dy <{dy.body}>")
         summed = [a for d in ids.dims if d.name not in table.names for a in d.split]
         wanted = table.with_partial(sorted({*dy.partial, *summed}))
         if set(table.partial) != set(wanted.partial):
-            raise VerifyException(
-                f"{self.name}: the gradient is partial over [{', '.join(table.partial)}], "
+            raise self.mistake(
+                f"the gradient is partial over [{', '.join(table.partial)}], "
                 f"but should be over [{', '.join(wanted.partial)}]"
             )
 

@@ -17,7 +17,6 @@ from xdsl.irdl import (
     result_def,
     var_operand_def,
 )
-from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import NamesAttr
 from stagec.dialects.interfaces import elements
@@ -102,7 +101,7 @@ class NormOp(TensorOp):
         there = tensor_type(self.operands[0]).names
         for dim in self.over.data:
             if dim not in there:
-                raise VerifyException(f"{self.name}: there is no dim `{dim}` to be over")
+                raise self.mistake(f"there is no dim `{dim}` to be over")
         super().verify_()
 
 
@@ -294,7 +293,7 @@ class LayerNormOp(NormOp):
 
     def verify_(self) -> None:
         if len(self.affine) > 2:
-            raise VerifyException("stg.layer_norm: affine is a weight and a bias at most")
+            raise self.mistake("affine is a weight and a bias at most")
         super().verify_()
 
     def flops(self) -> Size:

@@ -18,7 +18,6 @@ from xdsl.irdl import (
     var_operand_def,
     var_result_def,
 )
-from xdsl.utils.exceptions import VerifyException
 
 from stagec import symbolic
 from stagec.dialects import sched
@@ -218,32 +217,30 @@ class OptimizerStepOp(CostInterface):
 
     def verify_(self) -> None:
         if self.algorithm.data not in NUM_STATES:
-            raise VerifyException(
-                f"stg.optimizer_step: `{self.algorithm.data}` is not an optimizer"
-            )
+            raise self.mistake(f"`{self.algorithm.data}` is not an optimizer")
         verify_dtypes(self.name, self.states, self.master, self.average)
         if len(self.weights) != len(self.gradients):
-            raise VerifyException("stg.optimizer_step: one gradient per weight")
+            raise self.mistake("one gradient per weight")
         if [v.type for v in self.kept] != [v.type for v in self.updated]:
-            raise VerifyException("stg.optimizer_step: what is kept comes out with its type")
+            raise self.mistake("what is kept comes out with its type")
         if (self.algorithm.data in OF_MATRICES) != (self.matrices is not None):
             known = ", ".join(f"`{name}`" for name in OF_MATRICES)
-            raise VerifyException(f"stg.optimizer_step: {known}, and no other, have matrices")
+            raise self.mistake(f"{known}, and no other, have matrices")
         has_factors = self.algorithm.data in PRECONDITIONED
         vectors = self.algorithm.data != MUON
         if has_factors != (self.factors is not None):
             known = ", ".join(f"`{name}`" for name in PRECONDITIONED)
-            raise VerifyException(f"stg.optimizer_step: {known}, and no other, have factors")
+            raise self.mistake(f"{known}, and no other, have factors")
         if self.matrices is not None:
             if len(self.matrices.data) != len(self.weights):
-                raise VerifyException("stg.optimizer_step: one matrix per weight")
+                raise self.mistake("one matrix per weight")
             for each, weight in zip(self.matrices.data, self.weights, strict=True):
                 verify_matrix(self.name, each.data, weight, vectors)
                 if has_factors and not each.data.rows:
-                    raise VerifyException(f"stg.optimizer_step: {weight.type} has no rows")
+                    raise self.mistake(f"{weight.type} has no rows")
         for weight, gradient in zip(self.weights, self.gradients, strict=True):
             if tensor_of(weight.type).names != tensor_of(gradient.type).names:
-                raise VerifyException(f"stg.optimizer_step: {gradient.type} for {weight.type}")
+                raise self.mistake(f"{gradient.type} for {weight.type}")
 
     def effects(self) -> Effects:
         master = self.master.data if self.master is not None else None
@@ -356,9 +353,9 @@ class GradientStatisticOp(CostInterface):
 
     def verify_(self) -> None:
         if self.kind.data not in STATISTICS:
-            raise VerifyException(f"stg.gradient_statistic: there is no `{self.kind.data}`")
+            raise self.mistake(f"there is no `{self.kind.data}`")
         if tensor_of(self.result.type).dims:
-            raise VerifyException("stg.gradient_statistic: results are numbers")
+            raise self.mistake("results are numbers")
 
     def flops(self) -> Size:
         return symbolic.total(map(elements, self.gradients)) * STATISTICS[self.kind.data]
@@ -410,7 +407,7 @@ class MomentumOp(CostInterface):
     def verify_(self) -> None:
         verify_dtypes(self.name, self.states)
         if [with_dtype(g.type, ORTHOGONALIZED) for g in self.gradients] != [*self.moments.types]:
-            raise VerifyException(f"stg.momentum: gradients come out in {ORTHOGONALIZED}")
+            raise self.mistake(f"gradients come out in {ORTHOGONALIZED}")
 
     def flops(self) -> Size:
         more = 1 if self.scale is not None else 0
@@ -465,13 +462,13 @@ class OrthogonalizeOp(CostInterface):
 
     def verify_(self) -> None:
         if not len(self.values) == len(self.matrices.data) == len(self.updates):
-            raise VerifyException("stg.orthogonalize: one matrix and one result per operand")
+            raise self.mistake("one matrix and one result per operand")
         for each, value, result in zip(self.matrices.data, self.values, self.updates, strict=True):
             verify_matrix(self.name, each.data, value)
             if not each.data.rows:
-                raise VerifyException(f"stg.orthogonalize: {value.type} has no rows")
+                raise self.mistake(f"{value.type} has no rows")
             if tensor_of(value.type).names != tensor_of(result.type).names:
-                raise VerifyException(f"stg.orthogonalize: {result.type} of {value.type}")
+                raise self.mistake(f"{result.type} of {value.type}")
 
     def sizes(self) -> Iterator[tuple[Size, Size, Size]]:
         """How many matrices the ranks have together, the smaller side of each, and the larger one."""

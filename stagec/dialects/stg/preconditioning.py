@@ -24,7 +24,6 @@ from xdsl.irdl import (
 )
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
-from xdsl.utils.exceptions import VerifyException
 
 from stagec import symbolic
 from stagec.dialects.attributes import parse_names
@@ -269,15 +268,15 @@ class PreconditionOp(CostInterface):
 
     def verify_(self) -> None:
         if self.algorithm.data not in PRECONDITIONED:
-            raise VerifyException(f"{self.name}: `{self.algorithm.data}` has no factors")
+            raise self.mistake(f"`{self.algorithm.data}` has no factors")
         if len(self.matrices.data) != len(self.gradients):
-            raise VerifyException(f"{self.name}: one matrix per gradient")
+            raise self.mistake("one matrix per gradient")
         for each, gradient in zip(self.matrices.data, self.gradients, strict=True):
             verify_matrix(self.name, each.data, gradient, vectors=True)
             if not each.data.rows:
-                raise VerifyException(f"{self.name}: {gradient.type} has no rows")
+                raise self.mistake(f"{gradient.type} has no rows")
         if [with_dtype(g.type, FACTORS) for g in self.gradients] != [*self.updates.types]:
-            raise VerifyException(f"{self.name}: gradients come out in {FACTORS}")
+            raise self.mistake(f"gradients come out in {FACTORS}")
 
     def blocks(self) -> Iterator[Blocks]:
         for each, gradient in zip(self.matrices.data, self.gradients, strict=True):

@@ -6,7 +6,6 @@ from typing import ClassVar
 
 from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, result_def
-from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.interfaces import elements
 from stagec.dialects.stg.base import TensorOp, tensor_type
@@ -42,7 +41,7 @@ class QuantizeOp(TensorOp):
     def verify_(self) -> None:
         super().verify_()
         if tensor_type(self.result).dtype not in QUANTIZED:
-            raise VerifyException(f"stg.quantize: {self.result.type} is in no format with scales")
+            raise self.mistake(f"{self.result.type} is in no format with scales")
 
     def flops(self) -> Size:
         return 2 * elements(self.x)

@@ -14,7 +14,6 @@ from typing import ClassVar
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
-from xdsl.utils.exceptions import VerifyException
 
 from stagec import symbolic
 from stagec.dialects.attributes import SizeAttr
@@ -114,11 +113,9 @@ class ResumedScanOp(TensorOp):
     def verify_(self) -> None:
         x, b, state = (tensor_type(v) for v in (self.x, self.b, self.state))
         if len(x.dims) != 4:
-            raise VerifyException(
-                f"{self.name}: <{x.body}> is not sequences, positions, heads, width"
-            )
+            raise self.mistake(f"<{x.body}> is not sequences, positions, heads, width")
         if state.names != (x.names[0], SEQUENCES, *x.names[2:], b.names[-1]):
-            raise VerifyException(f"{self.name}: <{state.body}> is not a state of <{x.body}>")
+            raise self.mistake(f"<{state.body}> is not a state of <{x.body}>")
         super().verify_()
 
     def _counts(self) -> tuple[Size, Size, Size, Size]:
@@ -188,7 +185,7 @@ class ResumedConvOp(TensorOp):
         x, kernel, state = (tensor_type(v) for v in (self.x, self.kernel, self.state))
         channels = [name for name in x.names[1:] if name != self.over.data]
         if list(state.names) != [x.names[0], SEQUENCES, kernel.names[0], *channels]:
-            raise VerifyException(f"{self.name}: <{state.body}> is not a state of <{x.body}>")
+            raise self.mistake(f"<{state.body}> is not a state of <{x.body}>")
         super().verify_()
 
     def flops(self) -> Size:

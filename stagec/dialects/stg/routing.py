@@ -174,19 +174,19 @@ class TopkOp(LocalStatisticsOp):
         super().verify_()
         source, over = tensor_type(self.scores), self.over.data
         if over not in source.names:
-            raise VerifyException(f"stg.topk: scores <{source.body}> are not over `{over}`")
+            raise self.mistake(f"scores <{source.body}> are not over `{over}`")
         if self.bias is not None and tensor_type(self.bias).names != (over,):
-            raise VerifyException(
-                f"stg.topk: the bias is <{tensor_type(self.bias).body}>, not one number for each of `{over}`"
+            raise self.mistake(
+                f"the bias is <{tensor_type(self.bias).body}>, not one number for each of `{over}`"
             )
         if (self.groups is None) != (self.limit is None):
-            raise VerifyException("stg.topk: groups have a limit, and a limit is of groups")
+            raise self.mistake("groups have a limit, and a limit is of groups")
         names = [self.to.data if n == over else n for n in source.names]
         weights, experts = tensor_type(self.weights), tensor_type(self.experts)
         expect_dims(self, source, weights, names)
         expect_dims(self, source, experts, names)
         if weights.dtype != source.dtype:
-            raise VerifyException(f"stg.topk: weights are {source.dtype} as scores are")
+            raise self.mistake(f"weights are {source.dtype} as scores are")
         expect_numbers(self, experts)
 
     def indices(self) -> Indices:
@@ -239,13 +239,11 @@ class TopkGradOp(LocalStatisticsOp):
         expect_numbers(self, tensor_type(self.experts))
         names = {tensor_type(v).names for v in self.operands}
         if len(names) != 1:
-            raise VerifyException("stg.topk_grad: weights and experts have the dims of dweights")
+            raise self.mistake("weights and experts have the dims of dweights")
         chosen, scores = tensor_type(self.dweights), tensor_type(self.dscores)
         pairs = list(zip(chosen.names, scores.names, strict=False))
         if len(chosen.names) != len(scores.names) or sum(a != b for a, b in pairs) != 1:
-            raise VerifyException(
-                f"stg.topk_grad: <{chosen.body}> is not a choice from scores <{scores.body}>"
-            )
+            raise self.mistake(f"<{chosen.body}> is not a choice from scores <{scores.body}>")
 
     def indices(self) -> Indices:
         base = super().indices()
@@ -288,17 +286,12 @@ class RoutedOp(LocalStatisticsOp):
         expect_linear(self)
         expect_chosen(self, chosen)
         if len(bins.dims) != 3 or many.names[-1:] != bins.names[-1:]:
-            raise VerifyException(
-                f"{self.name}: tokens <{many.body}> do not go to experts as <{bins.body}>"
-            )
+            raise self.mistake(f"tokens <{many.body}> do not go to experts as <{bins.body}>")
         if chosen.names[:-1] != many.names[:-1]:
-            raise VerifyException(
-                f"{self.name}: experts <{chosen.body}> are not those of tokens <{many.body}>"
-            )
+            raise self.mistake(f"experts <{chosen.body}> are not those of tokens <{many.body}>")
         if weights is not None and tensor_type(weights).dims != chosen.dims:
-            raise VerifyException(
-                f"{self.name}: weights <{tensor_type(weights).body}> are not those of experts "
-                f"<{chosen.body}>"
+            raise self.mistake(
+                f"weights <{tensor_type(weights).body}> are not those of experts <{chosen.body}>"
             )
         if PLACEMENT not in self.properties:
             verify_splits(self.name, many, bins, chosen)
@@ -405,21 +398,18 @@ class DispatchOp(RoutedOp, SendsTokens):
         self.verify_routing(self.x, self.routed, self.experts, self.weights)
         x, routed, counts = (tensor_type(v) for v in (self.x, self.routed, self.counts))
         if routed.names[:2] != (self.over.data, self.tokens.data):
-            raise VerifyException(
-                f"stg.dispatch: <{routed.body}> does not begin with `{self.over.data}` and "
-                f"`{self.tokens.data}`"
+            raise self.mistake(
+                f"<{routed.body}> does not begin with `{self.over.data}` and `{self.tokens.data}`"
             )
         if (routed.dtype, routed.partial) != (x.dtype, x.partial):
-            raise VerifyException(
-                f"stg.dispatch: copies of <{x.body}> are not <{routed.body}>: a dispatch moves"
-            )
+            raise self.mistake(f"copies of <{x.body}> are not <{routed.body}>: a dispatch moves")
         whole = TensorType.of([Dim(self.over.data)], "i64")
         own = counts.with_splits({}) if PLACEMENT in self.properties else counts
         # Those of all experts are as many where a device takes the tokens of its own, uneven part of them.
         total = TensorType.of([Dim(self.over.data.removesuffix(PART))], "i64")
         split = whole.with_splits({self.over.data: routed.dims[0].split})
         if own not in (whole, split, total):
-            raise VerifyException(f"stg.dispatch: counts are <[{self.over.data}], i64>")
+            raise self.mistake(f"counts are <[{self.over.data}], i64>")
 
     def flops(self) -> Size:
         return elements(self.routed) if self.weights is not None else ZERO
@@ -500,9 +490,7 @@ class CombineOp(RoutedOp, CollectsTokens):
         routed, result = tensor_type(self.routed), tensor_type(self.result)
         terms = routed.partial if PLACEMENT in self.properties else terms_of(routed)
         if (result.dtype, set(result.partial)) != (routed.dtype, set(terms)):
-            raise VerifyException(
-                f"stg.combine: what experts made is <{routed.body}>, the sum <{result.body}>"
-            )
+            raise self.mistake(f"what experts made is <{routed.body}>, the sum <{result.body}>")
 
     def flops(self) -> Size:
         # An addition for each copy, and a multiplication if it is weighted.
@@ -564,13 +552,11 @@ class CombineWeightGradOp(RoutedOp):
         dy, dweights = tensor_type(self.dy), tensor_type(self.dweights)
         routed = tensor_type(self.routed)
         if set(dy.partial) & set(routed.partial):
-            raise VerifyException(
-                f"stg.combine_weight_grad: terms <{dy.body}> and <{routed.body}> of one axis do not multiply"
-            )
+            raise self.mistake(f"terms <{dy.body}> and <{routed.body}> of one axis do not multiply")
         partial = {*dy.partial, *dy.dims[-1].split, *terms_of(routed)}
         if PLACEMENT not in self.properties and set(dweights.partial) != partial:
-            raise VerifyException(
-                f"stg.combine_weight_grad: the products are partial over "
+            raise self.mistake(
+                f"the products are partial over "
                 f"[{', '.join(sorted(partial))}], not <{dweights.body}>"
             )
 
@@ -602,15 +588,15 @@ def terms_of(routed: TensorType) -> list[str]:
 def expect_linear(op: TensorOp) -> None:
     for position, operand in enumerate(op.operands):
         if tensor_type(operand).partial and position not in op.linear_operands:
-            raise VerifyException(
-                f"{op.name}: it is not linear in operand {position}, "
+            raise op.mistake(
+                f"it is not linear in operand {position}, "
                 f"which is partial: <{tensor_type(operand).body}>"
             )
 
 
 def expect_numbers(op: TensorOp, experts: TensorType) -> None:
     if experts.dtype not in ("i32", "i64"):
-        raise VerifyException(f"{op.name}: numbers of experts are i32 or i64, not {experts.dtype}")
+        raise op.mistake(f"numbers of experts are i32 or i64, not {experts.dtype}")
 
 
 def expect_chosen(op: TensorOp, experts: TensorType) -> None:

@@ -18,7 +18,6 @@ from typing import ClassVar
 
 from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
-from xdsl.utils.exceptions import VerifyException
 
 from stagec import symbolic
 from stagec.dialects.attributes import SizeAttr
@@ -53,20 +52,18 @@ def verify_scan(op: SsdScanOp | SsdScanGradOp) -> None:
     """Operands are of the shapes that the module names; the sequence is whole on each device."""
     x, dt, a, b, c = (tensor_type(v) for v in (op.x, op.dt, op.a, op.b, op.c))
     if len(x.dims) < 3:
-        raise VerifyException(f"{op.name}: <{x.body}> does not end in sequence, heads, width")
+        raise op.mistake(f"<{x.body}> does not end in sequence, heads, width")
     wanted = {"dt": (dt, x.names[:-1]), "a": (a, x.names[-2:-1]), "c": (c, b.names)}
     for name, (operand, names) in wanted.items():
         if operand.names != names:
-            raise VerifyException(
-                f"{op.name}: `{name}` is <{operand.body}>, not over [{', '.join(names)}]"
-            )
+            raise op.mistake(f"`{name}` is <{operand.body}>, not over [{', '.join(names)}]")
     rows = b.names[: len(x.names) - 2]
     if rows != x.names[:-2] or len(b.names) - len(rows) not in (1, 2):
-        raise VerifyException(
-            f"{op.name}: `b` is <{b.body}>, not over [{', '.join(x.names[:-2])}], groups and state"
+        raise op.mistake(
+            f"`b` is <{b.body}>, not over [{', '.join(x.names[:-2])}], groups and state"
         )
     if PLACEMENT not in op.properties and x.dims[-3].split:
-        raise VerifyException(f"{op.name}: each device needs all of `{x.names[-3]}` in <{x.body}>")
+        raise op.mistake(f"each device needs all of `{x.names[-3]}` in <{x.body}>")
 
 
 def scan_products(op: SsdScanOp | SsdScanGradOp) -> tuple[Size, Size, Size, Size]:
@@ -265,7 +262,7 @@ class SsdScanGradOp(TensorOp):
         verify_scan(self)
         dy, x = tensor_type(self.dy), tensor_type(self.x)
         if dy.names != x.names:
-            raise VerifyException(f"{self.name}: dy is <{dy.body}>, x <{x.body}>")
+            raise self.mistake(f"dy is <{dy.body}>, x <{x.body}>")
         super().verify_()
 
     def flops(self) -> Size:

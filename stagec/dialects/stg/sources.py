@@ -50,9 +50,9 @@ class DimOp(DialectOp):
 
     def verify_(self) -> None:
         if self.pads is not None and self.pads.data not in self.size.data.names:
-            raise VerifyException("stg.dim: what is padded is a part of its size")
+            raise self.mistake("what is padded is a part of its size")
         if self.parts is not None and self.parts.data not in self.size.data.names:
-            raise VerifyException("stg.dim: a part's size is of what it is a part of")
+            raise self.mistake("a part's size is of what it is a part of")
 
 
 @irdl_op_definition
@@ -120,7 +120,7 @@ class ConstantOp(MarkedOp):
     def verify_(self) -> None:
         if tensor_of(self.constant.type).dims:
             body = tensor_of(self.constant.type).body
-            raise VerifyException(f"stg.constant: a number has no dims, but this is <{body}>")
+            raise self.mistake(f"a number has no dims, but this is <{body}>")
 
 
 @irdl_op_definition

@@ -20,7 +20,6 @@ from xdsl.irdl import (
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.traits import IsTerminator, NoTerminator, SingleBlockImplicitTerminator
-from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import SizeAttr, parse_size
 from stagec.dialects.marks import MarkedOp, flag_mark, marks, put_marks, text_mark
@@ -79,9 +78,7 @@ class YieldOp(MarkedOp):
     def verify_(self) -> None:
         for value in self.values:
             if not isinstance(value.type, ValueType):
-                raise VerifyException(
-                    f"stg.yield: a body hands on tensors, shards and stacks, not {value.type}"
-                )
+                raise self.mistake(f"a body hands on tensors, shards and stacks, not {value.type}")
 
 
 @irdl_op_definition
@@ -165,31 +162,31 @@ class RepeatOp(MarkedOp):
         num_carried = self.num_carried
         arguments, yielded = self.body.block.args, self.yield_op.values
         if len(arguments) != num_carried + len(self.stacks):
-            raise VerifyException("stg.repeat: one body argument per carried value and slice")
+            raise self.mistake("one body argument per carried value and slice")
         if len(yielded) != len(self.results):
-            raise VerifyException("stg.repeat: one yielded value per result")
+            raise self.mistake("one yielded value per result")
         if len(self.results) < num_carried:
-            raise VerifyException(
-                f"stg.repeat: {num_carried} values are carried, but {len(self.results)} come out"
+            raise self.mistake(
+                f"{num_carried} values are carried, but {len(self.results)} come out"
             )
         for value, argument, next_, result in zip(
             self.carried, arguments, yielded, self.results, strict=False
         ):
             if not value.type == argument.type == next_.type == result.type:
-                raise VerifyException(
-                    f"stg.repeat: a carried value keeps its type, but goes in as {value.type}, "
+                raise self.mistake(
+                    f"a carried value keeps its type, but goes in as {value.type}, "
                     f"is used as {argument.type} and comes out as {next_.type}"
                 )
         for stack, argument in zip(self.stacks, self.slice_args, strict=True):
             if not isinstance(stack.type, StackType) or stack.type.element != argument.type:
-                raise VerifyException(f"stg.repeat: a slice of {stack.type} is not {argument.type}")
+                raise self.mistake(f"a slice of {stack.type} is not {argument.type}")
             if stack.type.count != self.count.data:
-                raise VerifyException(
-                    f"stg.repeat: a stack of {stack.type.count} in a repeat of {self.count.data}"
+                raise self.mistake(
+                    f"a stack of {stack.type.count} in a repeat of {self.count.data}"
                 )
         for value, result in zip(yielded[num_carried:], self.stack_results, strict=True):
             if result.type != StackType.of(self.count.data, value.type):  # pyright: ignore
-                raise VerifyException(f"stg.repeat: {value.type} comes out as {result.type}")
+                raise self.mistake(f"{value.type} comes out as {result.type}")
 
     @classmethod
     def parse(cls, parser: Parser) -> RepeatOp:
@@ -283,10 +280,10 @@ class AccumulateOp(MarkedOp):
     def verify_(self) -> None:
         yielded = self.yield_op.values
         if len(yielded) != len(self.sums):
-            raise VerifyException("stg.accumulate: one result per yielded value")
+            raise self.mistake("one result per yielded value")
         for value, total in zip(yielded, self.sums, strict=True):
             if not adds_up(value.type, total.type):
-                raise VerifyException(f"stg.accumulate: {value.type} adds up to {total.type}")
+                raise self.mistake(f"{value.type} adds up to {total.type}")
 
     @classmethod
     def parse(cls, parser: Parser) -> AccumulateOp:
@@ -353,7 +350,7 @@ class OutputOp(MarkedOp):
 
     def verify_(self) -> None:
         if len(self.weights) != len(self.gradients):
-            raise VerifyException("stg.output: one gradient per weight")
+            raise self.mistake("one gradient per weight")
 
 
 def add_to_yield(op: YieldOp, value: SSAValue) -> None:

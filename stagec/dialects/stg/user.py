@@ -14,7 +14,6 @@ from xdsl.irdl import (
     var_operand_def,
     var_result_def,
 )
-from xdsl.utils.exceptions import VerifyException
 
 from stagec import symbolic
 from stagec.dialects.attributes import SizeAttr
@@ -123,8 +122,8 @@ class UserOp(TensorOp):
                 splits.setdefault(dim.name, dim.split)
         for result, local in zip(self.outputs, local_results(self, splits), strict=True):
             if result.type != local:
-                raise VerifyException(
-                    f"{self.name}: the result is <{tensor_type(result).body}>, "
+                raise self.mistake(
+                    f"the result is <{tensor_type(result).body}>, "
                     f"but its operands make it <{local.body}>"
                 )
 

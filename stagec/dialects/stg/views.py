@@ -13,7 +13,6 @@ from typing import ClassVar
 
 from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
-from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import NamesAttr
 from stagec.dialects.stg.base import Indices, TensorOp, expect_dims, tensor_type
@@ -54,9 +53,7 @@ class RenameOp(TensorOp):
 
     def verify_(self) -> None:
         if len(self.old.data) != len(self.new.data):
-            raise VerifyException(
-                f"stg.rename: {len(self.old.data)} dims do not get {len(self.new.data)} names"
-            )
+            raise self.mistake(f"{len(self.old.data)} dims do not get {len(self.new.data)} names")
         source, result = tensor_type(self.x), tensor_type(self.result)
         renames = dict(zip(self.old.data, self.new.data, strict=True))
         expect_dims(self, source, result, [renames.get(n, n) for n in source.names])
@@ -88,7 +85,7 @@ class TransposeOp(TensorOp):
     def verify_(self) -> None:
         source, result = tensor_type(self.x), tensor_type(self.result)
         if set(source.names) != set(result.names):
-            raise VerifyException(f"stg.transpose: <{source.body}> does not become <{result.body}>")
+            raise self.mistake(f"<{source.body}> does not become <{result.body}>")
         super().verify_()
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
@@ -120,7 +117,7 @@ class PlaceOp(TensorOp):
     def verify_(self) -> None:
         source, result = tensor_type(self.x), tensor_type(self.result)
         if source.names != result.names or source.dtype != result.dtype:
-            raise VerifyException(f"stg.place: <{source.body}> does not become <{result.body}>")
+            raise self.mistake(f"<{source.body}> does not become <{result.body}>")
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         if gradients.wants(self.x):
