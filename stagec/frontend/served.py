@@ -347,6 +347,8 @@ def check_states(program: stg.ProgramOp, batch: Batch) -> None:
 
 
 def mixing(op: Operation, batch: Batch) -> Diagnostic:
+    biased = isinstance(op, stg.AttentionOp) and has_bias(op)
+    written_out = "write `attention(q, k, v)`, or serve sequences of one kind"
     return Diagnostic(
         "E0415",
         "sequences of several lengths are served, and this takes them for one",
@@ -354,7 +356,9 @@ def mixing(op: Operation, batch: Batch) -> Diagnostic:
         notes=[
             f"their `{batch.roles.new}` is one row on each device, one sequence after the other"
         ],
-        help="write `attention(q, k, v)`, or serve sequences of one kind",
+        help="serve sequences of one kind: a bias is of the positions of one"
+        if biased
+        else written_out,
     )
 
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, strategies as st
 from xdsl.dialects.builtin import ModuleOp
 
-from stagec.backend.program import Compute
+from stagec.backend.program import Compute, Transfer
 from stagec.dialects import stg
 from stagec.driver import Stops, compile_model, compile_text
 from stagec.memory import Kind
 from stagec.rewriting import programs
 from stagec.summary import summarize
-from tests.fidelity.totals import model_flops
+from tests.fidelity.totals import model_flops, nodes_of
 from tests.unit.examples import FOLDER
 
 TEXT = """
@@ -225,3 +225,44 @@ def test_a_frozen_model_is_in_stages_before_what_is_trained(loss: str, frozen: s
     assert sum(each.matrix_flops for each in parts) == alone.matrix_flops
     assert sum(each.parameters.count for each in parts) == alone.parameters.count
     assert parts[0].matrix_flops < parts[-1].matrix_flops
+
+
+def test_a_teacher_beside_its_student_on_every_stage():
+    """In one repeat: each of two stages has half of both, and no gradient of what the teacher makes goes back."""
+    text = """
+dim B = 16
+dim D = 64
+dim DT = 128
+dim L = 4
+dim LT = 8
+module Layer(x[B, D]) -> [B, D] { weight w[D] return silu(x * w) }
+module TeacherLayer(x[B, DT]) -> [B, DT] { weight w[DT] return silu(x * w) }
+model Distilled(x[B, D], t[B, DT]) {
+  weight head[D, DT]
+  repeat L {
+    repeat LT / L { t = TeacherLayer(t) }
+    x = Layer(x)
+  }
+  loss = mean(square(x @ head - t), over = [B, DT])
+}
+plan beside {
+  mesh pp = 2
+  pipeline L over pp { microbatch = 4 }
+  freeze TeacherLayer
+}
+"""
+    job = compile_text(text)
+    first, last = job.memory
+    half = 4 * 2 * 64 + 4 * 4 * 128
+    assert first.static.num_bytes[Kind.PARAMETERS] == half
+    assert last.static.num_bytes[Kind.PARAMETERS] == half + 4 * 64 * 128
+    assert first.static.num_bytes[Kind.OPTIMIZER] == 2 * 4 * 2 * 64
+    sent = [
+        (n.action.kind, n.action.num_bytes)
+        for ranks in job.trace_set.classes
+        for n, count in nodes_of(ranks)
+        for _ in range(count)
+        if isinstance(n.action, Transfer) and n.action.kind == "send"
+    ]
+    width, teacher = 4 * 4 * 64, 4 * 4 * 128
+    assert Counter(sent) == {("send", width): 4 + 4, ("send", teacher): 4}
