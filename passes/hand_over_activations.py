@@ -36,6 +36,9 @@ divide, and what several devices have, each sends a share of (`stagec.analysis.h
 parallelism nor of tensor parallelism, and no gather stands before a send. Megatron-LM's bridge between modules on grids of their own
 (`megatron/core/pipeline_parallel/bridge_communicator.py`) sends from one rank of a tensor-parallel group to one of another, which broadcasts.
 
+Where devices that dispatch have other sequences each (`dist.sequences ... together`), each message with one of them has the size of what that one sends.
+Nobody splits those tokens again (E0423).
+
 A module of which nobody said what other pools hold (`dist.gives`, `dist.takes`) is left as it is.
 """
 
@@ -43,6 +46,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr, UnitAttr
@@ -50,11 +54,14 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from stagec.analysis.handing_over import Messages, PoolSide, messages, other_side
+from stagec.analysis.sequences import ModuleSequences, at_device
 from stagec.analysis.sizes import mesh_of
-from stagec.dialects import dist, sched
+from stagec.diagnostics import refused, span_of
+from stagec.dialects import dist, sched, stg
 from stagec.dialects.attributes import LayerStagesAttr
 from stagec.dialects.types import TensorType, tensor_of
-from stagec.rewriting import insert_before, programs
+from stagec.rewriting import inherit, insert_before, programs
+from stagec.symbolic import ZERO, Size, constant, symbol
 
 NAME = "hand-over-activations"
 
@@ -122,6 +129,7 @@ def one_each(
     """One with each rank of the other pool, in each stage that has its end there."""
     value = tensor_of(op.value.type)
     found = messages_of(module, value, said)
+    sizes = sizes_by_device(module, op, said, found)
     pool, channel = said.pool.data, said.channel.value.data
     # What is told once per step, or within layers, is no transfer that a pipeline's schedule places.
     is_placed = op.direction.data != dist.TIED and not is_within_layers(module)
@@ -130,7 +138,48 @@ def one_each(
     if said.stages is not None:
         stages = [LayerStagesAttr((stage,)) for stage in said.stages.data]
     return [
-        sched.PoolMessage(pool, rank, channel, value.dtype, found.num_bytes, stage, direction)
+        sched.PoolMessage(pool, rank, channel, value.dtype, size, stage, direction)
         for stage in stages
-        for rank in found.ranks
+        for rank, size in zip(found.ranks, sizes, strict=True)
     ]
+
+
+def sizes_by_device(
+    module: ModuleOp,
+    op: dist.TowerSendOp | dist.TowerRecvOp,
+    said: dist.HandedOp,
+    found: Messages,
+) -> list[Size]:
+    """The bytes of each message: of what the device at the other end has of tokens, where that is not the same on each."""
+    alike = [found.num_bytes] * len(found.ranks)
+    sequences = ModuleSequences.of(module)
+    if sequences is None or not sequences.of_devices:
+        return alike
+    ways = sequences.apart.num_devices
+    size = sequences.in_sums(found.num_bytes)
+    names = sorted(size.names & sequences.op.sizes.keys())
+    dims = [n for n in said.holds.names if sequences.concern(symbol(n)) and n in found.places[0]]
+    places = [next((p[n] for n in dims if p[n].names or p[n] != ZERO), ZERO) for p in found.places]
+    sizes = dict(said.mesh.data.axes)
+    split = prod(sizes.get(axis, 1) for name in dims for axis in said.holds.dim(name).split)
+    if any(place.names for place in places) or split != ways:
+        message = "devices dispatch tokens of sequences of their own, and these are split again where they arrive"
+        help_ = "split experts, or their widths, over the devices of the pool that computes them"
+        raise refused("E0423", message, span_of(op.location), help=help_)
+    made: list[Size] = []
+    for place in places:
+        at = place.integer({})
+        own = {name: at_device(name, at) for name in names}
+        for other in own.values():
+            add_dim(module, other, int(sequences.each[0].columns(0).names[other][0]))
+        made.append(size.substitute({name: ways * symbol(other) for name, other in own.items()}))
+    return made
+
+
+def add_dim(module: ModuleOp, name: str, number: int) -> None:
+    """A sum of one device of the other pool, as a name of sizes."""
+    block = module.body.block
+    if not any(isinstance(op, stg.DimOp) and op.dim.data == name for op in block.ops):
+        op, program = stg.DimOp(name, constant(number)), programs(module)[0]
+        inherit(op, program)
+        block.insert_op_before(op, program)

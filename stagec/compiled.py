@@ -177,7 +177,11 @@ class CompiledPoolSeries:
     handed: Mapping[str, Ints]
     """Of each pool, [n, iterations]: which handover each one of an iteration is."""
     channels: int
-    """Of a handover: the caches of a layer."""
+    """Of a handover: the caches of a layer; 0 where all pools compute each iteration together."""
+
+    @property
+    def is_together(self) -> bool:
+        return not self.channels
 
     def place(self, pool: str, iteration: int, handover: int) -> int:
         """Which of the handovers of an iteration one of the job is."""

@@ -135,9 +135,7 @@ def compile_series(
     which = np.full(len(iterations.rows), -1, np.int64)
     while (left := np.flatnonzero(which < 0)).size:
         if len(parts) == MOST_PROGRAMS:
-            message = f"the iterations are more than {MOST_PROGRAMS} different programs"
-            help_ = "serve sizes that divide over the plan's devices, or give the plan `experts = average`"
-            raise iterations.wrong(iterations.lines[int(left[0])], message, help_)
+            raise too_many(iterations, int(left[0]))
         if len(kinds):
             left = np.array([at for at in left.tolist() if kinds[at] == kinds[left[0]]])
         compiled = None
@@ -161,6 +159,13 @@ def compile_series(
         which[left] = len(parts)
         parts.append(compiled)
     return CompiledSeries(parts, which)
+
+
+def too_many(iterations: Iterations, number: int) -> CompileError:
+    """Programs, of which that of an iteration would be one more."""
+    message = f"the iterations are more than {MOST_PROGRAMS} different programs"
+    help_ = "serve sizes that divide over the plan's devices, or give the plan `experts = average`"
+    return iterations.wrong(iterations.lines[number], message, help_)
 
 
 def compile_program(

@@ -27,6 +27,7 @@ from stagec.dialects.types import TIME_AXIS, StackType, TensorType, tensor_of
 from stagec.driver import compile_checked
 from stagec.frontend import CheckedModel, Source, check
 from stagec.frontend.checker import plan_of_pool, pools_in, sizes_of
+from stagec.frontend.plans.iterations import Iterations
 from stagec.frontend.plans.merge import DOT
 from stagec.pipeline_schedule import stage_placement
 from stagec.plans.clauses import Plan, Sequences
@@ -34,7 +35,7 @@ from stagec.plugins import Registry, registry
 from stagec.rewriting import programs
 from stagec.running import PassLoader, Stops
 from stagec.symbolic import ONE, Size, conditions
-from stagec.towers import PoolKnown, experts_said_before, said_after, said_before
+from stagec.towers import PoolKnown, all_of, experts_said_before, said_after, said_before
 
 KNOWN_AFTER = "insert-collectives"
 """The pass after which nothing changes any more of how devices hold caches."""
@@ -79,21 +80,31 @@ def compile_pools(
     load_pass: PassLoader | None = None,
     seen: Callable[[CheckedModel, ModuleOp], object] = lambda checked, module: None,
     adapt: Callable[[Plan], Plan] = lambda plan: plan,
+    iterations: Iterations | None = None,
 ) -> CompiledPools:
     """Compile each pool of a plan. E0423 where one cannot hand over what another takes.
 
-    `overrides` are those of `--set`: of all pools that have the name, or of one, as `prefill.tp`.
+    `overrides` are those of `--set`: of all pools that have the name, or of one, as `prefill.tp`. `iterations` are those of pools that compute each together.
     """
     known = known or registry()
     names = pools_in(source, plan)
     own = overrides_by_pool(source, plan, names, overrides)
 
+    served: dict[str, Iterations] = {}
+
     def checked(pool: str) -> CheckedModel:
         name = plan_of_pool(source, plan, pool)
-        found = check(source, name, own[pool], known.functions)
+        found = check(source, name, own[pool], known.functions, served.get(pool))
         return replace(found, plan=adapt(found.plan))
 
     first = {name: checked(name) for name in names}
+    for name, each in list(first.items()):
+        if each.part == "attention":
+            if iterations is not None:
+                served[name] = iterations
+                first[name] = checked(name)
+            served |= all_of(first, iterations)
+            first |= {other: checked(other) for other in served if other != name}
     before = said_before_all(first)
     after = said_after_all(
         [known_pool(name, lambda name=name: checked(name), before[name]) for name in names]

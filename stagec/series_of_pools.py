@@ -20,19 +20,21 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
 from stagec import symbolic
+from stagec.analysis.sequences import OtherPrograms
 from stagec.analysis.sizes import size_values
-from stagec.compiled import CompiledPoolSeries, Handover
+from stagec.compiled import CompiledPoolSeries, CompiledSeries, Handover
 from stagec.diagnostics import location_of
 from stagec.dialects import dist, stg
 from stagec.dialects.dist.sequences import Kind
 from stagec.dialects.types import TIME_AXIS, bytes_of
-from stagec.driver import compile_series
+from stagec.driver import MOST_PROGRAMS, compile_series, too_many
 from stagec.frontend import CheckedModel, Source, check
 from stagec.frontend.checker import plan_of_pool, pools_in
 from stagec.frontend.plans.iterations import Iterations
 from stagec.plans.clauses import Plan
 from stagec.plugins import Registry, registry
 from stagec.pools import (
+    CompiledPools,
     Exchange,
     Pool,
     overrides_by_pool,
@@ -181,10 +183,6 @@ def compile_series_of_pools(
 
     def checked(pool: str, some: Iterations) -> CheckedModel:
         found = check(source, plan_of_pool(source, plan, pool), own[pool], known.functions, some)
-        if found.part is not None:
-            message = f"`{pool}` serves a part of each layer, and what another pool computes of it is said of one iteration"
-            help_ = "compile one iteration: leave out `--iterations`"
-            raise wrong(message, found.plan.span, help_)
         return replace(found, plan=adapt(found.plan))
 
     pools = [
@@ -215,6 +213,30 @@ def compile_series_of_pools(
     channels = len(pools[0].caches)
     whole = pools[0].checked.plan.name.rpartition(".")[0]
     return CompiledPoolSeries(whole, found, handovers, handed, channels)
+
+
+def compile_series_of_parts(
+    make: Callable[[Iterations], CompiledPools], iterations: Iterations
+) -> CompiledPoolSeries:
+    """A series of pools that compute parts of each iteration: of each program that some of them are, `make` compiles all pools."""
+    parts: list[CompiledPools] = []
+    which = np.full(len(iterations.rows), -1, np.int64)
+    while (left := np.flatnonzero(which < 0)).size:
+        if len(parts) == MOST_PROGRAMS:
+            raise too_many(iterations, int(left[0]))
+        compiled = None
+        while compiled is None:
+            try:
+                compiled = make(iterations.only(left.tolist()))
+            except OtherPrograms as others:
+                left = left[others.same]
+        which[left] = len(parts)
+        parts.append(compiled)
+    found = {
+        name: CompiledSeries([part.pools[name] for part in parts], which) for name in parts[0].pools
+    }
+    none = np.zeros((0, len(which)), np.int64)
+    return CompiledPoolSeries(parts[0].name, found, [], dict.fromkeys(found, none), 0)
 
 
 def check_exchange(exchange: Exchange, handovers: Sequence[Handover]) -> None:

@@ -8,7 +8,7 @@ What one pool has to know of the others is said in its module: which part each h
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from xdsl.dialects.builtin import ModuleOp
@@ -16,12 +16,14 @@ from xdsl.ir import Operation
 
 from stagec import symbolic
 from stagec.analysis.handing_over import PoolSide, messages
+from stagec.analysis.sequences import ModuleSequences
 from stagec.analysis.sizes import averages, mesh_of, size_values
 from stagec.diagnostics import CompileError, Diagnostic, Span, location_of, quoted
 from stagec.dialects import dist, stg
 from stagec.dialects.attributes import Dim
 from stagec.dialects.types import TIME_AXES, TIME_AXIS, TensorType, tensor_of
 from stagec.frontend import CheckedModel
+from stagec.frontend.plans.iterations import Iterations
 from stagec.pass_arguments import virtual_stages
 from stagec.plans.clauses import Optimizer, Pipeline, Plan, Serve
 from stagec.rewriting import programs
@@ -106,13 +108,23 @@ def check_served(one: CheckedModel, other: CheckedModel, others: str, experts: s
     assert one.batch is not None and other.batch is not None
     here, there = one.batch.serve, other.batch.serve
     same = numbers_of(here) == numbers_of(there)
-    for setting in ("drafts", "experts", "redundant", "logits"):
+    for setting in ("drafts", "experts", "redundant", "logits", "microbatches", "split"):
         if getattr(here, setting) != getattr(there, setting):
             message = f"`{setting}` is not the same in `{others}` and in `{experts}`"
             raise wrong(message, there.given.get(setting, there.span), SERVES_ALIKE)
     if not same:
         message = f"`{experts}` serves other sequences than `{others}`"
         raise wrong(message, there.span, SERVES_ALIKE)
+
+
+def all_of(checked: Mapping[str, CheckedModel], some: Iterations | None) -> dict[str, Iterations]:
+    """What pools of experts serve: all sequences that others have dealt to their devices, where these differ."""
+    others = next(each.batch for each in checked.values() if each.part == "attention")
+    if others is None or others.sums is None:
+        return {}
+    dealt = others.sums.sequences
+    joined = Iterations("", joined=dealt) if some is None else replace(some, joined=dealt)
+    return {name: joined for name, each in checked.items() if each.part == "experts"}
 
 
 def numbers_of(serve: Serve) -> list[list[int]]:
@@ -158,10 +170,10 @@ def check_part(name: str, checked: CheckedModel) -> None:
             "leave out `exchange` and `like`",
         ),
         (
-            batch.sums is not None,
-            "serves other sequences on each device, and tokens go to experts evenly",
+            batch.serve.part == "experts" and batch.sums is not None and bool(batch.sums.axes),
+            "has sequences of their own on its devices, and gets the tokens of all",
             batch.serve.span,
-            "serve as many sequences of each kind on each device that has some of its own",
+            "leave out what splits them",
         ),
     ]
     for is_so, what, span, help_ in wanted:
@@ -385,18 +397,20 @@ def check_microbatches(pools: Sequence[PoolKnown]) -> None:
 def check_value(giver: PoolKnown, taker: PoolKnown, path: str) -> Size:
     """That both mean the same value, and that it divides over the devices of both; how many elements of it a microbatch has."""
     here, there = giver.ends[path].holds, taker.ends[path].holds
+    sequences = ModuleSequences.of(giver.module)
+    own = sequences.names if sequences is not None else frozenset[str]()
     if here.dtype != there.dtype:
         message = f"`{giver.name}` hands over values of {here.dtype}, and `{taker.name}` takes {there.dtype}"
         what = "gradients" if path.startswith(dist.TIED) else "activations"
         help_ = f"say `precision {{ {what} = ... }}` for both, beside the pools"
         raise wrong(message, taker.span, help_)
     for name in here.names:
-        if giver.sizes.get(name) != taker.sizes.get(name):
+        if name not in own and giver.sizes.get(name) != taker.sizes.get(name):
             message = f"`{name}` is {giver.sizes.get(name)} in `{giver.name}`, and {taker.sizes.get(name)} in `{taker.name}`"
             raise wrong(message, taker.span, f"let `{name}` be of one size: it is handed over")
     moving = moving_of(here)
     bytes_of_one = bytes_of_message(giver, taker, path)
-    if bytes_of_one.names & giver.averages:
+    if bytes_of_one.names & (giver.averages | own):
         return moving
     size = bytes_of_one.evaluate(giver.sizes)
     if size.denominator != 1:

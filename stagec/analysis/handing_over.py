@@ -98,13 +98,13 @@ class Parts:
     """Of the other."""
     count: int
 
-    def places(self, own: PoolSide, other: PoolSide) -> Iterator[Size]:
-        """For each part that a device of this side has: where the other one's is, from its first rank."""
+    def places(self, own: PoolSide, other: PoolSide) -> Iterator[tuple[Size, Size]]:
+        """For each part that a device of this side has: where the other one's is along its axes taken as one, and from its first rank."""
         each, theirs = self.count // own.ways(self.axes), self.count // other.ways(self.others)
         for number in range(each):
             part = own.joint(self.axes) * each + number
             place = symbolic.call("floordiv", part, constant(theirs))
-            yield other.offset(self.others, place)
+            yield place, other.offset(self.others, place)
 
 
 @dataclass(frozen=True)
@@ -117,6 +117,8 @@ class Messages:
     """Of each."""
     num_parts: int
     """Into which sequences are cut, by the devices of both pools."""
+    places: tuple[Mapping[str, Size], ...] = ()
+    """Of each, where its peer is along the axes that split a dim there, taken as one."""
 
 
 def messages(own: PoolSide, other: PoolSide, moving: Size, batch: str, gives: bool) -> Messages:
@@ -140,12 +142,11 @@ def messages(own: PoolSide, other: PoolSide, moving: Size, batch: str, gives: bo
     )
     places = [*(list(each.places(own, other)) for each in cut.values())]
     places.append(list(copies.places(own, other)))
-    ranks = [constant(other.first) + stage + symbolic.total(each) for each in product(*places)]
-    again = turns // own.microbatches
+    chosen = [each for each in product(*places) for _ in range(turns // own.microbatches)]
+    first = constant(other.first) + stage
+    ranks = [first + symbolic.total(offset for _, offset in each) for each in chosen]
+    along = [dict(zip(cut, (place for place, _ in each), strict=False)) for each in chosen]
     parts = prod(each.count for each in cut.values()) * turns * shares
     of_batch = cut[batch].count if batch in cut else 1
-    return Messages(
-        tuple(rank for rank in ranks for _ in range(again)),
-        bytes_of(moving, own.holds.dtype) / parts,
-        of_batch,
-    )
+    num_bytes = bytes_of(moving, own.holds.dtype) / parts
+    return Messages(tuple(ranks), num_bytes, of_batch, tuple(along))

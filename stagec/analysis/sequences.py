@@ -42,6 +42,11 @@ def of_microbatch(name: str, number: int) -> str:
     return f"{name}.mb{number}"
 
 
+def at_device(name: str, number: int) -> str:
+    """What a sum is called on one device of another pool."""
+    return f"{name}.at{number}"
+
+
 Values = Mapping[str, int | Fraction]
 
 
@@ -50,7 +55,8 @@ class ModuleSequences:
     """The sequences of a module whose devices or iterations differ."""
 
     op: dist.SequencesOp
-    dealt: DealtSequences
+    apart: DealtSequences
+    """Those of each device; where these are another pool's, all are of each device here."""
     definitions: Mapping[str, Size]
     """Of the names that follow from sums."""
     others: Mapping[str, int]
@@ -76,7 +82,12 @@ class ModuleSequences:
         named = dim_sizes(module)
         said = [each for each in module.body.ops if isinstance(each, dist.HandedNumbersOp)]
         handed = {name: column for each in said for name, column in each.columns.items()}
-        varying = {*op.sizes, *handed}
+        of_devices = {
+            at_device(name, at)
+            for name in (op.sizes if op.together is not None else ())
+            for at in range(op.sequences.data.num_devices)
+        }
+        varying = {*op.sizes, *handed, *of_devices}
         while more := {n for n, s in named.items() if s.names & varying} - varying:
             varying |= more
         numbers = unread(size_values(module))
@@ -86,6 +97,7 @@ class ModuleSequences:
         summed = {
             *op.sizes,
             *handed,
+            *of_devices,
             *(f"{n}{end}" for n in exchanged for end in (dist.TOTAL, dist.MOST)),
         }
         definitions = {name: named[name] for name in named if name in varying - summed}
@@ -96,8 +108,13 @@ class ModuleSequences:
         """Its microbatches, if these are of other sequences."""
         if self.op.by is None or self.is_part:
             return ()
-        parts = self.dealt.microbatches(self.op.num_microbatches, self.op.by.data)
-        return [replace(self, dealt=part, is_part=True, _columns={}) for part in parts]
+        parts = self.apart.microbatches(self.op.num_microbatches, self.op.by.data)
+        return [replace(self, apart=part, is_part=True, _columns={}) for part in parts]
+
+    @cached_property
+    def dealt(self) -> DealtSequences:
+        """Of each device here."""
+        return self.apart if self.op.together is None else self.apart.together
 
     @property
     def each(self) -> Sequence[ModuleSequences]:
@@ -107,7 +124,7 @@ class ModuleSequences:
     def serving(self, sequences: DealtSequences) -> ModuleSequences:
         """Of other sequences, in the same module."""
         self.op.sequences = SequencesAttr(sequences)
-        return replace(self, dealt=sequences, _columns={})
+        return replace(self, apart=sequences, _columns={})
 
     @staticmethod
     def around(program: stg.ProgramOp) -> ModuleSequences | None:
@@ -139,7 +156,17 @@ class ModuleSequences:
     def own_names(self) -> frozenset[str]:
         """Without those of microbatches."""
         across = (f"{n}{end}" for n in self.exchanged for end in (dist.TOTAL, dist.MOST))
-        return frozenset((*self.op.sizes, *self.handed, *self.definitions, *across))
+        return frozenset(
+            (*self.op.sizes, *self.of_devices, *self.handed, *self.definitions, *across)
+        )
+
+    @cached_property
+    def of_devices(self) -> Mapping[str, tuple[str, int]]:
+        """Of another pool: the names of each device's sums, by sum and device."""
+        if self.op.together is None:
+            return {}
+        devices = range(self.apart.num_devices)
+        return {at_device(name, at): (name, at) for name in self.op.sizes for at in devices}
 
     def values_in(self, microbatch: int, values: Mapping[str, int]) -> dict[str, int]:
         """The numbers of a rank in one of its microbatches, by those that it has in all."""
@@ -239,10 +266,10 @@ class ModuleSequences:
 
     def sums(self, device: int) -> Mapping[str, np.ndarray]:
         """The sums over the sequences of a device, in all iterations."""
-        return {
-            name: self.dealt.sums(self.in_numbers(size))[device]
-            for name, size in self.op.sizes.items()
-        }
+        sizes = {name: self.in_numbers(size) for name, size in self.op.sizes.items()}
+        found = {name: self.dealt.sums(size)[device] for name, size in sizes.items()}
+        others = self.of_devices.items()
+        return found | {name: self.apart.sums(sizes[own])[at] for name, (own, at) in others}
 
     def fullest(self, device: int) -> list[int]:
         """Iterations of which none other is as large in every size: one of them needs most memory, as no buffer shrinks where sizes grow."""

@@ -83,8 +83,12 @@ def encode_traces(
         return encode_pools(traces, options)
     # If an iteration cannot deadlock whenever its ranks begin, no series can.
     if isinstance(traces, PoolSeries):
-        for part in (part for _, each in traces.pools for part in each.parts):
-            check_progress(part)
+        if traces.is_together:
+            for part in traces.iterations:
+                check_progress_of_pools(part)
+        else:
+            for part in (part for _, each in traces.pools for part in each.parts):
+                check_progress(part)
         return encode_pools(chained_pools(traces), options)
     for part in traces.parts if isinstance(traces, SeriesTraces) else [traces]:
         check_progress(part)

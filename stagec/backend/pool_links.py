@@ -7,7 +7,7 @@ between two ranks is the n-th that is taken. Groups are linked if any of their r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -42,7 +42,9 @@ def handed(program: TraceProgram, kind: str, once: bool) -> Handed:
             action = node.action
             if not isinstance(action, Transfer) or action.peer is None or action.kind != kind:
                 continue
-            code = np.full(len(rows), actions.setdefault(action, len(actions)), np.int64)
+            # Of other sequences each, microbatches hand over messages of other sizes.
+            alike = replace(action, num_bytes=0)
+            code = np.full(len(rows), actions.setdefault(alike, len(actions)), np.int64)
             found.append((program.tag[rows], first[rows] + place, code))
     if not found:
         return Handed((), np.zeros(0, np.int64), np.zeros((0, 0), np.int64))

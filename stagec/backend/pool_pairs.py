@@ -49,6 +49,9 @@ def check_pairs(traces: PooledTraces, encoded: EncodedPools) -> None:
         check_met(one, other)
         return
     sent, got = met
+    if not sent and not got:
+        check_together(traces, sides)
+        return
     if sent.keys() != got.keys():
         raise unpaired(0, 0, len(sent), len(got))
     places: dict[tuple[tuple[int, Handover], tuple[int, Handover]], list[tuple[int, int]]] = {}
@@ -59,6 +62,22 @@ def check_pairs(traces: PooledTraces, encoded: EncodedPools) -> None:
         none = Ends(np.zeros((0, 5), np.int64), [])
         one, other = sides["send"].get(giver, none), sides["recv"].get(taker, none)
         check_met(one, other, np.array(iterations))
+
+
+def check_together(
+    traces: PooledTraces, sides: dict[str, dict[tuple[int, Handover], Ends]]
+) -> None:
+    """Of a series whose iterations all pools compute together: those that are the same bodies in each are looked at once."""
+    series = [each.classes[0].program.series for _, each in traces.pools]
+    orders = [each.bodies.order for each in series if each is not None and each.bodies is not None]
+    for bodies in np.unique(np.stack(orders, axis=1), axis=0):
+        at = np.flatnonzero((np.stack(orders, axis=1) == bodies).all(axis=1))
+        keys = [(number, (body, 0)) for number, body in enumerate(bodies.tolist())]
+        one, other = (
+            joined([sides[kind][key] for key in keys if key in sides[kind]])
+            for kind in ("send", "recv")
+        )
+        check_met(one, other, np.stack([at, at], axis=1))
 
 
 Met = dict[int, tuple[tuple[int, Handover], int]]

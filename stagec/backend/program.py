@@ -393,3 +393,15 @@ class PoolSeries:
     """A job of several pools that each run a series of iterations."""
 
     pools: tuple[tuple[str, SeriesTraces], ...]
+
+    @property
+    def is_together(self) -> bool:
+        """Whether all pools compute each iteration together: there are no handovers from one to another."""
+        return not any(each.channels for _, each in self.pools)
+
+    @property
+    def iterations(self) -> Iterator[PooledTraces]:
+        """One of each program, where pools compute them together."""
+        for parts in zip(*(each.parts for _, each in self.pools), strict=True):
+            names = (name for name, _ in self.pools)
+            yield PooledTraces(tuple(zip(names, parts, strict=True)))

@@ -65,20 +65,20 @@ from stagec.estimate.memory import timed_peaks
 from stagec.estimate.pools import PoolsEstimate, estimate_pools, estimate_pools_if_known
 from stagec.estimate.series import Clock
 from stagec.frontend import Source, parse_file
-from stagec.frontend.checker import pools_in
+from stagec.frontend.checker import plan_of_pool, pools_in
 from stagec.frontend.plans.iterations import Iterations, read_iterations
 from stagec.frontend.plans.merge import DOT
 from stagec.ir_text import print_ir
 from stagec.pass_arguments import schedule_files
 from stagec.plans.clauses import Plan
 from stagec.plugins import Registry, registry
-from stagec.pools import CompiledPools, compile_pools
+from stagec.pools import CompiledPools, compile_pools, plan_around
 from stagec.reading import read_file
 from stagec.reports.headline import headline
 from stagec.reports.many_microbatches import ManyMicrobatches, brief, look
 from stagec.reports.memory_charts import Scene, memory_page, memory_page_of_pools
 from stagec.reports.step_report import pools_page, report_page, times_of_pools
-from stagec.series_of_pools import compile_series_of_pools
+from stagec.series_of_pools import compile_series_of_parts, compile_series_of_pools
 from stagec.simulators.astra_sim import as_one, astra_sim_files
 from stagec.simulators.infragraph import infragraph_json
 from stagec.summary import summarize
@@ -170,6 +170,10 @@ def run_pools(options: argparse.Namespace, plug_ins: Registry, source: Source) -
         }
         if iterations is None:
             compiled = compile_pools(*asked, **said)
+        elif isinstance(iterations, Iterations):
+            compiled = compile_series_of_parts(
+                lambda some: compile_pools(*asked, **said, iterations=some), iterations
+            )
         else:
             compiled = compile_series_of_pools(*asked, iterations, **said)
     if isinstance(compiled, CompiledPools):
@@ -180,13 +184,15 @@ def run_pools(options: argparse.Namespace, plug_ins: Registry, source: Source) -
 
 def iterations_of_pools(
     options: argparse.Namespace, source: Source
-) -> Mapping[str, Iterations] | None:
-    """The series of each pool, in a file of its own; nothing for a step."""
+) -> Mapping[str, Iterations] | Iterations | None:
+    """The series of each pool, in a file of its own, or of pools that compute iterations together; nothing for a step."""
     if options.iterations is None:
         return None
     if options.stop_after is None:
         refuse_in_series(options)
     names = pools_in(source, options.plan)
+    if plan_around(source, plan_of_pool(source, options.plan, names[0])) is not None:
+        return read_iterations(options.iterations)
     files = {name: file_of_pool(options.iterations, name) for name in names}
     help_ = f"the series of each pool is in a file of its own: {quoted(files.values())}"
     return {name: read_iterations(file, help_) for name, file in files.items()}

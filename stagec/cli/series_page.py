@@ -73,6 +73,8 @@ def handed_over(series: CompiledPoolSeries) -> str:
         own = [each for each in series.handovers if (each.giver, each.taker) == (giver, taker)]
         count, positions = sum(each.count for each in own), sum(each.number(None) for each in own)
         found += f"{giver} hands over {count:,} sequences of {positions:,} positions to {taker}, in {len(own):,} handovers\n"
+    if series.is_together:
+        return "all pools compute each iteration together\n"
     return found or "nothing is handed over: no file has a column `taken`\n"
 
 

@@ -226,14 +226,18 @@ def batch_of(compiled: Compiled) -> tuple[int, int | None]:
 
     Of an iteration that serves they are sequences and new tokens, which may have come as vectors.
     """
+    served = ModuleSequences.of(compiled.module)
+    if served is not None:
+        counts, new = served.dealt.kinds[:, :2].T
+        return int(counts.sum()), int((counts * new).sum())
     if (
         compiled.model is not None
         and compiled.model.part is not None
         and compiled.model.batch is not None
     ):
         # A pool of experts has none of the inputs.
-        served = compiled.model.batch.serve.sequences
-        kinds = [(int(each.count.value), int(each.new.value)) for each in served]
+        listed = compiled.model.batch.serve.sequences
+        kinds = [(int(each.count.value), int(each.new.value)) for each in listed]
         return sum(count for count, _ in kinds), sum(count * new for count, new in kinds)
     sizes = dict(size_values(compiled.module))
     sizes |= {name: sizes[hidden] for name, hidden in pads_of(compiled.module).items()}
@@ -251,10 +255,6 @@ def batch_of(compiled: Compiled) -> tuple[int, int | None]:
                 tokens = int(np.prod(known))
             elif len(names) > 1 and vectors is None:
                 vectors = known[0] * known[1]
-    served = ModuleSequences.of(compiled.module)
-    if served is not None:
-        counts, new = served.dealt.kinds[:, :2].T
-        return int(counts.sum()), int((counts * new).sum())
     if stg.SEQUENCES in sizes:
         return samples * int(sizes[stg.SEQUENCES]), tokens or vectors
     # One number of each sample, such as an image's label, is no sequence.

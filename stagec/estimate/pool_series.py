@@ -15,7 +15,7 @@ from stagec.arrays import Floats
 from stagec.backend.program import PooledTraces, TraceSet
 from stagec.compiled import CompiledPoolSeries, Handover
 from stagec.estimate.interference import slowed
-from stagec.estimate.pools import PoolMessages, arrivals, messages
+from stagec.estimate.pools import PoolMessages, arrivals, messages, timeline_of_all
 from stagec.estimate.prices import Prices
 from stagec.estimate.series import Clock
 from stagec.estimate.timeline import Timeline
@@ -89,6 +89,19 @@ class _Axis:
             now += took
         self.times[name] = times
 
+    def run_together(self) -> None:
+        """Iterations that all pools compute together, one behind the other: each begins when all of the one before has ended."""
+        count = next(iter(self.clocks.values())).which.size
+        end = np.zeros(count)
+        for at in range(count):
+            traces = {name: clock.traces(at) for name, clock in self.clocks.items()}
+            prices = {name: self.clocks[name].prices(each) for name, each in traces.items()}
+            _, timeline = timeline_of_all(PooledTraces(tuple(traces.items())), prices)
+            end[at] = timeline.makespan_us
+        end = np.cumsum(end)
+        begin = np.concatenate([[0.0], end[:-1]])
+        self.times = {name: IterationTimes(begin, end, np.zeros(count)) for name in self.clocks}
+
     def of_iterations(self, name: str) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
         """The numbers of the handovers that iterations of a pool take, and give."""
         taken: dict[int, list[int]] = {}
@@ -146,6 +159,9 @@ class _Axis:
 def times_of_series(series: CompiledPoolSeries) -> dict[str, IterationTimes]:
     """Of all pools. E0410 for one that does not say how fast its device is."""
     axis = _Axis(series)
+    if series.is_together:
+        axis.run_together()
+        return axis.times
     waits = {name: {h.giver for h in series.handovers if h.taker == name} for name in series.pools}
     while len(axis.times) < len(waits):
         ready = [n for n in waits if n not in axis.times and waits[n] <= axis.times.keys()]

@@ -83,6 +83,30 @@ def estimate_pools(
 def estimate_towers(pools: Mapping[str, Compiled], traces: PooledTraces) -> PoolsEstimate:
     """Of pools that are parts of one pipeline: all nodes of all pools on one graph."""
     prices = {name: priced(compiled) for name, compiled in pools.items()}
+    joint, timeline = timeline_of_all(traces, prices)
+    found = {
+        name: with_utilisation(
+            compiled, joint.of_pool(timeline, name), prices[name], timeline.makespan_us
+        )
+        for name, compiled in pools.items()
+    }
+    ways: list[HandOverTimes] = []
+    for giver, taker in permutations(pools, 2):
+        sent = list(messages(traces, giver, taker, "send"))
+        if sent:
+            ways.append(way(giver, taker, sent, found[giver].timeline))
+    could = {
+        name: each.trace_set.mesh.num_ranks * (each.plan.device.flops_per_s or 0)
+        for name, each in pools.items()
+    }
+    done = sum(found[name].mfu * could[name] for name in pools)
+    return PoolsEstimate(found, ways, done / sum(could.values()))
+
+
+def timeline_of_all(
+    traces: PooledTraces, prices: Mapping[str, Prices]
+) -> tuple[JointGraph, Timeline]:
+    """Of pools that wait for each other: one graph of all, and when everything in it runs."""
     joint = JointGraph.of(traces)
     durations = [
         piece_durations(piece, each, prices[name])
@@ -101,23 +125,7 @@ def estimate_towers(pools: Mapping[str, Compiled], traces: PooledTraces) -> Pool
     )
     if (factors != 1).any():
         timeline = simulate_pieces(joint.graph, durations, networks, hosts, factors)
-    found = {
-        name: with_utilisation(
-            compiled, joint.of_pool(timeline, name), prices[name], timeline.makespan_us
-        )
-        for name, compiled in pools.items()
-    }
-    ways: list[HandOverTimes] = []
-    for giver, taker in permutations(pools, 2):
-        sent = list(messages(traces, giver, taker, "send"))
-        if sent:
-            ways.append(way(giver, taker, sent, found[giver].timeline))
-    could = {
-        name: each.trace_set.mesh.num_ranks * (each.plan.device.flops_per_s or 0)
-        for name, each in pools.items()
-    }
-    done = sum(found[name].mfu * could[name] for name in pools)
-    return PoolsEstimate(found, ways, done / sum(could.values()))
+    return joint, timeline
 
 
 def priced(compiled: Compiled) -> Prices:

@@ -158,7 +158,7 @@ def sequences_ops(checked: CheckedModel, sums: BatchSums) -> Iterator[Operation]
         if name not in checked.sizes.dims:
             number = symbolic.constant(sums.first(name, known))
             yield _at(stg.DimOp(name, number), span)
-    said = sums.axes, sums.named, sums.sequences, sums.microbatches, sums.split
+    said = sums.axes, sums.named, sums.sequences, sums.microbatches, sums.split, sums.are_joined
     yield _at(dist.SequencesOp(*said), span)
 
 

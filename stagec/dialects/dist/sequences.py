@@ -5,7 +5,8 @@
 One iteration after the other, with commas between; in each the sequences of every device along `over`, with bars between: so many, of so many new
 positions, after so many others; `64x4@1500*4` are such that logits of four new positions are made of each, and not of one.
 The names of `sums` are sizes: each is a sum over the sequences of a device in an iteration. What numbers they have is `stagec.analysis.sequences`.
-`in 2 by "tokens"` says that a device computes them in two microbatches, and what these have alike.
+`in 2 by "tokens"` says that a device computes them in two microbatches, and what these have alike. `together`: the devices are of another pool, whose
+tokens all come to each of this one.
 """
 
 from __future__ import annotations
@@ -17,7 +18,14 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-from xdsl.dialects.builtin import DenseArrayBase, DictionaryAttr, IntegerAttr, StringAttr, i64
+from xdsl.dialects.builtin import (
+    DenseArrayBase,
+    DictionaryAttr,
+    IntegerAttr,
+    StringAttr,
+    UnitAttr,
+    i64,
+)
 from xdsl.ir import Data
 from xdsl.irdl import (
     irdl_attr_definition,
@@ -125,6 +133,11 @@ class DealtSequences:
                 passed = np.clip(self.nearest_end(tokens * at, number), least, most)
                 edges.append(self.tokens_of_first(passed))
         return [self.between(*pair) for pair in pairwise([*edges, tokens])]
+
+    @property
+    def together(self) -> DealtSequences:
+        """Those of all devices as of one."""
+        return DealtSequences(self.kinds, self.ends[:, -1:])
 
     @cached_property
     def cells(self) -> np.ndarray:
@@ -244,10 +257,9 @@ class SequencesOp(DialectOp):
     number = opt_prop_def(IntegerAttr.constr(i64))
     """Of microbatches, and below what they have alike."""
     by = opt_prop_def(StringAttr)
+    together = opt_prop_def(UnitAttr)
 
-    assembly_format = (
-        "`over` $over `sums` $sums `of` $sequences (`in` $number^ `by` $by)? attr-dict"
-    )
+    assembly_format = "`over` $over `sums` $sums `of` $sequences (`in` $number^ `by` $by)? (`together` $together^)? attr-dict"
 
     def __init__(
         self,
@@ -256,6 +268,7 @@ class SequencesOp(DialectOp):
         sequences: DealtSequences,
         microbatches: int = 1,
         by: str = TOKENS,
+        together: bool = False,
     ) -> None:
         several = microbatches > 1
         super().__init__(
@@ -264,6 +277,7 @@ class SequencesOp(DialectOp):
             sequences=SequencesAttr(sequences),
             number=microbatches if several else None,
             by=by if several else None,
+            together=together,
         )
 
     @property
@@ -281,7 +295,8 @@ class SequencesOp(DialectOp):
         sequences = self.sequences.data
         if not sequences.num_iterations:
             raise self.mistake("there is no iteration")
-        if not len(self.over.data) and sequences.num_devices != 1:
+        is_one = not len(self.over.data) and self.together is None
+        if is_one and sequences.num_devices != 1:
             raise self.mistake("without axes there is one device")
         if (self.number is None) != (self.by is None):
             raise self.mistake("microbatches have something alike")

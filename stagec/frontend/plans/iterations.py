@@ -51,6 +51,8 @@ class Iterations:
     """Which of the file's iterations these are, from 0; nothing for all."""
     in_rows: bool = False
     """Sequences are rows of the batch, which are of one kind on each device."""
+    joined: DealtSequences | None = None
+    """As another pool has dealt them to its devices: all are served here."""
 
     def only(self, numbers: Sequence[int]) -> Iterations:
         """Some of them."""

@@ -277,6 +277,8 @@ class BatchSums:
     """Which iterations of a file these are; nothing for all."""
     derived: dict[str, Size] = field(default_factory=dict)
     """Dims that follow from sums: where sequences are rows, sums over them by their number."""
+    are_joined: bool = False
+    """The devices are of another pool, and each of this one has the sequences of all."""
     microbatches: int = 1
     """Of other sequences each, and below what they have as much of."""
     split: str = TOKENS
@@ -284,9 +286,10 @@ class BatchSums:
     @cached_property
     def computed(self) -> list[DealtSequences]:
         """The sequences that are computed at a time: those of each microbatch."""
-        if self.microbatches == 1:
-            return [self.sequences]
-        return self.sequences.microbatches(self.microbatches, self.split)
+        parts = [self.sequences]
+        if self.microbatches > 1:
+            parts = self.sequences.microbatches(self.microbatches, self.split)
+        return [part.together for part in parts] if self.are_joined else parts
 
     @property
     def rows(self) -> Size:
@@ -530,7 +533,10 @@ def batch_of(
     if iterations is not None:
         for axis in axes:
             conditions.read(symbolic.symbol(axis), table.values[axis] or 1)
-        sums = BatchSums(iterations.dealt(ways), tuple(axes), numbers=iterations.numbers)
+        joined = iterations.joined
+        dealt = joined or iterations.dealt(ways)
+        is_joined = joined is not None
+        sums = BatchSums(dealt, tuple(axes), {}, iterations.numbers, are_joined=is_joined)
     elif not all(divide) or not in_one:
         numbers = (each.numbers for each in serve.sequences)
         kinds = [
