@@ -29,7 +29,7 @@ After:
 ZeRO-Infinity (Rajbhandari et al. 2021, arXiv:2104.07857, sections 5 and 6): the parameters of a layer are loaded as a whole,
 `prefetch` layers ahead, for its forward pass and again for its backward pass, and are on the device no longer than that. Under `zero 3`
 the rank's shards are loaded, then gathered; a gather that is itself issued ahead has its load `prefetch` layers before that. A
-parameter outside of layers is loaded alone, when it is due. The update is `offload-optimizer`'s.
+parameter outside of layers is loaded alone, and gathered, when it is due. The update is `offload-optimizer`'s.
 
 With `nvme` they are read from NVMe into the memory of the host one layer before they are loaded, as DeepSpeed reads those that come behind what it fetches
 (`__prefetch_nvme_param_partitions` in `partitioned_param_coordinator.py`), and that memory is free again behind the load.
@@ -100,6 +100,9 @@ class Loading:
         every = [op for ops in readers.values() for op in ops]
         holders = [ancestor_in(block, op) for op in every]
         first = min(holders, key=block.get_operation_index)
+        if not is_layer:
+            for reader in every:
+                stg.marks(reader).pop("prefetch", None)
         ahead = self.options.prefetch + max(issued_ahead(reader) for reader in every)
         found: Sequence[SSAValue] = list(readers)
         if self.options.nvme:
