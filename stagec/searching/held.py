@@ -18,14 +18,14 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from stagec.analysis.buffers import loops, roots, stored_rows
 from stagec.arrays import Floats, Ints
-from stagec.dialects import stg
+from stagec.dialects import dist, stg
 from stagec.dialects.interfaces import num_bytes
 from stagec.dialects.memory import CONTIGUOUS, Kind
-from stagec.dialects.types import StackType, bytes_of, tensor_of
+from stagec.dialects.types import StackType, TensorType, bytes_of, tensor_of
 from stagec.dialects.use_def import followed, viewed
 from stagec.plans.clauses import Plan
 from stagec.rewriting.saved_values import BlockPair, levels_of
-from stagec.searching.in_flight import in_flight, is_looped
+from stagec.searching.in_flight import SUMS, in_flight, is_looped
 from stagec.searching.outline import Turns, own_turns
 from stagec.sweeping.structures import Structure
 from stagec.symbolic import ONE, ZERO, Size, ceildiv, total
@@ -63,6 +63,9 @@ class StageForms(NamedTuple):
     late: Size = ZERO
     begun: Size = ZERO
     gathered: Size = ZERO
+    saved_beside: Size = ZERO
+    """By what is beside the layers, at an end of the pipeline: logits above all."""
+    late_beside: Size = ZERO
 
 
 def held(
@@ -119,10 +122,12 @@ class Bound:
 
     def of_layers(self, ranks: AlikeRanks, is_saved: bool, is_split: bool) -> Floats:
         """What layers hold for a while, at the moment when that is most."""
-        layers, *of_layer = self.numbers[ranks.stage][3:, ranks.rows]
+        layers, *of_layer, saved, late = self.numbers[ranks.stage][3:, ranks.rows]
         kept = np.array([is_saved, is_saved, is_split, is_split])[:, None]
         of_one, others = np.stack(of_layer) * kept, (layers - ranks.ends) / ranks.virtual
-        weights = np.concatenate([of_one * (others + ranks.ends), of_one * others])
+        at_end = of_one * (others + ranks.ends)
+        at_end[:SUMS] += np.stack([saved, late]) * is_saved
+        weights = np.concatenate([at_end, of_one * others])
         return (ranks.moments.reshape(-1, 8) @ weights).max(axis=0)
 
     @cached_property
@@ -196,7 +201,8 @@ def forms_of(program: stg.ProgramOp, plan: Plan) -> StageForms:
     (level,) = levels
     late = bytes_read_late(level)
     begun, gathered = once_per_step(program, level, plan)
-    return StageForms(*stored, level.repeat.count.data, bytes_saved(level), late, begun, gathered)
+    layers = level.repeat.count.data, bytes_saved(level), late, begun, gathered
+    return StageForms(*stored, *layers, *bytes_beside(level))
 
 
 def bytes_saved(level: BlockPair) -> Size:
@@ -217,6 +223,30 @@ def bytes_read_late(level: BlockPair) -> Size:
         elif value in saved:
             found.setdefault(saved[value])
     return bytes_of_values(level, found)
+
+
+def bytes_beside(level: BlockPair) -> tuple[Size, Size]:
+    """What backward passes read of what a stage computes beside its layers: of its forward pass; and, if they are split, of all for weights' gradients."""
+    block = level.repeat.parent_block()
+    assert block is not None
+    saved: dict[SSAValue, Size] = {}
+    late: dict[SSAValue, Size] = {}
+    for op in block.ops:
+        phase = stg.phase_of(op)
+        for operand in op.operands if phase != "fwd" and not isinstance(op, stg.RepeatOp) else ():
+            value = followed(operand, viewed)
+            made = value.owner
+            if not isinstance(made, Operation) or made.parent is not block:
+                continue
+            if not isinstance(value.type, TensorType):
+                continue
+            if isinstance(made, stg.ConstantOp | dist.SliceOp) or stg.phase_of(made) == "wgrad":
+                continue
+            if stg.phase_of(made) == "fwd" and value not in level.repeat.carried:
+                saved[value] = value.type.num_bytes
+            if phase == "wgrad":
+                late[value] = value.type.num_bytes
+    return total(saved.values()), total(late.values())
 
 
 def bytes_of_values(level: BlockPair, values: Iterable[SSAValue]) -> Size:

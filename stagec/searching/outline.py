@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 
 import numpy as np
+from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Operation
 
 from stagec.analysis.coordinates import SUFFIX
@@ -37,7 +38,7 @@ from stagec.schedules.transfers import RESIDENT_STAGES
 from stagec.sweeping.actions import ActionForm
 from stagec.sweeping.prices import PriceColumns
 from stagec.sweeping.structures import Structure
-from stagec.symbolic import Size, ceildiv, constant, symbol
+from stagec.symbolic import Size, call, ceildiv, constant, product, symbol
 from stagec.symbolic.columns import Columns
 
 Total = np.ndarray | float
@@ -322,8 +323,8 @@ class TermPrices:
         return PriceColumns(self.job.compiled.plan, self.sizes, tuple(self.job.names.mesh), kernels)
 
     def seconds(self, term: Term, where: Mapping[str, Sequence[int]]) -> Floats:
-        """As its own node: what neighbours share is not told here."""
-        counted = term.counted
+        """As its own node: what neighbours share is not told here. Of what joins a bucket, its share of a full one."""
+        counted, share = term.counted, 1.0
         if id(counted.op) not in self._forms:
             form = ActionForm.of(counted.op)
             self._forms[id(counted.op)] = None if form is None else form.sizes
@@ -331,8 +332,17 @@ class TermPrices:
         if form is None:
             return self.one_by_one(term)
         stage = counted.stage.stage
-        sizes = [(self.at(where, self.job.names.write(size, stage)),) for size in form]
-        return self.columns.of(term.node, sizes, counted.in_layer).us / 1e6
+        own = [self.at(where, self.job.names.write(size, stage)) for size in form]
+        bucket = counted.op.properties.get("bucket_bytes")
+        if isinstance(counted.op, sched.CollectiveOp) and isinstance(bucket, IntegerAttr):
+            numbers = [self.sizes.number(size).astype(float) for size in own]
+            most = own[int(numbers[1].max() > numbers[0].max())]
+            full = call("max", most, bucket.value.data)
+            share = self.sizes.number(most) / self.sizes.number(full)
+            ways = product(map(symbol, counted.op.axes.data))
+            own = [full if size == most else full / ways for size in own]
+        sizes = [(size,) for size in own]
+        return share * self.columns.of(term.node, sizes, counted.in_layer).us / 1e6
 
     def at(self, where: Mapping[str, Sequence[int]], size: Size) -> Size:
         """On the first rank of a class, where a size depends on that: what a window sees of a sequence in parts."""

@@ -38,7 +38,7 @@ NAMES: dict[str, str] = {
     "offload": "none, optimizer, activations, or both",
     "keep": "what the backward pass reads of gathered values: gathered, shard",
     "reduce": "gradients are reduced while the backward pass goes on: overlapped, after",
-    "bucket": "MiB in which gradients are joined; 0: each on its own",
+    "bucket": "MiB in which gradients are joined, but for zero 3 (the default is Megatron-LM's least: 40 million of fp32); 0: each on its own",
     "gather": "under zero 1 and 2, of updated parameters: overlapped with the next step's forward pass, after the update",
     "precision": "dtype of weights and activations: bf16, fp16, fp32",
 }
@@ -58,7 +58,7 @@ DEFAULT: dict[str, tuple[Value, ...]] = {
     "offload": ("none",),
     "keep": ("shard",),
     "reduce": ("overlapped",),
-    "bucket": (0,),
+    "bucket": (153,),
     "gather": ("overlapped",),
     "precision": ("bf16",),
 }

@@ -161,10 +161,11 @@ def option_lines(point: Point, dims: ModelDims) -> list[str]:
             kept = [w for w in ("optimizer", "activations") if point["offload"] in (w, "both")]
             said = {"optimizer": "optimizer = true", "activations": "activations = inputs"}
             lines.append(f"offload {{ {', '.join(said[w] for w in kept)} }}")
-        if point["bucket"]:
-            lines.append(f"gradients {{ bucket_bytes = {point['bucket']}MiB }}")
-        elif point["reduce"] == "after":
-            lines.append("gradients { overlap = false }")
+        settings = ["overlap = false"] if point["reduce"] == "after" else []
+        if point["bucket"] and point["zero"] != 3 and int(point["dp"]) * int(point["cp"]) != 1:
+            settings.append(f"bucket_bytes = {point['bucket']}MiB")
+        if settings:
+            lines.append(f"gradients {{ {', '.join(settings)} }}")
         if point["zero"] in (1, 2) and point["gather"] == "overlapped":
             lines.append("overlap { param_gather = true }")
     gathers = point["sequence"] == "on" or (point["cp"] != 1 and point["context"] == "all_gather")

@@ -77,6 +77,7 @@ def rows_of(path: Path) -> Iterator[Submitted]:
             "recompute": "none",
         }
         layout = submitted_layout(r, model)
+        choice["bucket"] = layout.bucket_bytes // 2**20
         clauses = (precision(layout), overlap(layout), device_clause(layout))
         name = f"{r['benchmark']} on {r['gpus']} {r['gpu']}, {products_of(r['precision'])}"
         key = (name, tuple(choice.items()), r["global_batch"])
@@ -103,6 +104,7 @@ def told(row: Submitted, executor: str) -> str:
     assert limit is not None
     space = default_space(dims, row.devices, probe.plan.device.node)
     widened(space, row.choice)
+    space.values["bucket"] = (row.choice["bucket"],)
     goal = Goal(
         file,
         source,
