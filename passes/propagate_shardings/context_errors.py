@@ -25,7 +25,7 @@ def check_attention(
     check_keys(op, splits, rules, contexts, errors)
     check_heads(op, splits, contexts, errors)
     check_window(op, splits, errors)
-    check_ring(op, splits, errors)
+    check_ring(op, splits, contexts, errors)
     check_chunks(op, splits, contexts, errors)
 
 
@@ -117,9 +117,15 @@ def check_window(op: stg.AttentionOp, splits: Splits, errors: ShardingErrors) ->
     )
 
 
-def check_ring(op: stg.AttentionOp, splits: Splits, errors: ShardingErrors) -> None:
+def check_ring(
+    op: stg.AttentionOp, splits: Splits, contexts: Contexts, errors: ShardingErrors
+) -> None:
     """E0309: sinks in a ring, each block of which would count them anew, or a bias, of which each block needs another part."""
-    ring = splits.get(op.indices().operands[1][-3], ())
+    queries, keys, *_ = op.indices().operands
+    ring = splits.get(keys[-3], ())
+    if op.bias is not None:
+        # Its keys have a name of their own, which rules may leave whole.
+        ring = tuple(a for a in splits.get(queries[-3], ()) if a in contexts.axes("ring"))
     has = "sinks" if op.sinks is not None else "a bias" if op.bias is not None else ""
     if not has or not any(conditions.is_split(axis, errors.sizes) for axis in ring):
         return

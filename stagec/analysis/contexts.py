@@ -64,8 +64,13 @@ def ring_of(op: AttentionOps, mesh: Mapping[str, int]) -> tuple[str, ...]:
 
 def is_masked(op: AttentionOps) -> bool:
     """Whether queries see only the keys before them in a sequence that is also their own."""
+    return op.causal is not None and is_of_itself(op)
+
+
+def is_of_itself(op: AttentionOps) -> bool:
+    """Whether keys are those of the queries' own sequence: positions of one name, or of two where a bias tells them apart."""
     same = stg.tensor_type(op.q).names[-3] == stg.tensor_type(op.k).names[-3]
-    return op.causal is not None and same
+    return same or op.bias is not None
 
 
 def chunk_pairs(chunk: Size, length: Size, reach: stg.Reach) -> Size:

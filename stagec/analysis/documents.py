@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from stagec import symbolic
-from stagec.analysis.contexts import AttentionOps, Contexts
+from stagec.analysis.contexts import AttentionOps, Contexts, is_of_itself
 from stagec.analysis.coordinates import joint_index
 from stagec.dialects import stg
 from stagec.symbolic import Size, conditions
@@ -45,8 +45,8 @@ class PackedDocuments:
 
     def are_of(self, op: AttentionOps) -> bool:
         """Whether an op's queries and keys are tokens of these documents."""
-        names = {stg.tensor_type(x).names[-3] for x in (op.q, op.k)}
-        return op.pairs is None and names == {self.dim}
+        is_theirs = stg.tensor_type(op.q).names[-3] == self.dim
+        return op.pairs is None and is_theirs and is_of_itself(op)
 
     def pairs(self, op: AttentionOps, values: Mapping[str, int], first: int, end: int) -> Fraction:
         """Pairs of the queries from `first` up to `end` with the keys of their documents, in a mean sequence."""

@@ -21,6 +21,7 @@ from stagec.dialects.attributes import Dim
 from stagec.driver import Compiled, Stops, compile_text
 from stagec.rewriting import programs
 from stagec.symbolic import ONE, size
+from tests.fidelity.totals import nodes_of
 from tests.unit.seldom import some
 
 MODEL = """
@@ -493,3 +494,44 @@ def test_without_overlap_computation_waits(tmp_path: Path, method: str):
         assert {n.serial for n in moves} == expected_serial
     write_traces(encode_traces(waiting.trace_set), str(tmp_path))
     assert not check_traces(tmp_path).findings
+
+
+@pytest.mark.parametrize(
+    "clauses",
+    [
+        "context cp { method = all_gather, balance = none }",
+        "context cp { method = all_gather } documents S [100, 20, 8]",
+        "context cp { method = ulysses }",
+    ],
+)
+def test_a_bias_changes_no_pairs(clauses: str) -> None:
+    """Its keys have a name of their own; ranks have the pairs that they have without it, and add a number to each."""
+    text = """
+dim B = 2
+dim S = 128
+dim T = S
+dim D = 32
+dim H = 4
+dim E = D / H
+model M(x[B, S, D], bias[S, T, H]) {
+  weight wq[D, H, E], wk[D, H, E], wv[D, H, E], wo[H, E, D]
+  y = attention(x @ wq, KEYS, causal = true) @ wo
+  loss = mean(y, over = [B, S, D])
+}
+plan p { mesh cp = 4 shard S over cp CLAUSES }
+"""
+    found: list[list[int]] = []
+    for keys in ("x @ wk, x @ wv", "(x @ wk)[S -> T], (x @ wv)[S -> T], bias"):
+        job = compile_text(text.replace("KEYS", keys).replace("CLAUSES", clauses), "m.stg")
+        found.append(
+            [
+                n.action.num_ops
+                for ranks in job.trace_set.classes
+                for n, _ in nodes_of(ranks)
+                if n.op == "attention" and isinstance(n.action, Compute)
+            ]
+        )
+    plain, biased = found
+    assert len(plain) == len(biased)
+    # 4 FLOPs for each of 8 elements of a head's width, and one more.
+    assert [a * 33 for a in plain] == [b * 32 for b in biased]
