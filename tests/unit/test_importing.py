@@ -56,6 +56,7 @@ def test_plans_to_start_with_compile(name: str):
 
 FURTHER = {
     "arcee": 4_022_766_080,
+    "bart": 406_291_456,
     "codegen": 6_050_882_784,
     "cohere": 34_980_831_232,
     "cohere2": 34_980_831_232,
@@ -67,9 +68,14 @@ FURTHER = {
     "gptj": 6_050_882_784,
     "granitemoeshared": 37_039_116_288,
     "helium": 2_172_643_840,
+    "m2m_100": 483_905_536,
+    "marian": 414_307_328,
+    "mbart": 406_295_552,
     "mpt": 1_311_213_568,
     "mt5": 172_119_424,
     "olmo": 6_888_095_744,
+    "pegasus": 406_287_360,
+    "qwen2_vl": 73_381_962_752,
     "olmo2": 6_888_624_128,
     "persimmon": 9_397_175_296,
     "roberta": 124_696_665,
@@ -83,7 +89,16 @@ SMALLER = (
     ("bitnet", {"num_hidden_layers": 4}, 934_604_288),
     ("cohere", {"num_hidden_layers": 4, "use_qk_norm": True}, 5_385_592_832),
     ("cwm", {"num_hidden_layers": 8}, 5_451_651_072),
+    (
+        "ernie4_5_moe",
+        {"num_hidden_layers": 7, "use_bias": True, "moe_layer_interval": 2, "moe_k": 3}
+        | {"moe_layer_start_index": 2, "moe_layer_end_index": 4, "moe_num_shared_experts": 0}
+        | {"tie_word_embeddings": False},
+        1_961_348_672,
+    ),
     ("flex_olmo", {"num_hidden_layers": 4}, 4_878_159_872),
+    ("minimax_m3_vl_text", {"num_hidden_layers": 4}, 32_106_929_152),
+    ("solar_open", {"num_hidden_layers": 4}, 10_030_714_880),
     ("glm4_moe_lite", {"num_hidden_layers": 4}, 2_625_002_496),
     ("hunyuan_v1_dense", {"head_dim": 128}, 8_859_684_864),
     ("ministral", {"head_dim": 128}, 7_241_732_096),
@@ -164,6 +179,7 @@ NO_HEAD = {"vision_use_head": False}
             {"attention_types": 3},
             "a value is not of the form that its class reads: 'int' object is not iterable",
         ),
+        ("bart", {"tie_word_embeddings": False}, "more tables of tokens than one are not imported"),
         (
             "minimax",
             {"layer_types": ["sliding_attention"] * 80},

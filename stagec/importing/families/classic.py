@@ -187,6 +187,7 @@ def opt(c: Config) -> Decoder:
 
 CLASSIC = {
     "gpt2": gpt2,
+    "gpt-sw3": gpt2,
     "gpt_bigcode": gpt_bigcode,
     "gpt_neox": gpt_neox,
     "bloom": bloom,

@@ -18,7 +18,7 @@ from stagec.importing.families.common import (
     rotated,
     windows,
 )
-from stagec.importing.families.dense import decoder, stream
+from stagec.importing.families.dense import decoder, same, stream
 from stagec.importing.families.experts import experts, sparse_or_dense
 from stagec.importing.latent import Indexer, LatentAttention
 from stagec.importing.parts import NO_NORM, RMS, Stream
@@ -45,6 +45,7 @@ def deepseek_experts(
     router: Router,
     many: int | None = None,
     bias: bool = False,
+    key: str = "n_routed_experts",
     **more: Any,
 ) -> Experts:
     """Routed experts, and `many` that all tokens visit as one network."""
@@ -61,7 +62,7 @@ def deepseek_experts(
             letter="FS",
             what="feed-forward width of the shared experts",
         )
-    return experts(c, s, router, experts=c.number("n_routed_experts"), shared=shared, **more)
+    return experts(c, s, router, experts=c.number(key), shared=shared, **more)
 
 
 def latent_attention(c: Config, s: Stream, **more: Any) -> LatentAttention:
@@ -170,6 +171,32 @@ def glm4_moe(c: Config) -> Decoder:
     return decoder(c, "Glm4Moe", sparse_or_dense(dense_first(c), sparse, dense))
 
 
+def solar_open(c: Config) -> Decoder:
+    s = stream(c)
+    attention = llama_attention(c, s, **biases(c.flag("attention_bias"), output=False))
+    moe = deepseek_experts(c, s, deepseek_router(c))
+    return decoder(c, "SolarOpen", same(c, Block(attention, moe, RMS, stream=s)))
+
+
+def ernie4_5_moe(c: Config) -> Decoder:
+    s = stream(c)
+    bias = c.flag("use_bias")
+    attention = llama_attention(c, s, **biases(bias))
+    router = Router(
+        normalise=True,
+        correction="gate.moe_statics.e_score_correction_bias",
+        correction_is_buffer=False,
+    )
+    always = c.count("moe_num_shared_experts")
+    moe = deepseek_experts(c, s, router, always, bias, key="num_experts")
+    every, first = c.number("moe_layer_interval"), c.count("moe_layer_start_index")
+    layers, last = c.number("num_hidden_layers"), c.get("moe_layer_end_index")
+    last = layers - 1 if last == -1 else last
+    sparse = [first <= i <= last and (i + 1) % every == 0 for i in range(layers)]
+    blocks = [Block(attention, ffn, RMS, stream=s) for ffn in (moe, llama_mlp(c, s, bias=bias))]
+    return decoder(c, "Ernie45Moe", sparse_or_dense(sparse, *blocks), head_bias=bias)
+
+
 def dots1(c: Config) -> Decoder:
     s = stream(c)
     on: dict[str, Any] = {"qk_norm": RMS, **biases(c.flag("attention_bias"))}
@@ -256,6 +283,8 @@ DEEPSEEK = {
     "glm4_moe": glm4_moe,
     "mistral4": mistral4,
     "glm4_moe_lite": glm4_moe_lite,
+    "solar_open": solar_open,
+    "ernie4_5_moe": ernie4_5_moe,
     "dots1": dots1,
     "mimo_v2_flash": mimo_v2_flash,
 }

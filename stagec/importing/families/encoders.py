@@ -368,11 +368,12 @@ def both_sides(w: Writer, m: Module, encoder: Sequence[Block], source: Stream, f
     m.line(f"source = {final}")
 
 
-def whisper(c: Config) -> Written:
+def blocks_of_sides(c: Config, post: bool = False, k_bias: bool = True) -> tuple[Block, CrossBlock]:
+    """A layer of the encoder, and one of the decoder that reads it."""
     width = c.number("d_model")
     target, source = Stream(width), Stream(width, "B", "SE", "D")
     act = activation(c, "activation_function")
-    on = {"q_bias": True, "v_bias": True, "o_bias": True, "rotary": 0, "o": "out_proj"}
+    on = biases(True) | {"k_bias": k_bias, "rotary": 0, "o": "out_proj"}
 
     def attention(s: Stream, side: str, name: str, **more: Any) -> Attention:
         heads = c.number(f"{side}_attention_heads")
@@ -398,6 +399,7 @@ def whisper(c: Config) -> Written:
         network(source, "encoder", "EncoderMlp"),
         LAYER,
         "EncoderBlock",
+        form="post" if post else "pre",
         norms=("self_attn_layer_norm", "final_layer_norm"),
         stem="model.encoder.layers.{i}.",
         stream=source,
@@ -411,7 +413,7 @@ def whisper(c: Config) -> Written:
         source=source,
         stem=f"{stem}encoder_attn.",
     )
-    block = CrossBlock(
+    decoder = CrossBlock(
         attention(target, "decoder", "DecoderAttention"),
         cross,
         network(target, "decoder", "DecoderMlp"),
@@ -420,7 +422,85 @@ def whisper(c: Config) -> Written:
         stem,
         target,
         source,
+        post=post,
     )
+    return encoder, decoder
+
+
+def bart(
+    c: Config,
+    name: str = "Bart",
+    post: bool = True,
+    embed_norm: bool = True,
+    offset: int | None = 2,
+) -> Written:
+    """`post`: norms stand after the sums, and none behind the layers. `offset`: rows of the positions' tables beyond those of
+    tokens; without one positions are no parameters."""
+    if c.flag("is_decoder") and not c.flag("is_encoder_decoder", True):
+        raise Unsupported("the decoder of this class alone is not imported")
+    shared = c.flag("tie_word_embeddings") and c.flag("share_encoder_decoder_embeddings", True)
+    if not shared or c.get("decoder_vocab_size", rows := c.number("vocab_size")) != rows:
+        raise Unsupported("more tables of tokens than one are not imported")
+    encoder, decoder = blocks_of_sides(c, post)
+    length = c.number("max_position_embeddings")
+    factor = " * sqrt(D)" if c.flag("scale_embedding") else ""
+
+    def dims(w: Writer) -> None:
+        w.dim("B", 256, "pairs of sequences in the global batch")
+        w.dim("S", min(length, 512), "tokens of a target sequence")
+        w.dim("SE", min(length, 512), "tokens of a source sequence")
+        w.widths.append(w.dim("V", c.number("vocab_size"), "vocabulary"))
+        w.dim("D", c.number("d_model"), "model width")
+        w.lengths = ["S", "SE"]
+        if offset is not None:
+            w.requirements += [
+                f"{n} <= {w.dim('P', length + offset, 'positions')}" for n in w.lengths
+            ]
+
+    def embedded(m: Module, side: str, tokens: str, places: str) -> str:
+        x = f"embedding({tokens}, embed){factor}"
+        if offset is not None:
+            m.weight(f"{side}_places", "P D", f"model.{side}.embed_positions.weight")
+            x += f" + embedding({places}, {side}_places)"
+        norm = LAYER if embed_norm else Norm("none")
+        return norm.of(m, x, f"{side}_first_norm", "D", f"model.{side}.layernorm_embedding")
+
+    def body(w: Writer, m: Module) -> None:
+        last = Norm("none") if post else LAYER
+        m.weight("embed", "V D", "model.shared.weight")
+        m.line(f"x = {embedded(m, 'encoder', 'source_tokens', 'source_positions')}")
+        final = last.of(m, "x", "encoder_norm", "D", "model.encoder.layer_norm")
+        both_sides(w, m, [encoder] * c.number("encoder_layers"), encoder.stream, final)
+        m.line(f"x = {embedded(m, 'decoder', 'tokens', 'positions')}")
+        decode(w, m, decoder, c.number("decoder_layers"), decoder.stream)
+        final = last.of(m, "x", "decoder_norm", "D", "model.decoder.layer_norm")
+        m.line(f"loss = cross_entropy({final} @ embed, targets)")
+
+    places = "source_positions[SE]: i32, positions[S]: i32, " if offset is not None else ""
+    inputs = f"source_tokens[B, SE]: i32, tokens[B, S]: i32, {places}targets[B, S]: i32"
+    return Written(name, body, inputs, dims)
+
+
+def mbart(c: Config) -> Written:
+    return bart(c, "MBart", post=False)
+
+
+def pegasus(c: Config) -> Written:
+    return bart(c, "Pegasus", post=False, embed_norm=False, offset=0)
+
+
+def marian(c: Config) -> Written:
+    return bart(c, "Marian", embed_norm=False, offset=0)
+
+
+def m2m_100(c: Config) -> Written:
+    return bart(c, "M2M100", post=False, embed_norm=False, offset=None)
+
+
+def whisper(c: Config) -> Written:
+    width = c.number("d_model")
+    encoder, block = blocks_of_sides(c, k_bias=False)
+    source, target = encoder.stream, block.stream
 
     def dims(w: Writer) -> None:
         w.dim("B", 256, "recordings in the global batch")
@@ -490,4 +570,9 @@ ENCODERS = {
     "vit": vit,
     "clip": clip,
     "whisper": whisper,
+    "bart": bart,
+    "mbart": mbart,
+    "pegasus": pegasus,
+    "marian": marian,
+    "m2m_100": m2m_100,
 }

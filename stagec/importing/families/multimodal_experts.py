@@ -448,5 +448,6 @@ MULTIMODAL_EXPERTS: dict[str, Callable[[Config], Decoder]] = {
     "llama4": llama4,
     "llama4_text": llama4_text,
     "minimax_m3_vl": minimax_m3_vl,
+    "minimax_m3_vl_text": minimax_m3_text,
     "step3p7": step3p7,
 }
