@@ -34,7 +34,6 @@ from stagec.cli.memory_tables import show_memory
 from stagec.cli.names import COMMANDS
 from stagec.cli.output import WRITING_FLAGS, add_writing_flags, refuse_idle_flags, write
 from stagec.cli.progress import pass_progress
-from stagec.cli.report_command import report_name
 from stagec.cli.series_page import file_of_pool, handed_over, show_series, show_series_of_pools
 from stagec.cli.tables import amount, show
 from stagec.cli.timeline import (
@@ -50,6 +49,7 @@ from stagec.cli.usage import (
     add_load_pass,
     add_repeated,
     add_trust_flags,
+    file_like,
     one_of,
     overrides,
     some_text,
@@ -446,7 +446,7 @@ def make_parser() -> CommandParser:
         nargs="?",
         const="",
         metavar="FILE.html",
-        type=page_name,
+        type=file_like("--memory", "memory.html", may_be_bare=True),
         help="show what memory each rank needs, when and what for; or write it as a page",
     )
     parser.add_argument(
@@ -454,7 +454,7 @@ def make_parser() -> CommandParser:
         nargs="?",
         const="",
         metavar="FILE.json",
-        type=timeline_name,
+        type=file_like("--timeline", "step.json", may_be_bare=True),
         help="draw a step against time, a row for each pipeline rank; or write it for ui.perfetto.dev",
     )
     parser.add_argument(
@@ -463,7 +463,7 @@ def make_parser() -> CommandParser:
     parser.add_argument(
         "--report",
         metavar="FILE.html",
-        type=report_name,
+        type=file_like("--report", "report.html"),
         help="write one page with the step in time, memory, traffic, and where costs come from",
     )
     add_writing_flags(parser)
@@ -508,30 +508,6 @@ def make_parser() -> CommandParser:
         help="write one file for `stagec expand`, however many ranks",
     )
     return parser
-
-
-def page_name(text: str) -> str:
-    """The value of `--memory`. E0710 if it is no page."""
-    if text and not text.endswith(".html"):
-        raise usage_error(
-            f"--memory {text}",
-            f"`--memory` writes a page, and `{text}` does not end in `.html`",
-            "E0710",
-            help="name a file like `memory.html`, or put `--memory` after the model",
-        )
-    return text
-
-
-def timeline_name(text: str) -> str:
-    """The value of `--timeline`. E0710 if it is no file of events."""
-    if text and not text.endswith(".json"):
-        raise usage_error(
-            f"--timeline {text}",
-            f"`--timeline` writes events, and `{text}` does not end in `.json`",
-            "E0710",
-            help="name a file like `step.json`, or put `--timeline` after the model",
-        )
-    return text
 
 
 def explain_timeline(compiled: Compiled, options: argparse.Namespace) -> None:

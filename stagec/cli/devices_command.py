@@ -9,7 +9,7 @@ import numpy as np
 
 from stagec.backend.files import write_whole
 from stagec.cli.tables import amount, folded, plain_table, text_of
-from stagec.cli.usage import CommandParser, some_text, usage_error
+from stagec.cli.usage import CommandParser, file_like, usage_error
 from stagec.devices import DeviceModel, load, named, names
 from stagec.devices.rules import KINDS
 from stagec.estimate.kernels import KernelPrices
@@ -37,7 +37,7 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--plot",
         metavar="FILE.html",
-        type=some_text("--plot"),
+        type=file_like("--plot", "curves.html"),
         help="write efficiency by size as a page",
     )
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
@@ -161,10 +161,7 @@ def curves(device: DeviceModel) -> Iterator[tuple[str, str, list[tuple[str, floa
 
 
 def plot(device: DeviceModel, path: str) -> None:
-    """The curves as a page of SVG. E0710 if it is none by its name, E0603 if it cannot be written."""
-    if not path.endswith(".html"):
-        message = f"`--plot` writes a page, and `{path}` does not end in `.html`"
-        raise usage_error(f"--plot {path}", message, "E0710")
+    """The curves as a page of SVG. E0603 if it cannot be written."""
     write_whole(path, page(device.title, drawn(device)).encode())
     sys.stdout.write(f"{path}: efficiency by size\n")
 

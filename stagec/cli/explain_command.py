@@ -14,6 +14,7 @@ from stagec.cli.usage import (
     add_load_pass,
     add_repeated,
     add_trust_flags,
+    file_like,
     one_of,
     overrides,
     some_text,
@@ -116,7 +117,12 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
     group.add_argument(
         "--pareto", metavar="A,B", help="only plans that no other is better than in all of these"
     )
-    group.add_argument("--plot", metavar="FILE.html", help="write the plans as a chart")
+    group.add_argument(
+        "--plot",
+        metavar="FILE.html",
+        type=file_like("--plot", "plans.html"),
+        help="write the plans as a chart",
+    )
     group.add_argument(
         "--solve",
         metavar="CONDITION",

@@ -12,7 +12,14 @@ from stagec.backend.files import write_whole
 from stagec.cli.inputs import compile_parts, plan_written
 from stagec.cli.names import model_named
 from stagec.cli.tables import plain_table, text_of
-from stagec.cli.usage import CommandParser, add_load_pass, add_repeated, overrides, usage_error
+from stagec.cli.usage import (
+    CommandParser,
+    add_load_pass,
+    add_repeated,
+    file_like,
+    overrides,
+    usage_error,
+)
 from stagec.compiled import Compiled
 from stagec.diagnostics import render
 from stagec.driver import Stops
@@ -55,7 +62,7 @@ def run(arguments: Sequence[str]) -> int:
     if not options.plans:
         raise usage_error("", "no plan is named", help="`stagec report MODEL.stg:PLAN ...`")
     if options.out is not None:
-        report_name(options.out, "-o")
+        file_like("-o", "report.html")(options.out)
     sizes = overrides(options.set)
     plug_ins = registry(options.load_pass)
     timed = [each for text in options.plans for each in compiled(text, sizes, plug_ins)]
@@ -69,15 +76,6 @@ def run(arguments: Sequence[str]) -> int:
         plans = "1 plan" if len(jobs) == 1 else f"{len(jobs)} plans"
         sys.stdout.write(f"{options.out}: {plans} ({len(page):,} B written)\n")
     return 0
-
-
-def report_name(text: str, flag: str = "--report") -> str:
-    """The name of a page. E0710 if it is none."""
-    if not text.endswith(".html"):
-        message = f"`{flag}` writes a page, and `{text}` does not end in `.html`"
-        help_ = "name a file like `report.html`"
-        raise usage_error(f"{flag} {text}", message, "E0710", help=help_)
-    return text
 
 
 def compiled(

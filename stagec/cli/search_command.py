@@ -12,6 +12,7 @@ from stagec.cli.usage import (
     add_format_flag,
     add_load_pass,
     add_repeated,
+    file_like,
     overrides,
     some_text,
     usage_error,
@@ -97,7 +98,12 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
         "--top", metavar="N", type=whole_number("--top"), default=10, help="plans to propose"
     )
     parser.add_argument("-o", dest="output", metavar="FILE.stg", help="write them as plans")
-    parser.add_argument("--plot", metavar="FILE.html", help="write all plans as a chart")
+    parser.add_argument(
+        "--plot",
+        metavar="FILE.html",
+        type=file_like("--plot", "plans.html"),
+        help="write all plans as a chart",
+    )
     parser.add_argument(
         "--cache", metavar="FILE", help="keep what is found here: a search that was stopped goes on"
     )
@@ -133,9 +139,6 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
         help_ = "add `--device h100`"
         raise usage_error("", "how long a step takes depends on the device", "E0410", help_)
     options.numbers = device_counts(options.devices) if options.devices else ()
-    if options.plot and not options.plot.endswith(".html"):
-        message = f"`--plot` writes a page, and `{options.plot}` does not end in `.html`"
-        raise usage_error(f"--plot {options.plot}", message, "E0710")
     return options
 
 

@@ -122,9 +122,6 @@ def cell(name: str, value: int | float) -> str:
 
 def plot(rows: Sequence[Row], quantities: Sequence[str], options: argparse.Namespace) -> None:
     """A point per plan; the first two quantities are the axes. E0603 if the file cannot be written."""
-    if not options.plot.endswith(".html"):
-        message = f"`--plot` writes a page, and `{options.plot}` does not end in `.html`"
-        raise usage_error(f"--plot {options.plot}", message, "E0710")
     across, up = (options.pareto.split(",") if options.pareto else [*quantities, "ranks"])[:2]
     title = f"Plans of {Path(options.model).stem}"
     page = plans_page(title, rows, (across, up), quantities)

@@ -224,6 +224,22 @@ def some_text(flag: str) -> Callable[[str], str]:
     return read
 
 
+def file_like(flag: str, name: str, may_be_bare: bool = False) -> Callable[[str], str]:
+    """A flag with the name of a page, or of events, as in `name`; one that `may_be_bare` has none where it shows them."""
+    ending = name[name.index(".") :]
+    what = {".html": "a page", ".json": "events"}[ending]
+
+    def read(text: str) -> str:
+        if not text.endswith(ending) and not (may_be_bare and not text):
+            message = f"`{flag}` writes {what}, and `{text}` does not end in `{ending}`"
+            help_ = f"name a file like `{name}`"
+            help_ += f", or put `{flag}` after the model" if may_be_bare else ""
+            raise usage_error(f"{flag} {text}", message, "E0710", help_)
+        return text
+
+    return read
+
+
 def whole_number(flag: str) -> Callable[[str], int]:
     """A flag with a number from 1."""
 
