@@ -37,14 +37,16 @@ from stagec.estimate.batcher import (
     batch_pools,
     unfit,
 )
+from stagec.estimate.pool_series import time_together_us
 from stagec.estimate.pools import order, transfer_s
 from stagec.estimate.series import Clock
 from stagec.frontend import Source, check, parse_file
 from stagec.frontend.checker import plan_of_pool
 from stagec.frontend.plans.iterations import Iterations
 from stagec.pictures.scales import digits
+from stagec.plans.clauses import Serve
 from stagec.plugins import Registry, registry
-from stagec.pools import compile_pools, overrides_by_pool
+from stagec.pools import CompiledPools, compile_pools, overrides_by_pool
 from stagec.reading import parse_csv, read_file
 
 COLUMNS = ("arrival", "prompt", "output")
@@ -69,12 +71,19 @@ def run(arguments: Sequence[str]) -> int:
     if options.model is not None and has_pools(model_named(options.model), options.plan):
         sys.stdout.write(serve_in_pools(options, requests, policy))
         return 0
-    found = batch(requests, policy, clock_of(options))
-    served, *waits = users_lines(found.served, found.iterations[-1].end_s)
-    iterations, *cache = engine_lines(found, policy)
-    lines = [served, iterations, *waits, *cache, *written(options.out, found)]
+    lines = serve_on_one(options, requests, policy, clock_of(options))
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
+
+
+def serve_on_one(
+    options: argparse.Namespace, requests: Sequence[Request], policy: Policy, pool: BatchedPool
+) -> list[str]:
+    """All of it on devices that compute each iteration together; one file of iterations."""
+    found = batch(requests, policy, pool)
+    served, *waits = users_lines(found.served, found.iterations[-1].end_s)
+    iterations, *cache = engine_lines(found, policy)
+    return [served, iterations, *waits, *cache, *written(options.out, found)]
 
 
 def serve_in_pools(options: argparse.Namespace, requests: Sequence[Request], policy: Policy) -> str:
@@ -84,9 +93,8 @@ def serve_in_pools(options: argparse.Namespace, requests: Sequence[Request], pol
     compiled = compile_pools(source, options.plan, sizes, known=plug_ins)
     first = compiled.first
     if first.model is not None and first.model.part is not None:
-        message = f"the pools of plan `{compiled.name}` compute parts of each layer, and a batcher's clock is of a pool that serves all of them"
-        help_ = "name a plan of one mesh, or one whose pools serve prompts and further tokens; `--step-time 0.02` needs no model"
-        raise refused("E0422", message, first.plan.span, help=help_)
+        pool = clock_of_parts(source, options, plug_ins)
+        return "\n".join(serve_on_one(options, requests, policy, pool)) + "\n"
     names = order(compiled.traces)
     if len(names) != 2:
         message = f"plan `{compiled.name}` has {len(names)} pools, and a batcher knows two: one that computes prompts, and one that goes on with them"
@@ -263,8 +271,7 @@ def clock_in(
     """Likewise of a plan of one mesh. `step_time` is that of every iteration, where it is given."""
 
     def compiled(row: Sequence[Sequence[Kind]]) -> Compiled:
-        kinds = tuple(tuple((*kind, 1) for kind in device) for device in row)
-        stub = Iterations("the batcher", [kinds], [0])
+        stub = iteration_of(row)
         return compile_checked(
             lambda: check(source, plan, sizes, plug_ins.functions, stub),
             stops=Stops(),
@@ -278,8 +285,7 @@ def clock_in(
     clocks: dict[tuple[bool, int], Clock] = {}
 
     def step_s(devices: Sequence[Sequence[Kind]]) -> float:
-        dealt = DealtSequences.of([[[(*kind, 1) for kind in kinds] for kinds in devices]])
-        number = min(serve.microbatches, int(dealt.most_microbatches(serve.split)[0]))
+        number = num_microbatches(serve, devices)
         begins = checked.computes_once and any(not c for each in devices for *_, c in each)
         if (begins, number) not in clocks:
             # Other sequences on each device, so that each is a class of its own.
@@ -290,6 +296,44 @@ def clock_in(
     if step_time is not None:
         return BatchedPool(engines, lambda _: step_time, checked.computes_once)
     return BatchedPool(engines, step_s, checked.computes_once)
+
+
+def clock_of_parts(source: Source, options: argparse.Namespace, plug_ins: Registry) -> BatchedPool:
+    """Of pools that compute parts of each iteration: devices with attention are engines, and both pools are on one axis of time."""
+    sizes = overrides(options.set)
+
+    def compiled(row: Sequence[Sequence[Kind]]) -> CompiledPools:
+        stub = iteration_of(row)
+        return compile_pools(source, options.plan, sizes, known=plug_ins, iterations=stub)
+
+    first = compiled([[(1, 1, n + 1) for n in range(MOST_ENGINES)]])
+    batches = (each.checked.batch for each in first.pools.values())
+    own = next(b for b in batches if b is not None and b.serve.part == "attention")
+    assert own.sums is not None
+    engines, serve = own.sums.sequences.num_devices, own.serve
+    if options.step_time is not None:
+        return BatchedPool(engines, lambda _: options.step_time)
+    clocks: dict[int, dict[str, Clock]] = {}
+
+    def step_s(devices: Sequence[Sequence[Kind]]) -> float:
+        number = num_microbatches(serve, devices)
+        if number not in clocks:
+            pools = compiled([[(number + n, 1, 1)] for n in range(engines)]).pools
+            clocks[number] = {name: Clock(each) for name, each in pools.items()}
+        return time_together_us(clocks[number], devices) / 1e6
+
+    return BatchedPool(engines, step_s)
+
+
+def iteration_of(row: Sequence[Sequence[Kind]]) -> Iterations:
+    kinds = tuple(tuple((*kind, 1) for kind in device) for device in row)
+    return Iterations("the batcher", [kinds], [0])
+
+
+def num_microbatches(serve: Serve, devices: Sequence[Sequence[Kind]]) -> int:
+    """Of an iteration."""
+    dealt = DealtSequences.of([[[(*kind, 1) for kind in kinds] for kinds in devices]])
+    return min(serve.microbatches, int(dealt.most_microbatches(serve.split)[0]))
 
 
 def rows_of(found: Batches) -> str:

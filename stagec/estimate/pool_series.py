@@ -6,7 +6,7 @@ pool, and waits in it, layer by layer, for what is handed over. Messages of diff
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -96,8 +96,7 @@ class _Axis:
         for at in range(count):
             traces = {name: clock.traces(at) for name, clock in self.clocks.items()}
             prices = {name: self.clocks[name].prices(each) for name, each in traces.items()}
-            _, timeline = timeline_of_all(PooledTraces(tuple(traces.items())), prices)
-            end[at] = timeline.makespan_us
+            end[at] = end_of_all_us(traces, prices)
         end = np.cumsum(end)
         begin = np.concatenate([[0.0], end[:-1]])
         self.times = {name: IterationTimes(begin, end, np.zeros(count)) for name in self.clocks}
@@ -154,6 +153,23 @@ class _Axis:
         for message in messages(pooled, here, there, kind):
             if message.channel // channels == place:
                 yield replace(message, channel=message.channel % channels)
+
+
+def end_of_all_us(traces: Mapping[str, TraceSet], prices: Mapping[str, Prices]) -> float:
+    """Of an iteration that all pools compute together: until the last rank is done."""
+    return timeline_of_all(PooledTraces(tuple(traces.items())), prices)[1].makespan_us
+
+
+def time_together_us(
+    clocks: Mapping[str, Clock], devices: Sequence[Sequence[tuple[int, int, int]]]
+) -> float:
+    """Of any sequences on the devices that have their caches, as an iteration of the program of all pools."""
+    traces: dict[str, TraceSet] = {}
+    for name, clock in clocks.items():
+        clock.serve(devices)
+        traces[name] = clock.traces(0)
+    prices = {name: Prices.of(traces[name], clocks[name].compiled.plan) for name in traces}
+    return end_of_all_us(traces, prices)
 
 
 def times_of_series(series: CompiledPoolSeries) -> dict[str, IterationTimes]:

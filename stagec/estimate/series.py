@@ -54,12 +54,16 @@ class Clock:
 
     def time_of_us(self, devices: Sequence[Sequence[tuple[int, int, int]]]) -> float:
         """Of any sequences on each device, as an iteration of the program: how many, of how many new positions, after how many."""
+        self.serve(devices)
+        return self.time_us(0)
+
+    def serve(self, devices: Sequence[Sequence[tuple[int, int, int]]]) -> None:
+        """Let the first iteration be of these."""
         known = self.reader.sequences
         assert known is not None
         kinds = [[(*kind, 1) for kind in device] for device in devices]
         self.reader.sequences = served = known.serving(DealtSequences.of([kinds]))
         self.compiled.unroller.serve(served)
-        return self.time_us(0)
 
     def times_us(self) -> np.ndarray:
         """Of all iterations, each alone."""

@@ -17,12 +17,15 @@ from stagec.backend.et_file import TraceReader
 from stagec.backend.program import Compute
 from stagec.backend.writer import iterate_traces, write_traces
 from stagec.checking import check_traces
+from stagec.cli.batch_command import clock_of_parts, make_parser, read_requests, rows_of
 from stagec.compiled import CompiledPoolSeries
 from stagec.diagnostics import CompileError
+from stagec.estimate.batcher import Policy, batch
 from stagec.estimate.pool_series import times_of_series
 from stagec.estimate.pools import estimate_pools
-from stagec.frontend import parse_text
+from stagec.frontend import parse_file, parse_text
 from stagec.frontend.plans.iterations import read_iterations
+from stagec.plugins import registry
 from stagec.pools import compile_pools
 from stagec.series_of_pools import compile_series_of_parts
 from tests.replay.machine import replay
@@ -186,6 +189,28 @@ def test_times_are_those_of_each_iteration(tmp_path: Path) -> None:
         ends += estimate_pools({name: each.parts[0] for name, each in alone.pools.items()}).end_us
         for each in found.values():
             assert each.end_us[at] == pytest.approx(ends)
+
+
+def test_the_clock_of_the_batcher_is_that_of_the_series(tmp_path: Path) -> None:
+    """Each device with attention is an engine; what an iteration is estimated to take while it is made, it takes in the series of the file."""
+    case = replace(drawn(3), edp=1, dp=2, microbatches=3, takes_turns=True)
+    model, requests, out = (tmp_path / name for name in ("net.stg", "requests.csv", "rows.csv"))
+    model.write_text(text_of(case, "tokens"))
+    requests.write_text("arrival,prompt,output\n0,40,4\n0,9,3\n0,21,2\n0.00001,2,4\n")
+    options = make_parser().read(
+        [str(requests), str(model), "--plan", "p", "--tokens", "30", "-o", str(out)]
+    )
+    pool = clock_of_parts(parse_file(model), options, registry())
+    assert pool.engines == 2
+    found = batch(read_requests(str(requests)), Policy(tokens=30), pool)
+    out.write_text(rows_of(found))
+    source = parse_file(model)
+    series = compile_series_of_parts(
+        lambda some: compile_pools(source, "p", {}, iterations=some), read_iterations(str(out))
+    )
+    assert len(series.pools["experts"].parts) > 1
+    for times in times_of_series(series).values():
+        assert times.end_us / 1e6 == pytest.approx([each.end_s for each in found.iterations])
 
 
 def test_tokens_are_not_split_again_where_devices_have_other_ones(tmp_path: Path) -> None:
