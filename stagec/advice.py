@@ -345,7 +345,7 @@ def attention_decides(compiled: Compiled) -> bool:
         if isinstance(node.action, Compute) and node.action.kernel is not None
     }
     return any(
-        prices.price(action, True, backward) != other.price(action, True, backward)
+        prices.price(action, backward) != other.price(action, backward)
         for action, backward in found
     )
 

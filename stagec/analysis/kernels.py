@@ -28,12 +28,10 @@ class KernelForm:
     kind: Work
     dtype: str
     sizes: tuple[tuple[str, Size], ...]
-    is_linear: bool = False
-    """Whether it is a linear layer's: by a weight, or for one."""
     requests: tuple[tuple[Size, Size, Size], ...] = ()
     """Of attention about several kinds of sequences in a row."""
-    keys_dtype: str = ""
-    """Of attention: what keys and values, or latents, are read in."""
+    stored: str = ""
+    """Of attention what keys and values, or latents, are read in; of a product the format of a weight that is stored quantized."""
 
 
 def kernel_form(op: sched.ComputeOp) -> KernelForm | None:
@@ -82,7 +80,7 @@ def product_form(op: sched.ComputeOp) -> KernelForm:
         sizes |= merged_sizes(op, both)
     elif linear:
         sizes |= experts_sizes(op, sizes)
-    return KernelForm(Work.PRODUCT, left.dtype, tuple(sizes.items()), linear)
+    return KernelForm(Work.PRODUCT, left.dtype, tuple(sizes.items()), stored=stored_weight(op))
 
 
 def summed_in(value: SSAValue) -> str | None:
@@ -222,6 +220,12 @@ def is_linear(op: sched.ComputeOp) -> bool:
     return stg.phase_of(op) == "wgrad" or any(is_weight(v) for v in op.inputs[:2])
 
 
+def stored_weight(op: sched.ComputeOp) -> str:
+    """The format of a weight that a product reads as it is stored, quantized; nothing of others."""
+    found = (tensor_of(value.type).dtype for value in op.inputs[:2] if is_weight(value))
+    return next((dtype for dtype in found if dtype in QUANTIZED), "")
+
+
 def merged_sizes(op: sched.ComputeOp, contracted: set[str]) -> dict[str, Size]:
     """`all_m` or `all_n`: of all linear layers that have an input in common, over the same dims and in the same phase."""
     best: dict[str, Size] = {}
@@ -245,12 +249,14 @@ def merged_sizes(op: sched.ComputeOp, contracted: set[str]) -> dict[str, Size]:
 def is_beside(
     user: sched.ComputeOp, op: sched.ComputeOp, position: int, contracted: set[str]
 ) -> bool:
-    """Whether another product could be one with this: of the same input, over the same dims, by a matrix of its own."""
+    """Whether another product could be one with this: of the same input, over the same dims, by a matrix of its own in the same format."""
     if sched.work_of(user) != Work.PRODUCT or user.parent != op.parent:
         return False
     if stg.phase_of(user) != stg.phase_of(op):
         return False
     if user.inputs[position] is not op.inputs[position] or not is_linear(user):
+        return False
+    if stored_weight(user) != stored_weight(op):
         return False
     left, right = (set(tensor_of(value.type).names) for value in user.inputs[:2])
     return left & right == contracted
@@ -272,9 +278,7 @@ def attention_form(op: sched.ComputeOp) -> KernelForm:
     }
     if op.window is not None:
         sizes["reach"] = op.window.data
-    return KernelForm(
-        work, q.dtype, tuple(sizes.items()), requests=requests_of(op), keys_dtype=k.dtype
-    )
+    return KernelForm(work, q.dtype, tuple(sizes.items()), requests=requests_of(op), stored=k.dtype)
 
 
 def latent_form(op: sched.ComputeOp) -> KernelForm:
@@ -293,7 +297,7 @@ def latent_form(op: sched.ComputeOp) -> KernelForm:
         near.dtype,
         tuple(sizes.items()),
         requests=requests_of(op),
-        keys_dtype=latents.dtype,
+        stored=latents.dtype,
     )
 
 

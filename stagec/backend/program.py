@@ -53,12 +53,11 @@ class Kernel:
     kind: Work
     dtype: str
     sizes: tuple[tuple[str, int], ...]
-    is_linear: bool = False
-    """A linear layer's."""
     requests: tuple[tuple[int, int, int], ...] = ()
     """Of attention about several kinds of sequences in a row: how many of each, of how many new positions, that attend to how many."""
-    keys_dtype: str = ""
-    """Of attention: what keys and values are read in, or latents. A cache may be narrower than queries."""
+    stored: str = ""
+    """Of attention what keys and values, or latents, are read in: a cache may be narrower than queries. Of a product the format of a weight that is
+    stored quantized."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,12 +47,6 @@ TILE = 128
 FORWARD_PRODUCTS, BACKWARD_PRODUCTS = 2, 5
 """Of fused attention, whose backward pass makes scores again (Dao 2023, FlashAttention-2, section 3.1)."""
 BLOCKS = ("fp8_block", "fp8")
-NARROW = {
-    "fp8": ("fp8",),
-    "fp4": ("nvfp4", "fp4"),
-    **dict.fromkeys(("fp8_1x128", "mxfp8"), BLOCKS),
-}
-"""Tables of a dtype of linear layers."""
 TABLES = {
     "fp16": ("bf16",),
     **dict.fromkeys(QUANTIZED, BLOCKS),
@@ -70,10 +64,9 @@ STATIC = {"fp8": ("computescale",)}
 
 @dataclass(frozen=True)
 class KernelPrices:
-    """Times on one device. `linear` is the dtype that linear layers of blocks multiply in, if not that of their operands."""
+    """Times on one device."""
 
     device: DeviceModel
-    linear: str | None = None
     merges: bool = True
     """Whether linear layers of one input are one product."""
     attends: str = "bf16"
@@ -104,14 +97,18 @@ class KernelPrices:
             self._among[devices] = replace(self, devices=devices, _known={}, _among={})
         return self._among[devices]
 
-    def price(self, compute: Compute, in_layer: bool, backward: bool = False) -> Price:
+    @property
+    def serves(self) -> bool:
+        return not self.trains
+
+    def price(self, compute: Compute, backward: bool = False) -> Price:
         kernel = compute.kernel
-        key = (kernel, compute.num_ops, compute.num_bytes, in_layer, backward)
+        key = (kernel, compute.num_ops, compute.num_bytes, backward)
         if key not in self._known:
-            self._known[key] = self.find(compute, in_layer, backward)
+            self._known[key] = self.find(compute, backward)
         return self._known[key]
 
-    def find(self, compute: Compute, in_layer: bool, backward: bool) -> Price:
+    def find(self, compute: Compute, backward: bool) -> Price:
         kernel = compute.kernel
         if kernel is None or kernel.kind == Work.QUANTIZE:
             return self.moved(compute.num_bytes, compute.num_ops)
@@ -119,7 +116,7 @@ class KernelPrices:
             price = self.moved(compute.num_bytes, compute.num_ops)
             return Price(price.us + self.added_us(kernel), price.basis)
         if kernel.kind == Work.PRODUCT:
-            price = self.product(kernel, in_layer, backward)
+            price = self.product(kernel, backward)
             more = self.columnwise_us(kernel) + self.summed_us(kernel)
             return Price(price.us + more, price.basis)
         if kernel.kind in (Work.ORTHOGONALIZATION, Work.PRECONDITIONING):
@@ -151,16 +148,16 @@ class KernelPrices:
         seconds = max(num_bytes / rate, num_ops / peak if peak else 0.0)
         return Price(1e6 * seconds + self.device.launch_us, Basis.ROOFLINE)
 
-    def product(self, kernel: Kernel, in_layer: bool, backward: bool) -> Price:
+    def product(self, kernel: Kernel, backward: bool) -> Price:
         own = {name: np.float64(max(size, 1)) for name, size in kernel.sizes}
         sizes = {name: own[name] for name in ("batch", "m", "n", "k")}
         if self.merges:
             sizes |= {"m": own.get("all_m", own["m"]), "n": own.get("all_n", own["n"])}
         share = own["m"] * own["n"] / (sizes["m"] * sizes["n"])
-        dtype, linear = (self.device.multiplied(each or "") for each in (kernel.dtype, self.linear))
+        dtype, stored = (self.device.multiplied(each) for each in (kernel.dtype, kernel.stored))
         wide = TABLES.get(dtype, (dtype,))
-        narrow = NARROW.get(linear, ()) if kernel.is_linear and in_layer else ()
-        if own["m"] < TILE and own["batch"] > 1 and "hidden" in own:
+        narrow = TABLES.get(stored, ())
+        if "hidden" in own and own["batch"] > 1 and (self.serves or own["m"] < TILE):
             for each in (*narrow, *wide):
                 found = self.experts(each, own)
                 if found is not None:
@@ -169,7 +166,8 @@ class KernelPrices:
             found = self.matrix(each, sizes)
             if found is not None:
                 slower = self.device.backward_fp8_rate if backward and each == "fp8" else 1.0
-                alone = scaled(self.without_quantization(found, each, sizes), 1 / slower)
+                made = self.without_quantization(found, each, sizes, kernel.dtype in QUANTIZED)
+                alone = scaled(made, 1 / slower)
                 form = kernel.dtype if kernel.dtype in QUANTIZED else each
                 flops = 2 * float(sizes["batch"] * sizes["m"] * sizes["n"] * sizes["k"])
                 return scaled(self.at_most_sustained(alone, form, flops), share)
@@ -234,15 +232,13 @@ class KernelPrices:
         return 1e6 * (2 * sizes["summed"] + sizes["made"]) / rate + self.device.launch_us
 
     def experts(self, dtype: str, own: Mapping[str, np.float64]) -> Price | None:
-        """A product of a device's experts with few tokens each: its part of the measured kernels of a whole layer, by FLOPs.
+        """A product of a device's experts, where an engine serves or tokens are few: its part of the measured kernels of a whole layer, by FLOPs.
 
         Tables are of tokens dealt out evenly, so that as many experts as can be have one. Tokens that choose at random leave some experts with none: of
         experts with r tokens each on average a share e^-r (Poisson's limit of r X choices among X experts), whose weights no kernel reads.
         """
         gated = own["leading"] > 1
-        key = ("experts", dtype, "balanced", *(() if gated else ("plain",)))
-        if (*key, self.engine) in self.device.tables:
-            key = (*key, self.engine)
+        key = self.layer_table(dtype, bool(gated))
         experts, sent = own["batch"], np.minimum(own["sent"] / own["places"], 1)
         copies = own["m"] * experts * sent
         same = {"experts": experts, "hidden": own["hidden"], "inner": own["inner"]}
@@ -259,17 +255,36 @@ class KernelPrices:
         unread = min(max(dealt.us - random.us, 0.0), found.us - self.device.launch_us)
         return Price((found.us - unread) / (3 if gated else 2), found.basis)
 
-    def without_quantization(self, price: Price, dtype: str, sizes: Sizes) -> Price:
-        """A product alone, where nodes of a step quantize what it reads; elsewhere one that converts its input by a scale that is known."""
+    def is_in_layer_of_experts(self, action: object) -> bool:
+        """Whether an engine that serves has it in the kernels of a whole layer, of which there is a table."""
+        if not self.serves or not isinstance(action, Compute) or action.kernel is None:
+            return False
+        sizes, kernel = dict(action.kernel.sizes), action.kernel
+        if "hidden" not in sizes or sizes["batch"] <= 1:
+            return False
+        dtypes = (self.device.multiplied(each) for each in (kernel.stored, kernel.dtype))
+        names = [name for dtype in dtypes for name in TABLES.get(dtype, (dtype,))]
+        return any(self.layer_table(n, sizes["leading"] > 1) in self.device.tables for n in names)
+
+    def layer_table(self, dtype: str, gated: bool) -> tuple[str, ...]:
+        """The name of the table of whole layers of experts: of the engine, if there are several."""
+        key = ("experts", dtype, "balanced", *(() if gated else ("plain",)))
+        own = (*key, self.engine)
+        return own if own in self.device.tables else key
+
+    def without_quantization(
+        self, price: Price, dtype: str, sizes: Sizes, is_quantized: bool
+    ) -> Price:
+        """A product alone, where nodes of a step quantized what it reads; elsewhere one that converts its input by a scale that is known."""
         rows = {"m": sizes["m"] * sizes["batch"], "k": sizes["k"]}
-        if dtype == "nvfp4" and self.linear is None:
+        if dtype == "nvfp4" and is_quantized:
             # Of a conversion alone there is no table: it reads and writes memory. What is left is what NVIDIA measured of products of operands that are
             # quantized already, within 7 % (twelve products on B300, "GEMM Profiling" in Transformer Engine's documentation).
             moved = rows["m"] * rows["k"] * (WIDE_BYTES + bytes_per_element("nvfp4"))
             converted = self.moved(float(moved)).us
             return Price(max(price.us - converted, self.device.launch_us), price.basis)
         known = STATIC if self.scales_are_known else {}
-        leaves_out = (QUANTIZING if self.linear is None else known).get(dtype, ())
+        leaves_out = (QUANTIZING if is_quantized else known).get(dtype, ())
         found = [self.by_table(("quantize", each), rows) for each in leaves_out]
         us = price.us - sum(each.us for each in found if each is not None)
         return Price(max(us, self.device.launch_us), price.basis) if found else price
@@ -457,7 +472,7 @@ class KernelPrices:
 
     def cache_of(self, kernel: Kernel) -> str:
         """The dtype that keys and values are read in; empty for what attention multiplies in, as in a step that trains, which has no cache."""
-        return "" if self.trains else kernel.keys_dtype
+        return "" if self.trains else kernel.stored
 
     def by_cache(self, key: tuple[str, ...], cache: str, sizes: Sizes) -> Price | None:
         """By the table of a cache of this dtype; where there is none, of the nearest one, whose time changes as the rule's does with the cache's bytes."""

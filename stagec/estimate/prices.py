@@ -95,8 +95,7 @@ class Prices:
 
     def find(self, program: TraceProgram, index: int) -> SegmentPrices:
         nodes = program.segments[index].nodes
-        inside = in_layer(program, index)
-        costs = NodeCosts.of(nodes, [self.node(node, inside) for node in nodes])
+        costs = NodeCosts.of(nodes, [self.node(node) for node in nodes])
         self.share(program, index, costs)
         return SegmentPrices(costs.us[:, 0], costs.basis[:, 0])
 
@@ -107,13 +106,15 @@ class Prices:
         segment = program.segments[index]
         if self.plan.device.kernels != "eager":
             self.fuse(program, index, costs)
+        for i in self.inside(program, index):
+            costs.us[i], costs.basis[i] = 0.0, Basis.RULE
         self.sum_pieces(segment, costs)
 
-    def node(self, node: Node, in_layer: bool = False) -> Price:
+    def node(self, node: Node) -> Price:
         """By itself."""
         if node.pieces > 1:
             # Kernels of the pieces of a product fill the device together, and copy engines move them as fast as one message.
-            whole = self.node(replace(node, pieces=1, action=of_all_pieces(node)), in_layer)
+            whole = self.node(replace(node, pieces=1, action=of_all_pieces(node)))
             return Price(whole.us / node.pieces, whole.basis)
         action = node.action
         if isinstance(action, Compute):
@@ -126,7 +127,7 @@ class Prices:
                 found = self.kernels.moved(action.num_bytes - action.num_written)
                 whole = self.kernels.moved(action.num_bytes)
                 return Price(found.us + whole.us, whole.basis)
-            found = self.kernels.price(action, in_layer, node.phase in BACKWARD)
+            found = self.kernels.price(action, node.phase in BACKWARD)
             further = (action.num_kernels - 1) * self.kernels.device.launch_us
             return Price(found.us + further, found.basis)
         if isinstance(action, Collective):
@@ -201,6 +202,32 @@ class Prices:
             for i in members:
                 share = np.where(total > 0, moved[i] / np.maximum(total, 1), 1 / len(members))
                 costs.us[i], costs.basis[i] = us * share, basis
+
+    def inside(self, program: TraceProgram, index: int) -> set[int]:
+        """Nodes of a segment whose work is in the measured kernels of what they feed, where an engine serves.
+
+        Layers of experts sort tokens as they read them, apply the activation, and weigh and add up what experts made (`fused_moe` in vLLM,
+        `CutlassFusedMoE` and `TRTLLMGenFusedMoE` in TensorRT-LLM). Attention was measured from one tensor of queries, keys and values on: it rotates them and
+        writes the cache (`attn.forward` in aiconfigurator's `collect_attn.py` and `collect_mla.py`).
+        """
+        nodes = program.segments[index].nodes
+        eager = self.plan.device.kernels == "eager"
+        if eager or self.kernels is None or not self.kernels.serves:
+            return set()
+        layers = {i for i, n in enumerate(nodes) if self.kernels.is_in_layer_of_experts(n.action)}
+        whole = layers | {i for i, node in enumerate(nodes) if work_of(node) in ATTENTION}
+        readers: dict[int, set[int]] = defaultdict(set)
+        found: set[int] = set()
+        for i, node in enumerate(nodes):
+            read = {dep.node for dep in node.data_deps if dep.slot < 0}
+            for each in read:
+                readers[each].add(i)
+            if work_of(node) == Work.COMBINE and read & layers:
+                found.add(i)
+        for i in reversed(range(len(nodes))):
+            if work_of(nodes[i]) in FED and readers[i] and readers[i] <= whole | found:
+                found.add(i)
+        return {i for i in found if (index, i) not in self.escaping(program)}
 
     def groups(self, segment: TraceSegment) -> tuple[dict[int, int], dict[int, list[int]]]:
         """Of nodes that may share a kernel: the first of theirs, and those that they join."""
@@ -306,8 +333,14 @@ class Prices:
             free = (Work.WAIT, Work.NORM_WEIGHT_GRAD)
         found = np.zeros(len(segment.nodes), np.int64)
         products: set[object] = set()
+        inside = self.inside(program, index)
         for i, node in enumerate(segment.nodes):
-            if node.phase == "optim" or work_of(node) in free or group_of.get(i, i) != i:
+            if (
+                i in inside
+                or node.phase == "optim"
+                or work_of(node) in free
+                or group_of.get(i, i) != i
+            ):
                 continue
             found[i] = node.action.num_kernels if isinstance(node.action, Compute) else 1
             sizes = kernel_sizes(node)
@@ -322,25 +355,16 @@ class Prices:
         return found
 
 
-def in_layer(program: TraceProgram, index: int) -> bool:
-    """Whether a segment is part of a layer."""
-    rows = np.flatnonzero(program.segment == index)
-    return bool(len(rows)) and int(program.layer[rows[0]]) >= 0
-
-
 def kernel_prices(plan: Plan, works: Collection[Work]) -> KernelPrices | None:
     """Of a device that is measured, for a step that does these kinds of work."""
     model = plan.device.model
     if model is None:
         return None
-    # Where operands are quantized by nodes of their own, they say what a product is of.
-    linear = None if Work.QUANTIZE in works else plan.precision.products
     merges = plan.device.kernels != "eager"
     attends = model.multiplied(plan.precision.attention or "bf16")
     known = plan.precision.scaling == "delayed"
     return KernelPrices(
         model,
-        linear,
         merges,
         attends,
         known,
@@ -352,7 +376,10 @@ def kernel_prices(plan: Plan, works: Collection[Work]) -> KernelPrices | None:
     )
 
 
+ATTENTION = (Work.ATTENTION, Work.LATENT_ATTENTION)
 ELEMENTWISE = (Work.ELEMENTWISE, Work.CAST)
+FED = (*ELEMENTWISE, Work.APPEND, Work.DISPATCH)
+"""What kernels do themselves with what they read."""
 JOINED = (*ELEMENTWISE, Work.QUANTIZE, Work.REDUCTION)
 """What a compiler makes one kernel of."""
 TRAINING_ATTENTION = {"fused": "cudnn", "compiled": "flash2", "eager": "flash2"}

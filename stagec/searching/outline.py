@@ -26,9 +26,8 @@ from stagec.backend.program import Compute
 from stagec.dialects import sched, stg
 from stagec.dialects.sched import COMPUTE_STREAM
 from stagec.dialects.sched.tasks import ONCE, TRANSFER_TASKS
-from stagec.dialects.work import Work
 from stagec.estimate.kernels import KernelPrices
-from stagec.estimate.prices import kernel_prices
+from stagec.estimate.prices import ATTENTION, kernel_prices
 from stagec.explaining.bubble import FORMS, idle_share
 from stagec.explaining.job import NamedJob
 from stagec.explaining.rolled_operations import ClassOperations, Term
@@ -51,7 +50,6 @@ LEAST_AGAIN = "least, again"
 LEAST_WHOLE = "least, layers again"
 """The same for plans that save of each layer what comes into it alone: all that its backward pass reads is computed once more."""
 BOUNDS: tuple[str, ...] = (LEAST, LEAST_AGAIN, LEAST_WHOLE)
-ATTENTION = (Work.ATTENTION, Work.LATENT_ATTENTION)
 GRADIENTS = "grad_reduce"
 SAME_ROUNDS = 4
 """From the round before on, each round of microbatches gathers as many stages as the last."""
@@ -342,7 +340,7 @@ class TermPrices:
             ways = product(map(symbol, counted.op.axes.data))
             own = [full if size == most else full / ways for size in own]
         sizes = [(size,) for size in own]
-        return share * self.columns.of(term.node, sizes, counted.in_layer).us / 1e6
+        return share * self.columns.of(term.node, sizes).us / 1e6
 
     def at(self, where: Mapping[str, Sequence[int]], size: Size) -> Size:
         """On the first rank of a class, where a size depends on that: what a window sees of a sequence in parts."""
@@ -357,5 +355,5 @@ class TermPrices:
         for row in range(self.sizes.count):
             sizes = {name: int(column[row]) for name, column in self.sizes.names.items()}
             prices = self.columns.prices(int(self.columns.mesh[row]))
-            found[row] = prices.node(term.counted.node(sizes), term.counted.in_layer).us / 1e6
+            found[row] = prices.node(term.counted.node(sizes)).us / 1e6
         return found

@@ -61,15 +61,15 @@ class PriceColumns:
             self._prices[mesh.sizes] = Prices(self.plan, network, kernels)
         return self._prices[mesh.sizes]
 
-    def of(self, node: Node, numbers: Sequence[tuple[Size, ...]], in_layer: bool) -> PriceColumn:
+    def of(self, node: Node, numbers: Sequence[tuple[Size, ...]]) -> PriceColumn:
         """Of a node whose action has these numbers (`ActionForm`), each the sum of sizes that are rounded up."""
         kind = without_numbers(node.action, len(numbers))
-        key = (tuple(numbers), kind, node.phase, node.pieces, in_layer)
+        key = (tuple(numbers), kind, node.phase, node.pieces)
         if key not in self._known:
             columns = [self.number(each) for each in numbers]
             meshes = self.alike if isinstance(node.action, Compute) else self.mesh
             distinct = Distinct.of([*columns, meshes], self.sizes.count)
-            found = [self.one(node, row[:-1], in_layer, row[-1]) for row in distinct.rows]
+            found = [self.one(node, row[:-1], row[-1]) for row in distinct.rows]
             us, basis = zip(*found, strict=True)
             at = distinct.inverse
             self._known[key] = PriceColumn(np.array(us, float)[at], np.array(basis, np.int64)[at])
@@ -94,16 +94,14 @@ class PriceColumns:
             total = total + self.sizes.number(size)
         return total
 
-    def one(
-        self, node: Node, numbers: tuple[int, ...], in_layer: bool, mesh: int
-    ) -> tuple[float, int]:
+    def one(self, node: Node, numbers: tuple[int, ...], mesh: int) -> tuple[float, int]:
         """Of one plan."""
         action = with_numbers(node.action, numbers)
         prices = self.prices(mesh)
         price = (
             self.collective(action, prices.network)
             if isinstance(action, Collective) and node.pieces == 1
-            else prices.node(replace(node, action=action), in_layer)
+            else prices.node(replace(node, action=action))
         )
         return price.us, int(price.basis)
 

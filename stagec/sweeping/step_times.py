@@ -24,7 +24,7 @@ from stagec.dialects.types import TIME_AXIS
 from stagec.estimate.costs import require_numbers
 from stagec.estimate.graph import PieceGraph, build_graph
 from stagec.estimate.interference import hidden_us, slowdown
-from stagec.estimate.prices import NodeCosts, Prices, in_layer
+from stagec.estimate.prices import NodeCosts, Prices
 from stagec.estimate.repetition import SAME, RepeatedNodes, block_of, is_put_in, may_repeat, pairs
 from stagec.estimate.timeline import Hosts, Times, slower, solve
 from stagec.explaining.job import NamedJob
@@ -52,7 +52,6 @@ class NodeForm:
 
     node: Node
     numbers: tuple[tuple[Size, ...], ...]
-    in_layer: bool
 
 
 @dataclass
@@ -77,7 +76,7 @@ class CompiledStep:
         """Of the nodes of each piece in these plans: `[node, plan]`."""
         of_segments: dict[tuple[int, int], Floats] = {}
         for (number, index), forms in self.forms.items():
-            found = [columns.of(each.node, each.numbers, each.in_layer) for each in forms]
+            found = [columns.of(each.node, each.numbers) for each in forms]
             moved, written = zip(
                 *(columns.bytes_of(each.node, each.numbers) for each in forms), strict=True
             )
@@ -250,14 +249,13 @@ def step_of(compiled: Compiled, known: Collection[str]) -> CompiledStep:
     for number, (rank_class, run) in enumerate(zip(traces.classes, runs, strict=True)):
         program = rank_class.program
         for index, body in bodies_of(program, run, compiled):
-            inside = in_layer(program, index)
             values = run.stages[body.stage].values
             sizes = action_sizes(body.body)
             if sizes is None:
                 raise UnlikeError
             nodes = program.segments[index].nodes
             forms[number, index] = [
-                NodeForm(node, tuple(named(each, known, values) for each in own), inside)
+                NodeForm(node, tuple(named(each, known, values) for each in own))
                 for node, own in zip(nodes, sizes, strict=True)
             ]
     try:

@@ -261,7 +261,7 @@ class Templates:
             (self.number(count), self.number(new), self.number(keys))
             for count, new, keys in self.requests(op, form.requests)
         )
-        return Kernel(form.kind, form.dtype, sizes, form.is_linear, requests, form.keys_dtype)
+        return Kernel(form.kind, form.dtype, sizes, requests, form.stored)
 
     def requests(
         self, op: sched.ComputeOp, kinds: tuple[tuple[Size, Size, Size], ...]

@@ -27,6 +27,7 @@ from stagec.dialects.memory import Effects, Overwrite
 from stagec.dialects.stg.base import Indices, TensorOp, expect_dims, tensor_type
 from stagec.dialects.stg.interface import Option, Signature
 from stagec.dialects.types import TensorType, ValueType, unscaled_bytes
+from stagec.dialects.work import Work
 from stagec.symbolic import ZERO, Size
 
 STORED = ".stored"
@@ -93,6 +94,7 @@ class AppendOp(TensorOp):
     """
 
     name = "stg.append"
+    WORK: ClassVar[Work] = Work.APPEND
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
         Signature(
             "append",

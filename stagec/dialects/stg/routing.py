@@ -426,6 +426,7 @@ class CombineOp(RoutedOp, CollectsTokens):
     """
 
     name = "stg.combine"
+    WORK: ClassVar[Work] = Work.COMBINE
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
         Signature(

@@ -23,8 +23,8 @@ FP8 = "fp8 cache"
 
 
 def priced(device: DeviceModel, kind: Work, sizes: dict[str, int], keys: str) -> Price:
-    kernel = Kernel(kind, "bf16", tuple(sizes.items()), keys_dtype=keys)
-    return KernelPrices(device).price(Compute(1, 1, kernel=kernel), True)
+    kernel = Kernel(kind, "bf16", tuple(sizes.items()), stored=keys)
+    return KernelPrices(device).price(Compute(1, 1, kernel=kernel))
 
 
 def decoded(rng: random.Random) -> dict[str, int]:

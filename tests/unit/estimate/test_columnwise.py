@@ -95,8 +95,8 @@ def test_a_second_layout_is_written_where_one_does_not_serve_both_directions(
     model = named(device)
 
     def us(own: dict[str, int]) -> float:
-        kernel = Kernel(Work.PRODUCT, form, tuple(own.items()), is_linear=True)
-        return KernelPrices(model).price(Compute(1, 1, kernel=kernel), True, True).us
+        kernel = Kernel(Work.PRODUCT, form, tuple(own.items()))
+        return KernelPrices(model).price(Compute(1, 1, kernel=kernel), True).us
 
     rate = model.numbers["memory_bytes_per_s"] * model.reached.memory
     assert us(sizes | more) - us(sizes) == pytest.approx(1e6 * elements * 2**20 / rate)

@@ -165,7 +165,7 @@ def test_products_of_each_dtype_are_no_faster_than_its_units(dtype: str) -> None
     assert price is not None
     ops = product(8192, 8192, 8192, dtype)
     peak = named("h100").peaks[dtype]
-    assert 0.5 < ops.num_ops / price.price(ops, False, False).us * 1e6 / peak <= 1
+    assert 0.5 < ops.num_ops / price.price(ops, False).us * 1e6 / peak <= 1
 
 
 @pytest.mark.parametrize("dtype", ["fp64", "fp32", "bf16", "fp8"])
@@ -180,7 +180,7 @@ def test_another_peak_is_one_of_all_dtypes_in_proportion(dtype: str) -> None:
 
 def product(m: int, n: int, k: int, dtype: str = "bf16", batch: int = 1) -> Compute:
     sizes = (("batch", batch), ("m", m), ("n", n), ("k", k))
-    kernel = Kernel(Work.PRODUCT, dtype, sizes, True)
+    kernel = Kernel(Work.PRODUCT, dtype, sizes)
     return Compute(2 * batch * m * n * k, 2 * batch * (m * k + n * k + m * n), 0, kernel)
 
 
@@ -189,16 +189,18 @@ def product(m: int, n: int, k: int, dtype: str = "bf16", batch: int = 1) -> Comp
 def test_a_product_takes_no_less_than_its_roofline(m: int, n: int, k: int) -> None:
     device = named("h100")
     compute = product(2**m, 2**n, 2**k)
-    us = KernelPrices(device).price(compute, True).us
+    us = KernelPrices(device).price(compute).us
     peak = device.peaks["bf16"]
     assert us >= 0.999e6 * compute.num_ops / peak
 
 
-def test_narrow_products_are_those_of_linear_layers_in_blocks() -> None:
-    prices = KernelPrices(named("h100"), "fp8")
+def test_narrow_products_are_those_of_weights_that_are_stored_so() -> None:
+    prices = KernelPrices(named("h100"))
     compute = product(8192, 8192, 8192)
-    assert prices.price(compute, True).us < 0.7 * prices.price(compute, False).us
-    assert prices.price(compute, True).basis == Basis.MEASURED
+    assert compute.kernel is not None
+    narrow = replace(compute, kernel=replace(compute.kernel, stored="fp8"))
+    assert prices.price(narrow).us < 0.7 * prices.price(compute).us
+    assert prices.price(narrow).basis == Basis.MEASURED
 
 
 def quantized(compute: Compute, dtype: str) -> Compute:
@@ -214,7 +216,7 @@ def test_a_product_of_fp8_is_without_the_quantization_that_was_measured_with_it(
     device = named("h100")
     prices = KernelPrices(device)
     forward, backward = (
-        prices.price(quantized(product(m, n, k), "fp8"), True, each).us for each in (False, True)
+        prices.price(quantized(product(m, n, k), "fp8"), each).us for each in (False, True)
     )
     sizes = {name: np.float64(size) for name, size in (("m", m), ("n", n), ("k", k))}
     known = [
@@ -231,7 +233,7 @@ def test_a_product_of_fp8_is_without_the_quantization_that_was_measured_with_it(
     # Hopper adds up in more bits in a backward pass; a format with many scales does so anyway.
     assert backward == pytest.approx(max(alone / device.backward_fp8_rate, least))
     many = quantized(product(m, n, k), "fp8_1x128")
-    assert prices.price(many, True, True) == prices.price(many, True, False)
+    assert prices.price(many, True) == prices.price(many, False)
 
 
 def test_a_step_waits_for_the_slowest_device_at_its_power_limit() -> None:
@@ -257,7 +259,7 @@ def test_blackwell_is_measured_for_itself() -> None:
     """GB300 has more power than B200, and its tables say so, though their datasheets have one peak."""
     large = quantized(product(8192, 16384, 16384), "fp8")
     b200, gb200, gb300 = (
-        KernelPrices(named(name)).price(large, True).us for name in ("b200", "gb200", "gb300")
+        KernelPrices(named(name)).price(large).us for name in ("b200", "gb200", "gb300")
     )
     assert gb300 < gb200 < b200
 
@@ -356,7 +358,7 @@ def test_attention_of_training_is_cudnns(
     ):
         sizes = tuple({**whole, "head_dim": 128, "value_dim": 128}.items())
         flops = products * heads * length**2 * 128
-        found = kernels.price(Compute(flops, 1, kernel=Kernel(work, "bf16", sizes)), True)
+        found = kernels.price(Compute(flops, 1, kernel=Kernel(work, "bf16", sizes)))
         # What reads and makes bf16 beside kernels in fp8 is converted: three bytes of each element.
         of_head = 3 * length * 128
         converted = kernels.moved(of_head * (heads + 2 * heads // shared)).us
@@ -371,7 +373,7 @@ def test_attention_of_training_is_cudnns(
                 own["keys"] = size
             ops = products * own["batch"] * own["heads"] * own["seq"] ** 2 * 128
             kernel = Kernel(work, "bf16", tuple(own.items()))
-            us = kernels.price(Compute(ops, 1, kernel=kernel), True).us
+            us = kernels.price(Compute(ops, 1, kernel=kernel)).us
             us -= kernels.converted_us({key: np.float64(value) for key, value in own.items()})
             assert ops / us < 1.15 * flops / alone
 
@@ -530,7 +532,7 @@ def experts(experts: int, tokens: int, sent: int) -> Compute:
         "inner": inner,
     }
     sizes |= {"leading": 2, "sent": sent, "places": experts * tokens}
-    kernel = Kernel(Work.PRODUCT, "bf16", tuple(sizes.items()), True)
+    kernel = Kernel(Work.PRODUCT, "bf16", tuple(sizes.items()), stored="fp8_128x128")
     return Compute(2 * experts * tokens * inner * hidden, 1, 0, kernel)
 
 
@@ -538,11 +540,11 @@ def experts(experts: int, tokens: int, sent: int) -> Compute:
 def test_few_tokens_wake_the_experts_that_they_choose(engine: str) -> None:
     """Tables are of as many busy experts as can be; of r copies each on average a share e^-r of the experts has none, as drawing them shows."""
     device = named("h200")
-    prices = KernelPrices(device, "fp8_1x128", engine=engine)
+    prices = KernelPrices(device, engine=engine)
     key = ("experts", "fp8_block", "balanced", *(() if engine == "trtllm" else (engine,)))
     rng = np.random.default_rng(1)
     for copies in (16, 64, 256, 512, 4096):
-        ours = prices.price(experts(256, -(-copies // 256), copies), True).us
+        ours = prices.price(experts(256, -(-copies // 256), copies)).us
         busy = np.mean([len(np.unique(rng.integers(0, 256, copies))) for _ in range(200)])
         sizes = {name: np.float64(1) for name in ("topk", "tp", "ep")}
         sizes |= {

@@ -90,29 +90,26 @@ def test_products_of_nvfp4_are_without_the_conversion_that_was_measured_with_the
     device = named(rng.choice(["b200", "gb200", "gb300"]))
     m, n, k = (256 * rng.randint(8, 64) for _ in range(3))
     sizes = {"batch": 1, "m": m, "n": n, "k": k}
-    kernel = Kernel(Work.PRODUCT, "nvfp4", tuple(sizes.items()), is_linear=True)
+    kernel = Kernel(Work.PRODUCT, "nvfp4", tuple(sizes.items()))
     prices = KernelPrices(device)
     own = {name: np.float64(size) for name, size in sizes.items()}
     whole = prices.by_table(("product", "nvfp4"), own)
     assert whole is not None
     converted = prices.moved(m * k * (2 + bytes_per_element("nvfp4"))).us
-    found = prices.price(Compute(1, 1, kernel=kernel), True).us
+    found = prices.price(Compute(1, 1, kernel=kernel)).us
     assert found == pytest.approx(max(whole.us - converted, device.launch_us))
     # An engine that serves converts its input as it was measured.
-    served = KernelPrices(device, linear="fp4").price(
-        Compute(1, 1, kernel=Kernel(Work.PRODUCT, "bf16", tuple(sizes.items()), is_linear=True)),
-        True,
-    )
+    stored = Kernel(Work.PRODUCT, "bf16", tuple(sizes.items()), stored="nvfp4")
+    served = prices.price(Compute(1, 1, kernel=stored))
     assert served.us == pytest.approx(whole.us)
     # What a weight's gradient reads along columns is rotated first, by a kernel that reads it once more.
     more = Kernel(
         Work.PRODUCT,
         "nvfp4",
         (*sizes.items(), ("whole", 3 << 20), ("shard", 1 << 20), ("gathered", 0)),
-        is_linear=True,
     )
     rate = float(device.numbers["memory_bytes_per_s"]) * device.reached.memory
-    beyond = prices.price(Compute(1, 1, kernel=more), True, True).us - found
+    beyond = prices.price(Compute(1, 1, kernel=more), True).us - found
     assert beyond == pytest.approx(1e6 * (4 << 20) * (2 + 9 / 16) / rate)
 
 
