@@ -49,6 +49,7 @@ class Row:
     engine: str
     device: str
     products: str
+    cache: str
     tp: int
     attention_dp: int
     ep: int
@@ -77,6 +78,10 @@ class Found:
 
 DEVICES = {"h100_sxm": "h100", "h200_sxm": "h200", "b200_sxm": "b200", "a100_sxm": "a100"}
 PRODUCTS = {"fp8": "fp8", "fp8_block": "fp8_1x128", "nvfp4": "fp4", "": "bf16"}
+WIDE_CACHES = (("sglang", "deepseek-ai", "h200"), ("vllm", "MiniMaxAI", "h100"))
+"""Whose scripts leave the cache in the dtype of the model."""
+SHORTEST = 0.8
+"""InferenceX draws the lengths of prompts and outputs evenly from here to 1 of what a row says (`RANDOM_RANGE_RATIO`, `sample_uniform`)."""
 IN_BLOCKS = ("deepseek-ai/", "MiniMaxAI/")
 """Whose fp8 checkpoints have a scale for each block of 128 x 128 (`quantization_config.weight_block_size`), whatever the table calls them."""
 
@@ -118,19 +123,17 @@ def row_of(name: str, cells: Mapping[str, str]) -> Row:
                 cells["output_tokens"],
             )
         ),
-        kind="experts"
-        if cells["moe_tp"]
-        and (whole(cells["moe_tp"]) * whole(cells["ep"]) > 1 and cells["moe_quant"])
-        else "dense",
+        kind="experts" if cells["moe_quant"] else "dense",
         model=cells["model"],
         engine=cells["engine"] if cells["engine"] in ("vllm", "sglang", "trtllm") else "nccl",
         device=DEVICES.get(cells["gpu"], ""),
         products=products_of(cells["model"], cells["gemm_quant"]),
+        cache=cache_of(cells),
         tp=whole(cells["tp"]),
         attention_dp=whole(cells["attention_dp"]),
         ep=whole(cells["ep"]),
-        inputs=int(cells["input_tokens"]),
-        outputs=int(cells["output_tokens"]),
+        inputs=length(cells, "input_tokens"),
+        outputs=length(cells, "output_tokens"),
         concurrency=whole(cells["concurrency"])
         if cells["concurrency"]
         else whole(cells["batch"]) * whole(cells["attention_dp"]),
@@ -140,9 +143,22 @@ def row_of(name: str, cells: Mapping[str, str]) -> Row:
     )
 
 
+def length(cells: Mapping[str, str], which: str) -> int:
+    """On average."""
+    longest = int(cells[which])
+    return round(longest * (1 + SHORTEST) / 2) if cells["moe_quant"] else longest
+
+
 def products_of(model: str, quantization: str) -> str:
     in_blocks = quantization == "fp8" and model.startswith(IN_BLOCKS)
     return PRODUCTS["fp8_block" if in_blocks else quantization]
+
+
+def cache_of(cells: Mapping[str, str]) -> str:
+    """What the cache holds in InferenceX's scripts, which measured the models with experts (`benchmarks/single_node/fixed_seq_len` in
+    SemiAnalysisAI/InferenceX@843c6254: `--kv-cache-dtype fp8`, `kv_cache_config: dtype: fp8`)."""
+    script = cells["engine"], cells["model"].partition("/")[0], DEVICES.get(cells["gpu"], "")
+    return "fp8" if cells["moe_quant"] and script not in WIDE_CACHES else "bf16"
 
 
 def estimated(row: Row) -> Found:

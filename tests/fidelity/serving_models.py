@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stagec.importing import import_configuration
-from stagec.importing.model import read_configuration
+from stagec.importing.shipped import shipped
 
 if TYPE_CHECKING:
     from tests.fidelity.serving import Row
@@ -55,7 +55,6 @@ SIZES = {
 
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-CONFIGS = Path(__file__).parents[3] / "shared" / "oracles" / "configs" / "configs"
 
 
 WHOLE_EXPERTS = """shard X over tp
@@ -83,10 +82,10 @@ def text_of_model(row: Row, sequences: str) -> str:
         # The shared expert is cut as a dense layer is, and added up with the others in one all-reduce (`DeepseekV2MoE`).
         experts = f"{WHOLE_EXPERTS if row.ep > 1 else ''}\n  shard FX over tp"
         return with_scores(text) + plan_of(row, sequences, "H, F, V", experts, f"use {use}")
-    path = CONFIGS / f"{row.model.replace('/', '--')}.json"
-    if not path.is_file():
+    found = shipped(row.model)
+    if found is None:
         raise ValueError(f"no configuration of {row.model}")
-    imported = import_configuration(read_configuration(path), path.name)
+    imported = import_configuration(found[1], row.model)
     text = imported.text.partition("\nplan ")[0].rpartition("\n#")[0]
     experts = WHOLE_EXPERTS if row.ep > 1 else "shard M over tp"
     return with_scores(text) + plan_of(row, sequences, "H, K, V", experts)
@@ -108,19 +107,41 @@ def dense_text(model: str) -> str:
     )
 
 
+def unquantized(row: Row) -> str:
+    """Modules and weights that checkpoints with experts leave as they are (`modules_to_not_convert`, `ignore`): routers, and in nvfp4 attention (ModelOpt's
+    `examples/deepseek/ptq.py`, nvidia/MiniMax-M2.5-NVFP4), of DeepSeek-R1-0528-FP4-v2 but for the last product."""
+    if row.products != "fp4":
+        return "Router"
+    if not row.model.startswith("deepseek-ai/"):
+        return "Router, Attention"
+    blocks, weights = ("Dense", "Block"), ("qa", "qb", "kva", "kb", "vb")
+    return ", ".join(["Router", *(f'"{b}.Attention.{w}"' for b in blocks for w in weights)])
+
+
+def kernels_of_experts(row: Row) -> str:
+    """Whose tables: on B200 TensorRT-LLM has experts in its generator's kernels (`moe_config.backend: TRTLLM` in InferenceX's `dsr1_fp*_b200_trt.sh`), which
+    were measured as SGLang and vLLM call them (`flashinfer_trtllm`); on H200 in those of CUTLASS (`dsr1_fp8_h200_trt.sh`), as in its own tables."""
+    own = "trtllm" if row.engine == "nccl" else row.engine
+    return "sglang" if (own, row.device) == ("trtllm", "b200") else own
+
+
 def plan_of(row: Row, sequences: str, heads: str, experts: str = "", use: str = "") -> str:
     """Attention over `tp`, and, where experts are on ranks of their own, these over the same ranks."""
     mesh = f"tp = {row.tp}"
+    precision = (
+        f"weights = bf16, activations = bf16, cache = {row.cache}, products = {row.products}"
+    )
+    if experts:
+        precision += f", unquantized = [{unquantized(row)}]"
     padded = ", experts = padded" if experts else ""
-    engine = "trtllm" if row.engine == "nccl" else row.engine
     return f"""
 plan serve {{
   mesh {mesh}
   shard {heads} over tp
   {experts}
   {use}
-  precision {{ weights = bf16, activations = bf16, cache = bf16, products = {row.products} }}
+  precision {{ {precision} }}
   serve {{ {sequences}{padded} }}
-  device {row.device} {{ kernels = compiled, all_reduce = {row.engine}, experts = {engine} }}
+  device {row.device} {{ kernels = compiled, all_reduce = {row.engine}, experts = {kernels_of_experts(row)} }}
 }}
 """
