@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from stagec.frontend.syntax.expressions import Expr, Name, SyntaxNode, Text
 from stagec.frontend.syntax.plans import Plan, Settings
 from stagec.frontend.syntax.statements import Body, Shape
 
 
-@dataclass(frozen=True)
 class ImportFile(SyntaxNode):
     """`import "blocks.stg"`."""
 
     path: Text
 
 
-@dataclass(frozen=True)
 class Dim(SyntaxNode):
     """`dim E = D / H`."""
 
@@ -24,14 +20,12 @@ class Dim(SyntaxNode):
     size: Expr
 
 
-@dataclass(frozen=True)
 class Require(SyntaxNode):
     """`require H % K == 0`."""
 
     condition: Expr
 
 
-@dataclass(frozen=True)
 class Parameter(SyntaxNode):
     """`tokens[B, S]: i32`."""
 
@@ -40,7 +34,6 @@ class Parameter(SyntaxNode):
     dtype: Name | None
 
 
-@dataclass(frozen=True)
 class Result(SyntaxNode):
     """`[B, S, K]: i32`, after `->`."""
 
@@ -48,7 +41,6 @@ class Result(SyntaxNode):
     dtype: Name | None
 
 
-@dataclass(frozen=True)
 class Module(SyntaxNode):
     """`module SwiGLU(x[B, S, D]) -> [B, S, D] { ... }`."""
 
@@ -58,7 +50,6 @@ class Module(SyntaxNode):
     body: Body
 
 
-@dataclass(frozen=True)
 class Model(SyntaxNode):
     """`model Llama(tokens[B, S]: i32) { ... }`."""
 
@@ -67,7 +58,6 @@ class Model(SyntaxNode):
     body: Body
 
 
-@dataclass(frozen=True)
 class Op(SyntaxNode):
     """`op scan(x[B, S, D]) -> [B, S, D] { flops = 6*B*S*D }`."""
 
@@ -80,7 +70,6 @@ class Op(SyntaxNode):
 Item = ImportFile | Dim | Require | Module | Model | Op | Plan
 
 
-@dataclass(frozen=True)
 class Program(SyntaxNode):
     """One file."""
 

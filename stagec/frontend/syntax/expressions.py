@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import dataclass_transform
 
 from stagec.diagnostics import Span
 
 
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
 @dataclass(frozen=True)
 class SyntaxNode:
-    """A piece of text that means something."""
+    """A piece of text that means something. Each kind is a frozen dataclass."""
 
     span: Span = field(kw_only=True, compare=False, repr=False)
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        dataclass(frozen=True)(cls)
 
-@dataclass(frozen=True)
+
 class Name(SyntaxNode):
     """A word that the user chose."""
 
@@ -24,49 +29,42 @@ class Name(SyntaxNode):
         return self.text
 
 
-@dataclass(frozen=True)
 class Reference(SyntaxNode):
     """`x`: a value, a dim, an axis, or a choice of an option."""
 
     name: Name
 
 
-@dataclass(frozen=True)
 class Number(SyntaxNode):
     """`8192` or `1e-5`, as written."""
 
     text: str
 
 
-@dataclass(frozen=True)
 class ByteSize(SyntaxNode):
     """`80GiB`, as written."""
 
     text: str
 
 
-@dataclass(frozen=True)
 class Boolean(SyntaxNode):
     """`true` or `false`."""
 
     text: str
 
 
-@dataclass(frozen=True)
 class Text(SyntaxNode):
     """`"file.stg"`, without the quotes."""
 
     text: str
 
 
-@dataclass(frozen=True)
 class ListValue(SyntaxNode):
     """`[1, 2, 3]`, as the value of an option or a setting."""
 
     values: tuple[Value, ...]
 
 
-@dataclass(frozen=True)
 class Binary(SyntaxNode):
     """`left operator right`."""
 
@@ -75,14 +73,12 @@ class Binary(SyntaxNode):
     right: Expr
 
 
-@dataclass(frozen=True)
 class Negate(SyntaxNode):
     """`-operand`."""
 
     operand: Expr
 
 
-@dataclass(frozen=True)
 class Renaming(SyntaxNode):
     """`S -> T`."""
 
@@ -90,7 +86,6 @@ class Renaming(SyntaxNode):
     new: Name
 
 
-@dataclass(frozen=True)
 class Rename(SyntaxNode):
     """`k[S -> T]`."""
 
@@ -98,7 +93,6 @@ class Rename(SyntaxNode):
     renamings: tuple[Renaming, ...]
 
 
-@dataclass(frozen=True)
 class Argument(SyntaxNode):
     """An operand of a call, or an option if it has a name."""
 
@@ -106,7 +100,6 @@ class Argument(SyntaxNode):
     value: Value
 
 
-@dataclass(frozen=True)
 class Call(SyntaxNode):
     """`rope(q, theta = 500000)`: of a built-in op, a module, a user's op, or a function of sizes."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from stagec.frontend.syntax.expressions import (
     Expr,
     ListValue,
@@ -15,7 +13,6 @@ from stagec.frontend.syntax.expressions import (
 )
 
 
-@dataclass(frozen=True)
 class Setting(SyntaxNode):
     """`schedule = interleaved_1f1b`."""
 
@@ -23,14 +20,12 @@ class Setting(SyntaxNode):
     value: Value
 
 
-@dataclass(frozen=True)
 class Settings(SyntaxNode):
     """`{ schedule = gpipe, microbatch = 1 }`."""
 
     entries: tuple[Setting, ...]
 
 
-@dataclass(frozen=True)
 class Path(SyntaxNode):
     """`Block.Attention.q`."""
 
@@ -40,7 +35,6 @@ class Path(SyntaxNode):
         return ".".join(name.text for name in self.names)
 
 
-@dataclass(frozen=True)
 class NewSize(SyntaxNode):
     """`S = 131072`."""
 
@@ -48,14 +42,12 @@ class NewSize(SyntaxNode):
     size: Expr
 
 
-@dataclass(frozen=True)
 class Resize(SyntaxNode):
     """`set S = 131072, tp = 4`."""
 
     sizes: tuple[NewSize, ...]
 
 
-@dataclass(frozen=True)
 class MeshAxis(SyntaxNode):
     """`tp = 8`, `tp`, or `dp = edp * ep`."""
 
@@ -63,21 +55,18 @@ class MeshAxis(SyntaxNode):
     size: Expr | None
 
 
-@dataclass(frozen=True)
 class Mesh(SyntaxNode):
     """`mesh dp = 128, tp = 8`, slowest first."""
 
     axes: tuple[MeshAxis, ...]
 
 
-@dataclass(frozen=True)
 class RankOrder(SyntaxNode):
     """`rank_order pp, dp, tp`, slowest first."""
 
     axes: tuple[Name, ...]
 
 
-@dataclass(frozen=True)
 class ShardTarget(SyntaxNode):
     """A dim `H`, or a value `Block.h[S]`."""
 
@@ -85,7 +74,6 @@ class ShardTarget(SyntaxNode):
     dims: tuple[Name, ...] | None
 
 
-@dataclass(frozen=True)
 class Shard(SyntaxNode):
     """`shard H, K over tp`, `shard V over tp { pad = 128 }`."""
 
@@ -94,7 +82,6 @@ class Shard(SyntaxNode):
     settings: Settings | None
 
 
-@dataclass(frozen=True)
 class Pipeline(SyntaxNode):
     """`pipeline L over pp { schedule = gpipe }` or `pipeline none`."""
 
@@ -103,14 +90,12 @@ class Pipeline(SyntaxNode):
     settings: Settings | None
 
 
-@dataclass(frozen=True)
 class Microbatch(SyntaxNode):
     """`microbatch 1`."""
 
     size: Expr
 
 
-@dataclass(frozen=True)
 class Zero(SyntaxNode):
     """`zero 3 over dp { reshard = false }` or `zero none`."""
 
@@ -119,21 +104,18 @@ class Zero(SyntaxNode):
     settings: Settings | None
 
 
-@dataclass(frozen=True)
 class Unit(SyntaxNode):
     """`unit Block, Head`, or `unit none`."""
 
     modules: tuple[Path, ...]
 
 
-@dataclass(frozen=True)
 class Freeze(SyntaxNode):
     """`freeze embed, Block.Attention`, or `freeze none`."""
 
     weights: tuple[Path, ...]
 
 
-@dataclass(frozen=True)
 class Replacement(SyntaxNode):
     """`Absorbed for Attention`."""
 
@@ -141,14 +123,12 @@ class Replacement(SyntaxNode):
     replaced: Name
 
 
-@dataclass(frozen=True)
 class Use(SyntaxNode):
     """`use Absorbed for Attention`, or `use none`."""
 
     what: Reference | tuple[Replacement, ...]
 
 
-@dataclass(frozen=True)
 class Recompute(SyntaxNode):
     """`recompute attention in Block`."""
 
@@ -156,14 +136,12 @@ class Recompute(SyntaxNode):
     modules: tuple[Path, ...] | None
 
 
-@dataclass(frozen=True)
 class Precision(SyntaxNode):
     """`precision { weights = bf16 }`."""
 
     settings: Settings
 
 
-@dataclass(frozen=True)
 class Optimizer(SyntaxNode):
     """`optimizer adamw`."""
 
@@ -171,14 +149,12 @@ class Optimizer(SyntaxNode):
     settings: Settings | None
 
 
-@dataclass(frozen=True)
 class Collectives(SyntaxNode):
     """`collectives { reduce = eager }`."""
 
     settings: Settings
 
 
-@dataclass(frozen=True)
 class Context(SyntaxNode):
     """`context cp { method = ring }`, or `context none`."""
 
@@ -186,42 +162,36 @@ class Context(SyntaxNode):
     settings: Settings | None
 
 
-@dataclass(frozen=True)
 class Gradients(SyntaxNode):
     """`gradients { bucket_bytes = 25MiB }`."""
 
     settings: Settings
 
 
-@dataclass(frozen=True)
 class Overlap(SyntaxNode):
     """`overlap { tp = false }`."""
 
     settings: Settings
 
 
-@dataclass(frozen=True)
 class Offload(SyntaxNode):
     """`offload { optimizer = true }`."""
 
     settings: Settings
 
 
-@dataclass(frozen=True)
 class Process(SyntaxNode):
     """`process { context = 600MB }`."""
 
     settings: Settings
 
 
-@dataclass(frozen=True)
 class LossChunks(SyntaxNode):
     """`loss_chunks 8`."""
 
     count: Expr
 
 
-@dataclass(frozen=True)
 class Device(SyntaxNode):
     """`device h100 { memory = 64GiB }`, `device "mine.toml"`."""
 
@@ -229,7 +199,6 @@ class Device(SyntaxNode):
     settings: Settings | None
 
 
-@dataclass(frozen=True)
 class Link(SyntaxNode):
     """`link tp { latency_us = 2 }`, or `link none`."""
 
@@ -237,7 +206,6 @@ class Link(SyntaxNode):
     settings: Settings | None
 
 
-@dataclass(frozen=True)
 class Load(SyntaxNode):
     """`load { zipf = 1.2 }`, or `load uniform`."""
 
@@ -245,7 +213,6 @@ class Load(SyntaxNode):
     settings: Settings | None
 
 
-@dataclass(frozen=True)
 class Lengths(SyntaxNode):
     """`file "lengths.csv"`, or `uniform { most = 4000, seed = 1 }`: a length of each sequence."""
 
@@ -253,7 +220,6 @@ class Lengths(SyntaxNode):
     what: Text | Settings
 
 
-@dataclass(frozen=True)
 class Documents(SyntaxNode):
     """`documents S file "lengths.csv"`, or `documents none`."""
 
@@ -261,7 +227,6 @@ class Documents(SyntaxNode):
     lengths: ListValue | Lengths | None
 
 
-@dataclass(frozen=True)
 class Measure(SyntaxNode):
     """`x 2048`: new tokens of each sequence; `at 1500`: tokens before them; `at [100, 250]`: of one after the other."""
 
@@ -269,7 +234,6 @@ class Measure(SyntaxNode):
     number: Expr | ListValue | Lengths
 
 
-@dataclass(frozen=True)
 class Prefill(SyntaxNode):
     """`prefill 4 x 2048 at 512`: so many sequences, of so many new tokens, after so many others."""
 
@@ -277,7 +241,6 @@ class Prefill(SyntaxNode):
     measures: tuple[Measure, ...]
 
 
-@dataclass(frozen=True)
 class Decode(SyntaxNode):
     """`decode 128 at 1500`, or `decode 128 x 4 at 1500` where drafted tokens are verified."""
 
@@ -285,21 +248,18 @@ class Decode(SyntaxNode):
     measures: tuple[Measure, ...]
 
 
-@dataclass(frozen=True)
 class Served(SyntaxNode):
     """`{ prefill 4 x 2048, decode 128 at 1500, logits = last }`."""
 
     entries: tuple[Prefill | Decode | Setting, ...]
 
 
-@dataclass(frozen=True)
 class Serve(SyntaxNode):
     """`serve { decode 128 at 1500 }`, or `serve none`."""
 
     what: Served | Reference
 
 
-@dataclass(frozen=True)
 class Pool(SyntaxNode):
     """`pool prefill extends serve_tp8 { mesh tp = 8 }`: a part of the ranks, with a plan of its own."""
 
@@ -308,7 +268,6 @@ class Pool(SyntaxNode):
     clauses: tuple[Clause, ...]
 
 
-@dataclass(frozen=True)
 class Pass(SyntaxNode):
     """`pass decompose-all-reduce { axis = "tp" }`."""
 
@@ -347,7 +306,6 @@ Clause = (
 )
 
 
-@dataclass(frozen=True)
 class Plan(SyntaxNode):
     """`plan long extends short { ... }`."""
 

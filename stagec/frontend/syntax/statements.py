@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from stagec.frontend.syntax.expressions import Expr, Name, SyntaxNode
 
 
-@dataclass(frozen=True)
 class Shape(SyntaxNode):
     """`[B, S, D]`. Dims are names; the checker refuses anything else."""
 
     dims: tuple[Expr, ...]
 
 
-@dataclass(frozen=True)
 class StoredShape(SyntaxNode):
     """`[D, H, E]` or `[H, E | D]`: what stands before the bar is stored as rows."""
 
@@ -31,7 +27,6 @@ class StoredShape(SyntaxNode):
         return None if self.rest is None else len(self.first)
 
 
-@dataclass(frozen=True)
 class Weight(SyntaxNode):
     """`wq[D, H, E]: fp32`."""
 
@@ -40,14 +35,12 @@ class Weight(SyntaxNode):
     dtype: Name | None
 
 
-@dataclass(frozen=True)
 class Weights(SyntaxNode):
     """`weight wq[D, H, E], wk[D, K, E]`."""
 
     weights: tuple[Weight, ...]
 
 
-@dataclass(frozen=True)
 class Cache(SyntaxNode):
     """`k[B, T, K, E]: fp8`."""
 
@@ -56,14 +49,12 @@ class Cache(SyntaxNode):
     dtype: Name | None
 
 
-@dataclass(frozen=True)
 class Caches(SyntaxNode):
     """`cache k[B, T, K, E], v[B, T, K, E]`."""
 
     caches: tuple[Cache, ...]
 
 
-@dataclass(frozen=True)
 class Target(SyntaxNode):
     """What is assigned: `q` or `q[B, S, H, E]`."""
 
@@ -71,7 +62,6 @@ class Target(SyntaxNode):
     shape: Shape | None
 
 
-@dataclass(frozen=True)
 class Assign(SyntaxNode):
     """`gates, experts = topk(x)`."""
 
@@ -79,14 +69,12 @@ class Assign(SyntaxNode):
     value: Expr
 
 
-@dataclass(frozen=True)
 class Body(SyntaxNode):
     """`{ ... }`."""
 
     statements: tuple[Statement, ...]
 
 
-@dataclass(frozen=True)
 class Repeat(SyntaxNode):
     """`repeat L { x = Block(x) }`."""
 
@@ -94,7 +82,6 @@ class Repeat(SyntaxNode):
     body: Body
 
 
-@dataclass(frozen=True)
 class Return(SyntaxNode):
     """`return a, b`."""
 
