@@ -55,6 +55,7 @@ from xdsl.passes import ModulePass
 from stagec import symbolic
 from stagec.analysis.communication import communication_kind
 from stagec.analysis.contexts import Contexts
+from stagec.analysis.recompute_choice import ancestor_in
 from stagec.analysis.sizes import mesh_of, size_values
 from stagec.dialects import dist, stg
 from stagec.dialects.types import PIECE_AXIS, TensorType
@@ -81,9 +82,9 @@ class SplitProducts(ModulePass):
                 axes = [axis for axis in moved.axes.data if conditions.is_split(axis, mesh)]
                 if not axes or communication_kind(moved, contexts) != "tp":
                     continue
-                products = products_at(moved)
+                products, place = products_at(moved)
                 if products and self.fits(moved, values):
-                    split(moved, products)
+                    split(moved, products, place)
                     found = True
                 elif isinstance(moved, dist.ReduceScatterOp):
                     put_off(moved)
@@ -100,34 +101,37 @@ class SplitProducts(ModulePass):
         return self.pieces > 1 and conditions.whole(size, values)
 
 
-def products_at(moved: dist.AllGatherOp | dist.ReduceScatterOp) -> list[stg.ContractOp]:
-    """The products that read what is gathered, and keep the dim; or the one that makes what is scattered, for nothing else."""
+def products_at(
+    moved: dist.AllGatherOp | dist.ReduceScatterOp,
+) -> tuple[list[stg.ContractOp], Operation]:
+    """The products that read what is gathered, and keep the dim, and what reads it first; or the one that makes what is scattered, for nothing else."""
     name, block = moved.dim.data, moved.parent_block()
     if len(moved.steps) > 1 or block is None:
-        return []
+        return [], moved
     if isinstance(moved, dist.ReduceScatterOp):
         made = moved.operand.owner
         if not isinstance(made, stg.ContractOp) or made.parent_block() is not block:
-            return []
-        return [] if has_batch(made) or len(list(made.result.uses)) > 1 else [made]
+            return [], moved
+        return ([] if has_batch(made) or len(list(made.result.uses)) > 1 else [made]), made
     order = {op: number for number, op in enumerate(block.ops)}
-    readers = {use.operation for use in moved.result.uses if use.operation.parent_block() is block}
+    readers = {ancestor_in(block, use.operation) for use in moved.result.uses}
     found = [
         op
         for op in sorted(readers, key=order.__getitem__)
         if isinstance(op, stg.ContractOp) and name not in op.over.data and not has_batch(op)
     ]
-    # All are computed where the first one is, and weights quantized for them before that.
-    first = order[found[0]] if found else 0
-    for value in (value for op in found[1:] for value in op.operands):
+    # All are computed where it is first read, and weights quantized for them before that.
+    place = min(readers, key=order.__getitem__, default=moved)
+    first = order[place]
+    for value in (value for op in found for value in op.operands):
         made = value.owner
         if not isinstance(made, stg.QuantizeOp) or order.get(made, -1) < first:
             continue
         if before(made.x, order, first):
             made.detach()
-            block.insert_op_before(made, found[0])
+            block.insert_op_before(made, place)
             order[made] = first - 1
-    return [op for op in found if all(before(value, order, first) for value in op.operands)]
+    return [op for op in found if all(before(value, order, first) for value in op.operands)], place
 
 
 def has_batch(op: stg.ContractOp) -> bool:
@@ -175,9 +179,11 @@ def before(value: SSAValue, order: dict[Operation, int], place: int) -> bool:
 
 
 def split(
-    moved: dist.AllGatherOp | dist.ReduceScatterOp, products: Sequence[stg.ContractOp]
+    moved: dist.AllGatherOp | dist.ReduceScatterOp,
+    products: Sequence[stg.ContractOp],
+    place: Operation,
 ) -> None:
-    """A loop over pieces in the place of the first product."""
+    """A loop over pieces, before an op."""
     name, axes = moved.dim.data, tuple(moved.axes.data)
     gathers = isinstance(moved, dist.AllGatherOp)
     origin = products[0]
@@ -218,9 +224,9 @@ def split(
         add(stg.JoinChunksOp(stack, name, stg.tensor_type(v), within)).results[0]
         for v, stack in zip(outside, loop.results, strict=True)
     ]
-    block = origin.parent_block()
+    block = place.parent_block()
     assert block is not None
-    block.insert_ops_before(made, origin)
+    block.insert_ops_before(made, place)
     for old, new in zip(outside, joined, strict=True):
         new.name_hint = old.name_hint
         old.replace_all_uses_with(new)
