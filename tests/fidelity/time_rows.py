@@ -109,6 +109,8 @@ class Layout:
     tp_overlap: bool = False
     ep_overlap: bool = False
     grad_overlap: bool = True
+    param_gather: bool = False
+    """Updated parameters are gathered beside the next forward pass."""
     bucket_bytes: int = 0
     in_split: bool = False
     """Embedding and loss count as a layer each."""
@@ -178,11 +180,17 @@ def plan(layout: Layout, model: Model) -> str:
         if x.bucket_bytes:
             settings.append(f"bucket_bytes = {x.bucket_bytes}")
         lines.append(f"  gradients {{ {', '.join(settings)} }}")
-    besides = ", ep = true" if x.ep_overlap else ""
-    lines.append(f"  overlap {{ tp = {str(x.tp_overlap).lower()}{besides} }}")
+    lines.append(f"  {overlap(x)}")
     lines.append("  collectives { keep = shard }")
     body = "\n".join([*lines, f"  {device_clause(x)}"])
     return f"\nplan measured {{\n{body}\n}}\n"
+
+
+def overlap(x: Layout) -> str:
+    besides = ", ep = true" if x.ep_overlap else ""
+    if x.param_gather and x.zero in (1, 2) and x.dp * x.cp > 1:
+        besides += ", param_gather = true"
+    return f"overlap {{ tp = {str(x.tp_overlap).lower()}{besides} }}"
 
 
 def precision(x: Layout) -> str:
@@ -305,6 +313,7 @@ def submitted_layout(r: Cells, model: Model) -> Layout:
         gradients="bf16" if r["benchmark"] in ("llama31_405b", "llama31_8b") else "fp32",
         tp_overlap=r["tp_comm_overlap"] == "1",
         grad_overlap=r["overlap_grad_reduce"] != "0",
+        param_gather=r["overlap_param_gather"] == "1",
         in_split=r["embedding_in_split"] == "1",
         graphs=r["cuda_graph"] != "none",
         device=device_of(r["gpu"]),
@@ -389,7 +398,8 @@ def published(r: Cells) -> Timed | None:
             layout = of_recipe(r, layout)
             model = replace(model, stages=layout.pp, **dispatched(r, layout, model))
         # `scripts/performance` there: tensor-parallel communication overlaps where there is any; FSDP in one unit per block.
-        layout = replace(layout, tp_overlap=layout.tp > 1)
+        # `comm_overlap.py` overlaps gathers of parameters wherever ranks hold other data.
+        layout = replace(layout, tp_overlap=layout.tp > 1, param_gather=True)
     return timed(
         source,
         name,
