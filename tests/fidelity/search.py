@@ -84,7 +84,7 @@ def nanotron(row: Row) -> Measured:
     ranks = run.dp * run.pp * run.tp
     batch = run.dp * run.microbatch * run.microbatches
     group = f"{run.width} x {run.layers}, {run.vocabulary} on {ranks}, {batch} of {run.sequence}"
-    device = f'device "{time_rows.P5}" {{ kernels = eager, graphs = false }}'
+    device = "device h100 { kernels = eager, graphs = false }"
     return Measured(
         f"nanotron {group}",
         float(row["tok/s/gpu"]) if row["status"] == "Success" else 0.0,
