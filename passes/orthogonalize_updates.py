@@ -123,13 +123,13 @@ class Orthogonalizing:
         return [found[number] for number in range(len(moments))]
 
     def shared(self, moment: SSAValue, matrix: stg.Matrix) -> tuple[str, ...]:
-        """The axes whose ranks deal matrices out."""
+        """The axes whose ranks share matrices out: none of one that no axis of `zero` splits, as others split all of it."""
         stored = stored_over(moment)
-        return (*stored, *split_over(moment, matrix)) if self.options.dealt else stored
+        return (*stored, *split_over(moment, matrix)) if stored and self.options.dealt else stored
 
     def whole(self, moment: SSAValue, matrix: stg.Matrix) -> SSAValue:
         axes = self.shared(moment, matrix)
-        if self.options.dealt and stored_over(moment):
+        if self.options.dealt and axes:
             return self.each(moment, lambda v: [deal(v, axes)])
         return self.each(moment, lambda v: gathers(v, matrix))
 
