@@ -180,11 +180,14 @@ def has_own_targets(case: Case) -> bool:
     return "microbatches" in case.parallel and case.parallel.get("schedule") not in FORWARD_FIRST
 
 
-def absent_rows_bytes(case: Case) -> int:
-    """Of the gradients of tables that are split by rows, the rows of other ranks."""
-    tp = case.degree("tp")
-    rows = sum((rows - rows // tp) * width for rows, width in row_split_tables(case))
-    return rows * case.element_bytes
+def absent_rows_bytes(case: Case, rank: int) -> int:
+    """Of the gradients of tables that are split by rows, as `torch.chunk` cuts, the rows of other ranks."""
+    tp, place = case.degree("tp"), case.coordinates[rank].get("tp", 0)
+    absent = 0
+    for rows, width in row_split_tables(case):
+        most = -(-rows // tp)
+        absent += (rows - min(most, max(0, rows - place * most))) * width
+    return absent * case.element_bytes
 
 
 def has_narrow_statistics(case: Case) -> bool:
@@ -293,7 +296,7 @@ def comparable_memory(case: Case, rank: int, measured: Memory, traced: Memory) -
         optimizer -= STEP_COUNTER_BYTES * len(parameters_of(case, rank))
         gradients, optimizer = gradients + missing, optimizer + 2 * missing
     if whole_tables:
-        gradients -= absent_rows_bytes(case)
+        gradients -= absent_rows_bytes(case, rank)
     if has_wide_shards(case):
         narrow = DTYPE_BYTES[case.compute_dtype] * parameters // case.element_bytes
         # Where nothing is trained stagec has no master shards.

@@ -87,8 +87,12 @@ def shard_lines(case: Case) -> list[str]:
         lines.append(f"shard C over {', '.join(token_axes)}")
     if case.degree("tp") > 1:
         heads = [dim for dim in ("H", "K") if dim in attention_dims(case)]
+        divides = int(case.model["vocab"]) % case.degree("tp") == 0
         vocabulary = [] if "tp_head" in case.parallel else ["V"]
-        lines.append(f"shard {', '.join([*heads, 'F', *vocabulary])} over tp")
+        lines.append(f"shard {', '.join([*heads, 'F', *(vocabulary if divides else [])])} over tp")
+        lines += (
+            [] if divides else [f"shard {dim} over tp {{ uneven = chunk }}" for dim in vocabulary]
+        )
         if is_sequence_parallel(case):
             sequence_axes.append("tp")
             if case.model["arch"] == "gpt":
