@@ -52,8 +52,8 @@ class Mamba2:
         plus: dict[str, str] = dict.fromkeys(("z", "x", "b", "c", "dt", "out"), "")
         if self.bias:
             for name, dims in (("z", inner), ("x", inner), ("b", gn), ("c", gn), ("dt", H)):
-                m.weight(f"{name}_bias", dims, f"{into}.bias", join=name != "z")
-                plus[name] = f" + {name}_bias"
+                m.weight(f"{name}_proj_bias", dims, f"{into}.bias", join=name != "z")
+                plus[name] = f" + {name}_proj_bias"
         convolved = {}
         for name, dims in (("x", inner), ("b", gn), ("c", gn)):
             m.weight(f"{name}_conv", f"{K} {dims}", f"{stem}conv1d.weight", join=name != "x")

@@ -111,6 +111,11 @@ ODD = (
     ("bert", {"num_hidden_layers": 4, "tie_word_embeddings": False}, 76_282_740),
     ("cwm", {"num_hidden_layers": 4, "attention_bias": True}, 3_513_833_472),
     ("deepseek_v4", {"num_hidden_layers": 4, "mlp_bias": True}, 27_396_752_989),
+    (
+        "gemma4_text",
+        {"num_hidden_layers": 4, "vocab_size_per_layer_input": 40823},
+        978_494_464,
+    ),
     ("llava", {"tie_word_embeddings": True}, 6_931_830_784),
     (
         "llama4",

@@ -332,6 +332,8 @@ def deepseek_v4(c: Config) -> Decoder:
         rates[kind] = c.number(key, rates[kind])
     rates |= c.get("compress_rates", {})
     chooses = (c.number("index_n_heads"), c.number("index_head_dim"), c.number("index_topk"))
+    if rotated >= min(width, chooses[1]):
+        raise Unsupported(f"{rotated} rotated numbers leave none of a head that are not")
 
     def attention(kind: str) -> StreamAttention:
         return StreamAttention(

@@ -234,6 +234,8 @@ def granite_moe_blocks(c: Config, name: str, shared: Mlp | None) -> Decoder:
 
 def phimoe(c: Config) -> Decoder:
     s = stream(c)
+    if c.number("num_experts_per_tok") != 2:
+        raise Unsupported("the router of this class chooses two experts (`num_experts_per_tok`)")
     attention = llama_attention(
         c, s, window=c.count("sliding_window"), **biases(c.flag("attention_bias"))
     )

@@ -42,7 +42,8 @@ class OwnInputs:
     def add(self, w: Writer, m: Module, stem: str) -> None:
         """In a layer: its inputs through a gate, onto `h`."""
         DL = w.dim("DL", self.width, "width of a layer's own inputs")
-        VL = w.dim("VL", self.vocabulary, "vocabulary of a layer's own inputs", "V")
+        same = "V" if self.vocabulary == w.dims["V"].value else ""
+        VL = w.dim("VL", self.vocabulary, "vocabulary of a layer's own inputs", same)
         m.weight("own_table", f"{VL} {DL}", self.table)
         m.weight("own_proj", f"D {DL}", self.projection, join=True)
         m.weight("own_gate", f"D {DL}", f"{stem}per_layer_input_gate.weight")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stagec.importing.attention import Attention
-from stagec.importing.config import Config
+from stagec.importing.config import Config, Unsupported
 from stagec.importing.decoder import Block, Decoder
 from stagec.importing.families.common import (
     biases,
@@ -411,6 +411,8 @@ def step3p7(c: Config) -> Decoder:
         num_places=num,
         first_norm=(LAYER, "model.vision_model.pre_layernorm"),
     )
+    if (side // patch) % 4:
+        raise Unsupported(f"rows of {side // patch} patches are not halved twice")
     tokens = num // 16
 
     def project(w: Writer, m: Module) -> str:
