@@ -109,20 +109,21 @@ class Attention:
         elif self.gate:
             extra = m.weight("gate_proj", f"{s.dim} {H} {G}", f"{stem}{self.gate}.weight")
         k = v = ""
+        has_values = not self.shared_keys and not self.keys_are_values
         if not self.shared_keys:
             k = m.weight(
                 short(self.k, "k"), f"{src.dim} {K} {E}", f"{stem}{self.k}.weight", join=True
             )
-            if not self.keys_are_values:
-                v = m.weight(
-                    short(self.v, "v"), f"{src.dim} {K} {G}", f"{stem}{self.v}.weight", join=True
-                )
+        if has_values:
+            v = m.weight(
+                short(self.v, "v"), f"{src.dim} {K} {G}", f"{stem}{self.v}.weight", join=True
+            )
         o = m.weight(short(self.o, "o"), f"{H} {G} {s.dim}", f"{stem}{self.o}.weight", join=True)
         biases: dict[str, str] = {}
         for letter, on, dims, name in (
             ("q", self.q_bias, f"{H} {E}", self.q),
             ("k", self.k_bias and not self.shared_keys, f"{K} {E}", self.k),
-            ("v", self.v_bias and not self.shared_keys, f"{K} {G}", self.v),
+            ("v", self.v_bias and has_values, f"{K} {G}", self.v),
             ("o", self.o_bias, s.dim, self.o),
         ):
             if on:
