@@ -121,9 +121,11 @@ class Experts:
 
     def write_router(self, w: Writer, X: str, A: str) -> str:
         s, r = self.stream, self.router
-        if r.groups > 1 and (self.experts % r.groups or not 1 <= r.limit <= r.groups):
+        if r.groups > 1 and (
+            self.experts % r.groups or self.experts < 2 * r.groups or not 1 <= r.limit <= r.groups
+        ):
             raise Unsupported(
-                f"{r.limit} of {r.groups} groups cannot be chosen of {self.experts} experts"
+                f"{r.limit} of {r.groups} groups of two and more cannot be chosen of {self.experts} experts"
             )
         m = w.module("Router", f"x{s.shape}", f"[{s.rows}, {A}], [{s.rows}, {A}]: i32")
         m.weight("router", f"{s.dim} {X}", self.stem + r.tensor)

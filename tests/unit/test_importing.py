@@ -155,7 +155,7 @@ NO_HEAD = {"vision_use_head": False}
         (
             "deepseek_v3",
             {"n_routed_experts": 12},
-            "4 of 8 groups cannot be chosen of 12 experts",
+            "4 of 8 groups of two and more cannot be chosen of 12 experts",
         ),
         ("gptj", {"n_embd": 768}, "64 of a head's 48 numbers cannot be rotated"),
         (
@@ -183,6 +183,12 @@ NO_HEAD = {"vision_use_head": False}
             "gpt_neo",
             {"attention_types": 3},
             "a value is not of the form that its class reads: 'int' object is not iterable",
+        ),
+        (
+            "mimo_v2_flash",
+            {"hybrid_layer_pattern": [0], "moe_layer_freq": [0], "num_hidden_layers": 1}
+            | {"swa_num_attention_heads": 32},
+            "`swa_num_attention_heads` is 32, and 64 in this class",
         ),
         ("bart", {"tie_word_embeddings": False}, "more tables of tokens than one are not imported"),
         (

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from stagec.importing.attention import Attention
 from stagec.importing.config import Config, Unsupported
 from stagec.importing.decoder import Block, Decoder
 from stagec.importing.families.common import (
@@ -235,30 +234,33 @@ def mimo_v2_flash(c: Config) -> Decoder:
         raise Unsupported(
             "`hybrid_layer_pattern` and `moe_layer_freq` have an entry for each layer"
         )
-    bias = c.flag("attention_bias")
     factor = c.real("attention_value_scale", 1.0)
-    share = c.real("partial_rotary_factor", 1.0)
-
-    def attention(prefix: str, window: int, sinks: bool) -> Attention:
-        width = c.number(f"{prefix}head_dim", head_width(c))
-        return Attention(
-            s,
-            c.number(f"{prefix}num_attention_heads", c.number("num_attention_heads")),
-            c.number(f"{prefix}num_key_value_heads", c.number("num_key_value_heads")),
-            width,
-            c.number(f"{prefix}v_head_dim", c.number("v_head_dim", width)),
-            name="LocalAttention" if window else "Attention",
-            rotary=int(width * share) // 2 * 2,
-            window=window,
-            value_factor=0.0 if factor == 1 else factor,
-            sinks="sinks" if sinks else "",
-            **biases(bias, output=False),
-        )
-
-    far = attention("", 0, c.flag("add_full_attention_sink_bias"))
-    near = attention(
-        "swa_", c.number("sliding_window"), c.flag("add_swa_attention_sink_bias", True)
+    width, kv_heads = head_width(c), c.number("num_key_value_heads")
+    far = llama_attention(
+        c,
+        s,
+        value_width=c.number("v_head_dim", width),
+        rotary=int(width * c.real("partial_rotary_factor", 1.0)) // 2 * 2,
+        value_factor=0.0 if factor == 1 else factor,
+        **biases(c.flag("attention_bias"), output=False),
     )
+    near = replace(
+        far,
+        name="LocalAttention",
+        kv_heads=2 * kv_heads,
+        window=c.number("sliding_window"),
+        sinks="sinks",
+    )
+    for key, value in (
+        ("swa_num_attention_heads", far.heads),
+        ("swa_num_key_value_heads", near.kv_heads),
+        ("swa_head_dim", width),
+        ("swa_v_head_dim", far.value_width),
+        ("add_swa_attention_sink_bias", True),
+        ("add_full_attention_sink_bias", False),
+    ):
+        if (said := c.get(key, value)) != value:
+            raise Unsupported(f"`{key}` is {said!r}, and {value!r} in this class")
     moe = deepseek_experts(c, s, deepseek_router(c))
     mlp = llama_mlp(c, s)
     blocks = [
