@@ -22,7 +22,7 @@ from stagec.dialects.attributes import Dim
 from stagec.dialects.interfaces import elements
 from stagec.dialects.stg.base import Indices, LocalStatisticsOp, TensorOp, tensor_type
 from stagec.dialects.stg.interface import BackwardPass, Cotangents, only
-from stagec.dialects.stg.routing import expect_chosen, expect_linear, terms_of
+from stagec.dialects.stg.routing import expect_chosen, terms_of
 from stagec.dialects.types import TensorType
 from stagec.dialects.work import Work
 from stagec.symbolic import ZERO, Size
@@ -93,7 +93,7 @@ class SpreadChoiceOp(ChoiceOp):
         )
 
     def verify_(self) -> None:
-        expect_linear(self)
+        self.verify_operands()
         expect_chosen(self, tensor_type(self.experts))
         self.expect_rows(self.rows, self.experts)
         rows = tensor_type(self.rows)
@@ -134,7 +134,7 @@ class TakeChoiceOp(ChoiceOp):
         super().__init__([rows, experts], [taken])
 
     def verify_(self) -> None:
-        expect_linear(self)
+        self.verify_operands()
         expect_chosen(self, tensor_type(self.experts))
         self.expect_rows(self.rows, self.experts)
         self.expect_weights(self.weights, self.experts)
@@ -174,7 +174,7 @@ class SendWeightsOp(ChoiceOp):
         )
 
     def verify_(self) -> None:
-        expect_linear(self)
+        self.verify_operands()
         expect_chosen(self, tensor_type(self.experts))
         self.expect_weights(self.weights, self.experts)
         self.expect_copies(self.copies, self.experts)
@@ -214,7 +214,7 @@ class ReturnWeightsOp(ChoiceOp):
         super().__init__([copies, experts], [made])
 
     def verify_(self) -> None:
-        expect_linear(self)
+        self.verify_operands()
         expect_chosen(self, tensor_type(self.experts))
         self.expect_copies(self.copies, self.experts)
         self.expect_weights(self.weights, self.experts)

@@ -34,7 +34,7 @@ from stagec.dialects.stg.interface import (
     Cotangents,
     only,
 )
-from stagec.dialects.stg.routing import CollectsTokens, SendsTokens, expect_linear
+from stagec.dialects.stg.routing import CollectsTokens, SendsTokens
 from stagec.dialects.types import TensorType
 from stagec.symbolic import ZERO, Size
 
@@ -52,7 +52,7 @@ class ForwardedOp(LocalStatisticsOp):
         return Indices(base.operands, base.results, everything, everything)
 
     def verify_copies(self, source: TensorType, target: TensorType) -> None:
-        expect_linear(self)
+        self.verify_operands()
         if len(source.dims) != 3 or len(target.dims) != 3 or source.dims[-1] != target.dims[-1]:
             raise self.mistake(f"copies <{source.body}> do not become <{target.body}>")
         if [d.split for d in source.dims] != [d.split for d in target.dims]:

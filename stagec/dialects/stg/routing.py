@@ -283,7 +283,7 @@ class RoutedOp(LocalStatisticsOp):
         """What splits the tokens splits those of the experts; the rest is whole on each device."""
         many, chosen = tensor_type(tokens), tensor_type(experts)
         bins = tensor_type(routed)
-        expect_linear(self)
+        self.verify_operands()
         expect_chosen(self, chosen)
         if len(bins.dims) != 3 or many.names[-1:] != bins.names[-1:]:
             raise self.mistake(f"tokens <{many.body}> do not go to experts as <{bins.body}>")
@@ -584,15 +584,6 @@ def verify_splits(name: str, tokens: TensorType, routed: TensorType, experts: Te
 def terms_of(routed: TensorType) -> list[str]:
     """What a sum over the experts of a token is partial over: the axes that split the experts."""
     return sorted({*routed.partial, *routed.dims[0].split})
-
-
-def expect_linear(op: TensorOp) -> None:
-    for position, operand in enumerate(op.operands):
-        if tensor_type(operand).partial and position not in op.linear_operands:
-            raise op.mistake(
-                f"it is not linear in operand {position}, "
-                f"which is partial: <{tensor_type(operand).body}>"
-            )
 
 
 def expect_numbers(op: TensorOp, experts: TensorType) -> None:
