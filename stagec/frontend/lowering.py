@@ -378,8 +378,12 @@ class _Lowering:
         if not any(begins[0]):
             return values[step.cache]
         if not all(map(all, begins)):
-            message = "sequences begin on some devices, and on others none do: what is computed once is for those that begin alone"
-            help_ = "serve one that begins on each device, or on none"
+            sums = self.batch.sums
+            at, one, several = "on", "device", "devices"
+            if sums is not None and sums.microbatches > 1:
+                at, one, several = "in", "microbatch", "microbatches"
+            message = f"sequences begin {at} some {several}, and {at} others none do: what is computed once is for those that begin alone"
+            help_ = f"serve one that begins {at} each {one}, or {at} none"
             raise refused("E0420", message, step.span, help=help_)
         if not self.batch.is_packed and not self.batch.all_begin:
             message = "sequences are rows, of which some begin and some go on: what is computed once is for those that begin alone"
