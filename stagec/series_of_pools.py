@@ -21,12 +21,11 @@ from xdsl.ir import Operation
 
 from stagec import symbolic
 from stagec.analysis.sequences import OtherPrograms
-from stagec.analysis.sizes import size_values
 from stagec.compiled import CompiledPoolSeries, CompiledSeries, Handover
 from stagec.diagnostics import location_of
 from stagec.dialects import dist, stg
 from stagec.dialects.dist.sequences import Kind
-from stagec.dialects.types import TIME_AXIS, bytes_of
+from stagec.dialects.types import bytes_of
 from stagec.driver import MOST_PROGRAMS, compile_series, too_many
 from stagec.frontend import CheckedModel, Source, check
 from stagec.frontend.checker import plan_of_pool, pools_in
@@ -206,9 +205,6 @@ def compile_series_of_pools(
         )
         for name in names
     }
-    for pool in pools:
-        made = [size_values(part.module)[TIME_AXIS] for part in found[pool.name].parts]
-        check_microbatches(pool, microbatches[pool.name], np.array(made)[found[pool.name].which])
     handed = {name: job.handed(name) for name in names}
     channels = len(pools[0].caches)
     whole = pools[0].checked.plan.name.rpartition(".")[0]
@@ -261,15 +257,6 @@ def microbatches_of(pool: Pool, iterations: Iterations) -> np.ndarray:
     assert batch.sums is not None
     dealt = iterations.dealt(batch.sums.sequences.num_devices)
     return np.minimum(dealt.most_microbatches(batch.serve.split), batch.serve.microbatches)
-
-
-def check_microbatches(pool: Pool, known: np.ndarray, made: np.ndarray) -> None:
-    """E0423 for microbatches of so many sequences each: how many they are follows from what is compiled, and the other pool was to know it before."""
-    if (known != made).any():
-        at = int(np.argmax(known != made))
-        message = f"`{pool.name}` serves iteration {at} in {made[at]} microbatches, and the other pool does not know"
-        help_ = "say how many they are: `serve { ..., microbatches = 2 }` instead of `microbatch`"
-        raise wrong(message, pool.checked.plan.span, help_)
 
 
 def handovers_of(pools: Sequence[Pool], iterations: Mapping[str, Iterations]) -> Iterator[Handover]:

@@ -284,3 +284,13 @@ def test_what_no_iteration_completes_is_an_error_with_its_line(
     assert found.message == said
     assert found.origin is not None
     assert found.origin.endswith("rows.decode.csv:2")
+
+
+def test_how_many_microbatches_there_are_is_said_before(tmp_path: Path):
+    """Of so many sequences there are none: an iteration of a pool is a row on each device, and the other pool has to know how many there are."""
+    pools = Drawn(1, 1, 1, 1, 1), Drawn(1, 1, 1, 1, 1)
+    text = text_of(pools).replace("serve { prefill", "microbatch 2\nserve { prefill", 1)
+    rows = Rows(["4x20,", "2x20,"], [",2@20,2x20@0"])
+    with pytest.raises(CompileError, match="microbatches = 2") as caught:
+        compiled(text, rows, tmp_path)
+    assert {each.code for each in caught.value.diagnostics} == {"E0308"}
