@@ -63,7 +63,7 @@ def import_configuration(data: Mapping[str, Any], file: str, source: str = "") -
         model = architecture.write(writer)
     except Unsupported as error:
         raise failure(file, f"`{model_type}`: {error.message}", "E0802", error.help) from None
-    except (TypeError, ValueError, LookupError, AttributeError) as error:
+    except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
         said = f"`{model_type}`: a value is not of the form that its class reads: {error}"
         raise failure(file, said, "E0802") from error
     writer.even_batch()
