@@ -228,13 +228,13 @@ def kind_names(parts: Sequence[StageContents], last_section: int) -> dict[StageC
 
 
 def is_portable(value: SSAValue) -> bool:
-    """Whether every stage can have a value at no cost: inputs, weights, constants, zeros, and views of them."""
+    """Whether every stage has a value of its own, rather than be sent it: inputs, weights, constants, zeros, views of them, and casts."""
     owner = value.owner
     if isinstance(owner, Block):
         return isinstance(owner.parent_op(), stg.ProgramOp)
     if isinstance(owner, stg.WeightOp | stg.CacheOp | stg.ConstantOp | stg.ZerosOp):
         return True
-    is_view = isinstance(owner, dist.ReshardOp | dist.SliceOp | stg.PlaceOp) or (
+    is_view = isinstance(owner, dist.ReshardOp | dist.SliceOp | stg.PlaceOp | stg.CastOp) or (
         isinstance(owner, stg.TensorOp) and owner.IS_VIEW
     )
     return is_view and all(is_portable(operand) for operand in owner.operands)

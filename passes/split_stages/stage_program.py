@@ -100,15 +100,14 @@ class StageProgram:
 
     def is_collected(self, value: SSAValue) -> bool:
         """Whether it is a weight's gradient, or a term of it, and nothing else: then each stage has a term of its own."""
-        users = [use.operation for use in value.uses]
-        return all(
-            self.holder(user) is user
-            and (
-                isinstance(user, stg.YieldOp)
-                or is_weight_sum(user)
-                or (isinstance(user, dist.ReshardOp) and self.is_collected(user.result))
-            )
-            for user in users
+        return all(self.collects(use.operation) for use in value.uses)
+
+    def collects(self, user: Operation) -> bool:
+        """Whether an op adds up, or hands on, a weight's gradient and nothing else."""
+        return self.holder(user) is user and (
+            isinstance(user, stg.YieldOp)
+            or is_weight_sum(user)
+            or (hands_on(user) and self.is_collected(user.results[0]))
         )
 
     def crossing(self, direction: str, at: int, arriving: bool) -> list[SSAValue]:
@@ -139,8 +138,7 @@ class StageProgram:
         """Whether it is read in the repeat that is cut, if it is not done, or after it."""
         for use in value.uses:
             holder = self.holder(use.operation)
-            collects = isinstance(use.operation, stg.YieldOp) or is_weight_sum(use.operation)
-            if collects and holder is use.operation:
+            if self.collects(use.operation):
                 continue
             if self.cuts.is_forward(holder) is not forward:
                 continue
@@ -314,20 +312,21 @@ class StageProgram:
                 stg.marks(made)["phase"] = StringAttr("wgrad")
                 return made.result
             return terms[0] if terms else None
-        if isinstance(owner, dist.ReshardOp) and owner is holder and not self.has(holder):
-            inner = self.term(owner.operand)
-            if inner is None:
-                return None
-            made = dist.ReshardOp(inner, owner.target)
+        if hands_on(owner) and owner is holder:
+            inner = self.term(owner.operands[0])
+            if inner is None or (self.has(holder) and inner is self.values[owner.operands[0]]):
+                return None if inner is None else self.values[value]
+            made = owner.clone({owner.operands[0]: inner})
             self.insert(located(made, inner), self.yield_op, "backward")
-            return made.result
+            stg.marks(made)["phase"] = StringAttr("wgrad")
+            return made.results[0]
         return self.values[value] if self.has(holder) else None
 
     def prune(self) -> None:
         """Erase what belongs to other stages, and weights that are not used here."""
         unused: set[Operation] = set()
         for op in reversed(list(self.loop.body.block.ops)):
-            if is_weight_sum(op) and not list(op.results[0].uses):
+            if (is_weight_sum(op) or hands_on(op)) and not list(op.results[0].uses):
                 unused.add(op)
                 op.detach()
                 op.erase()
@@ -407,3 +406,9 @@ def rename_repeat(repeat: stg.RepeatOp, count: Size) -> None:
 def is_weight_sum(op: Operation) -> bool:
     """Whether an op adds up terms of a weight's gradient."""
     return isinstance(op, stg.AddOp) and stg.phase_of(op) == "wgrad"
+
+
+def hands_on(op: Operation) -> bool:
+    """Whether an op makes of a gradient, or of each of its terms, what is to be stored."""
+    is_cast = isinstance(op, stg.CastOp) and stg.phase_of(op) == "wgrad"
+    return is_cast or isinstance(op, dist.ReshardOp)
