@@ -132,6 +132,10 @@ def read_iterations(path: str, help_: str = HELP) -> Iterations:
             if not all(name in names for name in COLUMNS):
                 message = "the first line does not name the columns `prefill` and `decode`"
                 raise found.wrong(line, message, "write `prefill,decode` above the iterations")
+            for name in names:
+                if name and name not in (*COLUMNS, TAKEN):
+                    message = f"a column is called `{name}`, which says nothing of an iteration"
+                    raise found.wrong(line, message, "there are `prefill`, `decode` and `taken`")
             places = [names.index(name) for name in COLUMNS]
             places += [names.index(TAKEN)] if TAKEN in names else []
             continue
