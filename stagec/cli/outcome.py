@@ -20,9 +20,7 @@ def guarded(command: Callable[[], int], *, debug: bool = False) -> int:
     guard_streams()
     try:
         status = command()
-        # A language server closes it.
-        if not sys.stdout.closed:
-            sys.stdout.flush()
+        sys.stdout.flush()
     except KeyboardInterrupt:
         sys.stderr.write("\nstagec: interrupted\n")
         return 130

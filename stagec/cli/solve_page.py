@@ -58,7 +58,8 @@ def show_solution(options: argparse.Namespace) -> int:
         message = f"`{what}` is {'seconds' if is_time(what) else 'no time'}, and `{unit}` is not"
         help_ = 'write `--solve "step_time < 200ms"`, or `"memory.peak < 80GiB"`'
         raise usage_error(f"--solve {options.solve!r}", message, "E0710", help_)
-    values = candidates(source, options, name, pools)
+    plans = plans_with(name, source, options, pools)
+    values = tuple(range(1, min(largest_of(each, source, own) for own, each in plans) + 1))
     request = SweepRequest(
         source,
         options.plan,
@@ -69,12 +70,13 @@ def show_solution(options: argparse.Namespace) -> int:
         options.plug_ins,
     )
     meets = RELATIONS[sign]
-    rows, num_tried = tried(request, values, lambda value: meets(value, limit))
+    is_long = is_time(what) or any(checked.plan.pipeline for _, checked in plans)
+    rows, num_tried = tried(request, values, lambda value: meets(value, limit), is_long)
     good = sorted(row for row in rows if meets(row[1], limit))
     bad = sorted(row for row in rows if not meets(row[1], limit))
     looked = f"of 1 to {values[-1]:,}, "
     if num_tried < len(values):
-        why = "" if is_time(what) else "most of them programs of their own, "
+        why = "" if is_long else "most of them programs of their own, "
         looked += f"{why}{num_tried:,} were tried, and "
     looked += f"{len(rows):,} can be compiled"
     sys.stdout.write(said(name, what, f"{what} {sign} {text}{unit or ''}", good, bad, looked))
@@ -90,15 +92,20 @@ FEW = 512
 """Values that are all tried, whatever that takes."""
 SAMPLE, MOST_COMPILED = 8, 4
 """Of so many values that many compilations at most, or plans are programs of their own: sequences that do not divide over devices."""
+ENOUGH = 4
+"""Of so many values that do not meet the condition in a row, behind one that does, the next are not asked."""
 PART = 4
 """What is between a value that meets the condition and one that does not is cut into so many parts, until there are no more values than this."""
 
 
 def tried(
-    request: SweepRequest, values: Sequence[int], meets: Callable[[int | float], bool]
+    request: SweepRequest,
+    values: Sequence[int],
+    meets: Callable[[int | float], bool],
+    is_long: bool = False,
 ) -> tuple[list[tuple[int, int | float]], int]:
-    """Values that can be compiled, with what is asked of them; and how many were tried: all, or where each is a compilation or a time line those
-    around the ends."""
+    """Values that can be compiled, with what is asked of them; and how many were tried: all, or where each is a compilation, or is long (a time
+    line, or tasks of a pipeline whose values live in another order each time), those around the ends."""
     (name,), (what,) = request.grid.names, request.quantities
     found: dict[int, int | float] = {}
     known: set[int] = set()
@@ -123,15 +130,18 @@ def tried(
             raise refused[0]
         return list(found.items())
 
-    is_quick = not is_time(what) and look(values[:SAMPLE]) <= MOST_COMPILED
+    is_quick = not is_long and look(values[:SAMPLE]) <= MOST_COMPILED
     able = values if len(values) <= FEW or is_quick else compilable(request, values)
     if len(able) <= FEW or is_quick:
         look(able)
         return all_found(), len(values)
     # From here on by their places among those that can be compiled.
     places = {value: place for place, value in enumerate(able)}
-    powers = [2**k for k in range(len(able).bit_length())]
-    look(able[n - 1] for power in powers for n in (power, 3 * power) if n <= len(able))
+    for power in (2**k for k in range(len(able).bit_length())):
+        look(able[n - 1] for n in (power, 3 * power) if n <= len(able))
+        ends = [meets(value) for _, value in sorted(found.items())]
+        if any(ends) and not any(ends[-ENOUGH:]):
+            break  # what is larger takes longer, and meets it no more
     while True:
         ends = sorted(found.items())
         before = len(known)
@@ -170,23 +180,21 @@ def bound(text: str, unit: str) -> Fraction:
     return Fraction(text) * base**power
 
 
-def candidates(
-    source: Source, options: argparse.Namespace, name: str, pools: Sequence[str]
-) -> tuple[int, ...]:
-    """Values to try; of pools those that each has that has the name."""
+def plans_with(
+    name: str, source: Source, options: argparse.Namespace, pools: Sequence[str]
+) -> list[tuple[str, CheckedModel]]:
+    """The plan, or those of its pools that have the name, as each calls it."""
     functions = options.plug_ins.functions
     if not pools:
-        checked = check(source, options.plan, options.sizes, functions)
-        return tuple(range(1, largest_of(checked, source, name) + 1))
+        return [(name, check(source, options.plan, options.sizes, functions))]
     said = overrides_by_pool(source, options.plan, pools, options.sizes)
-    found: list[int] = []
+    found: list[tuple[str, CheckedModel]] = []
     for pool in pools:
         plan = plan_of_pool(source, options.plan, pool)
         own = of_pool(pool, names_of_plan(source, plan), [name])
         if own:
-            checked = check(source, plan, said[pool], functions)
-            found.append(largest_of(checked, source, next(iter(own))))
-    return tuple(range(1, min(found) + 1))
+            found.append((next(iter(own)), check(source, plan, said[pool], functions)))
+    return found
 
 
 def largest_of(checked: CheckedModel, source: Source, name: str) -> int:
