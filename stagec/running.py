@@ -266,8 +266,7 @@ def verify(module: ModuleOp, after: ModulePass, others: Sequence[str], verifier:
     try:
         check_others(module)
         verifier.verify(module)
-        if others or not is_ours(after):
-            verify_order(module)
+        verify_order(module)
         if not is_ours(after):
             check_stated(module)
             check_module(module)
