@@ -347,8 +347,11 @@ def check_states(program: stg.ProgramOp, batch: Batch) -> None:
 
 
 def mixing(op: Operation, batch: Batch) -> Diagnostic:
-    biased = isinstance(op, stg.AttentionOp) and has_bias(op)
-    written_out = "write `attention(q, k, v)`, or serve sequences of one kind"
+    help_ = "write `attention(q, k, v)`, or serve sequences of one kind"
+    if isinstance(op, ATTENTION):
+        help_ = "compute what a sequence attends to when it begins, `once(cache, k)`, or serve sequences of one kind"
+        if has_bias(op):
+            help_ = "serve sequences of one kind: a bias is of the positions of one"
     return Diagnostic(
         "E0415",
         "sequences of several lengths are served, and this takes them for one",
@@ -356,9 +359,7 @@ def mixing(op: Operation, batch: Batch) -> Diagnostic:
         notes=[
             f"their `{batch.roles.new}` is one row on each device, one sequence after the other"
         ],
-        help="serve sequences of one kind: a bias is of the positions of one"
-        if biased
-        else written_out,
+        help=help_,
     )
 
 

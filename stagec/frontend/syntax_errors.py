@@ -248,6 +248,11 @@ class _Unexpected:
         if keyword and not self.is_end and self.token.type == "NAME":
             message = f"`{name}` does not start a statement"
             return Diagnostic("E0101", message, span, help=f"did you mean `{keyword}`?")
+        if self.text[:start].rstrip().endswith(",") and name in self.spelling.values():
+            message = f"`{name}` begins a clause, and no comma stands between clauses"
+            return Diagnostic(
+                "E0101", message, span, help="begin a line with it, without the comma"
+            )
         before = self.text[self.text.rfind("\n", 0, start) + 1 : start].strip()
         if before and before[-1] not in "{}":
             message = f"`{name}` starts a new statement, but nothing is assigned to it"

@@ -563,6 +563,9 @@ def batch_of(
     if sums is not None and sharing is not None and iterations is None:
         message = "sequences that share what they begin with are not as many on each device"
         help_ = "serve as many of each entry as divide over the devices that have sequences of their own"
+        if all(divide):
+            message = "sequences that share what they begin with are served in one microbatch"
+            help_ = "leave out `microbatches`, or `sharing`"
         findings.say("E0414", message, sharing.span, help=help_)
         return None
     is_packed = iterations is None or not iterations.in_rows if sums is not None else is_packed
