@@ -17,7 +17,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
 from stagec import symbolic
-from stagec.analysis.handing_over import Messages, PoolSide, messages
+from stagec.analysis.handing_over import Messages, PoolSide, messages, not_dividing
 from stagec.analysis.sizes import mesh_of, module_of, size_values
 from stagec.backend.program import PooledTraces, TraceSet
 from stagec.compiled import Compiled
@@ -542,8 +542,10 @@ class Exchange:
             message = (
                 f"`{path}` does not divide over the devices of `{one.name}` and of `{other.name}`"
             )
-            notes = [f"a part has {size} bytes"]
-            raise wrong(message, other.span, "choose sizes that divide", notes)
+            sides = one.side(path, 0), other.side(path, 0)
+            raise wrong(
+                message, other.span, "choose sizes that divide", [not_dividing(*sides, size)]
+            )
 
     def of_one(self, one: Pool, other: Pool, path: str) -> Messages:
         key = one.name, one.microbatches, other.name, other.microbatches, path

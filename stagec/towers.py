@@ -15,7 +15,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
 from stagec import symbolic
-from stagec.analysis.handing_over import PoolSide, messages
+from stagec.analysis.handing_over import PoolSide, messages, not_dividing
 from stagec.analysis.sequences import ModuleSequences
 from stagec.analysis.sizes import averages, mesh_of, size_values
 from stagec.diagnostics import CompileError, Diagnostic, Span, location_of, quoted
@@ -417,8 +417,8 @@ def check_value(giver: PoolKnown, taker: PoolKnown, path: str) -> Size:
         message = (
             f"what `{giver.name}` hands to `{taker.name}` does not divide over the devices of both"
         )
-        notes = [f"[{', '.join(here.names)}] in parts of {float(size):.4g} bytes"]
-        raise wrong(message, taker.span, "choose sizes that divide", notes)
+        sides = giver.side(path), taker.side(path)
+        raise wrong(message, taker.span, "choose sizes that divide", [not_dividing(*sides, size)])
     return moving
 
 

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import product
-from math import lcm, prod
+from math import ceil, lcm, prod
 
 from stagec import symbolic
 from stagec.analysis.coordinates import index
+from stagec.diagnostics import quoted
 from stagec.dialects import dist
 from stagec.dialects.sched.pools import PEER_STAGE
 from stagec.dialects.types import TIME_AXES, TensorType, bytes_of
@@ -150,3 +152,16 @@ def messages(own: PoolSide, other: PoolSide, moving: Size, batch: str, gives: bo
     of_batch = cut[batch].count if batch in cut else 1
     num_bytes = bytes_of(moving, own.holds.dtype) / parts
     return Messages(tuple(ranks), num_bytes, of_batch, tuple(along))
+
+
+def not_dividing(own: PoolSide, other: PoolSide, size: Fraction) -> str:
+    """Why messages from `own` of `size` bytes are none of whole bytes: what divides over the devices of both does over the parts of both, so
+    that shares of copies and microbatches are left."""
+    pairs = ((side, axis) for side in (own, other) for axis in side.copies)
+    over = [f"{axis} = {side.mesh[axis]}" for side, axis in pairs]
+    turns = lcm(own.microbatches, other.microbatches)
+    copies = lcm(own.ways(own.copies), other.ways(other.copies))
+    shares = turns * (copies // other.ways(other.copies))
+    text = f"{ceil(size * shares):,} bytes go over in {shares} shares"
+    text += f", as devices along {quoted(over)} have copies" if over else ""
+    return text + (f", and there are {turns} microbatches" if turns > 1 else "")
