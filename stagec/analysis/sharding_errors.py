@@ -50,7 +50,7 @@ class ShardingErrors:
                 same = index != dim.name and index in self.sizes
                 note = f"`{kind}` splits `{dim.name}` as it splits `{index}`"
                 if same and self.is_uneven(dim) and not self.agree(dim, index):
-                    self.findings.add(self.linked(dim, note))
+                    self.findings.add(self.linked(dim, index, note))
                     continue
                 self.check_dim(dim, operand.name_hint or "", [note] if same else [])
 
@@ -150,15 +150,18 @@ class ShardingErrors:
             return False
         return conditions.whole(symbol(index) / symbol(dim.name), self.sizes)
 
-    def linked(self, dim: Dim, note: str) -> Diagnostic:
+    def linked(self, dim: Dim, index: str, note: str) -> Diagnostic:
         """E0303: two dims that one op splits alike, as heads of queries and of keys."""
         rule = self.rule_of(dim)
+        help_ = "pad both: `{ pad = 1 }`"
+        if self.sizes[index] % self.sizes[dim.name] == 0:
+            help_ = f"let both differ alike: `{{ uneven = {self.uneven(dim)} }}`, or {help_}"
         return Diagnostic(
             "E0303",
             f"`{dim.name}` cannot be split unevenly in this plan",
             span_of(rule.location) if rule is not None else None,
             notes=[f"{note}, and parts of both would not agree"],
-            help="pad both: `{ pad = 1 }`",
+            help=help_,
         )
 
     def uneven(self, dim: Dim) -> str | None:
