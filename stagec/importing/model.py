@@ -11,6 +11,7 @@ from stagec.diagnostics import CompileError, did_you_mean, refused
 from stagec.formatting import format_text
 from stagec.importing.config import Config, Unsupported, classes
 from stagec.importing.families import FAMILIES
+from stagec.importing.quantized import quantized
 from stagec.importing.starters import starter_plans
 from stagec.importing.text import Module, Weight, Writer
 from stagec.reading import parse_json, read_whole_text
@@ -61,14 +62,15 @@ def import_configuration(data: Mapping[str, Any], file: str, source: str = "") -
     try:
         architecture = family(config)
         model = architecture.write(writer)
+        stored = quantized(data, writer, model)
     except Unsupported as error:
         raise failure(file, f"`{model_type}`: {error.message}", "E0802", error.help) from None
     except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
         said = f"`{model_type}`: a value is not of the form that its class reads: {error}"
         raise failure(file, said, "E0802") from error
     writer.even_batch()
-    header = header_text(writer, model, source or Path(file).stem, config)
-    plans = starter_plans(writer, model, model_types(data, model_type))
+    header = header_text(writer, model, source or Path(file).stem, config, stored.remark)
+    plans = starter_plans(writer, model, model_types(data, model_type), stored.precision)
     text = format_text(writer.text(header, model, plans), file)
     return Imported(text, writer, model)
 
@@ -81,13 +83,14 @@ def model_types(data: Mapping[str, Any], model_type: str) -> list[str]:
     return [model_type, *([str(given)] if given else [])]
 
 
-def header_text(w: Writer, model: Module, source: str, config: Config) -> str:
+def header_text(w: Writer, model: Module, source: str, config: Config, remark: str) -> str:
     """The comment that a file begins with."""
     parameters, buffers = counted(w, model)
     lines = [
         f"{source}, imported from its configuration. Weights are called as in checkpoints of transformers (`{config.model_type}`).",
         "",
         f"Parameters: {parameters:,}" + (f", and {buffers:,} biases of routers" if buffers else ""),
+        *([remark] if remark else []),
     ]
     return "\n".join(lines)
 

@@ -14,8 +14,9 @@ PRECISION = (
 )
 
 
-def starter_plans(w: Writer, model: Module, model_types: Sequence[str]) -> list[str]:
-    """Plans that hold for the sizes of that model; the first is what is compiled without `--plan`."""
+def starter_plans(w: Writer, model: Module, model_types: Sequence[str], stored: str) -> list[str]:
+    """Plans that hold for the sizes of that model; the first is what is compiled without `--plan`. `stored`: what serving
+    says of a quantized checkpoint."""
     found = [sharded(w)]
     ways = tensor_ways(w)
     if ways > 1:
@@ -27,7 +28,7 @@ def starter_plans(w: Writer, model: Module, model_types: Sequence[str]) -> list[
     if plans_of(model_types, "pp"):
         found.append(their_pipeline(w))
     if w.decodes and not w.carries_state and any(m.caches for m in w.modules.values()):
-        found.append(served(w, ways))
+        found.append(served(w, ways, stored))
     return [text for text in found if text]
 
 
@@ -86,7 +87,7 @@ DECODED, CONTEXT = 128, 2047
 """Sequences of an iteration, and the tokens before the one that each gets."""
 
 
-def served(w: Writer, ways: int) -> str:
+def served(w: Writer, ways: int, stored: str) -> str:
     """An iteration of serving: one token more for each of many sequences, or their prompts where more than positions is kept."""
     prompts = w.carries_state or bool(w.images)
     new = w.dims["S"].value if prompts else 1
@@ -103,7 +104,11 @@ def served(w: Writer, ways: int) -> str:
     return plan_text(
         f"serve_tp{ways}",
         about,
-        (*clauses, "precision { weights = bf16 }", f"serve {{ {what}, block = 16 }}"),
+        (
+            *clauses,
+            f"precision {{ weights = bf16{stored and ', '}{stored} }}",
+            f"serve {{ {what}, block = 16 }}",
+        ),
     )
 
 

@@ -204,3 +204,61 @@ def test_what_contradicts_itself_is_refused(model_type: str, given: dict, said: 
     (diagnostic,) = refused.value.diagnostics
     assert diagnostic.message == f"`{model_type}`: {said}"
     assert diagnostic.code == "E0802"
+
+
+def group(bits: int, **sizes: int | list[int]) -> dict:
+    side = {"num_bits": bits, "type": "float"}
+    return {"config_groups": {"group_0": {"weights": side | sizes, "input_activations": side}}}
+
+
+CANNOT_SAY = "in a way that `precision` cannot say: plans have them in bf16."
+IN_BLOCKS = "products = fp8_1x128, product_weights = fp8_128x128"
+BLOCKS = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+
+
+@pytest.mark.parametrize(
+    ("model_type", "said", "precision", "remark"),
+    [
+        ("qwen3_moe", BLOCKS, f", {IN_BLOCKS}, unquantized = [Router]", IN_BLOCKS),
+        ("qwen3", {"quant_method": "fp8"}, ", products = fp8", "(`fp8`)"),
+        ("qwen3", {"quant_method": "compressed-tensors"} | group(8), ", products = fp8", "bf16"),
+        (
+            "qwen3",
+            group(4, group_size=16)
+            | {"ignore": ["lm_head", "model.language_model.layers.*.self_attn*"]}
+            | {"kv_cache_scheme": {"num_bits": 8, "type": "float"}, "quant_method": "modelopt"},
+            ", products = fp4, unquantized = [Attention], cache = fp8",
+            "(`modelopt`)",
+        ),
+        (
+            "qwen3",
+            BLOCKS | {"modules_to_not_convert": ["model.layers.0.mlp.down_proj"]},
+            f", {IN_BLOCKS}",
+            "Of some layers alone it leaves `SwiGLU.down_proj` as they are",
+        ),
+        (
+            "qwen3",
+            BLOCKS | {"ignored_layers": [r"re:.*\.q_proj"]},
+            f', {IN_BLOCKS}, unquantized = ["Attention.q_proj"]',
+            "",
+        ),
+        ("qwen3", {"quant_method": "gptq", "bits": 4}, "", f"(`gptq`) {CANNOT_SAY}"),
+        ("qwen3", {"quant_method": "fp8", "weight_block_size": [64, 64]}, "", CANNOT_SAY),
+        ("gpt_oss", {"quant_method": "mxfp4"}, "", f"(`mxfp4`) {CANNOT_SAY}"),
+    ],
+)
+def test_plans_store_weights_as_the_checkpoint(
+    model_type: str, said: dict, precision: str, remark: str
+):
+    config = {"model_type": model_type, "quantization_config": said}
+    text = import_configuration(config, model_type).text
+    serving = text[text.index("plan serve") :]
+    assert f"precision {{ weights = bf16{precision} }}" in " ".join(serving.split())
+    assert remark in text[: text.index("dim ")]
+    plan = serving.split()[1]
+    assert compile_text(text, "m.stg", plan, stops=Stops(unroll=False)).plan.name == plan
+
+
+def test_a_quantization_that_is_no_mapping_is_refused():
+    with pytest.raises(CompileError, match="a value is not of the form that its class reads"):
+        import_configuration({"model_type": "qwen3", "quantization_config": 3}, "qwen3")
