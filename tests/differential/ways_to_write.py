@@ -116,12 +116,12 @@ ELSEWHERE = "another order of ranks"
 
 
 def cost(text: str) -> dict[str, object]:
-    """All that is counted of a plan, or the code of why it does not compile."""
+    """All that is counted of a plan, or the codes of why it does not compile."""
     try:
         compiled = compile_text(text, "random.stg")
         counted = whole(compiled)
     except CompileError as error:
-        return {"does not compile": error.diagnostics[0].code}
+        return {"does not compile": sorted({each.code for each in error.diagnostics})}
     traffic = [
         sorted((t.kind, t.count, t.operand_bytes, t.result_bytes) for t in each.traffic)
         for each in summarize(compiled.module, compiled.counts).classes
