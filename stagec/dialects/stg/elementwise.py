@@ -35,7 +35,7 @@ from stagec.dialects.stg.interface import (
 )
 from stagec.dialects.stg.sources import ConstantOp
 from stagec.dialects.stg.views import TransposeOp
-from stagec.dialects.types import DTYPE_BITS, TensorType
+from stagec.dialects.types import DTYPE_BITS, QUANTIZED, TensorType
 from stagec.dialects.work import Work
 from stagec.symbolic import ZERO, Size
 
@@ -305,7 +305,7 @@ class UnaryGradOp(TensorOp):
 
 @irdl_op_definition
 class CastOp(TensorOp):
-    """The same numbers in another dtype.
+    """The same numbers in another dtype. The gradient is in the dtype of `x`; where that is one of few bits, it passes straight through, as by `quantize`.
 
     [..., D] -> [..., D]. No FLOPs; bytes by both dtypes.
     """
@@ -337,7 +337,11 @@ class CastOp(TensorOp):
         return ZERO
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
-        gradients.emit(self.x, lambda: CastOp(only(dys), tensor_type(self.x).dtype))
+        dtype = tensor_type(self.x).dtype
+        if dtype in QUANTIZED or dtype == tensor_type(only(dys)).dtype:
+            gradients.contribute(self.x, only(dys))
+        else:
+            gradients.emit(self.x, lambda: CastOp(only(dys), dtype))
 
 
 @irdl_op_definition
