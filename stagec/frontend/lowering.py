@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
-from xdsl.rewriter import Rewriter
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from stagec import symbolic
 from stagec.analysis.placement import PlacementRule, split_dims
@@ -207,9 +207,7 @@ class _Lowering:
         first = block.first_op
         assert first is not None
         block.insert_ops_before(self.stored, first)
-        for value in self.read:
-            if not value.uses and isinstance(value.owner, Operation):
-                Rewriter.erase_op(value.owner)
+        self.convert_where_read(block)
         program = stg.ProgramOp(self.checked.name, Region(block))
         if self.batch is not None:
             drop_unread(program, dropped)
@@ -221,6 +219,22 @@ class _Lowering:
             if not self.batch.is_imagined:
                 check_states(program, self.batch)
         return _at(program, body.span)
+
+    def convert_where_read(self, block: Block) -> None:
+        """Move what converts a weight before what reads it first, as under `torch.autocast`; nothing for a weight that nobody reads so."""
+        order = {op: number for number, op in enumerate(block.walk())}
+        for value in self.read:
+            cast = value.owner
+            assert isinstance(cast, Operation)
+            if not value.uses:
+                Rewriter.erase_op(cast)
+                continue
+            first = min((use.operation for use in value.uses), key=lambda op: order[op])
+            while first.parent_block() is not cast.parent_block():
+                first = first.parent_op()
+                assert first is not None
+            cast.detach()
+            Rewriter.insert_op(cast, InsertPoint.before(first))
 
     def add(self, op: Operation, span: Span, scope: Scope) -> None:
         """Append an op where we are, with its place in the text and the call it comes from."""
