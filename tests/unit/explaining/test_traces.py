@@ -49,6 +49,8 @@ def add_up(traces: Traces, rank: int) -> Counter[str]:
     _, nodes = read_trace(traces.directory / f"{traces.model}.{rank}.et")
     for each in nodes:
         said = attributes(each)
+        if each.type == NodeType.COMP_NODE and said["is_cpu_op"]:
+            continue  # the host's work
         if each.type == NodeType.COMP_NODE:
             found["flops"] += int(said["num_ops"])
             found["bytes"] += int(said["tensor_size"])
