@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import OpResult
 
 from stagec.analysis.placement import (
     PlacementRule,
@@ -104,14 +103,15 @@ def unused_rules(module: ModuleOp, implied: Collection[str] = ()) -> list[Diagno
 def _split_dims(
     op: stg.TensorOp, rules: list[PlacementRule]
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Each dim of an op and its results, with the axes that split it."""
+    """Each dim of an op and its results, with the axes that split it. What an op keeps for its backward pass, as the counts of a dispatch, is no work."""
+    visible = op.results[: len(op.results) - op.NUM_STATISTICS]
     placement: Splits = op_splits(op, rules)
     indices = op.indices()
     values = [*zip(op.operands, indices.operands, strict=True)]
     values += zip(op.results, indices.results, strict=True)
     for value, names in values:
         kind: TensorType = tensor_of(value.type)
-        own = own_splits(value, rules) if isinstance(value, OpResult) and value.op is op else {}
+        own = own_splits(value, rules) if value in visible else {}
         for dim, index in zip(kind.names, names, strict=True):
             yield dim, (*placement.get(index, ()), *own.get(dim, ()))
 
