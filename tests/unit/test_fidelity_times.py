@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import random
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from stagec.devices import load, named
 from stagec.driver import compile_text
 from stagec.estimate import step_summary
+from tests.fidelity import submitted
 from tests.fidelity.halves import SPEEDS, calibrated, device_text, seconds
 from tests.fidelity.time_rows import rows_of
 
@@ -39,3 +41,48 @@ def test_a_calibrated_device_is_a_file_and_its_speeds_are_what_was_found(tmp_pat
     assert vars(again.reached) == pytest.approx(vars(slower.reached), rel=1e-3)
     for key, table in slower.tables.items():
         assert np.abs(again.tables[key].values - table.values).max() <= 0.0051
+
+
+SUBMISSION = {
+    "round": "v5.1",
+    "org": "Dell",
+    "system": "1xXE9680Lx8B200-SXM-180GB",
+    "benchmark": "llama31_8b",
+    "gpu": "B200",
+    "gpus_per_node": 8,
+    "gpus": 8,
+    "layers": 32,
+    "sequence": 8192,
+    "global_batch": 16,
+    "micro_batch": 2,
+    **dict.fromkeys(("nodes", "accumulation", "tp", "pp", "vp", "cp", "ep"), 1),
+    "dp": 8,
+    "precision": "fp4",
+    "precision_parts": "linear layers of blocks fp4 nvfp4; attention products fp8; parameters gathered in bf16",
+    "recompute": "none",
+    **dict.fromkeys(("overlap_grad_reduce", "overlap_param_gather", "distributed_optimizer"), 1),
+    **dict.fromkeys(("sequence_parallel", "tp_comm_overlap", "fsdp", "embedding_in_split"), 0),
+    **dict.fromkeys(("loss_in_split", "defer_embedding_wgrad"), 0),
+    "loss_fusion": 1,
+    "tp_pp_dp_order": 1,
+    "cuda_graph": "layers",
+    "bucket": 768000000,
+    "step_s": 0.45059,
+}
+"""A row of MLPerf Training 5.1, as `times/mlperf_training.csv` has it."""
+
+
+def test_a_submission_is_the_same_plan_as_a_timed_row_and_in_a_search(tmp_path: Path) -> None:
+    with (tmp_path / "mlperf_training.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, [*SUBMISSION, "offload_layers", "overlap_p2p", "config"])
+        writer.writeheader()
+        writer.writerow(SUBMISSION)
+    (timed,) = rows_of(tmp_path / "mlperf_training.csv")
+    (sought,) = submitted.rows_of(tmp_path / "mlperf_training.csv")
+    assert not timed.why_not
+    assert "param_gather = true" in timed.text
+    for clause in sought.clauses:
+        assert clause in timed.text
+    assert step_summary(compile_text(timed.text)).step_s == pytest.approx(
+        SUBMISSION["step_s"], rel=0.15
+    )

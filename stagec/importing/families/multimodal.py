@@ -362,6 +362,14 @@ def qwen2_text(c: Config) -> Decoder:
     return text
 
 
+def qwen_blocks(v: Config, products: Mapping[str, str]) -> list[Block]:
+    """Of Qwen2's and Qwen3's towers; `products` says what those of the feed-forward part are called."""
+    stem = f"{VISUAL}blocks.{{i}}."
+    attention = {**qkv(stem), **biases(True), "rotary": -1}
+    layers = v.number("num_hidden_layers")
+    return vit_blocks(v, stem, layers, LAYER, ("norm1", "norm2"), attention, products)
+
+
 def qwen2_vl(c: Config) -> Decoder:
     v = c.part("vision_config", "qwen2_vl_vision")
     width = v.number("embed_dim")
@@ -371,17 +379,8 @@ def qwen2_vl(c: Config) -> Decoder:
         "out_hidden_size": v.number("hidden_size"),
     }
     v = Config.of({**v.data, **widths}, "qwen2_vl_vision")
-    stem = f"{VISUAL}blocks.{{i}}."
     merge = v.number("spatial_merge_size")
-    blocks = vit_blocks(
-        v,
-        stem,
-        v.number("num_hidden_layers"),
-        LAYER,
-        ("norm1", "norm2"),
-        {**qkv(stem), **biases(True), "rotary": -1},
-        {},
-    )
+    blocks = qwen_blocks(v, {})
     num, kernel = qwen_patches(v, merge), f"{VISUAL}patch_embed.proj"
     tower = Tower(width, blocks, num, kernel, qwen_pixels(v))
     project = qwen_projector(v, f"{VISUAL}merger.", merge, "mlp.0", "mlp.2", LAYER, "ln_q")
@@ -438,17 +437,8 @@ def qwen_pixels(v: Config) -> tuple[int, ...]:
 
 def qwen3_tower(c: Config, kind: str, text: Decoder, name: str) -> Decoder:
     v = c.part("vision_config", kind)
-    stem = f"{VISUAL}blocks.{{i}}."
     merge = v.number("spatial_merge_size")
-    blocks = vit_blocks(
-        v,
-        stem,
-        v.number("num_hidden_layers"),
-        LAYER,
-        ("norm1", "norm2"),
-        {**qkv(stem), **biases(True), "rotary": -1},
-        {"up": "linear_fc1", "down": "linear_fc2"},
-    )
+    blocks = qwen_blocks(v, {"up": "linear_fc1", "down": "linear_fc2"})
     deep = v.get("deepstack_visual_indexes", []) if "qwen3_vl" in kind else []
     if any(layer >= len(blocks) for layer in deep):
         raise Unsupported(f"`deepstack_visual_indexes` is {deep} for {len(blocks)} layers")
