@@ -1,6 +1,6 @@
 """The passes of a compilation, in the order in which they run. Each line is a pass, below what it takes for it to run.
 
-What a plan tells a pass is in `stagec.pass_arguments`; what a pass does, on its own page in `passes/`.
+What a plan tells a pass is in `stagec.pass_arguments`; what a pass does, on its own page in a folder of `passes/`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from xdsl.passes import ModulePass, get_pass_option_infos
 
@@ -43,7 +43,7 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def rows(plug_ins: Registry, names: Sequence[str]) -> list[tuple[str, str]]:
+def rows(plug_ins: Registry, names: Iterable[str]) -> list[tuple[str, str]]:
     """Each pass as it is written, and its first line. One that cannot be imported is a warning."""
     found: list[tuple[str, str]] = []
     for name in names:

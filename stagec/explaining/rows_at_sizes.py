@@ -8,10 +8,10 @@ from stagec.analysis.dataflow import Dataflow
 from stagec.analysis.segments import segments_of
 from stagec.analysis.sizes import module_of
 from stagec.dialects import stg
-from stagec.passes.build_programs import rows_of_tasks
-from stagec.passes.fill_buckets import in_buckets
-from stagec.passes.place_reductions import placed
-from stagec.passes.prefetch_gathers import issued_ahead
+from stagec.passes.schedule.build_programs import rows_of_tasks
+from stagec.passes.schedule.fill_buckets import in_buckets
+from stagec.passes.schedule.place_reductions import placed
+from stagec.passes.schedule.prefetch_gathers import issued_ahead
 from stagec.pipeline_schedule import tasks_overlap
 from stagec.unrolling.stage import StageLayout
 

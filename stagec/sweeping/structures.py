@@ -21,8 +21,13 @@ from stagec.explaining.rows_at_sizes import layout_with
 from stagec.memory import Kind
 from stagec.memory.plan import ALWAYS, kinds_on_host, kinds_on_nvme
 from stagec.memory.value_table import ValueTable, value_table
-from stagec.passes.build_programs import first_shared, gathers_before, plain_order, rank_order
-from stagec.passes.interleave_tasks import interleave
+from stagec.passes.schedule.build_programs import (
+    first_shared,
+    gathers_before,
+    plain_order,
+    rank_order,
+)
+from stagec.passes.schedule.interleave_tasks import interleave
 from stagec.pipeline_schedule import num_together, part_of, schedule_op
 from stagec.rewriting import programs
 from stagec.schedules import Schedule, build

@@ -106,7 +106,7 @@ def test_broken_package_is_one_warning(
 def test_a_taken_name_stays_with_its_owner(install):
     install("someone", "someones_passes:TAKES_OURS")
     found = registry()
-    assert found.find_pass("lower-to-tasks").__module__ == "stagec.passes.lower_to_tasks"
+    assert found.find_pass("lower-to-tasks").__module__ == "stagec.passes.schedule.lower_to_tasks"
     (warning,) = found.warnings
     assert warning.code == "W0702"
     assert warning.message == (

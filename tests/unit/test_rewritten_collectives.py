@@ -14,8 +14,8 @@ from xdsl.passes import ModulePass
 from stagec.analysis.sizes import size_values
 from stagec.dialects import dist
 from stagec.ir_text import parse_ir, verify_ir
-from stagec.passes.decompose_all_reduce import DecomposeAllReduce
-from stagec.passes.split_collectives import SplitCollectives
+from stagec.passes.collectives.decompose_all_reduce import DecomposeAllReduce
+from stagec.passes.collectives.split_collectives import SplitCollectives
 from stagec.plugins import registry
 
 

@@ -76,7 +76,7 @@ from stagec.analysis.sizes import size_values
 from stagec.diagnostics import CompileError, Diagnostic, refused
 from stagec.dialects import dist, stg
 from stagec.dialects.types import tensor_of
-from stagec.passes.split_stages.cuts import (
+from stagec.passes.pipeline.split_stages.cuts import (
     Cuts,
     Range,
     boundary,
@@ -84,8 +84,8 @@ from stagec.passes.split_stages.cuts import (
     kind_names,
     stage_ranges,
 )
-from stagec.passes.split_stages.stage_program import StageProgram
-from stagec.passes.split_stages.transfer_parts import TransferParts
+from stagec.passes.pipeline.split_stages.stage_program import StageProgram
+from stagec.passes.pipeline.split_stages.transfer_parts import TransferParts
 from stagec.pipeline_schedule import num_stages, stage_placement
 from stagec.rewriting import inherit, insert_after, programs, set_type
 from stagec.schedules import Placement

@@ -67,7 +67,7 @@ from stagec.diagnostics import refused, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.attributes import NamesAttr
 from stagec.dialects.types import StackType, TensorType, tensor_of
-from stagec.passes.propagate_shardings.context_errors import check_attention
+from stagec.passes.sharding.propagate_shardings.context_errors import check_attention
 from stagec.rewriting import insert_before, programs, set_type
 
 NAME = "propagate-shardings"

@@ -11,8 +11,8 @@ from xdsl.rewriter import Rewriter
 
 from stagec.dialects import dist, stg
 from stagec.dialects.types import StackType, TensorType, tensor_of
-from stagec.passes.split_stages.cuts import Cuts, StageContents, is_portable
-from stagec.passes.split_stages.transfer_parts import TransferParts
+from stagec.passes.pipeline.split_stages.cuts import Cuts, StageContents, is_portable
+from stagec.passes.pipeline.split_stages.transfer_parts import TransferParts
 from stagec.rewriting import inherit, output_of, set_type
 from stagec.symbolic import Size, symbol
 

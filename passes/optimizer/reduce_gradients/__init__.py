@@ -54,8 +54,8 @@ from stagec.dialects import dist, stg
 from stagec.dialects.dist.storage import leaf_of
 from stagec.dialects.types import ShardType, StackType, ValueType, tensor_of, with_dtype
 from stagec.dialects.use_def import followed, through, weight_path
-from stagec.passes.reduce_gradients.ready_order import ReadyOrder, loop_of
-from stagec.passes.reduce_gradients.registered import registration
+from stagec.passes.optimizer.reduce_gradients.ready_order import ReadyOrder, loop_of
+from stagec.passes.optimizer.reduce_gradients.registered import registration
 from stagec.rewriting import inherit, output_of, programs, set_type
 from stagec.rewriting.stored_weights import stored_rows
 from stagec.symbolic import Size

@@ -1,0 +1,1 @@
+"""What the devices along an axis send each other for it."""

@@ -1,0 +1,1 @@
+"""How tokens reach experts, and how many do."""

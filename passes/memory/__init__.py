@@ -1,0 +1,1 @@
+"""What lives where, and until when."""

@@ -1,0 +1,1 @@
+"""Gradients, the update, and where what it reads is stored."""

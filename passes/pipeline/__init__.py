@@ -1,0 +1,1 @@
+"""Microbatches, and stages of layers."""

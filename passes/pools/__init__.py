@@ -1,0 +1,1 @@
+"""What pools of devices have of a model, and hand each other."""

@@ -1,0 +1,1 @@
+"""Values that are stored or sent in fewer bits than they are computed in."""

@@ -1,0 +1,1 @@
+"""Tasks: their order, their streams, and what each waits for."""

@@ -1,0 +1,1 @@
+"""Which part of each tensor a device has."""
