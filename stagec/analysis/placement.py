@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, takewhile
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, BlockArgument, OpResult, SSAValue
@@ -183,15 +183,15 @@ def with_routed_tokens(
 ) -> Splits:
     """What splits the tokens splits the tokens of each expert: they are the same, in another order.
 
-    Axes that split experts and no token find all tokens on each device: it takes those of its own experts, and makes a term of their sum. Where some
-    of the axes split tokens too, experts are whole here, and tokens travel to them.
+    Axes that split experts and no token find all tokens on each device: it takes those of its own experts, and makes a term of their sum. Along the
+    first that splits tokens too, and those behind it, experts are whole here, and tokens travel to them.
     """
     index, parts = op.merged_index()
     own = tensor_of(op.routed.type).with_splits(own_splits(op.routed, rules))
     axes = stg.merged_axes(splits, parts, own)
     experts = own.dims[0]
     used = {axis for each in splits.values() for axis in each}
-    local = {} if used & set(experts.split) else {experts.name: experts.split}
+    local = {experts.name: tuple(takewhile(lambda axis: axis not in used, experts.split))}
     return {i: a for i, a in (splits | {index: axes} | local).items() if a}
 
 

@@ -135,6 +135,27 @@ def test_what_experts_make_is_added_up_once(seed: int):
 
 
 @pytest.mark.parametrize("seed", range(4))
+def test_experts_over_tensor_ranks_and_over_devices_with_tokens_of_their_own(seed: int):
+    """The ranks that have the same tokens send those of their own experts alone, and add up what these made of them."""
+    rng = random.Random(f"both {seed}")
+    ed, tp = rng.choice([(2, 2), (2, 4), (4, 2)])
+    n, s = rng.randint(1, 4) * 8, rng.randint(1, 3)
+    plan = f"plan p {{ mesh ed = {ed}, tp = {tp} shard B over ed shard X over tp, ed shard T over ed precision {{ weights = bf16 }} "
+    plan += f"serve {{ prefill {n} x {s}, logits = all, experts = average }} }}"
+    done = compile_text(MODEL + plan)
+    nodes = [node for c in done.trace_set.classes for node in unrolled(c.program)]
+    sent = [node.action for node in nodes if isinstance(node.action, Collective)]
+    tokens = n * s // ed
+    routed = 2 * tokens * A // tp * D
+    assert [each.operand_bytes for each in sent if each.axes == ("ed",)][-2:] == [routed] * 2
+    assert [(each.kind, each.operand_bytes) for each in sent if each.axes == ("tp",)][-1] == (
+        "all_reduce",
+        2 * tokens * D,
+    )
+    assert {each.axes for each in sent} == {("ed",), ("tp",)}
+
+
+@pytest.mark.parametrize("seed", range(4))
 def test_copies_are_experts_that_no_router_knows(seed: int):
     """A plan with copies is a text with more experts than its router chooses among."""
     rng = random.Random(f"copies {seed}")
