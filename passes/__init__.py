@@ -19,6 +19,7 @@ ALL_PASSES = {
     "send-weights": "experts",
     "quantize-products": "precision",
     "build-backward": "backward",
+    "update-rows": "optimizer",
     "gather-quantized": "precision",
     "split-microbatches": "pipeline",
     "schedule-pipeline": "pipeline",

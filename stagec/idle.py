@@ -40,9 +40,10 @@ LOWERING = "lower-to-tasks"
 """The pass in front of which communication still says what it is for."""
 REGATHER = "regather-operands"
 BIASES_FIRST = "add-biases-first"
+UPDATE_ROWS = "update-rows"
 DEFER, BEHIND_DEFER = "defer-reductions", "decompose-statistics"
 """The pass that `reduce = eager` leaves out, and the one that would come next."""
-OF_ONE_PASS = (REGATHER, BIASES_FIRST, DEFER)
+OF_ONE_PASS = (REGATHER, BIASES_FIRST, UPDATE_ROWS, DEFER)
 """Passes that one setting adds, or leaves out."""
 OVERLAPPED = "overlapped_1f1b"
 """What `overlap { ep = true }` makes of interleaved 1F1B: another order, whether tokens are sent or not."""
@@ -55,6 +56,12 @@ NEEDS = (
         "collectives", "keep", REGATHER, "nothing that backward reads was gathered for a layer"
     ),
     ProgramNeed("collectives", "bias", BIASES_FIRST, "no bias is added to a sum over ranks"),
+    ProgramNeed(
+        "optimizer",
+        "tables",
+        UPDATE_ROWS,
+        "no gradient is that of lookups in a table which axes split",
+    ),
     ProgramNeed(
         "gradients",
         "bucket_bytes",

@@ -121,6 +121,12 @@ def insert_optimizer(plan: Plan, stated: dist.PlanOp) -> Arguments:
     }
 
 
+def update_rows(plan: Plan) -> Arguments:
+    states = "fp32" if plan.optimizer.bits == 8 else plan.precision.optimizer
+    in_stages = plan.pipeline is not None
+    return {"algorithm": plan.optimizer.tables, "states": states, "in_stages": in_stages}
+
+
 def sum_factors(plan: Plan) -> Arguments:
     return {"by_rows": stores_rows(plan)}
 

@@ -57,6 +57,8 @@ def default_pipeline(
         yield make("quantize-products", **arguments.quantize_products(plan, stated))
     if trains:
         yield make("build-backward")
+        if plan.optimizer.tables is not None:
+            yield make("update-rows", **arguments.update_rows(plan))
         if is_quantized:
             yield make("gather-quantized")
 

@@ -330,7 +330,8 @@ class Planner:
         for weight, update in updates(self.program).items() if gathers else ():
             # FSDP frees it before it copies gradients into the buffer that is reduced (`FSDPParamGroup.post_backward`).
             made: dict[Block | None, list[Operation]] = {}
-            for v in roots(update.gradient, through_reductions=True):
+            gradient = update.gradient
+            for v in roots(gradient, through_reductions=True) if gradient is not None else ():
                 if isinstance(v, OpResult) and reduced_from(v) is None and v.op in self.nodes:
                     made.setdefault(layer_of(v.op), []).append(v.op)
             for layer, last in made.items():

@@ -154,7 +154,7 @@ class Sharder:
         block = self.program.body.block
         loop = next(op for op in block.ops if isinstance(op, stg.AccumulateOp))
         self.loop = loop
-        weights = [op for op in block.ops if isinstance(op, stg.WeightOp)]
+        weights = [op for op in block.ops if isinstance(op, stg.WeightOp) and not has_rows(op)]
         readers: Readers = {
             w: [use for use in w.weight.uses if self.computes(use.operation)] for w in weights
         }
@@ -518,6 +518,11 @@ def keep_gathered(
         types.append(StackType.of(repeat.count.data, whole.type))
     grown = stg.with_results(repeat, types)
     return dict(zip(gathered, grown.results[-len(gathered) :], strict=True))
+
+
+def has_rows(weight: stg.WeightOp) -> bool:
+    """Whether it is a table whose rows are updated where they are: its ranks are not those of FSDP."""
+    return any(isinstance(use.operation, stg.UpdateRowsOp) for use in weight.weight.uses)
 
 
 def operation_at(block: Block, position: int) -> Operation:

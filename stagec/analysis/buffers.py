@@ -26,7 +26,8 @@ class WeightUpdate:
 
     part: SSAValue
     """The part of the weight that is updated."""
-    gradient: SSAValue
+    gradient: SSAValue | None
+    """None: its rows are updated from what flows back to them."""
     states: Size
     """Bytes of what a rank keeps of it, beside a master copy."""
     master: str | None
@@ -46,9 +47,11 @@ def updates(program: stg.ProgramOp) -> dict[stg.WeightOp, WeightUpdate]:
         if effect is None:
             continue
         count = len(effect.states)
-        pairs = zip(op.operands[:count], op.operands[count : 2 * count], effect.states, strict=True)
+        gradients = [None] * count if effect.from_rows else op.operands[count : 2 * count]
+        pairs = zip(op.operands[:count], gradients, effect.states, strict=True)
         for one, other, size in pairs:
-            weight, gradient = of_all_layers(one), of_all_layers(other)
+            weight = of_all_layers(one)
+            gradient = None if other is None else of_all_layers(other)
             states = size * symbolic.product(r.count.data for r in repeats_around(op))
             owner = followed(weight, viewed).owner
             if isinstance(owner, stg.WeightOp):
@@ -184,7 +187,7 @@ def steps_back(value: SSAValue) -> list[tuple[SSAValue, bool]]:
 
 def gradient_values(program: stg.ProgramOp) -> set[SSAValue]:
     """The results of nodes that are gradients of weights: what updates read, or other stages are given, back to what made it."""
-    read = [each.gradient for each in updates(program).values()]
+    read = [each.gradient for each in updates(program).values() if each.gradient is not None]
     read += [op.gradient for op in program.walk() if isinstance(op, dist.GiveGradientOp)]
     return {root for value in read for root in roots(value, through_reductions=True)}
 
@@ -215,6 +218,8 @@ def stored_rows(program: stg.ProgramOp, gradients: str) -> Iterator[Stored]:
             yield Stored(path, Kind.MASTER, master, *where)
         elif update.on_cpu and come is None:
             yield Stored(path, Kind.MASTER, num_bytes(update.part), *where)
+        if update.gradient is None:
+            continue
         is_whole = gradients in WHOLE_GRADIENTS
         whole = before_sums(update.gradient) if is_whole else update.gradient
         yield Stored(path, Kind.GRADIENTS, num_bytes(whole))

@@ -102,6 +102,8 @@ class Update:
     """Bytes of what a rank keeps of each weight, beside a master copy."""
     master: str | None = None
     """The dtype of the copy that is updated, if weights are narrower."""
+    from_rows: bool = False
+    """What follows the weights are no gradients: rows are updated from what flows back to them."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,7 @@ class Effects:
             sizes = ", ".join(f'"{size}"' for size in each.states)
             words.append(f"updates [{sizes}]")
             words += ["master", f'"{each.master}"'] if each.master is not None else []
+            words += ["rows"] * each.from_rows
         for each in self.overwrites:
             when = "" if each.when == ALWAYS else f" {each.when}"
             words.append(f"overwrites {each.operand} by {each.result}{when}")
@@ -203,7 +206,8 @@ def parse_effects(parser: AttrParser) -> Effects:
             parser.Delimiter.SQUARE, lambda: parse_size(parser)
         )
         master = dtype(parser) if parser.parse_optional_keyword("master") else None
-        found["updates"] = Update(tuple(sizes), master)
+        by_rows = parser.parse_optional_keyword("rows") is not None
+        found["updates"] = Update(tuple(sizes), master, by_rows)
     while parser.parse_optional_keyword("overwrites"):
         operand = whole(parser)
         parser.parse_keyword("by")
@@ -350,7 +354,8 @@ def verify_memory(op: DialectOp, effects: Effects, memory: NodeMemory | None) ->
     need(results, [each.result for each in effects.overwrites], "result")
     if effects.repeats is not None and not (operands and results):
         raise op.mistake("a repetition has an operand and a result")
-    if effects.updates is not None and operands < 2 * len(effects.updates.states):
+    made = effects.updates
+    if made is not None and operands < (2 - made.from_rows) * len(made.states):
         raise op.mistake("an update has a weight and a gradient for each")
     if memory is None:
         return

@@ -42,6 +42,8 @@ class Work(StrEnum):
     """Made by the kernel of the gradient of the norm's input, which reads the same."""
     SLICE = "slice"
     """A part of the operand."""
+    BAG = "bag"
+    """Rows of tables that categories name, added up."""
     DISPATCH = "dispatch"
     """Tokens to the places of the experts that they go to."""
     APPEND = "append"

@@ -12,12 +12,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
+from xdsl.ir import SSAValue
 
 from stagec.analysis.sequences import ModuleSequences
 from stagec.analysis.sizes import size_values
 from stagec.backend.program import RankClass, TraceSet
 from stagec.compiled import Compiled
-from stagec.dialects import stg
+from stagec.dialects import sched, stg
+from stagec.dialects.work import Work
 from stagec.estimate.breakdown import Breakdown as Breakdown, breakdown
 from stagec.estimate.costs import missing_numbers, require_numbers
 from stagec.estimate.graph import PieceGraph
@@ -221,6 +223,17 @@ def step_summary(compiled: Compiled, device: str | None = None) -> StepSummary:
     )
 
 
+def names_bags(value: SSAValue) -> bool:
+    """Whether numbers are categories, of which rows of tables are added up: no tokens."""
+    readers = [use.operation for use in value.uses]
+    return any(
+        sched.work_of(op) == Work.BAG
+        if isinstance(op, sched.ComputeOp)
+        else isinstance(op, sched.CollectiveOp | sched.ViewOp) and any(map(names_bags, op.results))
+        for op in readers
+    )
+
+
 def batch_of(compiled: Compiled) -> tuple[int, int | None]:
     """Samples and tokens of a step, without padding: the size of the batch dim, and of the first input of whole numbers with a sequence.
 
@@ -251,6 +264,8 @@ def batch_of(compiled: Compiled) -> tuple[int, int | None]:
             if len(known) != len(names) or not names:
                 continue
             samples = max(samples, known[0])
+            if kind.dtype in ("i32", "i64") and len(names) > 1 and names_bags(argument):
+                continue
             if kind.dtype in ("i32", "i64") and len(names) > 1 and tokens is None:
                 tokens = int(np.prod(known))
             elif len(names) > 1 and vectors is None:

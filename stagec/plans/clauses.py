@@ -13,7 +13,7 @@ from typing import Any
 from stagec.devices import DeviceModel, load
 from stagec.diagnostics import Span
 from stagec.dialects.parts import UNEVEN
-from stagec.dialects.stg import NUM_STATES
+from stagec.dialects.stg import NUM_STATES, ROW_STATES
 from stagec.dialects.types import FLOATS, QUANTIZED
 from stagec.plans.presets import PRESETS
 from stagec.schedules.catalogue import names as schedule_names
@@ -257,6 +257,8 @@ class Optimizer(Clause):
     """Steps from one computation of their roots, or eigenvectors, to the next."""
     graft: bool = setting("bool", False)
     """Whether Shampoo's steps have the length of Adam's."""
+    tables: str | None = setting("choice", None, *ROW_STATES)
+    """What updates rows of tables where the backward pass comes to their lookups; None: tables have gradients, as other weights."""
 
     @property
     def algorithm(self) -> str:

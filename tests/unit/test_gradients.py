@@ -136,6 +136,11 @@ MODELS = UNARY | {
         "loss = sum(y * y * u, over = [B, H, D])",
         "i[B, H, S]: i32",
     ),
+    "tables of two lookups": model(
+        "weight w[V, D], u[D]\n y = embedding_bag(i, w, over = S) + mean(embedding(i, w), over = S)\n"
+        "loss = sum(y * y * u, over = [B, D])",
+        "i[B, S]: i32",
+    ),
     "embedding_bag_of_several_lengths": model(
         "weight w[V, D], u[D]\n y = embedding_bag(i, w, over = S, to = C)\n"
         "loss = sum(y * y * u, over = [B, C, D])",
@@ -181,7 +186,9 @@ PLANS = {
     "override": f"{SPREAD}\nshard M.y over none",
     "patch_embedding": "mesh a = 2, b = 3\nshard P over a\nshard C over b\noptimizer sgd",
     "embedding_bag": "mesh a = 2, b = 2, c = 2, d = 2\nshard H over a\nshard V over b\n"
-    "shard D over c\nshard B over d\noptimizer sgd",
+    "shard D over c\nshard B over d\noptimizer sgd { tables = rowwise_adagrad }",
+    "tables of two lookups": "mesh a = 2, b = 2, c = 2\nshard V over a\nshard D over b\nshard B over c\n"
+    "microbatch 1\noptimizer sgd { tables = sgd }",
     "embedding_bag_of_several_lengths": "mesh a = 2, b = 2\nshard V over a\nshard S, B over b\noptimizer sgd",
     "ssd_scan": "mesh a = 2, b = 2\nshard R over a\nshard B over b\nshard H over b\noptimizer sgd",
     "ssd_scan_of_groups": "mesh a = 2, b = 2\nshard K, H over a\nshard S over b\noptimizer sgd",

@@ -134,8 +134,10 @@ from stagec.dialects.stg.interface import (
 from stagec.dialects.stg.joining import ConcatOp as ConcatOp, SplitOp as SplitOp
 from stagec.dialects.stg.latent import LatentAttentionOp as LatentAttentionOp
 from stagec.dialects.stg.lookup import (
+    ROW_STATES as ROW_STATES,
     EmbeddingBagGradOp as EmbeddingBagGradOp,
     EmbeddingBagOp as EmbeddingBagOp,
+    UpdateRowsOp as UpdateRowsOp,
 )
 from stagec.dialects.stg.loss import (
     CrossEntropyGradOp as CrossEntropyGradOp,

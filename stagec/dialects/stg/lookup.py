@@ -2,22 +2,33 @@
 
     %v = stg.embedding_bag %ids, %table over "J"              // [B, T, J] and [T, R, E] -> [B, T, E]: T tables
     %v = stg.embedding_bag %ids, %table over "N" to "T"       // [B, N] and [R, E] -> [B, T, E]: N numbers in T bags
+    stg.update_rows "rowwise_adagrad" states "fp32" %table by "R" (%ids) from (%dv)
 
 Dims that numbers and table share say which table a number is of; the table's first other dim counts its rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import SSAValue
-from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, result_def
+from xdsl.irdl import (
+    AttrSizedOperandSegments,
+    ParsePropInAttrDict,
+    irdl_op_definition,
+    operand_def,
+    opt_prop_def,
+    prop_def,
+    result_def,
+    var_operand_def,
+)
 
 from stagec import symbolic
 from stagec.dialects.attributes import Dim
-from stagec.dialects.interfaces import Bytes, num_bytes
+from stagec.dialects.interfaces import Bytes, CostInterface, all_bytes, elements, num_bytes
+from stagec.dialects.memory import Effects, Update
 from stagec.dialects.stg.base import PLACEMENT, Indices, TensorOp, tensor_type
 from stagec.dialects.stg.interface import (
     BackwardPass,
@@ -28,8 +39,16 @@ from stagec.dialects.stg.interface import (
     Signature,
     only,
 )
-from stagec.dialects.types import TensorType, unscaled_bytes
-from stagec.symbolic import Size
+from stagec.dialects.types import (
+    TensorType,
+    ValueType,
+    bytes_of,
+    tensor_of,
+    unscaled_bytes,
+    verify_dtypes,
+)
+from stagec.dialects.work import Work
+from stagec.symbolic import ZERO, Size
 
 
 def row_dim(ids: Sequence[str], table: Sequence[str]) -> str | None:
@@ -46,11 +65,18 @@ def bag_names(
     return (*(n for n in kept if n), *(n for n in table if n not in ids and n != rows))
 
 
-def looked_up(ids: TensorType, table: TensorType) -> Size:
+def looked_up(ids: TensorType, table: TensorType, rows: str | None = None) -> Size:
     """Elements of the rows that one device looks up: even over the devices that rows are split over."""
-    rows, *width = [d for d in table.dims if d.name not in ids.names]
-    ways = symbolic.product(map(symbolic.symbol, rows.split))
-    return ids.num_elements * symbolic.product(d.size for d in width) / ways
+    rows = rows or row_dim(ids.names, table.names)
+    ways = symbolic.product(
+        symbolic.symbol(a) for d in table.dims if d.name == rows for a in d.split
+    )
+    return ids.num_elements * width_of(ids, table, rows) / ways
+
+
+def width_of(ids: TensorType, table: TensorType, rows: str | None) -> Size:
+    """Elements of a row on one device."""
+    return symbolic.product(d.size for d in table.dims if d.name not in (rows, *ids.names))
 
 
 @irdl_op_definition
@@ -64,6 +90,7 @@ class EmbeddingBagOp(TensorOp):
     """
 
     name = "stg.embedding_bag"
+    WORK: ClassVar[Work] = Work.BAG
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
         Signature(
             "embedding_bag",
@@ -203,3 +230,110 @@ class EmbeddingBagGradOp(TensorOp):
 
     def flops(self) -> Size:
         return looked_up(tensor_type(self.ids), tensor_type(self.dtable))
+
+
+ROWWISE = ("rowwise_adagrad", "partial_rowwise_adam")
+"""Those that keep one second moment for a whole row."""
+ROW_STATES = {"sgd": 0, "adagrad": 1, "adam": 2, "rowwise_adagrad": 0, "partial_rowwise_adam": 1}
+"""State tensors as large as a table, by how its rows are updated: the names are those of FBGEMM's `EmbOptimType`."""
+ROW_FLOPS = {"sgd": 2, "adagrad": 7, "adam": 12, "rowwise_adagrad": 4, "partial_rowwise_adam": 8}
+"""Operations for each element of a row that is updated. What is done once for a row does not count."""
+
+
+@irdl_op_definition
+class UpdateRowsOp(CostInterface):
+    """Update the rows of a table that were looked up, from what flows back to their lookups.
+
+    One fused kernel, as the backward pass of FBGEMM's batched tables is: it adds up, for each row, `dy` of the bags that it is in, and updates the row and what
+    it keeps of it. There is no gradient of the table. Each number counts as a row of its own, up to all rows that there are.
+
+    `by` names the dim that counts rows.
+
+    `table` [R, D], `ids` [B, G] and `dy` [B, D] of each lookup. FLOPs: an addition for each element that was looked up, and those of `ROW_FLOPS` for
+    each that is updated.
+    """
+
+    name = "stg.update_rows"
+
+    algorithm = prop_def(StringAttr)
+    states = prop_def(StringAttr)
+    table = operand_def()
+    rows = prop_def(StringAttr)
+    ids = var_operand_def(TensorType)
+    dys = var_operand_def(TensorType)
+
+    irdl_options = (AttrSizedOperandSegments(as_property=True), ParsePropInAttrDict())
+    assembly_format = (
+        "$algorithm `states` $states $table `by` $rows `(` $ids `)` `from` `(` $dys `)` attr-dict "
+        "`:` type($table) `(` type($ids) `)` `from` `(` type($dys) `)`"
+    )
+
+    def __init__(
+        self,
+        algorithm: str,
+        states: str,
+        table: SSAValue,
+        rows: str,
+        ids: Sequence[SSAValue],
+        dys: Sequence[SSAValue],
+    ) -> None:
+        super().__init__(
+            [table, list(ids), list(dys)], [], algorithm=algorithm, states=states, rows=rows
+        )
+
+    def verify_(self) -> None:
+        if self.algorithm.data not in ROW_STATES:
+            raise self.mistake(f"rows are not updated by `{self.algorithm.data}`")
+        verify_dtypes(self.name, self.states)
+        table = tensor_of(self.table.type)
+        if self.rows.data not in table.names:
+            raise self.mistake(f"`{self.rows.data}` is not a dim of <{table.body}>")
+        if len(self.ids) != len(self.dys) or not self.ids:
+            raise self.mistake("one `dy` for the numbers of each lookup")
+        for ids, dy in zip(self.ids, self.dys, strict=True):
+            made = tensor_type(dy)
+            width = [
+                d for d in table.dims if d.name not in (self.rows.data, *tensor_type(ids).names)
+            ]
+            if any(d not in made.dims for d in width):
+                raise self.mistake(f"rows of <{table.body}> are not those of dy <{made.body}>")
+
+    def looked_up(self) -> Iterator[tuple[Size, Size, str]]:
+        """Of each lookup: elements, rows, and the dtype of what flows back."""
+        table, rows = tensor_of(self.table.type), self.rows.data
+        for ids, dy in zip(self.ids, self.dys, strict=True):
+            numbers = tensor_type(ids)
+            count = looked_up(numbers, table, rows)
+            yield count, count / width_of(numbers, table, rows), tensor_type(dy).dtype
+
+    def num_rows(self) -> Size:
+        """Of the table, on this device."""
+        assert isinstance(self.table.type, ValueType)
+        table = tensor_of(self.table.type)
+        return elements(self.table) / width_of(tensor_type(self.ids[0]), table, self.rows.data)
+
+    def updated(self) -> tuple[Size, Size]:
+        """Rows that are updated at most, and their elements."""
+        every = self.num_rows()
+        number = symbolic.call("min", symbolic.total(n for _, n, _ in self.looked_up()), every)
+        return number, number * (elements(self.table) / every)
+
+    def kept(self, rows: Size, of_rows: Size) -> Size:
+        """Bytes of what is kept of so many rows with so many elements."""
+        by = self.algorithm.data
+        kept = bytes_of(of_rows, self.states.data) * ROW_STATES[by]
+        return kept + (bytes_of(rows, self.states.data) if by in ROWWISE else ZERO)
+
+    def effects(self) -> Effects:
+        states = self.kept(self.num_rows(), elements(self.table))
+        return Effects(updates=Update((states,), from_rows=True))
+
+    def flops(self) -> Size:
+        added = symbolic.total(count for count, _, _ in self.looked_up())
+        return added + ROW_FLOPS[self.algorithm.data] * self.updated()[1]
+
+    def moved_bytes(self) -> Bytes:
+        rows, of_rows = self.updated()
+        read = symbolic.total(bytes_of(count, dtype) for count, _, dtype in self.looked_up())
+        touched = bytes_of(of_rows, tensor_of(self.table.type).dtype) + self.kept(rows, of_rows)
+        return Bytes(all_bytes(self.ids) + read + touched, touched)

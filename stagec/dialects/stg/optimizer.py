@@ -50,16 +50,24 @@ from stagec.symbolic import ONE, ZERO, Size
 
 MUON = "muon"
 NUM_STATES = {
-    **{"sgd": 0, "sgd_momentum": 1, "adam": 2, "adamw": 2, "lion": 1, "adafactor": 0},
+    **{"sgd": 0, "sgd_momentum": 1, "adagrad": 1, "adam": 2, "adamw": 2, "lion": 1, "adafactor": 0},
     MUON: 1,
     SHAMPOO: 1,
     SOAP: 2,
 }
 """State tensors as large as the parameter: momentum (Lion: Chen et al., arXiv:2302.06675; Muon: Liu et al., arXiv:2502.16982); first and second
-moment (Kingma and Ba 2015), of SOAP the second one in the eigenbasis. Factors of matrices are more."""
+moment (Kingma and Ba 2015), or a sum of squares (Duchi et al. 2011), of SOAP the second one in the eigenbasis. Factors of matrices are more."""
 
 UPDATE_FLOPS = {
-    **{"sgd": 2, "sgd_momentum": 4, "adam": 12, "adamw": 14, "lion": 10, "adafactor": 10},
+    **{
+        "sgd": 2,
+        "sgd_momentum": 4,
+        "adagrad": 7,
+        "adam": 12,
+        "adamw": 14,
+        "lion": 10,
+        "adafactor": 10,
+    },
     MUON: 3,
     SHAMPOO: 3,
     SOAP: 3,

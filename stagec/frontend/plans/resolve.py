@@ -624,6 +624,11 @@ class _PlanResolver:
             where = [(clause.span, reason)]
             help_ = "leave `optimizer` out of `offload`"
             self.findings.say("E0401", message, offload.span, secondary=where, help=help_)
+        if found.tables is not None and offload is not None and self.offload().parameters:
+            message = "tables whose rows are updated in the backward pass are on the device"
+            where = [(found.given["tables"], "updates rows")]
+            help_ = "leave `parameters` out of `offload`"
+            self.findings.say("E0401", message, offload.span, secondary=where, help=help_)
         return found
 
     def of_eight_bits(

@@ -197,6 +197,23 @@ class Runner:
         self.gradients(list(map(stored, op.weights)), list(map(stored, op.gradients)))
         return [self.values[value] for value in op.kept]
 
+    def stg_update_rows(self, op: stg.UpdateRowsOp) -> list[Value]:
+        """The gradient that the table would have, of all microbatches."""
+        path, table = self.paths[op.table], stg.tensor_type(op.table)
+        for ids, dy in zip(op.ids, op.dys, strict=True):
+            known, back = stg.tensor_type(ids).names, stg.tensor_type(dy).names
+            over = next((n for n in known if n not in back), None)
+            to = next((n for n in back if n not in (*known, *table.names)), None)
+            if over is None:
+                grad = stg.EmbeddingGradOp(ids, dy, table)
+            else:
+                bag = stg.EmbeddingBagOp(ids, op.table, over, to)
+                grad = stg.EmbeddingBagGradOp(dy, bag, ids, table)
+            (made,) = Meaning(self.machine, self.values, ()).compute(grad)
+            whole = self.assembled(made, table)
+            self.outcome.gradients[path] = self.outcome.gradients.get(path, 0) + whole
+        return []
+
     def stg_chunk(self, op: stg.ChunkOp) -> list[Value]:
         whole, axis, ways = self.values[op.whole], self.axis_of(op), self.ways_within(op)
         count = self.machine.sizes[stack_axis(op.chunks)]

@@ -38,6 +38,8 @@ def model(example: str) -> Model:
 MESH = "mesh dp = 2, tp = 2\nshard B over dp"
 SCAN = f"{MESH}\nshard H, V over tp"
 
+ROWS = "optimizer sgd { tables = adagrad }"
+
 PLANS = {
     "t5_base": [
         f"{MESH}\nshard H, F, V over tp\nshard S, T over tp",
@@ -61,6 +63,8 @@ PLANS = {
     "dlrm_dcnv2": [
         "mesh dp = 4\nshard E over dp\nshard B over dp\nshard Dcn.rows[B] over dp",
         "mesh dp = 2, mp = 2\nshard R over mp\nshard B over dp, mp",
+        "mesh dp = 4\nshard E over dp\nshard B over dp\nshard Dcn.rows[B] over dp\n" + ROWS,
+        "mesh dp = 2, mp = 2\nshard R over mp\nshard B over dp, mp\n" + ROWS,
     ],
     "mlp": [f"{MESH}\nshard F, G over tp"],
 }
@@ -73,7 +77,7 @@ CASES = [(name, plan) for name, plans in PLANS.items() for plan in plans]
     ("example", "plan"), CASES, ids=[f"{name}-{PLANS[name].index(plan)}" for name, plan in CASES]
 )
 def test_spread_as_on_one_device(example: str, plan: str) -> None:
-    model(example).check(f"{plan}\noptimizer sgd")
+    model(example).check(plan if "optimizer" in plan else f"{plan}\noptimizer sgd")
 
 
 @pytest.mark.parametrize("example", [e for e in SIZES if e != "mamba2_attention_2b7"])
