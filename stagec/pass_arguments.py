@@ -6,11 +6,20 @@ import os
 
 from stagec.analysis.communication import COMMUNICATION_KINDS
 from stagec.diagnostics import CompileError, refused
-from stagec.dialects import dist
+from stagec.dialects import dist, stg
 from stagec.dialects.memory import CONTIGUOUS, COPIED, KEPT, PARTITIONED
 from stagec.pipeline_schedule import unwanted_code
 from stagec.plans import presets
-from stagec.plans.clauses import PRODUCTS, Documents, Load, Offload, Overlap, Pipeline, Plan
+from stagec.plans.clauses import (
+    PRODUCTS,
+    Documents,
+    Load,
+    Offload,
+    Overlap,
+    Pipeline,
+    Plan,
+    Precision,
+)
 from stagec.plans.expert_histograms import read_histograms
 from stagec.schedules.catalogue import CATALOGUE
 from stagec.schedules.transfers import RESIDENT_STAGES
@@ -44,12 +53,23 @@ def quantize_products(plan: Plan, stated: dist.PlanOp) -> Arguments:
 
 
 def split_microbatches(plan: Plan, stated: dist.PlanOp) -> Arguments:
-    precision = plan.precision
+    precision, whole = plan.precision, sums_whole_gradients(plan)
     return {
         "dim": stated.batch_dim,
         "size": plan.microbatch_size,
-        "gradients": precision.reduce if sums_whole_gradients(plan) else precision.gradients,
+        "gradients": precision.reduce if whole else precision.gradients,
+        "own": own_reductions(precision) if whole else own_gradients(precision),
     }
+
+
+def own_gradients(precision: Precision) -> str:
+    """What gradients are in of weights that have a dtype of their own."""
+    return stg.WIDER if "gradients" in precision.given else stg.OWN_DTYPE
+
+
+def own_reductions(precision: Precision) -> str:
+    """What they are reduced in."""
+    return stg.AS_OTHERS if "reduce" in precision.given else own_gradients(precision)
 
 
 def schedule_pipeline(pipeline: Pipeline) -> Arguments:
@@ -83,6 +103,7 @@ def reduce_gradients(plan: Plan, stated: dist.PlanOp) -> Arguments:
         "axes": plan.data_axes(stated.batch_dim),
         "shard_axes": zero.axes if zero is not None and level else (),
         "dtype": plan.precision.reduce,
+        "own": own_reductions(plan.precision),
         "join": level == 3,
         "units": plan.units or (),
         "one_unit": plan.units == (),
@@ -91,6 +112,7 @@ def reduce_gradients(plan: Plan, stated: dist.PlanOp) -> Arguments:
         "late": plan.gradients.late,
         "of_stage": plan.reduces_with_stages,
         "stored": plan.precision.gradients if sums_whole_gradients(plan) else "",
+        "own_stored": own_gradients(plan.precision),
         "every_microbatch": each,
         "buffers": buffers_of(plan) is not None and not each,
         "experts_apart": zero is not None and zero.experts == "apart",
@@ -100,7 +122,7 @@ def reduce_gradients(plan: Plan, stated: dist.PlanOp) -> Arguments:
 def sum_over_pools(plan: Plan, stated: dist.PlanOp) -> Arguments:
     """What of that holds for weights that several pools train."""
     found = reduce_gradients(plan, stated)
-    return {name: found[name] for name in ("axes", "shard_axes", "dtype", "flat")}
+    return {name: found[name] for name in ("axes", "shard_axes", "dtype", "own", "flat")}
 
 
 def insert_optimizer(plan: Plan, stated: dist.PlanOp) -> Arguments:

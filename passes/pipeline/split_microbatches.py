@@ -72,6 +72,8 @@ class SplitMicrobatches(ModulePass):
     """Of one microbatch on one data-parallel rank, in units of the batch dim. 0: no splitting."""
     gradients: str = "fp32"
     """Dtype of the sums."""
+    own: str = stg.OWN_DTYPE
+    """What those are in of weights that have a dtype of their own: `own`, what is `wider`, or what `others` are in."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         if self.size and self.dim not in size_values(op):
@@ -87,10 +89,10 @@ class SplitMicrobatches(ModulePass):
                 count = symbolic.constant(len(sequences.parts))
                 conditions.define(TIME_AXIS, count)
                 add_axis(op, program, count)
-                wrap(program, self.gradients)
+                wrap(program, self.gradients, self.own)
                 continue
             define_axis(op, program, self.dim, self.size)
-            wrap(program, self.gradients)
+            wrap(program, self.gradients, self.own)
             if not is_whole(op, program, self.dim):
                 split_batch(program, [self.dim, *routed_dims(program)])
 
@@ -185,7 +187,7 @@ def add_axis(module: ModuleOp, program: stg.ProgramOp, count: symbolic.Size) -> 
     module.body.block.insert_op_before(op, program)
 
 
-def wrap(program: stg.ProgramOp, dtype: str) -> None:
+def wrap(program: stg.ProgramOp, dtype: str, own: str) -> None:
     """Move everything but weights and the output into the loop over microbatches."""
     block = program.body.block
     output = output_of(program)
@@ -197,7 +199,11 @@ def wrap(program: stg.ProgramOp, dtype: str) -> None:
     end = stg.YieldOp(output.gradients)
     end.location = output.location
     inner.add_op(end)
-    sums = [widened(gradient, dtype) for gradient in output.gradients]
+    sums = [
+        widened(gradient, weight.owner.gradient_dtype(dtype, own))
+        for weight, gradient in zip(output.weights, output.gradients, strict=True)
+        if isinstance(weight.owner, stg.WeightOp)
+    ]
     loop = stg.AccumulateOp(TIME_AXIS, Region(inner), sums)
     inherit(loop, output, NAME)
     block.insert_op_before(loop, output)

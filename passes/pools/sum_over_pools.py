@@ -69,6 +69,8 @@ class SumOverPools(ModulePass):
     """Those of them that storage is split over."""
     dtype: str = "fp32"
     """What the sums travel in."""
+    own: str = stg.OWN_DTYPE
+    """And those of weights that have a dtype of their own: see `reduce-gradients`."""
     flat: bool = False
     """Storage is split by elements of a parameter, not by its rows."""
 
@@ -112,7 +114,9 @@ class SumOverPools(ModulePass):
             whole = stg.tensor_type(own).with_partial(of_data)
             own = made(dist.ReshardOp(own, whole), "grad_reduce")
         if of_data:
-            step = dist.AllReduceGradientOp([own], of_data, self.dtype)
+            step = dist.AllReduceGradientOp(
+                [own], of_data, weight.owner.gradient_dtype(self.dtype, self.own)
+            )
             stg.marks(step)["late"] = UnitAttr()
             own = made(step, "grad_reduce")
         others = [other for other in said.pools.data if other != pool]

@@ -87,8 +87,8 @@ def in_buckets(
     return found
 
 
-Key = tuple[str, str, int]
-"""What joins: reductions of a kind on a stream, in buckets of a size."""
+Key = tuple[str, str, str, int]
+"""What joins: reductions of a kind on a stream, of a dtype, in buckets of a size."""
 
 
 @dataclass
@@ -161,7 +161,7 @@ class Filler:
 
     def fill(self, row: int, number: int) -> None:
         op, key = self.reduction(number)
-        for other in [k for k in self.open if k[:2] == key[:2] and k != key]:
+        for other in [k for k in self.open if k[:3] == key[:3] and k != key]:
             # Buckets of one size end where those of another begin.
             if self.open[other].members:
                 self.issue(other)
@@ -178,7 +178,7 @@ class Filler:
     def reduction(self, number: int) -> tuple[sched.CollectiveOp, Key]:
         op = self.bucketed[number].first
         assert isinstance(op, sched.CollectiveOp)
-        return op, (op.kind.data, op.stream.data, whole(op, "bucket_bytes"))
+        return op, (op.kind.data, op.stream.data, op.dtype.data, whole(op, "bucket_bytes"))
 
     def last_rows(self) -> dict[Key, int]:
         found: dict[Key, int] = {}

@@ -82,8 +82,12 @@ class ReduceGradients(ModulePass):
     every_microbatch: bool = False
     """Reduce after each microbatch, not once per step."""
 
+    own: str = stg.OWN_DTYPE
+    """What those of weights travel in that have a dtype of their own: `own`, what is `wider`, or what `others` do."""
     stored: str = ""
     """The dtype of what a rank keeps of a gradient whose storage is split. Empty: that of the sum."""
+    own_stored: str = stg.OWN_DTYPE
+    """And of those weights."""
     flat: bool = False
     """Storage is split by elements of a parameter, not by its rows."""
     overlap: bool = True
@@ -110,8 +114,14 @@ class Reducer:
     def run(self) -> None:
         block = self.program.body.block
         weights = [op for op in block.ops if isinstance(op, stg.WeightOp)]
-        self.rows = {w.path.data: stored_rows(w, self.options.flat) for w in weights}
-        self.stored = self.options.stored
+        options = self.options
+        self.rows = {w.path.data: stored_rows(w, options.flat) for w in weights}
+        self.dtypes = {w.path.data: w.gradient_dtype(options.dtype, options.own) for w in weights}
+        self.stored = {
+            w.path.data: w.gradient_dtype(options.stored, options.own_stored)
+            for w in weights
+            if options.stored
+        }
         self.makers = ReadyOrder()
         self.ready: dict[SSAValue, list[int]] = {}
         self.merged: Mapping[str, str] = {}
@@ -165,16 +175,16 @@ class Reducer:
 
     def sum_what_is_left(self, total: dict[SSAValue, SSAValue], output: stg.OutputOp) -> None:
         """All that are partial over the same axes as one."""
-        left: dict[tuple[tuple[str, ...], bool], list[SSAValue]] = {}
+        left: dict[tuple[tuple[str, ...], bool, str], list[SSAValue]] = {}
         for gradient, value in total.items():
-            partial = tensor_of(value.type).partial
-            if partial:
+            tensor = tensor_of(value.type)
+            if tensor.partial:
                 is_shard = isinstance(leaf_of(value.type), ShardType)
-                left.setdefault((partial, is_shard), []).append(gradient)
-        for (axes, is_shard), gradients in left.items():
+                left.setdefault((tensor.partial, is_shard, tensor.dtype), []).append(gradient)
+        for (axes, is_shard, dtype), gradients in left.items():
             values = [total[gradient] for gradient in gradients]
             make = dist.AllReduceShardOp if is_shard else dist.AllReduceGradientOp
-            step = make(values, axes, tensor_of(values[0].type).dtype)
+            step = make(values, axes, dtype)
             self.in_whole_buffers(step, output)
             total.update(zip(gradients, step.outputs, strict=True))
 
@@ -192,19 +202,20 @@ class Reducer:
         """Reduce what each microbatch yields; what adds up is reduced already."""
         yield_op = loop.yield_op
         # A rank keeps its shards in the dtype of the sums.
-        self.stored = next(
-            (tensor_of(total.type).dtype for total in loop.sums if total in paths), ""
-        )
+        self.stored = {paths[x]: tensor_of(x.type).dtype for x in loop.sums if x in paths}
         inner = {
             value: paths[total]
             for value, total in zip(yield_op.values, loop.sums, strict=True)
             if total in paths
         }
-        inner |= {
+        given = {
             yield_op.values[op.gradient.index]: op.weight.data
             for op in self.program.body.block.ops
             if isinstance(op, dist.GiveGradientOp) and isinstance(op.gradient, OpResult)
         }
+        inner |= given
+        for path in given.values():
+            self.stored.setdefault(path, next(iter(self.stored.values()), ""))
         reduced = self.reduce_all(list(inner), inner, yield_op)
         values = [reduced.get(v, v) for v in yield_op.values]
         sums = []
@@ -318,7 +329,7 @@ class Reducer:
     ) -> dict[SSAValue, SSAValue]:
         """All gradients as one buffer, stacks included; first each over the other axes."""
         current: dict[SSAValue, SSAValue] = {}
-        groups: dict[tuple[str, ...], list[SSAValue]] = {}
+        groups: dict[tuple[tuple[str, ...], str], list[SSAValue]] = {}
         for gradient in gradients:
             partial = tensor_of(gradient.type).partial
             others = [a for a in partial if a not in self.options.axes]
@@ -326,10 +337,10 @@ class Reducer:
             if others:
                 current[gradient] = self.reduced_over(gradient, others, paths[gradient], insert)
             remaining = tuple(a for a in partial if a in self.options.axes)
-            groups.setdefault(remaining, []).append(gradient)
-        for remaining, members in groups.items():
-            rows = [self.rows[paths[g]] for g in members]
-            for step in self.data_steps([current[g] for g in members], remaining, rows):
+            groups.setdefault((remaining, self.dtypes[paths[gradient]]), []).append(gradient)
+        for (remaining, _), members in groups.items():
+            named = [paths[g] for g in members]
+            for step in self.data_steps([current[g] for g in members], remaining, named):
                 insert(step)
                 current |= dict(zip(members, step.outputs, strict=True))
         return current
@@ -412,7 +423,7 @@ class Reducer:
     ) -> dict[SSAValue, SSAValue]:
         """Reduce gradients over the other axes, then over the data-parallel ones, unit by unit as they are complete."""
         current: dict[SSAValue, SSAValue] = {}
-        units: dict[tuple[str, tuple[str, ...]], list[SSAValue]] = {}
+        units: dict[tuple[str, tuple[str, ...], str], list[SSAValue]] = {}
         for gradient in gradients:
             current[gradient] = gradient
             source = stg.tensor_type(gradient)
@@ -421,9 +432,11 @@ class Reducer:
             key = self.merged.get(key, key)
             if self.options.join:
                 key = unit_of(key, self.options.units)
-            units.setdefault((key, tuple(remaining)), []).append(gradient)
+            units.setdefault((key, tuple(remaining), self.dtypes[paths[gradient]]), []).append(
+                gradient
+            )
         complete = sorted(units.items(), key=lambda item: max(map(self.order, item[1])))
-        for position, ((key, remaining), members) in enumerate(complete):
+        for position, ((key, remaining, _), members) in enumerate(complete):
             insert = marking_first(insert_op) if self.options.join and position else insert_op
             for gradient in members:
                 source = stg.tensor_type(gradient)
@@ -432,14 +445,14 @@ class Reducer:
                     serve(step, paths[gradient])
                     insert(step)
                     current[gradient] = step.result
-            rows = [self.rows[paths[g]] for g in members]
+            named = [paths[g] for g in members]
             values = [current[g] for g in members]
             if remaining and all(map(self.is_of_experts, values)):
                 current |= zip(
-                    members, self.expert_by_expert(values, key, rows, insert), strict=True
+                    members, self.expert_by_expert(values, key, named, insert), strict=True
                 )
                 continue
-            for step in self.data_steps(values, remaining, rows):
+            for step in self.data_steps(values, remaining, named):
                 serve(step, key)
                 insert(step)
                 current |= zip(members, step.outputs, strict=True)
@@ -454,7 +467,7 @@ class Reducer:
         self,
         gradients: Sequence[SSAValue],
         path: str,
-        rows: Sequence[int],
+        paths: Sequence[str],
         insert: Callable[[Operation], None],
     ) -> list[SSAValue]:
         """Reduce each expert's part of the gradients, the last expert first."""
@@ -467,7 +480,7 @@ class Reducer:
         values: Sequence[SSAValue] = body.args
         partial = stg.tensor_type(values[0]).partial
         remaining = [a for a in partial if a in self.options.axes]
-        for step in self.data_steps(values, remaining, [each - 1 for each in rows]):
+        for step in self.data_steps(values, remaining, paths, apart=1):
             serve(step, path)
             self.mark(step, apart[0])
             body.add_op(step)
@@ -478,7 +491,8 @@ class Reducer:
         stg.marks(repeat)[stg.STEPS] = UnitAttr()
         insert(repeat)
         together: list[SSAValue] = []
-        for gradient, parts, number in zip(gradients, repeat.results, rows, strict=True):
+        numbers = [self.rows[path] for path in paths]
+        for gradient, parts, number in zip(gradients, repeat.results, numbers, strict=True):
             leaf = leaf_of(parts.type)
             whole = stg.tensor_type(gradient).with_partial(tensor_of(leaf).partial)
             is_shard = isinstance(leaf, ShardType)
@@ -494,14 +508,21 @@ class Reducer:
         return self.ready.get(gradient) or self.makers.of(gradient)
 
     def data_steps(
-        self, values: Sequence[SSAValue], partial: Sequence[str], rows: Sequence[int]
+        self,
+        values: Sequence[SSAValue],
+        partial: Sequence[str],
+        paths: Sequence[str],
+        apart: int = 0,
     ) -> Iterator[dist.StorageOp]:
-        """Reduce-scatter over the axes that storage is split over, all-reduce over the rest."""
+        """Reduce-scatter over the axes that storage is split over, all-reduce over the rest; of `paths`, which travel in one dtype, or of their parts along
+        `apart` dims."""
         scattered = [a for a in self.options.shard_axes if a in partial]
         reduced = [a for a in partial if a not in scattered]
-        dtype = self.options.dtype
+        dtype = self.dtypes[paths[0]]
         if scattered:
-            step = dist.ReduceShardOp(values, scattered, dtype, rows, self.stored or None)
+            rows = [self.rows[path] - apart for path in paths]
+            stored = self.stored.get(paths[0]) or None
+            step = dist.ReduceShardOp(values, scattered, dtype, rows, stored)
             if self.options.join:
                 stg.marks(step)["copied"] = UnitAttr()
             yield step

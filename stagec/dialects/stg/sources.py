@@ -10,7 +10,8 @@ from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.interfaces import CostInterface
 from stagec.dialects.marks import MarkedOp
 from stagec.dialects.op import DialectOp
-from stagec.dialects.types import TensorType, ValueType, rows_of_matrix, tensor_of
+from stagec.dialects.stg.base import wider
+from stagec.dialects.types import QUANTIZED, TensorType, ValueType, rows_of_matrix, tensor_of
 from stagec.symbolic import ZERO, Size
 
 
@@ -55,6 +56,11 @@ class DimOp(DialectOp):
             raise self.mistake("a part's size is of what it is a part of")
 
 
+OWN_DTYPE, WIDER, AS_OTHERS = "own", "wider", "others"
+OWN_GRADIENTS = (OWN_DTYPE, WIDER, AS_OTHERS)
+"""What gradients of weights are in that have a dtype of their own."""
+
+
 @irdl_op_definition
 class WeightOp(MarkedOp):
     """A parameter. One used in a repeat is a stack, one tensor per iteration, and sliced by it.
@@ -63,7 +69,7 @@ class WeightOp(MarkedOp):
     `[H, E | D]` whose outputs come first, 1 for `[D | H, E]`. Not said: all but the last.
 
     One that is `frozen` is not trained: it has no gradient, and the optimizer keeps nothing of it. One whose dtype is its `own`, not that of the plan's
-    weights, is stored and gathered in it.
+    weights, is stored and gathered in it, and its gradient is of it (`gradient_dtype`).
     """
 
     name = "stg.weight"
@@ -94,6 +100,13 @@ class WeightOp(MarkedOp):
         if self.rows is not None:
             return self.rows.value.data
         return rows_of_matrix(tensor_of(self.weight.type))
+
+    def gradient_dtype(self, dtype: str, own: str) -> str:
+        """What its gradient is in where those of others are in `dtype`: one that is not quantized has its `own`, or what is `wider`, or what `others` have."""
+        mine = tensor_of(self.weight.type).dtype
+        if self.own is None or own == AS_OTHERS or mine in QUANTIZED:
+            return dtype
+        return wider(mine, dtype) if own == WIDER else mine
 
     def verify_(self) -> None:
         if not isinstance(self.weight.type, ValueType):
