@@ -14,6 +14,24 @@ def widened(rows: Ints, width: int, filling: int) -> Ints:
     return found
 
 
+def places_of_each(labels: Ints) -> list[Ints]:
+    """Where each label from 0 stands, for one after the other of those that there are."""
+    order = np.argsort(labels, kind="stable")
+    found = labels[order]
+    begins = np.flatnonzero(np.diff(found, prepend=-1))
+    return (
+        np.split(order[np.searchsorted(found, 0) :], begins[1:] - begins[0]) if len(begins) else []
+    )
+
+
+def laid_out(template: Ints, lengths: Ints) -> tuple[Ints, Ints]:
+    """Of instances of templates, one after the other: for each part the instance, and which part it is of all templates'."""
+    count = lengths[template]
+    instance = np.repeat(np.arange(len(template)), count)
+    begin = (np.cumsum(lengths) - lengths)[template] - (np.cumsum(count) - count)
+    return instance, np.arange(len(instance)) + begin[instance]
+
+
 def distinct_rows(table: Ints) -> tuple[Ints, Ints, Ints]:
     """The rows of a table `[n, columns]` of whole numbers, each once and in order; for each the first that is like it; for each row of the table which it is.
 

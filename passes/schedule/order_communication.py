@@ -59,11 +59,12 @@ from functools import cached_property
 import numpy as np
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 
 from stagec.analysis.segments import whole
-from stagec.analysis.waiting import Deps, Waiting, edges, ready_early
-from stagec.arrays import Bools, Ints
+from stagec.analysis.waiting import Waiting, deps_of, edges, ready_early
+from stagec.arrays import Bools, Ints, laid_out, places_of_each
 from stagec.dialects import sched
 from stagec.dialects.sched.tasks import HeldAttr, Lines, PerRow, PerRowAttr
 from stagec.unrolling.module import KeepsRows, arranged_programs, unrolled_in
@@ -115,28 +116,25 @@ class NodeGraph:
 
     @staticmethod
     def of(rank: Arrangement, queues: Queues) -> NodeGraph:
-        first, body = rank.first, rank.body[rank.order]
-        total = int(first[-1])
-        queue, is_collective = np.empty(total, np.int64), np.empty(total, bool)
+        body = rank.body[rank.order]
         names: dict[str, int] = {}
-        found: list[tuple[Ints, Ints]] = []
-        for number in np.unique(body).tolist():
-            at = np.flatnonzero(body == number)
-            own = rank.bodies[number].body
-            here = first[at, None] + np.arange(len(own.nodes))
-            queue[here] = [names.setdefault(stream_of(op), len(names)) for op in own.nodes]
-            is_collective[here] = [isinstance(op, sched.CollectiveOp) for op in own.nodes]
-            both = zip(own.deps, queues.added[number], strict=True)
-            deps = Deps.of([dict.fromkeys((*data, *added)) for data, added in both])
-            found.append(edges(deps, first[at], queues.slots[at]))
-        owner, dep = (np.concatenate(each) for each in zip(*found, strict=True))
-        return NodeGraph(Waiting(queue, owner, dep), is_collective)
+        ops: list[Operation] = []
+        deps: list[Ints] = []
+        for each, added in zip(rank.bodies, queues.added, strict=True):
+            ops += each.body.nodes
+            both = zip(each.body.deps, added, strict=True)
+            deps.append(deps_of(dict.fromkeys((*data, *more)) for data, more in both))
+        _, node = laid_out(body, np.array([len(each.body.nodes) for each in rank.bodies]))
+        streams = [names.setdefault(stream_of(op), len(names)) for op in ops]
+        queue = np.array(streams, np.int16)[node]
+        is_collective = np.array([isinstance(op, sched.CollectiveOp) for op in ops])[node]
+        waiting = Waiting(queue, *edges(deps, body, rank.first, queues.slots))
+        return NodeGraph(waiting, is_collective)
 
     @cached_property
     def streams(self) -> list[Ints]:
         """The nodes of each stream, but for collectives."""
-        queue = np.where(self.is_collective, -1, self.waiting.queue)
-        return [np.flatnonzero(queue == each) for each in np.unique(queue).tolist() if each >= 0]
+        return places_of_each(np.where(self.is_collective, -1, self.waiting.queue))
 
     @cached_property
     def awaited(self) -> tuple[Ints, Ints]:

@@ -8,36 +8,29 @@ from itertools import pairwise
 
 import numpy as np
 
-from stagec.arrays import Ints
+from stagec.arrays import Ints, laid_out
 
 
-@dataclass(frozen=True)
-class Deps:
-    """What the nodes of a segment wait for, whose instances have the same: a node of their own, or one that stands in a slot."""
-
-    node: Ints
-    slot: Ints
-    """-1 for a node of the segment's own,"""
-    own: Ints
-    """which it is."""
-
-    @staticmethod
-    def of(deps: Sequence[Iterable[tuple[int, int]]]) -> Deps:
-        """For each node, slots and nodes."""
-        found = [(node, *dep) for node, own in enumerate(deps) for dep in own]
-        return Deps(*np.array(found, np.int64).reshape(-1, 3).T)
+def deps_of(nodes: Iterable[Iterable[tuple[int, int]]]) -> Ints:
+    """`[deps, 3]`: what the nodes of a segment wait for, whose instances have the same: a node, the slot in which what it waits for stands, or -1, and
+    which of the segment's own nodes that is then."""
+    found = [(node, *dep) for node, own in enumerate(nodes) for dep in own]
+    return np.array(found, np.int64).reshape(-1, 3)
 
 
-def edges(deps: Deps, first: Ints, slots: Ints) -> tuple[Ints, Ints]:
-    """The nodes of a segment's instances that wait for some, and those for which they do.
+def edges(deps: Sequence[Ints], segment: Ints, first: Ints, slots: Ints) -> tuple[Ints, Ints]:
+    """The nodes that wait for some, and those for which they do.
 
-    `first` is the first node of each instance, `slots` what stands in its slots.
+    `deps` are those of each segment. Of each instance `segment` says which it is of, `first` which its first node is, `slots` what stands in its slots.
     """
-    awaited = np.where(deps.slot < 0, first[:, None] + deps.own, -1)
-    if slots.shape[1]:
-        awaited = np.where(deps.slot < 0, awaited, slots[:, np.maximum(deps.slot, 0)])
+    instance, at = laid_out(segment, np.array([len(each) for each in deps], np.int64))
+    node, slot, own = np.concatenate(deps)[at].T
+    begin = first[instance]
+    awaited = begin + own
+    far = slot >= 0
+    awaited[far] = slots[instance[far], slot[far]]
     there = awaited >= 0
-    return (first[:, None] + deps.node)[there], awaited[there]
+    return (begin + node)[there], awaited[there]
 
 
 @dataclass(frozen=True)
@@ -68,7 +61,6 @@ class Waiting:
         Along a queue more and more is done, so that only nodes that wait for another queue are looked at: what is done then is what is done
         where those are ready, and they themselves. That is found out until nothing is added.
         """
-        total = len(self.queue)
         crosses = self.queue[self.owner] != self.queue[self.dep]
         owner, dep = self.owner[crosses], self.dep[crosses]
         event_of, ends = self._events(owner)
@@ -77,13 +69,14 @@ class Waiting:
         begin = np.flatnonzero(np.diff(event_of[owner], prepend=-1))
         itself = np.full((len(streams), len(dep)), -1, np.int64)
         known = np.full((len(streams), len(nodes)), -1, np.int64)
+        queue_of_dep, queue_of_node = self.queue[dep], self.queue[nodes]
         for on, waited, own in zip(streams, itself, known, strict=True):
-            last = np.full(total + 1, -1, np.int64)
-            last[on + 1] = on
-            last = np.maximum.accumulate(last)
-            queue = self.queue[on[0]]
-            waited[:] = np.where(self.queue[dep] == queue, last[dep + 1], -1)
-            own[:] = np.where(self.queue[nodes] == queue, last[nodes], -1)
+            here, there = (
+                np.flatnonzero(each == self.queue[on[0]]) for each in (queue_of_dep, queue_of_node)
+            )
+            last = np.concatenate([[-1], on])
+            waited[here] = last[np.searchsorted(on, dep[here], side="right")]
+            own[there] = last[np.searchsorted(on, nodes[there])]
         found = np.full((len(streams), len(begin) + 1), -1, np.int64)
         behind = event_of[dep]
         while len(begin):

@@ -135,7 +135,7 @@ def pack(table: ClassTable) -> bytes:
     head = json.dumps(shapes).encode()
     body = b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
     return zlib.compress(
-        len(head).to_bytes(4, "little") + head + body, 6 if table.bodies is None else 1
+        len(head).to_bytes(4, "little") + head + body, 3 if table.bodies is None else 1
     )
 
 

@@ -254,8 +254,7 @@ class EncodedSegment:
 
 
 def encoded_segment(piece: Piece) -> EncodedSegment:
-    rows = [(h.offset, h.width, h.form, h.source, h.argument) for h in piece.holes]
-    return EncodedSegment(bytes(piece.data), np.array(rows, dtype=HOLE))
+    return EncodedSegment(bytes(piece.data), np.array(piece.holes, dtype=HOLE))
 
 
 class _Encoder:
@@ -435,15 +434,12 @@ def _sources(
 
 def _first_equal(slots: np.ndarray) -> np.ndarray:
     """For each slot the first slot of its row with the same value; -1 where the value is."""
-    order = np.argsort(slots, axis=1, kind="stable")
-    ranked = np.take_along_axis(slots, order, axis=1)
-    starts = np.ones(slots.shape, dtype=bool)
-    starts[:, 1:] = ranked[:, 1:] != ranked[:, :-1]
-    places = np.where(starts, np.arange(slots.shape[1]), 0)
-    run = np.maximum.accumulate(places, axis=1)
-    first = np.empty_like(slots)
-    np.put_along_axis(first, order, np.take_along_axis(order, run, axis=1), axis=1)
-    return np.where(slots < 0, -1, first)
+    found = np.full_like(slots, -1)
+    row, column = np.nonzero(slots >= 0)
+    key = row * (int(slots.max(initial=0)) + 1) + slots[row, column]
+    _, first, which = np.unique(key, return_index=True, return_inverse=True)
+    found[row, column] = column[first[which]]
+    return found
 
 
 def _check_program(program: TraceProgram) -> None:

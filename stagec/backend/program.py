@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -160,8 +161,7 @@ Sum = tuple[Size, ...]
 """Sizes that are rounded up, each for itself, and added."""
 
 
-@dataclass(frozen=True, slots=True)
-class Dep:
+class Dep(NamedTuple):
     """A node that must end first: `slot` < 0 is this segment's own node `node`;
     otherwise the instance's argument number `slot` (which may be none)."""
 

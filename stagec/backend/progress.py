@@ -83,6 +83,11 @@ def of_job(action: Transfer | Collective) -> bool:
     return isinstance(action, Collective) and action.ranks > 0
 
 
+def is_handed(action: Transfer | Collective) -> bool:
+    """Whether another pool is at its other end."""
+    return isinstance(action, Transfer) and action.peer is not None
+
+
 _Found = tuple[Ints, Ints, Ints, Ints]
 """Of nodes: place in the order, number, action, tag."""
 
@@ -179,48 +184,45 @@ class _AllRanks:
 
     def _is_inside(self, action: Transfer | Collective) -> bool:
         """Whether all who take part are in one cell."""
-        return not any(axis in self.axes for axis in action.axes) and not of_job(action)
+        alone = not any(axis in self.axes for axis in action.axes)
+        return alone and not is_handed(action) and not of_job(action)
 
     def _events(self, rank_class: RankClass) -> _Events:
-        program = rank_class.program
-        number, place = program.first_number, self.ranks[_key(rank_class)].place
-        found: list[_Found] = []
-        inside: list[_Found] = []
+        rank = self.ranks[_key(rank_class)]
         actions: dict[Transfer | Collective, int] = {}
-        for segment in np.unique(program.segment).tolist():
-            at = np.flatnonzero(program.segment == segment)
-            for j, node in enumerate(program.segments[segment].nodes):
-                action = node.action
-                if not isinstance(action, Transfer | Collective):
-                    continue
-                is_handed = isinstance(action, Transfer) and action.peer is not None
-                if (is_handed or of_job(action)) and not self.pool:
-                    # Of another pool, which does not wait for this one: `check_pairs` looks at those.
-                    continue
-                is_inside = not is_handed and self._is_inside(action)
-                if is_inside and isinstance(action, Collective):
-                    continue
-                code = np.full(len(at), actions.setdefault(action, len(actions)), np.int64)
-                here = number[at] + j
-                (inside if is_inside else found).append((place[here], here, code, program.tag[at]))
-        if inside:
-            self._check_inside(rank_class, tuple(actions), inside)
-        if not found:
+        said = [
+            actions.setdefault(node.action, len(actions))
+            if isinstance(node.action, Transfer | Collective) and self._concerns(node.action)
+            else -1
+            for segment in rank_class.program.segments
+            for node in segment.nodes
+        ]
+        code = np.array(said, np.int64)[rank.node]
+        at = np.flatnonzero(code >= 0)
+        if not len(at):
             return _Events((), [], [], [])
-        at, here, code, tag = (np.concatenate(column) for column in zip(*found, strict=True))
-        order = np.lexsort((here, at))
-        return _Events(
-            tuple(actions), code[order].tolist(), tag[order].tolist(), here[order].tolist()
-        )
+        here, code, tag = rank.number[at], code[at], rank_class.program.tag[rank.instance[at]]
+        order = np.lexsort((here, rank.place[here]))
+        here, code, tag = here[order], code[order], tag[order]
+        inside = np.array([self._is_inside(action) for action in actions])[code]
+        if inside.any():
+            found = rank.place[here[inside]], here[inside], code[inside], tag[inside]
+            self._check_inside(rank_class, tuple(actions), found)
+        code, tag, here = (each[~inside].tolist() for each in (code, tag, here))
+        return _Events(tuple(actions), code, tag, here)
+
+    def _concerns(self, action: Transfer | Collective) -> bool:
+        """Whether cells have to do with others, or ranks of one with each other, by a message."""
+        if is_handed(action) or of_job(action):
+            # Of another pool, which may not wait for this one: `check_pairs` looks at those.
+            return bool(self.pool)
+        return isinstance(action, Transfer) or not self._is_inside(action)
 
     def _check_inside(
-        self,
-        rank_class: RankClass,
-        actions: tuple[Transfer | Collective, ...],
-        found: list[_Found],
+        self, rank_class: RankClass, actions: tuple[Transfer | Collective, ...], found: _Found
     ) -> None:
         """That ranks of one cell send each message before they wait for it: all are equally far."""
-        place, at, code, tag = (np.concatenate(column) for column in zip(*found, strict=True))
+        place, at, code, tag = found
         ways: dict[object, int] = {}
         way, sends = np.zeros(len(actions), np.int64), np.zeros(len(actions), bool)
         for number, action in enumerate(actions):
@@ -258,7 +260,7 @@ class _AllRanks:
         for cell, each in cells.items():
             own: list[tuple[int, int]] = []
             for action in events[id(each)].actions:
-                if isinstance(action, Transfer) and action.peer is not None:
+                if is_handed(action):
                     own.append((_HANDS if action.kind == "send" else _TAKES, 0))
                 elif self._is_inside(action):
                     own.append((0, 0))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
-from stagec.analysis.waiting import Deps, Waiting, edges, ready_early, so_far
-from stagec.arrays import Ints
+from stagec.analysis.waiting import Waiting, deps_of, edges, ready_early, so_far
+from stagec.arrays import Ints, laid_out, places_of_each
 from stagec.backend.program import Collective, Compute, Node, RankClass, TraceSegment, Transfer
 from stagec.diagnostics import CompileError, refused
 
@@ -33,9 +35,9 @@ class SegmentOrders:
 
     def __init__(self) -> None:
         self.queues: dict[str, int] = {}
-        self._known: dict[int, tuple[TraceSegment, Ints, Ints, Deps]] = {}
+        self._known: dict[int, tuple[TraceSegment, Ints, Ints, Ints]] = {}
 
-    def of(self, segment: TraceSegment) -> tuple[Ints, Ints, Deps]:
+    def of(self, segment: TraceSegment) -> tuple[Ints, Ints, Ints]:
         """Found once: ranks share segments."""
         if id(segment) not in self._known:
             kinds = np.array([_kind(node) for node in segment.nodes], np.int8)
@@ -44,7 +46,7 @@ class SegmentOrders:
                 [(dep.slot, dep.node) for dep in dict.fromkeys((*n.data_deps, *n.ctrl_deps))]
                 for n in segment.nodes
             ]
-            self._known[id(segment)] = segment, kinds, np.array(queues, np.int64), Deps.of(deps)
+            self._known[id(segment)] = segment, kinds, np.array(queues, np.int16), deps_of(deps)
         return self._known[id(segment)][1:]
 
 
@@ -57,20 +59,21 @@ class RankOrder:
     def __init__(self, rank_class: RankClass, segments: SegmentOrders) -> None:
         self.of = rank_class
         program = rank_class.program
-        first, number = program.first_node, program.first_number
-        self.total = total = int(first[-1])
-        self.kind, self.queue = np.empty(total, np.int8), np.empty(total, np.int64)
-        ids = np.empty(total, np.int64)
-        found: list[tuple[Ints, Ints]] = []
-        for segment in np.unique(program.segment).tolist():
-            at = np.flatnonzero(program.segment == segment)
-            kinds, queues, deps = segments.of(program.segments[segment])
-            here = number[at, None] + np.arange(len(kinds))
-            self.kind[here], self.queue[here] = kinds, queues
-            ids[first[at, None] + np.arange(len(kinds))] = here
-            found.append(edges(deps, first[at], program.slots[at]))
-        self.owner, self.dep = (ids[np.concatenate(each)] for each in zip(*found, strict=True))
-        self.turn = np.arange(total)
+        kinds, queues, deps = zip(*map(segments.of, program.segments), strict=True)
+        lengths = np.array([len(each) for each in kinds])
+        self.instance, self.node = laid_out(program.segment, lengths)
+        """Of each node by position: its instance, and which it is of those of all segments."""
+        self.total = len(self.node)
+        self.number = np.arange(self.total)
+        """Of each node by position."""
+        kind, queue = np.concatenate(kinds)[self.node], np.concatenate(queues)[self.node]
+        if program.ahead is not None:
+            self.number -= program.ahead[self.instance]
+        self.kind, self.queue = np.empty_like(kind), np.empty_like(queue)
+        self.kind[self.number], self.queue[self.number] = kind, queue
+        found = edges(deps, program.segment, program.first_node, program.slots)
+        self.owner, self.dep = (self.number[each] for each in found)
+        self.turn = np.arange(self.total)
         self.added = self.owner[:0], self.dep[:0]
 
     def check(self) -> None:
@@ -92,10 +95,11 @@ class RankOrder:
     def _streams(self) -> list[Ints]:
         """Nodes of a queue that are of one kind, but for collectives."""
         key = np.where(self.kind == COLLECTIVE, -1, self.queue * (COPY + 1) + self.kind)
-        return [np.flatnonzero(key == each) for each in np.unique(key).tolist() if each >= 0]
+        return places_of_each(key)
 
+    @cached_property
     def _queues(self) -> list[Ints]:
-        return [np.flatnonzero(self.queue == each) for each in np.unique(self.queue).tolist()]
+        return places_of_each(self.queue)
 
     def _done(self, waiting: Waiting, streams: list[Ints], collectives: Ints) -> Ints:
         """`[stream, collective]`: the last node of a stream that is done when a collective is ready, each node of a queue following the one before it.
@@ -103,15 +107,14 @@ class RankOrder:
         That a node follows it is seen by what it waits for itself, where nodes of lower numbers follow one another; so by the first that does not.
         """
         before = np.full(self.total, -1, np.int64)
-        queues = self._queues()
-        for on in queues:
+        for on in self._queues:
             before[on[1:]] = on[:-1]
         is_said = before < 0
         is_said[self.owner[self.dep == before[self.owner]]] = True
         asks = ~is_said[self.owner]
         owner, dep = self.owner[asks], self.dep[asks]
         wanted = set(self.queue[owner].tolist()) | set(self.queue[~is_said].tolist())
-        rows = [on for on in queues if int(self.queue[on[0]]) in wanted]
+        rows = [on for on in self._queues if int(self.queue[on[0]]) in wanted]
         known = waiting.last_done([*streams, *rows], np.concatenate([collectives, dep]))
         done = np.full(self.total, -1, np.int64)
         for on, last in zip(rows, known[len(streams) :, len(collectives) :], strict=True):
@@ -155,11 +158,10 @@ class RankOrder:
         turn, before = self.turn, np.arange(self.total)
         if np.array_equal(turn, before):
             return
-        queues = self._queues()
         for _ in range(_MOST_ROUNDS):
             before = turn.copy()
             np.maximum.at(turn, self.owner, turn[self.dep])
-            for on in queues:
+            for on in self._queues:
                 turn[on] = np.maximum.accumulate(turn[on])
             if (turn == before).all():
                 break

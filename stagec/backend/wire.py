@@ -7,6 +7,8 @@ decimal digits inside a string. Encoding: protobuf.dev/programming-guides/encodi
 
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -45,8 +47,7 @@ def handed_argument(channel: int, number: int) -> int:
     return channel * MOST_HANDED + number
 
 
-@dataclass(frozen=True, slots=True)
-class Hole:
+class Hole(NamedTuple):
     """`width` bytes at `offset` that hold a number in `form`."""
 
     offset: int
@@ -67,8 +68,7 @@ class Piece:
         if isinstance(part, Piece):
             start = len(self.data)
             self.data += part.data
-            for h in part.holes:
-                self.holes.append(Hole(start + h.offset, h.width, h.form, h.source, h.argument))
+            self.holes += [Hole(start + offset, *hole) for offset, *hole in part.holes]
         else:
             self.data += part
         return self
@@ -95,6 +95,7 @@ def varint_width(largest: int) -> int:
     return len(varint(largest))
 
 
+@cache
 def key(number: int, wire_type: int) -> bytes:
     """What announces field `number`."""
     return varint(number << 3 | wire_type)

@@ -2,7 +2,7 @@ import random
 
 import numpy as np
 
-from stagec.arrays import distinct_rows
+from stagec.arrays import distinct_rows, laid_out, places_of_each
 
 
 def test_distinct_rows_are_those_of_numpy() -> None:
@@ -19,3 +19,15 @@ def test_distinct_rows_are_those_of_numpy() -> None:
         assert np.array_equal(found, wanted[0])
         assert np.array_equal(first, wanted[1])
         assert np.array_equal(which, wanted[2].reshape(-1))
+
+
+def test_places_of_each_label() -> None:
+    labels = np.array([2, -1, 0, 2, -1, 2], np.int16)
+    assert [each.tolist() for each in places_of_each(labels)] == [[2], [0, 3, 5]]
+    assert places_of_each(np.array([-1, -1])) == []
+
+
+def test_instances_of_templates_are_laid_out() -> None:
+    instance, part = laid_out(np.array([1, 0, 1, 2]), np.array([2, 1, 0]))
+    assert instance.tolist() == [0, 1, 1, 2]
+    assert part.tolist() == [2, 0, 1, 2]
