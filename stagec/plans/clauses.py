@@ -241,13 +241,13 @@ class Optimizer(Clause):
 
     name: str = "adamw"
     momentum: float = setting("number", 0)
-    clip: float | None = setting("number", None)
+    clip: float | None = setting("rate", None)
     """The norm to which gradients are clipped."""
     loss_scale: str | None = setting("choice", None, "dynamic", "static")
     """Under a dynamic one ranks find out whether all gradients are finite."""
     average: str | None = setting("choice", None, *FLOATS)
     """The dtype of a moving average of the weights."""
-    bits: int = setting("whole", 32, least=8)
+    bits: int = setting("whole", 32)
     """Of a state's element: 8, with a scale for 256, or as `precision` says."""
     steps: int = setting("whole", 5, least=1)
     """Newton-Schulz iterations of Muon."""

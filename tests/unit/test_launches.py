@@ -276,6 +276,17 @@ def test_torchtitan():
     assert "zero 3 over fsdp" in imported.text
     assert imported.run.batch == 32
     checked(imported.text)
+    # As many shards as the other degrees leave: -1, or nothing, is what torchtitan has without it.
+    left = text.replace("shard_degree = 8", "shard_degree = -1")
+    assert import_plan(left, "llama.toml", "torchtitan", gpus=64).text == imported.text
+    whole = import_plan(left, "llama.toml", "torchtitan", gpus=8).text
+    assert "rep = 2, fsdp = 1" in whole and "zero" not in whole
+    for wrong, gpus, message in (
+        (left, 12, "3 ranks of data parallelism do not divide into 2 replicas of shards"),
+        (text, 128, "data parallelism over 16 ranks is said, and 128 GPUs have 32"),
+    ):
+        with pytest.raises(CompileError, match=message):
+            import_plan(wrong, "llama.toml", "torchtitan", gpus=gpus)
     unsaid = text.replace("seq_len", "global_batch_size = -1\n    seq_len")
     assert import_plan(unsaid, "llama.toml", "torchtitan").run.batch == 32
     with pytest.raises(CompileError, match="`0` is not a number from 1 on"):

@@ -35,7 +35,7 @@ def read_costs(op: syntax.Op, sizes: Sizes, findings: Findings) -> Mapping[str, 
             where = [(first[name], "first here")]
             findings.say("E0402", message, span, secondary=where)
         first[name] = span
-        found = whole(entry.value, sizes, findings, f"`{name}`", least=name in KERNELS)
+        found = whole(entry.value, sizes, findings, f"`{name}`", least=int(name in KERNELS))
         wrong = wrong or found is None
         if found is not None:
             costs[name] = symbolic.constant(as_read(found)) if name in KERNELS else found.size

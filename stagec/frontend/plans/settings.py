@@ -75,13 +75,10 @@ class SettingsReader:
             return self.refuse(entry, "is `true` or `false`")
         if kind.name in ("choice", "schedule"):
             return self.choice(entry, kind)
-        if kind.name == "bytes" and isinstance(value, syntax.ByteSize):
-            return byte_count(value, self.findings)
+        if kind.name in ("bytes", "bandwidth") and isinstance(value, syntax.ByteSize | syntax.Number):
+            return self.byte_count(entry, value, kind)
         if kind.name == "bytes" and not self.is_size(value):
             return self.refuse(entry, "is a number of bytes, such as `25MiB`")
-        if kind.name == "bandwidth" and isinstance(value, syntax.ByteSize):
-            found = byte_count(value, self.findings)
-            return self.refuse(entry, "is more than 0") if found == 0 else found
         if kind.name in ("number", "rate", "bandwidth"):
             return self.number(entry, positive=kind.name != "number")
         if kind.name == "words":
@@ -96,6 +93,26 @@ class SettingsReader:
             found = [self.whole(v, name, kind) for v in value.values]
             return None if None in found else tuple(found)
         return self.whole(value, name, kind)
+
+    def byte_count(
+        self, entry: syntax.Setting, value: syntax.ByteSize | syntax.Number, kind: SettingKind
+    ) -> int | float | None:
+        """Bytes, or bytes per second. Fewer than the smallest unit has are told by one: who writes 450 for a link means gigabytes."""
+        if isinstance(value, syntax.ByteSize):
+            found = byte_count(value, self.findings)
+        elif kind.name == "bandwidth":
+            found = self.number(entry, positive=True)
+        else:
+            found = self.whole(value, entry.name.text, kind)
+        if found is None:
+            return None
+        least = kind.least if kind.name == "bytes" else 1
+        if found < least and isinstance(value, syntax.ByteSize):
+            return self.refuse(entry, "is more than 0")
+        if 0 < found < 1000 and isinstance(value, syntax.Number):
+            help_ = f"write `{value.text}GB`, or `{value.text}B` for single bytes"
+            return self.refuse(entry, "is in bytes, and this has no unit", help_)
+        return found
 
     def is_size(self, value: syntax.Value) -> bool:
         """Whether a value can be meant as a number."""

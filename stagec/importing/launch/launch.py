@@ -34,6 +34,8 @@ class Launch:
     dp: int | None = None
     shards: int | None = None
     """How many ways FSDP shards weights, the rest of data parallelism being replicas."""
+    replicas: int = 1
+    """How many groups of ranks shard all weights; `shards`, unless said, are what that leaves."""
     virtual_stages: int = 1
     layers: int | None = None
     layers_per_virtual_stage: int | None = None
@@ -99,6 +101,8 @@ class Launch:
     @property
     def level(self) -> int:
         """Of ZeRO."""
+        if self.replicas > 1 and self.ways == 1:
+            return 0
         if not self.fsdp:
             return self.zero
         return 3 if self.strategy is None else max(self.zero, self.strategy)
@@ -126,7 +130,25 @@ class Launch:
             raise NotAPlan(
                 f"{self.ranks} GPUs do not divide over {others} of tensor, pipeline and context parallelism"
             )
-        return self.ranks // others
+        found = self.ranks // others
+        if self.dp and self.dp != found:
+            raise NotAPlan(
+                f"data parallelism over {self.dp} ranks is said, and {self.ranks} GPUs have {found}",
+                f"`--gpus {self.dp * others}`, or leave degrees of data parallelism out",
+            )
+        return found
+
+    @property
+    def ways(self) -> int:
+        """How many ways weights are sharded: fewer than data parallelism has ranks where shards are replicated."""
+        if self.shards:
+            found, left = self.shards, self.data % self.shards
+        else:
+            found, left = divmod(self.data, self.replicas)
+        if left:
+            what = f"{self.shards} shards" if self.shards else f"{self.replicas} replicas of shards"
+            raise NotAPlan(f"{self.data} ranks of data parallelism do not divide into {what}")
+        return found
 
     @property
     def batch(self) -> int | None:
@@ -217,13 +239,11 @@ def folded(run: Launch) -> bool:
 
 def data_axes(run: Launch, products: list[str]) -> list[str]:
     dp = run.data
-    if run.shards and run.shards < dp:
-        if dp % run.shards:
-            raise NotAPlan(f"{dp} ranks of data parallelism do not divide into {run.shards} shards")
+    if run.ways < dp:
         if run.ep > 1:
             raise NotAPlan("experts over ranks and replicas of shards do not go together here")
         products.append("dp = rep * fsdp")
-        return [f"rep = {dp // run.shards}", f"fsdp = {run.shards}"]
+        return [f"rep = {dp // run.ways}", f"fsdp = {run.ways}"]
     if run.ep == 1:
         return [f"dp = {dp}"]
     ways = run.ep // run.tp if folded(run) else run.ep
@@ -328,7 +348,7 @@ def rest(run: Launch) -> list[str]:
     clauses = []
     zero = run.level
     if zero:
-        over = ["fsdp"] if run.shards and run.shards < run.data else ["dp"]
+        over = ["fsdp"] if run.ways < run.data else ["dp"]
         over += ["cp"] if run.cp > 1 else []
         settings = [f"like = {run.like}"] if run.like else []
         settings += ["reshard = false"] if zero == 3 and not run.reshard else []

@@ -347,20 +347,8 @@ def read_torchtitan(text: str, reading: Reading) -> None:
     run.optimizer = "adamw"
     run.clip = 1.0  # `max_norm`, unless said
     read_settings(data, TORCHTITAN, "torchtitan", reading)
-    degrees = data.get("parallelism", {})
-    shards, replicas = (
-        degrees.get("data_parallel_shard_degree", -1),
-        degrees.get("data_parallel_replicate_degree", 1),
-    )
-    run.dp = shards * replicas if shards > 0 else None
-    run.shards = shards if shards > 0 and replicas > 1 else None
-    if replicas > 1 and shards < 0:
-        reading.wrong(
-            "replicas of shards are said, but not how many shards there are",
-            "say `data_parallel_shard_degree`",
-            "E0805",
-        )
-    run.zero = 0 if shards == 1 and replicas > 1 else 3
+    run.dp = run.shards * run.replicas if run.shards else None
+    run.shards = run.shards if run.replicas > 1 else None
     run.accumulation = None if run.global_batch else 1
     if run.pp == 1:
         run.virtual_stages = 1

@@ -453,13 +453,8 @@ def titan_dtype(*settings: str) -> Callable[[Launch, Any], None]:
 
 
 def titan_shards(run: Launch, value: Any) -> None:
-    ways = int(value)
-    run.shards = None if ways < 0 else ways
-    run.zero = 3 if ways != 1 else run.zero
-
-
-def titan_replicas(run: Launch, value: Any) -> None:
-    run.dp = int(value) * (run.shards or 1) if run.shards else run.dp
+    """-1, as without it: as many as other degrees leave of all GPUs."""
+    run.shards = int(value) if int(value) > 0 else None
 
 
 def titan_converters(run: Launch, value: Any) -> None:
@@ -472,7 +467,7 @@ def titan_converters(run: Launch, value: Any) -> None:
 TORCHTITAN: dict[str, Word] = {
     "parallelism.data_parallel_shard_degree": Word("mesh dp or fsdp; zero 3", titan_shards),
     "parallelism.data_parallel_replicate_degree": Word(
-        "mesh rep = N; dp = rep * fsdp", titan_replicas
+        "mesh rep = N; dp = rep * fsdp", size("replicas")
     ),
     "parallelism.tensor_parallel_degree": Word(
         "mesh tp = N; shard H, K, F, V, S over tp", size("tp")
