@@ -110,7 +110,7 @@ class SettingsReader:
         if found < least and isinstance(value, syntax.ByteSize):
             return self.refuse(entry, "is more than 0")
         if 0 < found < 1000 and isinstance(value, syntax.Number):
-            help_ = f"write `{value.text}GB`, or `{value.text}B` for single bytes"
+            help_ = f"write a unit, as in `80GiB`, or `{value.text}B` for single bytes"
             return self.refuse(entry, "is in bytes, and this has no unit", help_)
         return found
 

@@ -74,7 +74,7 @@ def test_half_of_what_is_computed_twice_counts_not():
     [
         ("", ["flops_per_s", "memory_bytes_per_s", "link_bytes_per_s"]),
         ("device { memory = 1GiB, flops_per_s = 1 }", ["memory_bytes_per_s", "link_bytes_per_s"]),
-        ("device { flops_per_s = 1, memory_bytes_per_s = 1 }", ["link_bytes_per_s"]),
+        ("device { flops_per_s = 1, memory_bytes_per_s = 1B }", ["link_bytes_per_s"]),
     ],
 )
 def test_what_the_plan_does_not_say(device: str, missing: list[str]):
