@@ -1,6 +1,7 @@
 """Configurations that ship, by the names that their models have on the hub: `stagec import Qwen/Qwen3-0.6B`.
 
-`configurations.json` has one a line, without what says nothing of the mathematics (dtypes, tokens, dropout).
+`configurations.json` has one a line, without what says nothing of the mathematics (dtypes, tokens, dropout): published `config.json` files, most as
+PyPI's aiconfigurator-core 0.12.0 (Apache-2.0) has them. A quantised copy ships where its original does not.
 """
 
 from __future__ import annotations

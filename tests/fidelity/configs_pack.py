@@ -1,8 +1,9 @@
-"""`python -m tests.fidelity.configs_pack DIR`: shorten oracles of configurations to what the judge reads, for the tests.
+"""`python -m tests.fidelity.configs_pack DIR [MORE]`: shorten oracles of configurations to what the judge reads, for the tests.
 
 One line of JSON for each: its name, its configuration without what no importer reads, and what transformers makes of it. Of
 configurations that differ in nothing that counts (quantised ones of the same model), the first stays. Those of published models that
-are imported ship: `stagec/importing/configurations.json`.
+are imported ship: `stagec/importing/configurations.json`, beside those of `MORE`, a folder of configurations alone (`model_configs` of PyPI's
+aiconfigurator-core 0.12.0, Apache-2.0).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import gzip
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from tests.fidelity.configs import read
 
 PACKED = Path(__file__).parent / "configs.jsonl.gz"
 SHIPPED = Path(importing.__file__).parent / "configurations.json"
-COPIES = ("-FP8", "-NVFP4", "-FP8-Static-PerTensor", "-preset", "-form")
+COPIES = ("-FP8", "-NVFP4", "-FP8-Static-PerTensor")
+NOT_MODELS = ("-preset", "-form")
 KEPT = ("status", "parameters", "published", "tied", "inputs", "flops_total_sparse")
 DROPPED = (
     "quantization",
@@ -104,26 +106,52 @@ def packed(folder: Path) -> list[str]:
     return list(lines.values())
 
 
-def shipped_names(folder: Path) -> Iterator[str]:
-    """Published models that are imported: no class defaults, no quantised copies."""
-    for path in sorted((folder / "configs").glob("*.json")):
-        name = path.stem
-        is_copy = name.startswith(("default--", "mlc--")) or name.endswith(COPIES)
-        config, oracle = read(folder, name)
-        if is_copy or oracle.get("status") == "config only":
+def published(folder: Path, names: str) -> dict[str, Path]:
+    """Configurations by the names of their models, without class defaults."""
+    found = {path.name.removesuffix(names): path for path in sorted(folder.glob(f"*{names}"))}
+    return {
+        name: path
+        for name, path in found.items()
+        if not name.startswith(("default--", "mlc--")) and not name.endswith(NOT_MODELS)
+    }
+
+
+def original(name: str) -> str:
+    """What a quantised copy is a copy of, whoever made it."""
+    model = name.partition("--")[2]
+    for ending in (*COPIES, "-BF16"):
+        model = model.removesuffix(ending)
+    return model.casefold()
+
+
+def shipped(folder: Path, more: Sequence[Path]) -> dict[str, Any]:
+    """Configurations of published models that are imported and, where there is an oracle, have a class; quantised ones where there is no other."""
+    candidates = published(folder / "configs", ".json")
+    for each in more:
+        candidates = {**published(each, "_config.json"), **candidates}
+    found: dict[str, Any] = {}
+    have: set[str] = set()
+    for name, path in sorted(candidates.items(), key=lambda it: (it[0].endswith(COPIES), it[0])):
+        if name.endswith(COPIES) and original(name) in have:
+            continue
+        config = json.loads(path.read_text("utf-8"))
+        oracle = folder / "oracles" / path.name
+        if oracle.exists() and json.loads(oracle.read_text("utf-8"))["status"] == "config only":
             continue
         try:
             import_configuration(config, name)
         except CompileError:
             continue
-        yield name
+        have.add(original(name))
+        found[name.replace("--", "/")] = shorter(config)
+    return dict(sorted(found.items()))
 
 
 def main(arguments: Sequence[str]) -> int:
-    folder = Path(arguments[0])
+    folder, *more = map(Path, arguments)
     lines = [
-        f" {json.dumps(name.replace('--', '/'))}: {json.dumps(shorter(read(folder, name)[0]))}"
-        for name in shipped_names(folder)
+        f" {json.dumps(name)}: {json.dumps(config)}"
+        for name, config in shipped(folder, more).items()
     ]
     SHIPPED.write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
     text = "\n".join(packed(folder)) + "\n"
