@@ -53,7 +53,7 @@ from stagec.rewriting import insert_after, insert_before, programs
 
 NAME = "hand-over-caches"
 
-WRITERS = (stg.AppendOp, stg.FillOp, stg.ResumedScanOp, stg.ResumedConvOp)
+WRITERS = (stg.AppendOp, stg.FillOp, stg.ResumedOp)
 """Ops that write what requests keep."""
 
 

@@ -9,6 +9,7 @@ KORTHIKANTI = "Korthikanti et al., Reducing Activation Recomputation, 2022 (arXi
 ZERO = "Rajbhandari et al., ZeRO, 2020 (arXiv:1910.02054)"
 NARAYANAN = "Narayanan et al., Efficient Large-Scale Training, SC'21 (arXiv:2104.04473)"
 FLASH = "Dao et al., FlashAttention, 2022 (arXiv:2205.14135)"
+DELTA = "Yang, Kautz and Hatamizadeh, Gated Delta Networks, 2024 (arXiv:2412.06464), section 3.3"
 SSD = "Dao and Gu, Transformers are SSMs, 2024 (arXiv:2405.21060), section 6"
 
 MIXED = "Micikevicius et al., Mixed Precision Training, 2018 (arXiv:1710.03740)"
@@ -48,6 +49,9 @@ OF_OPS = {
     "merge_attention": "Liu et al., Ring Attention, 2023 (arXiv:2310.01889)",
     "contract": "2 FLOPs per multiply-add, over all dims of both operands",
     "patch_embedding": "Dosovitskiy et al., ViT, 2020 (arXiv:2010.11929), section 3.1",
+    "gated_delta_rule": DELTA,
+    "gated_delta_rule_grad": f"{DELTA}; products again as in flash-linear-attention's gated_delta_rule/chunk.py",
+    "resumed_delta_rule": f"{DELTA}; one token: flash-linear-attention's fused_recurrent.py",
     "ssd_scan": SSD,
     "ssd_scan_grad": f"{SSD}; products again as in mamba_ssm's ssd_combined.py",
 }

@@ -16,7 +16,7 @@ from stagec.frontend.plans.serving import Batch, pairs
 from stagec.rewriting import set_type
 from stagec.symbolic import ONE, ZERO, Size
 
-WRITERS = (stg.AppendOp, stg.FillOp, stg.ResumedScanOp, stg.ResumedConvOp)
+WRITERS = (stg.AppendOp, stg.FillOp, stg.ResumedOp)
 """Ops that write what requests keep, whether or not anything reads their results."""
 
 ServedAttention = stg.AttentionOp | stg.LatentAttentionOp
@@ -327,13 +327,9 @@ def check_states(program: stg.ProgramOp, batch: Batch) -> None:
     """E0416 where an op sees earlier tokens, and nothing keeps what it needs of them from iteration to iteration."""
     found: list[Diagnostic] = []
     for op in program.walk():
-        state = "give it a state: `cache {0}`, and `{1}(..., state = h)`"
-        if isinstance(op, stg.SsdScanOp):
-            over, function = names_of(op.x)[-3], "ssd_scan"
-            help_ = state.format("h[B, H, E, N]", function)
-        elif isinstance(op, stg.CausalConvOp):
-            over, function = op.over.data, "causal_conv"
-            help_ = state.format("h[B, W, H, E]", function)
+        if isinstance(op, stg.StatefulOp):
+            over, function = op.goes_along, op.SIGNATURES[0].name
+            help_ = f"give it a state: `cache {op.STATE}`, and `{function}(..., state = h)`"
         elif isinstance(op, stg.AttentionOp) and op.causal is not None:
             over, function = names_of(op.k)[-3], "attention"
             help_ = "append its keys and values to caches: `append(keys, x @ wk)`"

@@ -190,20 +190,15 @@ class GatedDeltaNet:
     """Whether a checkpoint has its projections as `in_proj_qkvz` and `in_proj_ba`."""
     name: str = "DeltaNet"
     stem: str = "model.layers.{i}.linear_attn."
-    chunk: int = 64
 
     def write(self, w: Writer) -> str:
         s = self.stream
-        w.carries_state = True
         K = w.dim("KD", self.key_heads, "heads of queries and keys of the delta net")
         V = w.dim("HD", self.value_heads, "and of its values")
-        E = w.dim("ED", self.key_width, "their widths")
-        G = E
-        if self.value_width != self.key_width:
-            G = w.dim("GD", self.value_width, "and that of values")
+        E = w.dim("ED", self.key_width, "width of a key,")
+        G = w.dim("GD", self.value_width, "and of a value")
         C = filter_dim(w, self.filter)
         w.heads += [K, V]
-        self.rule(w, K, V, E, G)
         m = w.module(self.name, f"x{s.shape}", s.shape)
         qkv = self.stem + ("in_proj_qkvz.weight" if self.fused else "in_proj_qkv.weight")
         z = qkv if self.fused else f"{self.stem}in_proj_z.weight"
@@ -228,27 +223,10 @@ class GatedDeltaNet:
             conv = f"causal_conv({source}, over = {s.sequence}, state = {seen})"
             m.line(f"{name} = silu({conv})")
         m.line("decay = -exp(a_log) * softplus(x @ a_proj + dt_bias)")
-        m.line("y = gated_delta_rule(q, k, v, decay, sigmoid(x @ b_proj))")
+        state = m.cache("state", s.batch, V, E, G)
+        m.line(f"y = gated_delta_rule(q, k, v, decay, sigmoid(x @ b_proj), state = {state})")
         m.line("return (rms_norm(y, norm) * silu(x @ z_proj)) @ out_proj")
         return m.name
-
-    def rule(self, w: Writer, K: str, V: str, E: str, G: str) -> None:
-        s = self.stream
-        rows = s.rows.replace(", ", " * ")
-        once = f"{rows} * {V} * ({self.chunk} * (3 * {E} + 2 * {G}) + 3 * {E} * {G})"
-        moved = f"{rows} * (2 * {K} * {E} + 2 * {V} * {G})"
-        w.op(
-            "gated_delta_rule",
-            f"# state = decay * state + beta * k (v - state k), by chunks of {self.chunk} tokens (arXiv:2412.06464, section 3.3):\n"
-            "# within a chunk keys with keys, twice times keys and values, and queries with keys; the state three times.\n"
-            f"op gated_delta_rule(q[{s.rows}, {K}, {E}], k[{s.rows}, {K}, {E}], v[{s.rows}, {V}, {G}], "
-            f"decay[{s.rows}, {V}], beta[{s.rows}, {V}]) -> [{s.rows}, {V}, {G}] {{\n"
-            f"  flops = 2 * {once}\n"
-            f"  bytes = 2 * {moved}\n"
-            f"  backward_flops = 4 * {once}\n"
-            f"  backward_bytes = 4 * {moved}\n"
-            "}\n",
-        )
 
 
 @dataclass(frozen=True)

@@ -58,10 +58,9 @@ def read_model(checked: CheckedModel) -> ModelDims:
     attention = [op for op in ops if isinstance(op, stg.AttentionOp)]
     routed = [op for op in ops if isinstance(op, stg.DispatchOp)]
     heads = unique(tensor_of(v.type).names[-2] for op in attention for v in (op.q, op.k))
-    scans = [op for op in ops if isinstance(op, stg.SsdScanOp)]
-    heads = unique((*heads, *(tensor_of(op.operands[0].type).names[-2] for op in scans)))
-    queries = {tensor_of(op.q.type).names[-2] for op in attention}
-    queries |= {tensor_of(op.operands[0].type).names[-2] for op in scans}
+    scanned = unique(name for op in ops for name in heads_of_scan(op))
+    heads = unique((*heads, *scanned))
+    queries = {tensor_of(op.q.type).names[-2] for op in attention} | set(scanned)
     experts = unique(tensor_of(op.routed.type).names[0] for op in routed)
     tokens = unique(tensor_of(op.routed.type).names[1] for op in routed)
     carried = {name for op in repeats(module) for v in op.carried for name in names_of(v.type)}
@@ -97,6 +96,15 @@ def read_model(checked: CheckedModel) -> ModelDims:
 
 def unique(names: Iterator[str] | list[str] | tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
+
+
+def heads_of_scan(op: Operation) -> tuple[str, ...]:
+    """The dims of heads of a recurrence."""
+    if isinstance(op, stg.SsdScanOp):
+        return (tensor_of(op.x.type).names[-2],)
+    if isinstance(op, stg.GatedDeltaRuleOp):
+        return tuple(tensor_of(each.type).names[-2] for each in (op.q, op.v))
+    return ()
 
 
 def names_of(kind: object) -> tuple[str, ...]:

@@ -377,6 +377,47 @@ def test_a_scan_backward():
     assert gradient.flops().integer(sizes) == wanted
 
 
+def delta_rule() -> stg.GatedDeltaRuleOp:
+    q, v, gate = value("B", "S", "K", "E"), value("B", "S", "H", "G"), value("B", "S", "H")
+    return stg.GatedDeltaRuleOp(q, q, v, gate, gate, parse("Q"))
+
+
+DELTA_SIZES = {"B": 3, "S": 32, "K": 2, "H": 4, "E": 8, "G": 16, "Q": 8}
+
+
+def test_a_delta_rule_by_chunks():
+    """Yang et al. 2024, section 3.3, product by product, for each head of values."""
+    chunk, key, width, heads, chunks = 8, 8, 16, 4, 3 * 32 // 8
+    within = [(chunk, key, chunk)]  # k k^T
+    within += [(chunk, chunk, key), (chunk, chunk, width)]  # its solution, times keys and values
+    within += [(chunk, key, chunk), (chunk, chunk, width)]  # q k^T, times values
+    states = [(chunk, key, width), (key, chunk, width), (chunk, key, width)]
+    wanted = sum(2 * m * k * n for m, k, n in within + states) * chunks * heads
+    assert delta_rule().flops().integer(DELTA_SIZES) == wanted
+
+
+def test_a_delta_rule_hands_on_what_its_kernels_make():
+    """The solution, what it makes of keys and of values, values as they are added, and the states before chunks, in bf16."""
+    tokens, chunks = 3 * 32 * 4, 3 * 4
+    between = 2 * (tokens * (8 + 8 + 2 * 16) + chunks * 4 * 8 * 16)
+    read, written = (each.integer(DELTA_SIZES) for each in reads_and_writes(delta_rule()))
+    assert read == 2 * (2 * 3 * 32 * 2 * 8 + tokens * 16 + 2 * tokens) + between
+    assert written == 2 * tokens * 16 + between
+
+
+def test_a_delta_rule_backward():
+    """`chunk_gated_delta_rule_bwd` of flash-linear-attention, kernel by kernel: `tl.dot` of each."""
+    gradient = stg.GatedDeltaRuleGradOp(value("B", "S", "H", "G"), delta_rule())
+    tokens, chunk, key, width = 3 * 32 * 4, 8, 8, 16
+    again = [chunk * key + chunk * width, 2 * key * width]
+    local = [chunk * key + chunk * width]
+    from_the_end = [3 * key * width]
+    of_operands = [3 * key * width + chunk * width + 2 * chunk * key]
+    of_solutions = [5 * chunk * key + 2 * chunk * width + 2 * chunk * chunk]
+    kernels = again + local + from_the_end + of_operands + of_solutions
+    assert gradient.flops().integer(DELTA_SIZES) == 2 * tokens * sum(kernels)
+
+
 # Bags of rows
 
 

@@ -107,6 +107,69 @@ def test_an_iteration_is_its_sequences_one_by_one(seed: int):
     assert plan.static.num_bytes[Kind.CACHE] == L * sequences * (4 * state + 2 * seen)
 
 
+DELTA = f"""
+dim B = 8
+dim S = 64
+dim D = {D}
+dim K = {G}
+dim H = {H}
+dim E = {E}
+dim G = {N}
+dim L = {L}
+
+module DeltaNet(x[B, S, D]) -> [B, S, D] {{
+  weight wq[D, K, E], wk[D, K, E], wv[D, H, G], wd[D, H], wb[D, H], wo[H, G, D]
+  cache state[B, H, E, G]: fp32
+  y = gated_delta_rule(x @ wq, x @ wk, x @ wv, x @ wd, x @ wb, chunk = CHUNK, state = state)
+  return y @ wo
+}}
+
+model Net(x[B, S, D]) {{
+  repeat L {{ x = x + DeltaNet(x) }}
+  return x
+}}
+"""
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_a_delta_rule_goes_on_from_states_sequence_by_sequence(seed: int):
+    """Chunks multiply as in training, a token alone takes a step of the recurrence; states are read where there are tokens before."""
+    groups, dp, tp, _, _ = drawn(seed + 700)
+    chunk = random.Random(seed).choice([4, 16, 64])
+    plan = f"""
+plan p {{
+  mesh dp = {dp}, tp = {tp}
+  shard B over dp
+  shard K, H over tp
+  precision {{ weights = bf16, activations = bf16 }}
+  serve {{ {", ".join(g.clause for g in groups)}, logits = all }}
+}}
+"""
+    done = compile_text(DELTA.replace("CHUNK", str(chunk)) + plan)
+    heads, kinds, key, value = H // tp, G // tp, E, N
+    flops = between = tokens = kept = 0
+    for group in groups:
+        for _ in range(group.count // dp):
+            kept += heads * key * value * (1 + bool(group.context))
+            tokens += group.new
+            if group.new == 1:
+                flops += 7 * heads * key * value
+                continue
+            width = min(chunk, group.new)
+            of_pairs = group.new * width * (3 * key + 2 * value)
+            flops += 2 * heads * (of_pairs + 3 * group.new * key * value)
+            between += heads * group.new * (width + key + 2 * value)
+            between += heads * ceil(group.new / chunk) * key * value
+    operands = tokens * (2 * kinds * key + 2 * heads * value + 2 * heads)
+    nodes = [n for c in done.trace_set.classes for n in unrolled(c.program)]
+    actions = [n.action for n in nodes if n.op == "resumed_delta_rule"]
+    assert len(actions) == L
+    for action in actions:
+        assert isinstance(action, Compute)
+        counted = (action.num_ops, action.num_bytes)
+        assert counted == (flops, 2 * operands + 2 * 2 * between + 4 * kept)
+
+
 @pytest.mark.parametrize(
     "plan",
     [

@@ -100,6 +100,11 @@ from stagec.dialects.stg.convolution import (
     PatchImageGradOp as PatchImageGradOp,
     PatchKernelGradOp as PatchKernelGradOp,
 )
+from stagec.dialects.stg.delta_rule import (
+    GatedDeltaRuleGradOp as GatedDeltaRuleGradOp,
+    GatedDeltaRuleOp as GatedDeltaRuleOp,
+    ResumedDeltaRuleOp as ResumedDeltaRuleOp,
+)
 from stagec.dialects.stg.elementwise import (
     UNARY_FUNCTIONS as UNARY_FUNCTIONS,
     AddOp as AddOp,
@@ -182,6 +187,7 @@ from stagec.dialects.stg.quantizing import QuantizeOp as QuantizeOp
 from stagec.dialects.stg.recurrent import (
     SEQUENCES as SEQUENCES,
     ResumedConvOp as ResumedConvOp,
+    ResumedOp as ResumedOp,
     ResumedScanOp as ResumedScanOp,
 )
 from stagec.dialects.stg.routing import (

@@ -272,6 +272,14 @@ class LocalStatisticsOp(TensorOp, ABC):
 class StatefulOp(TensorOp, ABC):
     """An op with the option `state`, which keeps something of each request."""
 
+    STATE: ClassVar[str]
+    """A cache of it, as an example: `h[B, H, E, N]`."""
+
+    @property
+    @abstractmethod
+    def goes_along(self) -> str:
+        """The dim of tokens, each of which sees the ones before."""
+
     @classmethod
     @abstractmethod
     def state_of(cls, call: Call) -> tuple[str, tuple[str, ...]]:

@@ -288,6 +288,7 @@ class CausalConvOp(StatefulOp):
             (Option("over", "dim", required=True), Option("state", "cache")),
         ),
     )
+    STATE: ClassVar[str] = "h[B, W, H, E]"
 
     x = operand_def(TensorType)
     kernel = operand_def(TensorType)
@@ -302,6 +303,10 @@ class CausalConvOp(StatefulOp):
 
     def __init__(self, x: SSAValue, kernel: SSAValue, over: str, reverse: bool = False) -> None:
         super().__init__([x, kernel], [x.type], over=over, reverse=reverse)
+
+    @property
+    def goes_along(self) -> str:
+        return self.over.data
 
     @classmethod
     def check_call(cls, call: Call) -> None:

@@ -1,6 +1,7 @@
 """Recurrences and filters that go on from what earlier tokens left: state of a request, as large for one token as for a million.
 
     %y = stg.resumed_scan %x, %dt, %a, %b, %c, %state chunk "Q" ...     // state [B, sequences, H, E, N]
+    %y = stg.resumed_delta_rule %q, %k, %v, %decay, %beta, %state ...   // state [B, sequences, H, E, G]
     %y = stg.resumed_conv %x, %kernel, %state over "S" ...              // state [B, sequences, W, channels]
 
 Each sequence's state is read, if it has tokens before, and written in place. A row may hold several sequences, one after the other, so
@@ -9,6 +10,8 @@ what depends on where each begins is said as sums over the sequences of a row. N
 
 from __future__ import annotations
 
+from abc import ABC
+from dataclasses import dataclass
 from typing import ClassVar
 
 from xdsl.dialects.builtin import StringAttr
@@ -48,18 +51,78 @@ def state_traffic(state: SSAValue, resumed: Size) -> Bytes:
     return Bytes(num_bytes(state) * resumed / kept.dim(SEQUENCES).size, num_bytes(state))
 
 
+class ResumedOp(TensorOp, ABC):
+    """An op that reads and writes a state of each sequence, its last operand."""
+
+    resumed = prop_def(SizeAttr)
+    """Sequences of a row that have a state."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Of all rows on a device."""
+
+    pairs: Size
+    """Tokens, each with all of its chunk."""
+    in_chunks: Size
+    """Tokens of sequences that go by chunks."""
+    chunks: Size
+    alone: Size
+    """Tokens that are their sequences' only ones."""
+
+
+def counts_of_chunks(chunk: Size, requests: Requests) -> dict[str, Size]:
+    """The properties of a `ResumedRecurrenceOp`, of one row."""
+
+    def in_chunks(new: Size) -> Size:
+        return (1 - is_single(new)) * new
+
+    return {
+        "resumed": num_resumed(requests),
+        "pairs": requests.in_a_row(
+            lambda new, _: in_chunks(new) * symbolic.call("min", chunk, new)
+        ),
+        "chunks": requests.in_a_row(
+            lambda new, _: (1 - is_single(new)) * symbolic.ceildiv(new, chunk)
+        ),
+        "steps": requests.in_a_row(lambda new, _: is_single(new)),
+    }
+
+
+class ResumedRecurrenceOp(ResumedOp, ABC):
+    """A recurrence from a state: by chunks for sequences with several new tokens, else one step of it.
+
+    Of a row, `pairs` are steps within the same chunk as another (all Q x Q of a chunk), `chunks` their chunks, `steps` the tokens that are alone.
+    """
+
+    WORK: ClassVar[Work] = Work.SCAN
+
+    pairs = prop_def(SizeAttr)
+    chunks = prop_def(SizeAttr)
+    steps = prop_def(SizeAttr)
+
+    def counts(self, tokens: TensorType) -> Counts:
+        """What there is of tokens [B, S, ...]."""
+        rows, new = (d.size for d in tokens.dims[:2])
+        alone = self.steps.data
+        return Counts(
+            rows * self.pairs.data,
+            rows * (new - alone),
+            rows * self.chunks.data,
+            rows * alone,
+        )
+
+
 @irdl_op_definition
-class ResumedScanOp(TensorOp):
+class ResumedScanOp(ResumedRecurrenceOp):
     """The state-space recurrence of Mamba-2 from a state: by chunks for sequences with several new tokens, else one step of it.
 
-    x is [B, S, H, E]; b and c as of `stg.ssd_scan`. Of a row, `pairs` are steps within the same chunk as another (all Q x Q of a chunk), `chunks` their
-    chunks, `steps` the tokens that are alone, `resumed` the sequences that have a state.
+    x is [B, S, H, E]; b and c as of `stg.ssd_scan`.
 
     FLOPs: 2 for each pair within chunks, head and element of c b^T and of what it makes; for each state element 4 a step in chunks, 2 a chunk, 5 a step alone.
     """
 
     name = "stg.resumed_scan"
-    WORK: ClassVar[Work] = Work.SCAN
     LIKE: ClassVar[int | None] = 0
 
     x = operand_def(TensorType)
@@ -68,10 +131,6 @@ class ResumedScanOp(TensorOp):
     b = operand_def(TensorType)
     c = operand_def(TensorType)
     state = operand_def(TensorType)
-    pairs = prop_def(SizeAttr)
-    chunks = prop_def(SizeAttr)
-    steps = prop_def(SizeAttr)
-    resumed = prop_def(SizeAttr)
     result = result_def(TensorType)
 
     def __init__(
@@ -85,21 +144,11 @@ class ResumedScanOp(TensorOp):
         chunk: Size,
         requests: Requests,
     ) -> None:
-        def in_chunks(new: Size) -> Size:
-            return (1 - is_single(new)) * new
-
         source, width = tensor_type(x), tensor_type(b).dims[-1].split
         super().__init__(
             [x, dt, a, b, c, state],
             [source.with_partial(sorted({*source.partial, *width}))],
-            pairs=requests.in_a_row(
-                lambda new, _: in_chunks(new) * symbolic.call("min", chunk, new)
-            ),
-            chunks=requests.in_a_row(
-                lambda new, _: (1 - is_single(new)) * symbolic.ceildiv(new, chunk)
-            ),
-            steps=requests.in_a_row(lambda new, _: is_single(new)),
-            resumed=num_resumed(requests),
+            **counts_of_chunks(chunk, requests),
         )
 
     def indices(self) -> Indices:
@@ -118,17 +167,6 @@ class ResumedScanOp(TensorOp):
             raise self.mistake(f"<{state.body}> is not a state of <{x.body}>")
         super().verify_()
 
-    def _counts(self) -> tuple[Size, Size, Size, Size]:
-        """Pairs, tokens in chunks, chunks, and tokens that are alone, of all rows on a device."""
-        rows, new = (d.size for d in tensor_type(self.x).dims[:2])
-        steps = self.steps.data
-        return (
-            rows * self.pairs.data,
-            rows * (new - steps),
-            rows * self.chunks.data,
-            rows * steps,
-        )
-
     def _widths(self) -> tuple[Size, Size, Size]:
         """Elements for each token: of b, of x, and of a state."""
         x, b = tensor_type(self.x), tensor_type(self.b)
@@ -138,23 +176,24 @@ class ResumedScanOp(TensorOp):
 
     def flops(self) -> Size:
         # In chunks as `stg.ssd_scan`. One step (`selective_state_update` of mamba_ssm): decay, b x and their sum, and two to read it.
-        pairs, in_chunks, chunks, steps = self._counts()
+        n = self.counts(tensor_type(self.x))
         inner, outer, state = self._widths()
-        return 2 * pairs * (inner + outer) + (4 * in_chunks + 2 * chunks + 5 * steps) * state
+        return (
+            2 * n.pairs * (inner + outer) + (4 * n.in_chunks + 2 * n.chunks + 5 * n.alone) * state
+        )
 
     def moved_bytes(self) -> Bytes:
-        pairs, _, chunks, _ = self._counts()
+        n = self.counts(tensor_type(self.x))
         inner, _, state = self._widths()
-        between = STATE_BYTES * (
-            2 * chunks * state + pairs * inner / tensor_type(self.b).dims[-1].size
-        )
+        of_pairs = n.pairs * inner / tensor_type(self.b).dims[-1].size
+        between = STATE_BYTES * (2 * n.chunks * state + of_pairs)
         kept = state_traffic(self.state, self.resumed.data)
         read = all_bytes(self.operands) - num_bytes(self.state)
         return Bytes(read + between + kept.read, all_bytes(self.results) + between + kept.written)
 
 
 @irdl_op_definition
-class ResumedConvOp(TensorOp):
+class ResumedConvOp(ResumedOp):
     """`stg.causal_conv` whose first elements see the last ones of an earlier iteration; the state is the last of this one.
 
     `x` [B, S, C], `kernel` [W, C], `state` [B, sequences, W, C] -> [B, S, C]. FLOPs: 2 W for each element of `x`.
@@ -168,7 +207,6 @@ class ResumedConvOp(TensorOp):
     kernel = operand_def(TensorType)
     state = operand_def(TensorType)
     over = prop_def(StringAttr)
-    resumed = prop_def(SizeAttr)
     result = result_def(TensorType)
 
     def __init__(

@@ -101,6 +101,23 @@ def pair_elements(op: SsdScanOp | SsdScanGradOp) -> Size:
     return symbolic.product(d.size for d in b.dims[:-1]) * chunk
 
 
+def types_of_gradients(
+    dy: SSAValue, operands: Sequence[SSAValue], indices: Sequence[Sequence[str]]
+) -> list[TensorType]:
+    """Of operands with these indices: a gradient is summed over those that its operand lacks."""
+    splits = {
+        index: dim.split
+        for operand, names in zip(operands, indices, strict=True)
+        for dim, index in zip(tensor_type(operand).dims, names, strict=True)
+    }
+    carried = tensor_type(dy).partial
+    types: list[TensorType] = []
+    for operand, names in zip(operands, indices, strict=True):
+        summed = [a for index, axes in splits.items() if index not in names for a in axes]
+        types.append(tensor_type(operand).with_partial(sorted({*carried, *summed})))
+    return types
+
+
 @irdl_op_definition
 class SsdScanOp(StatefulOp):
     """Run the recurrence. Nothing but its operands is kept: the backward pass makes the states of chunks again.
@@ -115,6 +132,7 @@ class SsdScanOp(StatefulOp):
     WORK: ClassVar[Work] = Work.SCAN
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
     LIKE: ClassVar[int | None] = 0
+    STATE: ClassVar[str] = "h[B, H, E, N]"
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
         Signature(
             "ssd_scan",
@@ -186,6 +204,10 @@ class SsdScanOp(StatefulOp):
         chunk = call.size("chunk") or symbolic.constant(256)
         return ResumedScanOp(x, dt, a, b, c, state, chunk, requests)
 
+    @property
+    def goes_along(self) -> str:
+        return tensor_type(self.x).names[-3]
+
     def indices(self) -> Indices:
         x, *others = scan_indices(self)
         return Indices((x, *others), (x,), blocked=frozenset(x[-3:-2]))
@@ -242,16 +264,7 @@ class SsdScanGradOp(TensorOp):
 
     def __init__(self, dy: SSAValue, op: SsdScanOp) -> None:
         operands = [op.x, op.dt, op.a, op.b, op.c]
-        carried = tensor_type(dy).partial
-        indices = scan_indices(op)
-        splits: dict[str, tuple[str, ...]] = {}
-        for operand, names in zip(operands, indices, strict=True):
-            for dim, index in zip(tensor_type(operand).dims, names, strict=True):
-                splits[index] = dim.split
-        types = []
-        for operand, names in zip(operands, indices, strict=True):
-            summed = [a for index, axes in splits.items() if index not in names for a in axes]
-            types.append(tensor_type(operand).with_partial(sorted({*carried, *summed})))
+        types = types_of_gradients(dy, operands, scan_indices(op))
         super().__init__([dy, *operands], types, chunk=op.chunk)
 
     def indices(self) -> Indices:

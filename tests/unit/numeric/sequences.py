@@ -1,4 +1,4 @@
-"""What convolutions and the state-space scan compute, step by step as they are defined."""
+"""What convolutions and recurrences compute, step by step as they are defined."""
 
 from __future__ import annotations
 
@@ -177,6 +177,65 @@ class Scans:
         return gradient.reshape(parts).sum(axis=-2)
 
 
+class DeltaRules(Scans):
+    """The recurrence of `stg.gated_delta_rule`, one step after the other."""
+
+    def operands(self, op: stg.GatedDeltaRuleOp | stg.GatedDeltaRuleGradOp) -> list[Array]:
+        """q, k, v, decay and beta with the sequence in front, then devices and batch; q and k for each head."""
+        v = self.values[op.v]
+        heads = v.shape[-2]
+        made: list[Array] = []
+        for key in (op.q, op.k):
+            array = self.values[key]
+            array = np.repeat(array, heads // array.shape[-2], axis=-2)
+            made.append(np.moveaxis(array, -3, 0))
+        gates = [np.moveaxis(self.values[each], -2, 0) for each in (op.decay, op.beta)]
+        return [*made, np.moveaxis(v, -3, 0), *gates]
+
+    def walked(self, q: Array, k: Array, v: Array, decay: Array, beta: Array) -> list[Array]:
+        """States before the first step, and after each."""
+        found = [np.zeros((*v.shape[1:-1], q.shape[-1], v.shape[-1]))]
+        for step in range(len(v)):
+            state = np.exp(decay[step])[..., None, None] * found[-1]
+            missing = v[step] - np.einsum("...e,...eg->...g", k[step], state)
+            added = beta[step][..., None] * missing
+            found.append(state + k[step][..., None] * added[..., None, :])
+        return found
+
+    def stg_gated_delta_rule(self, op: stg.GatedDeltaRuleOp) -> Array:
+        operands = self.operands(op)
+        states = self.walked(*operands)[1:]
+        made = [
+            np.einsum("...e,...eg->...g", q, h) for q, h in zip(operands[0], states, strict=True)
+        ]
+        return np.moveaxis(np.array(made), 0, -3)
+
+    def stg_gated_delta_rule_grad(self, op: stg.GatedDeltaRuleGradOp) -> tuple[Array, ...]:
+        q, k, v, decay, beta = self.operands(op)
+        dy = np.moveaxis(self.values[op.dy], -3, 0)
+        states = self.walked(q, k, v, decay, beta)
+        dq, dk, dv, ddecay, dbeta = (np.zeros_like(each) for each in (q, k, v, decay, beta))
+        dstate = np.zeros_like(states[0])
+        for step in reversed(range(len(v))):
+            dq[step] = np.einsum("...eg,...g->...e", states[step + 1], dy[step])
+            dstate = dstate + q[step][..., None] * dy[step][..., None, :]
+            kept = np.exp(decay[step])[..., None, None]
+            before = kept * states[step]
+            missing = v[step] - np.einsum("...e,...eg->...g", k[step], before)
+            of_key = np.einsum("...e,...eg->...g", k[step], dstate)
+            dbeta[step] = (of_key * missing).sum(axis=-1)
+            dv[step] = beta[step][..., None] * of_key
+            added = beta[step][..., None] * missing
+            dk[step] = np.einsum("...eg,...g->...e", dstate, added)
+            dk[step] -= np.einsum("...eg,...g->...e", before, dv[step])
+            dstate = dstate - k[step][..., None] * dv[step][..., None, :]
+            ddecay[step] = (dstate * before).sum(axis=(-1, -2))
+            dstate = kept * dstate
+        of_keys = [self.of_groups(np.moveaxis(each, 0, -3), op.k) for each in (dq, dk)]
+        gates = [np.moveaxis(each, 0, -2) for each in (ddecay, dbeta)]
+        return (*of_keys, np.moveaxis(dv, 0, -3), *gates)
+
+
 class Bags:
     """Rows of tables, number by number. Bags of a dim are as even as they can be."""
 
@@ -221,5 +280,5 @@ def within(tensor: stg.TensorType, at: dict[str, int]) -> tuple[int | slice, ...
     return tuple(at.get(n, slice(None)) for n in tensor.names)
 
 
-class SequenceMeaning(Patches, Filters, Scans, Bags):
+class SequenceMeaning(Patches, Filters, DeltaRules, Bags):
     """Of all ops above; `Meaning` is one."""
