@@ -44,6 +44,53 @@ def unread_overrides(module: ModuleOp) -> list[Diagnostic]:
     ]
 
 
+def idle_overrides(module: ModuleOp) -> list[Diagnostic]:
+    """A warning for each override that leaves its value, what makes it and what reads it as the rules have them: other dims go by these.
+
+    For a module before `propagate-shardings`.
+    """
+    rules = rules_of(module)
+    changes: dict[Span, bool] = {}
+    kept: dict[Span, stg.PlaceOp] = {}
+    for op in module.walk():
+        span = span_of(op.location) if isinstance(op, stg.PlaceOp) else None
+        if isinstance(op, stg.PlaceOp) and span is not None:
+            changes[span] = changes.get(span, False) or _changes(op, rules)
+            kept.setdefault(span, op)
+    found: list[Diagnostic] = []
+    for span, op in kept.items():
+        if not changes[span]:
+            tensor = tensor_of(op.result.type)
+            splits = own_splits(op.result, rules)
+            others = [name for name in splits if name not in op.dims.data]
+            shown = tensor.with_splits(splits)
+            note = f"the rules split the value as [{', '.join(map(str, shown.dims))}]"
+            help_ = "leave it out"
+            if others:
+                help_ = f"dims that it does not name go by the rules: one with `[{others[0]}] over none` leaves `{others[0]}` whole"
+            message = "the override places nothing"
+            found.append(Diagnostic("W0301", message, span, notes=[note], help=help_))
+    return found
+
+
+def _changes(place: stg.PlaceOp, rules: list[PlacementRule]) -> bool:
+    """Whether the override of a value changes how it is spread, or the ops beside it are."""
+    if own_splits(place.result, rules) != own_splits(place.x, rules):
+        return True
+    beside = [place.x.owner, *(use.operation for use in place.result.uses)]
+    ops = [op for op in beside if isinstance(op, stg.TensorOp) and not isinstance(op, stg.PlaceOp)]
+    if len(ops) < len(beside):
+        return True
+    before = [op_splits(op, rules) for op in ops]
+    uses = list(place.result.uses)
+    for use in uses:
+        use.operation.operands[use.index] = place.x
+    after = [op_splits(op, rules) for op in ops]
+    for use in uses:
+        use.operation.operands[use.index] = place.result
+    return before != after
+
+
 def _is_read(place: stg.PlaceOp) -> bool:
     """Whether anything but a repeat's hand-over, that undoes it, reads an override's result."""
     for use in place.result.uses:
