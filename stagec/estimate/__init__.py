@@ -37,15 +37,30 @@ class Estimate:
     """A step of a whole job."""
 
     timeline: Timeline
-    mfu: float
-    """Model FLOPs utilisation: the matrix FLOPs that the model asks for, over what the devices could have done in that
-    time (`step_count.MatrixFlops`)."""
-    hfu: float = 0.0
-    """Hardware FLOPs utilisation: likewise, of those that devices do."""
-    traces: TraceSet | None = field(default=None, repr=False, compare=False)
-    prices: Prices | None = field(default=None, repr=False, compare=False)
+    compiled: Compiled = field(repr=False, compare=False)
+    prices: Prices = field(repr=False, compare=False)
     others_us: float = 0.0
     """When pools end that are parts of the same step."""
+
+    @property
+    def mfu(self) -> float:
+        """Model FLOPs utilisation: the matrix FLOPs that the model asks for, over what the devices could have done in that
+        time (`step_count.MatrixFlops`)."""
+        return self.utilisation[0]
+
+    @property
+    def hfu(self) -> float:
+        """Hardware FLOPs utilisation: likewise, of those that devices do."""
+        return self.utilisation[1]
+
+    @cached_property
+    def utilisation(self) -> tuple[float, float]:
+        device, mesh = self.prices.plan.device, self.compiled.trace_set.mesh
+        could = (device.flops_per_s or 0) * mesh.num_ranks * self.period_us / 1e6
+        if not could:
+            return 0.0, 0.0
+        flops = matrix_flops(self.compiled.module, self.compiled.counts)
+        return flops.model / could, flops.hardware / could
 
     @property
     def period_us(self) -> float:
@@ -59,7 +74,7 @@ class Estimate:
     @property
     def about(self) -> str:
         """What the times are, in a few words."""
-        device = self.prices.plan.device.model if self.prices else None
+        device = self.prices.plan.device.model
         if device is None or not device.tables:
             return "a roofline with an alpha-beta network, not a simulator"
         return f"measured operators of `{device.name}`, in the traces' order"
@@ -67,9 +82,7 @@ class Estimate:
     @cached_property
     def breakdown(self) -> Breakdown:
         """Where the time goes, on the rank that computes longest."""
-        assert self.traces is not None
-        assert self.prices is not None
-        return breakdown(self.traces, self.timeline, self.prices)
+        return breakdown(self.compiled.trace_set, self.timeline, self.prices)
 
 
 def estimate_if_known(compiled: Compiled) -> Estimate | None:
@@ -99,18 +112,7 @@ def estimate(
     traces, plan = compiled.trace_set, plan or compiled.plan
     require_numbers(plan, traces.classes)
     prices = Prices.of(traces, plan)
-    return with_utilisation(compiled, slowed(traces, prices, graph, arrived), prices)
-
-
-def with_utilisation(
-    compiled: Compiled, timeline: Timeline, prices: Prices, others_us: float = 0.0
-) -> Estimate:
-    """A step with this timeline, which ends with its last node, or when others of the job do."""
-    traces, plan = compiled.trace_set, prices.plan
-    flops = matrix_flops(compiled.module, compiled.counts)
-    found = Estimate(timeline, 0.0, 0.0, traces, prices, others_us)
-    could = (plan.device.flops_per_s or 0) * traces.mesh.num_ranks * found.period_us / 1e6
-    return replace(found, mfu=flops.model / could, hfu=flops.hardware / could) if could else found
+    return Estimate(slowed(traces, prices, graph, arrived), compiled, prices)
 
 
 def step_time(compiled: Compiled) -> float:

@@ -89,6 +89,10 @@ class PieceGraph:
         return found
 
     @cached_property
+    def columns(self) -> InstanceColumns:
+        return InstanceColumns.of(self)
+
+    @cached_property
     def is_exit(self) -> Bools:
         """Of each node, whether it is one of the `exits` of its piece."""
         found = np.zeros(self.begins[-1], bool)
@@ -106,6 +110,38 @@ class Instances:
     """Of all instances, level by level."""
     begins: list[int]
     """Of each level; one more is the number of instances."""
+
+
+@dataclass(frozen=True)
+class InstanceColumns:
+    """The columns and exits of the pieces of all instances, side by side to the width of the widest: instances as they stand in `Instances`."""
+
+    widths: Ints
+    """Of each piece: its columns, and the start of the step before them."""
+    heights: Ints
+    """Of each piece: its exits."""
+    place: Ints
+    """Of each instance: where it is among all of the pieces, one after the other."""
+    reads: Ints
+    """`[column, instance]`: the position that is waited for, -1 for the start of the step."""
+    writes: Ints
+    """`[instance, exit]`: the position of an exit; behind the last one that of the last."""
+
+    @staticmethod
+    def of(graph: PieceGraph) -> InstanceColumns:
+        pieces, exits, instances = graph.pieces, graph.exits, graph.instances
+        widths = np.array([len(piece.columns) + 1 for piece in pieces], np.int64)
+        heights = np.array([len(own) for own in exits], np.int64)
+        begin = np.cumsum([0, *(len(piece.first) for piece in pieces)])
+        reads = np.full((widths.max(initial=0), begin[-1]), -1)
+        writes = np.zeros((begin[-1], heights.max(initial=0)), np.int64)
+        for start, stop, piece, at in zip(begin, begin[1:], pieces, exits, strict=False):
+            for k, column in enumerate(piece.columns, 1):
+                reads[k, start:stop] = column
+            writes[start:stop, : len(at)] = piece.first[:, None] + at
+            writes[start:stop, len(at) :] = piece.first[:, None] + at[-1]
+        place = begin[instances.piece] + instances.row
+        return InstanceColumns(widths, heights, place, reads[:, place], writes[place])
 
 
 def in_levels(graph: PieceGraph) -> Instances:

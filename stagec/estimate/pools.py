@@ -17,7 +17,7 @@ from stagec.backend.pool_links import waits_both_ways
 from stagec.backend.program import PooledTraces, RankClass, Transfer
 from stagec.backend.ranks import at_coordinates, ranks_where
 from stagec.compiled import Compiled
-from stagec.estimate import Estimate, estimate, with_utilisation
+from stagec.estimate import Estimate, estimate
 from stagec.estimate.costs import missing_numbers, require_numbers
 from stagec.estimate.interference import factors_of
 from stagec.estimate.joint_graph import JointGraph
@@ -85,9 +85,7 @@ def estimate_towers(pools: Mapping[str, Compiled], traces: PooledTraces) -> Pool
     prices = {name: priced(compiled) for name, compiled in pools.items()}
     joint, timeline = timeline_of_all(traces, prices)
     found = {
-        name: with_utilisation(
-            compiled, joint.of_pool(timeline, name), prices[name], timeline.makespan_us
-        )
+        name: Estimate(joint.of_pool(timeline, name), compiled, prices[name], timeline.makespan_us)
         for name, compiled in pools.items()
     }
     ways: list[HandOverTimes] = []

@@ -345,27 +345,16 @@ def follow_levels(
 
     The columns and exits of all pieces are put side by side, to the width of the widest.
     """
-    pieces, exits = graph.pieces, graph.exits
-    widths = np.array([len(piece.columns) + 1 for piece in pieces], np.int64)
-    heights = np.array([len(own) for own in exits], np.int64)
+    pieces, exits, table_of = graph.pieces, graph.exits, graph.columns
+    widths, heights = table_of.widths, table_of.heights
     width, height = widths.max(initial=0), heights.max(initial=0)
-    table = np.full((len(pieces), height, width), -np.inf)
-    awaited: list[Ints] = []
-    written: list[Ints] = []
+    table = np.full((width, len(pieces), height), -np.inf)
     for number, (piece, at, own) in enumerate(zip(pieces, exits, paths, strict=True)):
-        table[number, : len(at), : len(piece.columns) + 1] = np.roll(own[at], 1, axis=1)
+        used = len(piece.columns) + 1
+        table[:used, number, : len(at)] = np.roll(own[at], 1, axis=1).T
         # What is said of exits too many, is said of the last one.
-        table[number, len(at) :] = table[number, len(at) - 1]
-        columns = np.full((len(piece.first), width), -1)
-        for k, column in enumerate(piece.columns, 1):
-            columns[:, k] = column
-        awaited.append(columns)
-        at = np.concatenate([at, np.full(height - len(at), at[-1])])
-        written.append(piece.first[:, None] + at)
-    instances = graph.instances
-    begin = np.cumsum([0, *(len(piece.first) for piece in pieces)])
-    place, number = begin[instances.piece] + instances.row, instances.piece
-    reads, writes = joined(awaited)[place], joined(written)[place]
+        table[:used, number, len(at) :] = table[:used, number, len(at) - 1, None]
+    instances, place, number = graph.instances, table_of.place, graph.instances.piece
     longer = np.zeros(len(place))
     there = np.full(len(place), -np.inf)
     for among, said in ((slowest, longer), (came, there)):
@@ -382,9 +371,11 @@ def follow_levels(
     levels = instances.begins[:-1]
     wide = np.maximum.reduceat(widths[number], levels).tolist() if levels else []
     high = np.maximum.reduceat(heights[number], levels).tolist() if levels else []
+    reads, writes = table_of.reads, table_of.writes
     for (start, stop), w, h in zip(pairwise(instances.begins), wide, high, strict=True):
         now = slice(start, stop)
-        found = (table[number[now], :h, :w] + ends[reads[now, :w]][:, None]).max(axis=2)
+        lasting = table[:w].take(number[now], axis=1)[:, :, :h]
+        found = (lasting + ends.take(reads[:w, now])[:, :, None]).max(axis=0)
         if behind:
             np.maximum(found, launched[now, :h], out=found)
         if slowest:
@@ -392,7 +383,3 @@ def follow_levels(
         if came:
             np.maximum(found, there[now][:, None], out=found)
         ends[writes[now, :h]] = found
-
-
-def joined(tables: Sequence[Ints]) -> Ints:
-    return np.concatenate(tables) if tables else np.zeros((0, 0), np.int64)
