@@ -24,6 +24,7 @@ from xdsl.ir import Operation
 
 from stagec import symbolic
 from stagec.analysis.dataflow import Dataflow
+from stagec.analysis.kernels import Forms
 from stagec.analysis.loads import Loads
 from stagec.analysis.segments import nodes_inside
 from stagec.analysis.sizes import dim_sizes, mesh_of
@@ -78,6 +79,7 @@ Among = tuple[tuple[str, tuple[int, ...]], ...]
 class Known:
     """What ranks share: the costs of an op, and their numbers on ranks that agree in the sizes which these name."""
 
+    forms: Forms = field(default_factory=dict)
     _sizes: dict[Size, tuple[str, ...]] = field(default_factory=dict)
     _wholes: dict[tuple[Size, tuple[int | Fraction, ...]], int] = field(default_factory=dict)
     _costs: dict[tuple[Operation, Among], tuple[Costs[Size], tuple[str, ...]]] = field(
@@ -289,7 +291,8 @@ class CountedOp:
     def node(self, sizes: Mapping[str, int] | None = None) -> Node:
         """What it is in a trace; with other sizes, if given. A transfer goes to the next stage, whichever its channel."""
         op = self.op
-        templates = Templates({**self.values, **(sizes or {})}, self.stage.owners)
+        values = {**self.values, **(sizes or {})}
+        templates = Templates(values, self.stage.owners, forms=self.known.forms)
         if isinstance(op, sched.StageSendOp | sched.StageRecvOp):
             tensor = tensor_of(op.value.type)
             num_bytes = templates.checked_bytes(op, tensor.num_bytes)

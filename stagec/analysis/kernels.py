@@ -40,6 +40,16 @@ def kernel_form(op: sched.ComputeOp) -> KernelForm | None:
     return None if make is None else make(op)
 
 
+Forms = dict[sched.ComputeOp, KernelForm | None]
+"""What is known of kernels, for all layers and ranks that run them."""
+
+
+def known_form(op: sched.ComputeOp, known: Forms) -> KernelForm | None:
+    if op not in known:
+        known[op] = kernel_form(op)
+    return known[op]
+
+
 def table_form(op: sched.ComputeOp) -> KernelForm | None:
     """What is no product makes the gradient of a table by itself: another kernel adds it to those of earlier microbatches."""
     if len(op.outputs) != 1 or stg.phase_of(op) not in ("bwd", "wgrad"):

@@ -6,15 +6,16 @@ import hashlib
 import json
 import os
 import zlib
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version as installed
 from pathlib import Path
+from typing import Any
 
 from stagec.backend.files import disk_error
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.reading import read_whole_text
 from stagec.searching.forms import FormsTask, Found
+from stagec.searching.whole_plans import WholeAnswer, WholePlan
 
 MOST_CACHE_BYTES = 1 << 30
 BEGIN = '{"key": '
@@ -29,7 +30,7 @@ class Cache:
 
     def __init__(self, path: Path | None, beside: str = "") -> None:
         self.path = path
-        self.lines: dict[str, Found] = {}
+        self.lines: dict[str, Mapping[str, Any]] = {}
         self.about = "" if path is None else f"{version()}\n{beside}"
         self.ends_in_line = True
         if path is not None and path.exists():
@@ -60,16 +61,12 @@ class Cache:
             said = json.loads(line)
             if said.pop("crc") != crc_of(said):
                 return
+            self.lines[said.pop("key")] = said
         except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
             return
-        columns = {
-            name: [float("nan") if v is None else v for v in column]
-            for name, column in said["columns"].items()
-        }
-        self.lines[said["key"]] = Found((), columns, said["reasons"])
 
     def key(self, task: FormsTask) -> str:
-        said = json.dumps(
+        return self.key_of(
             [
                 task.text,
                 task.plan,
@@ -81,13 +78,19 @@ class Cache:
                 task.columns,
             ]
         )
-        return hashlib.sha256(f"{self.about}\n{said}".encode()).hexdigest()
+
+    def key_of(self, asked: Sequence[object]) -> str:
+        return hashlib.sha256(f"{self.about}\n{json.dumps(asked)}".encode()).hexdigest()
 
     def get(self, task: FormsTask) -> Found | None:
-        if self.path is None:
+        said = self.lines.get(self.key(task)) if self.path is not None else None
+        if said is None:
             return None
-        found = self.lines.get(self.key(task))
-        return None if found is None else replace(found, numbers=task.numbers)
+        columns = {
+            name: [float("nan") if v is None else v for v in column]
+            for name, column in said["columns"].items()
+        }
+        return Found(task.numbers, columns, said["reasons"])
 
     def put(self, task: FormsTask, found: Found) -> None:
         if self.path is None:
@@ -95,7 +98,23 @@ class Cache:
         columns = {
             name: [None if v != v else v for v in column] for name, column in found.columns.items()
         }
-        said = {"key": self.key(task), "columns": columns, "reasons": found.reasons}
+        self.keep(self.key(task), {"columns": columns, "reasons": found.reasons})
+
+    def key_of_whole(self, plan: WholePlan) -> str:
+        return self.key_of(["whole", plan.text, plan.overrides, plan.wants_twice])
+
+    def get_whole(self, plan: WholePlan) -> WholeAnswer | None:
+        said = self.lines.get(self.key_of_whole(plan)) if self.path is not None else None
+        return None if said is None else WholeAnswer(plan.number, *said["whole"])
+
+    def put_whole(self, plan: WholePlan, found: WholeAnswer) -> None:
+        """What is no plan says why with its place in the text, and is found out again."""
+        if self.path is not None and not found.diagnostics:
+            numbers = [found.step_time, found.peak_bytes, found.compute, found.with_twice]
+            self.keep(self.key_of_whole(plan), {"whole": numbers})
+
+    def keep(self, key: str, answer: Mapping[str, object]) -> None:
+        said = {"key": key, **answer}
         begin = "" if self.ends_in_line else "\n"
         self.append(f"{begin}{json.dumps({**said, 'crc': crc_of(said)})}\n")
         self.ends_in_line = True

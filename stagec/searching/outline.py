@@ -324,7 +324,7 @@ class TermPrices:
         """As its own node: what neighbours share is not told here. Of what joins a bucket, its share of a full one."""
         counted, share = term.counted, 1.0
         if id(counted.op) not in self._forms:
-            form = ActionForm.of(counted.op)
+            form = ActionForm.of(counted.op, counted.known.forms)
             self._forms[id(counted.op)] = None if form is None else form.sizes
         form = self._forms[id(counted.op)]
         if form is None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from stagec.backend.executors import run_tasks
 from stagec.pictures.charts import front
 from stagec.searching.forms import HELD, TIMES
 from stagec.searching.questions import SearchStep
 from stagec.searching.results import Proved, in_order, least_ratio
-from stagec.searching.whole_plans import WholeAnswer, compiled_whole
+from stagec.searching.whole_plans import WholeAnswer
 from stagec.sweeping.run import PEAK
 
 PROVED_AT_A_TIME = 2
@@ -22,13 +21,13 @@ PROVED_AT_A_TIME = 2
 class Proofs(SearchStep):
     """Of one search."""
 
-    num_compiled: int = 0
+    answers: dict[int, WholeAnswer] = field(default_factory=dict)
+    """Of plans that were compiled whole."""
 
     def prove(self, ranked: Sequence[int]) -> None:
         """As many as are wanted, and of those behind them the ones that would be among these if their outline were as far off as that of any before."""
         found: list[Proved] = []
         waiting = list(ranked)
-        tested = set(ranked[: self.goal.tested])
         try:
             while waiting:
                 missing = self.goal.top - len(found)
@@ -38,13 +37,13 @@ class Proofs(SearchStep):
                     waiting = [n for n in waiting if self.candidates.would_be(n, ratio) < last]
                 now = waiting[: missing if missing > 0 else PROVED_AT_A_TIME]
                 waiting = waiting[len(now) :]
-                found += self.compiled(now, tested, len(waiting))
+                found += self.compiled(now, len(waiting))
             found.sort(key=in_order)
             if not self.outcome.interrupted:
                 self.test(found)
                 self.outcome.compiled = list(found)
                 if self.goal.wants_front:
-                    self.outcome.compiled += self.compiled(self.on_front(found), set(), 0)
+                    self.outcome.compiled += self.compiled(self.on_front(found))
         except KeyboardInterrupt:
             self.outcome.interrupted = True
             found.sort(key=in_order)
@@ -53,23 +52,21 @@ class Proofs(SearchStep):
         if found and not self.outcome.interrupted:
             self.outcome.num_sure = self.num_sure(found)
 
-    def compiled(
-        self, numbers: Sequence[int], tested: Collection[int], waiting: int
-    ) -> list[Proved]:
+    def compiled(self, numbers: Sequence[int], waiting: int = 0) -> list[Proved]:
         """Those that fit, compiled whole; so many more are `waiting`."""
-        found: list[Proved] = []
+        self.compile([n for n in numbers if self.candidates.may_fit(n)], waiting)
+        good = (n for n in numbers if n in self.answers and not self.candidates.is_refused(n))
+        return [self.proved(n) for n in good]
+
+    def compile(self, numbers: Iterable[int], waiting: int = 0) -> None:
+        """Whole, once. What they need is known then, and whether they are plans at all."""
         proofs = [
-            self.questions.whole(n, self.plan(n), n in tested)
-            for n in numbers
-            if self.candidates.may_fit(n)
+            self.questions.whole(n, self.plan(n), False) for n in numbers if n not in self.answers
         ]
-        for each in run_tasks(self.questions.executor, compiled_whole, proofs):
-            self.num_compiled += 1
-            self.told("whole compilations", self.num_compiled, self.num_compiled + waiting)
-            made = self.judged(each)
-            if made is not None:
-                found.append(made)
-        return found
+        for answer in self.questions.compiled_whole(proofs):
+            self.answers[answer.number] = answer
+            self.told("whole compilations", len(self.answers), len(self.answers) + waiting)
+            self.note(answer)
 
     def on_front(self, found: Sequence[Proved]) -> list[int]:
         """Further plans of which none that was evaluated is faster and needs less memory, as far as is known: as many as are wanted, the fastest first."""
@@ -93,39 +90,42 @@ class Proofs(SearchStep):
         return sum(each.value <= least for each in found[: self.goal.top])
 
     def test(self, found: list[Proved]) -> None:
-        """On other devices, those of the best of which nobody expected that they are."""
+        """The best on other devices."""
         proofs = [
             self.questions.whole(n, each.text, True)
             for n, each in enumerate(found[: self.goal.tested])
-            if not each.with_twice
         ]
-        for answer in run_tasks(self.questions.executor, compiled_whole, proofs):
+        for answer in self.questions.compiled_whole(proofs):
             found[answer.number] = replace(found[answer.number], with_twice=answer.with_twice)
 
     def plan(self, number: int) -> str:
         return self.questions.plan(self.candidates.points[number])
 
-    def judged(self, proof: WholeAnswer) -> Proved | None:
-        point, known = self.candidates.points[proof.number], self.candidates.known[proof.number]
-        if proof.error:
-            self.outcome.mismatches.append(f"{proof.error}: {point}")
-            return None
-        if PEAK in known and proof.peak_bytes != int(known[PEAK]):
-            said = f"{int(known[PEAK]):,} B by closed forms, {proof.peak_bytes:,} B compiled"
-            self.outcome.mismatches.append(f"memory.peak is {said}: {point}")
-        known[PEAK] = float(proof.peak_bytes)
-        if not self.candidates.may_fit(proof.number):
-            self.candidates.refuse(proof.number)
-            return None
-        names = {"step_time": proof.step_time, "ranks": float(point["devices"])}
+    def note(self, answer: WholeAnswer) -> None:
+        candidates, outcome = self.candidates, self.outcome
+        point, known = candidates.points[answer.number], candidates.known[answer.number]
+        if answer.error:
+            outcome.mismatches.append(f"{answer.error}: {point}")
+            known["step"] = float("nan")
+            return
+        if PEAK in known and answer.peak_bytes != int(known[PEAK]):
+            said = f"{int(known[PEAK]):,} B by closed forms, {answer.peak_bytes:,} B compiled"
+            outcome.mismatches.append(f"memory.peak is {said}: {point}")
+        known[PEAK] = float(answer.peak_bytes)
+        if not candidates.may_fit(answer.number):
+            candidates.refuse(answer.number)
+
+    def proved(self, number: int) -> Proved:
+        answer = self.answers[number]
+        point, known = self.candidates.points[number], self.candidates.known[number]
+        names = {"step_time": answer.step_time, "ranks": float(point["devices"])}
         return Proved(
             point=point,
-            text=self.plan(proof.number),
-            step_time=proof.step_time,
-            peak_bytes=proof.peak_bytes,
+            text=self.plan(number),
+            step_time=answer.step_time,
+            peak_bytes=answer.peak_bytes,
             outline={name: known[name] for name in TIMES},
-            compute=proof.compute,
-            exposed=proof.step_time - proof.compute,
-            value=self.goal.value({**names, PEAK: float(proof.peak_bytes)}),
-            with_twice=proof.with_twice,
+            compute=answer.compute,
+            exposed=answer.step_time - answer.compute,
+            value=self.goal.value({**names, PEAK: float(answer.peak_bytes)}),
         )

@@ -14,7 +14,7 @@ from stagec.searching.forms import NAME, FormsTask, Found, evaluate
 from stagec.searching.results import Goal, Outcome
 from stagec.searching.space import Point
 from stagec.searching.texts import plan_text, sizes_of, text_key, turns_of
-from stagec.searching.whole_plans import WholePlan
+from stagec.searching.whole_plans import WholeAnswer, WholePlan, compiled_whole
 
 
 class Questions:
@@ -35,6 +35,18 @@ class Questions:
         waiting.sort(key=lambda task: -len(task.rows))
         for task, found in run_tasks(self.executor, answered, waiting):
             self.cache.put(task, found)
+            yield found
+
+    def compiled_whole(self, plans: Sequence[WholePlan]) -> Iterator[WholeAnswer]:
+        waiting: dict[int, WholePlan] = {}
+        for plan in plans:
+            found = self.cache.get_whole(plan)
+            if found is None:
+                waiting[plan.number] = plan
+            else:
+                yield found
+        for found in run_tasks(self.executor, compiled_whole, waiting.values()):
+            self.cache.put_whole(waiting[found.number], found)
             yield found
 
     def tasks(

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from stagec.searching.bounds import BESIDES, behind, bound_of, is_behind
 from stagec.searching.candidates import Candidates
 from stagec.searching.outline import LEAST
+from stagec.searching.proofs import Proofs
 from stagec.searching.questions import SearchStep
 from stagec.searching.space import Point
-from stagec.searching.texts import in_turn, text_key
+from stagec.searching.texts import in_turn, is_bucketed, text_key
 from stagec.sweeping.run import PEAK
 
 AT_A_TIME = 8
@@ -23,8 +25,11 @@ TextKey = tuple[object, ...]
 """Of a structure: `text_key`."""
 
 
+@dataclass
 class Rounds(SearchStep):
     """Of one search."""
+
+    proofs: Proofs
 
     def find_best(self) -> None:
         """The best that fit, by closed forms: of the structures the most promising first, until no other can have a better plan."""
@@ -55,8 +60,12 @@ class Rounds(SearchStep):
         return plans
 
     def peaks(self, numbers: Sequence[int]) -> None:
-        for found in self.answers(numbers, None):
+        """By closed forms, but for what these do not cover: that is compiled whole, as it would be in the end."""
+        points = self.candidates.points
+        whole = [n for n in numbers if self.goal.dims.is_training and is_bucketed(points[n])]
+        for found in self.answers(sorted({*numbers} - {*whole}), None):
             self.refuse_large(found)
+        self.proofs.compile(whole)
 
     def answers(
         self, numbers: Sequence[int], structure: Callable[[Point], Point] | None

@@ -31,8 +31,8 @@ class Search:
         self.candidates = Candidates(goal, spaces)
         self.questions = Questions(goal, executor, known)
         self.bounds = Bounds(self.candidates, self.questions, told)
-        self.rounds = Rounds(self.candidates, self.questions, told)
         self.proofs = Proofs(self.candidates, self.questions, told)
+        self.rounds = Rounds(self.candidates, self.questions, told, self.proofs)
 
     def run(self) -> Outcome:
         """Ctrl-C leads to the best of what is known until then."""

@@ -152,6 +152,11 @@ def storage_lines(
     return lines
 
 
+def is_bucketed(point: Point) -> bool:
+    """Whether gradients are reduced in buckets."""
+    return bool(point["bucket"]) and point["zero"] != 3 and int(point["dp"]) * int(point["cp"]) != 1
+
+
 def option_lines(point: Point, dims: ModelDims) -> list[str]:
     lines: list[str] = []
     if dims.is_training:
@@ -162,7 +167,7 @@ def option_lines(point: Point, dims: ModelDims) -> list[str]:
             said = {"optimizer": "optimizer = true", "activations": "activations = inputs"}
             lines.append(f"offload {{ {', '.join(said[w] for w in kept)} }}")
         settings = ["overlap = false"] if point["reduce"] == "after" else []
-        if point["bucket"] and point["zero"] != 3 and int(point["dp"]) * int(point["cp"]) != 1:
+        if is_bucketed(point):
             settings.append(f"bucket_bytes = {point['bucket']}MiB")
         if settings:
             lines.append(f"gradients {{ {', '.join(settings)} }}")

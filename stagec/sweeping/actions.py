@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from xdsl.ir import Operation
 
-from stagec.analysis.kernels import kernel_form
+from stagec.analysis.kernels import Forms, known_form
 from stagec.arrays import distinct_rows
 from stagec.backend.program import Collective, Compute, HostCopy, HostUpdate, NodeAction, Transfer
 from stagec.dialects import sched
@@ -24,11 +24,11 @@ class ActionForm:
     sizes: tuple[Size, ...]
 
     @staticmethod
-    def of(op: Operation) -> ActionForm | None:
-        """Nothing for attention about several kinds of sequences, which are no sizes alone."""
+    def of(op: Operation, known: Forms) -> ActionForm | None:
+        """Nothing for attention about several kinds of sequences, which are no sizes alone. `known` are forms of kernels."""
         match op:
             case sched.ComputeOp():
-                form = kernel_form(op)
+                form = known_form(op, known)
                 own = (op.flops.data, op.reads.data, op.writes.data)
                 if form is None:
                     return ActionForm(own)
@@ -49,7 +49,8 @@ class ActionForm:
 
 def action_sizes(body: Body) -> list[tuple[tuple[Size, ...], ...]] | None:
     """For each node of a body its numbers, each the sum of sizes; nothing if one has numbers that are no sizes alone."""
-    forms = [ActionForm.of(op) for op in body.ops]
+    known: Forms = {}
+    forms = [ActionForm.of(op, known) for op in body.ops]
     sizes = [form.sizes for form in forms if form is not None]
     if len(sizes) != len(forms):
         return None

@@ -303,7 +303,7 @@ class Sweep:
         for row in range(given.count if found else 0):
             self.num_compiled += 1
             try:
-                job = NamedJob(self.request.compiled_at(self.point(given, row)))
+                job = NamedJob(self.request.compiled_at(self.point(given, row), until=self.until))
             except CompileError as error:
                 if rows is None or left is None:
                     raise

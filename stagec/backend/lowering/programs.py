@@ -9,11 +9,12 @@ import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
 from stagec.analysis.coordinates import axes_in, sizes_of
+from stagec.analysis.kernels import Forms
 from stagec.analysis.sequences import ITERATION, ModuleSequences
 from stagec.analysis.sizes import dims_by_place, mesh_of
 from stagec.arrays import Ints
 from stagec.backend.lowering.control import Control, said_of, with_added
-from stagec.backend.lowering.templates import Forms, StageTemplates
+from stagec.backend.lowering.templates import StageTemplates
 from stagec.backend.program import (
     Mesh,
     Node,

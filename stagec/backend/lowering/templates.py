@@ -9,7 +9,7 @@ from fractions import Fraction
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
-from stagec.analysis.kernels import KernelForm, kernel_form
+from stagec.analysis.kernels import Forms, known_form
 from stagec.analysis.loads import Loads
 from stagec.analysis.sequences import ITERATION, ModuleSequences
 from stagec.backend.program import (
@@ -39,10 +39,6 @@ MOST_BYTES = 2**60
 """An EiB: so much that sums of many are counted in 64 bits all the same."""
 MAX_CROSSING = 64
 """Values that may cross one stage boundary in one direction; a channel numbers boundary, direction and value."""
-
-
-Forms = dict[sched.ComputeOp, KernelForm | None]
-"""What is known of kernels, for all layers and ranks that run them."""
 
 
 class TooLargeError(Exception):
@@ -251,9 +247,7 @@ class Templates:
         return Peer(op.pool.data, rank)
 
     def kernel(self, op: sched.ComputeOp) -> Kernel | None:
-        if op not in self.forms:
-            self.forms[op] = kernel_form(op)
-        form = self.forms[op]
+        form = known_form(op, self.forms)
         if form is None:
             return None
         sizes = tuple((name, self.number(size)) for name, size in form.sizes)
