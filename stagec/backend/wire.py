@@ -68,7 +68,7 @@ class Piece:
         if isinstance(part, Piece):
             start = len(self.data)
             self.data += part.data
-            self.holes += [Hole(start + offset, *hole) for offset, *hole in part.holes]
+            self.holes += [h._replace(offset=start + h.offset) for h in part.holes]
         else:
             self.data += part
         return self
