@@ -15,8 +15,10 @@ from stagec.cli.names import model_named
 from stagec.cli.tables import seconds
 from stagec.cli.usage import (
     CommandParser,
+    add_flag,
     add_load_pass,
     add_repeated,
+    add_switch,
     overrides,
     some_text,
     usage_error,
@@ -148,61 +150,50 @@ def make_parser() -> CommandParser:
     parser.add_argument(
         "model", nargs="?", metavar="MODEL.stg", help="whose estimated times are the clock"
     )
-    parser.add_argument("--plan", metavar="NAME", help="a plan that serves")
+    add_flag(parser, "--plan", "NAME", "a plan that serves")
     add_repeated(parser, "--set", "NAME=SIZE", "the size of a dim or a mesh axis")
-    parser.add_argument(
-        "-o",
-        dest="out",
-        metavar="FILE.csv",
-        type=some_text("-o"),
-        help="write the iterations, for `--iterations`",
+    add_flag(
+        parser, "-o", "FILE.csv", "write the iterations, for `--iterations`", some_text, dest="out"
     )
-    parser.add_argument(
+    add_flag(
+        parser,
         "--step-time",
-        type=positive,
-        metavar="SECONDS",
-        help="what each iteration takes, instead of an estimate",
+        "SECONDS",
+        "what each iteration takes, instead of an estimate",
+        positive,
     )
-    parser.add_argument(
+    add_flag(
+        parser,
         "--tokens",
-        type=whole_number("--tokens"),
+        "N",
+        "new tokens of an iteration, at most (8192)",
+        whole_number,
         default=8192,
-        metavar="N",
-        help="new tokens of an iteration, at most (8192)",
     )
-    parser.add_argument(
+    add_flag(
+        parser,
         "--sequences",
-        type=whole_number("--sequences"),
+        "N",
+        "sequences that run at a time, at most (256)",
+        whole_number,
         default=256,
-        metavar="N",
-        help="sequences that run at a time, at most (256)",
     )
-    parser.add_argument(
-        "--block",
-        type=whole_number("--block"),
-        default=16,
-        metavar="N",
-        help="positions of a block of the cache (16)",
+    add_flag(
+        parser, "--block", "N", "positions of a block of the cache (16)", whole_number, default=16
     )
-    parser.add_argument(
-        "--blocks",
-        type=whole_number("--blocks"),
-        metavar="N",
-        help="blocks of the cache of one engine (no limit)",
-    )
-    parser.add_argument("--whole-prompts", action="store_true", help="compute no prompt in parts")
+    add_flag(parser, "--blocks", "N", "blocks of the cache of one engine (no limit)", whole_number)
+    add_switch(parser, "--whole-prompts", help="compute no prompt in parts")
     add_load_pass(parser)
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
     return parser
 
 
-def positive(text: str) -> float:
+def positive(flag: str, text: str) -> float:
     try:
         found = float(text)
     except ValueError:
         found = 0.0
     if not 0 < found < 1e9:
-        raise usage_error(f"--step-time {text}", f"`{text}` is not a time in seconds", "E0710")
+        raise usage_error(f"{flag} {text}", f"`{text}` is not a time in seconds", "E0710")
     return found
 
 

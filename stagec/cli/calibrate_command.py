@@ -26,7 +26,7 @@ from stagec.calibrate.folder import FILES, added, read_file, read_folder, unread
 from stagec.calibrate.measured import Measured, gathered
 from stagec.calibrate.report import HEAD, line, without_tables
 from stagec.calibrate.traces import read_trace
-from stagec.cli.usage import CommandParser, add_repeated
+from stagec.cli.usage import CommandParser, add_flag, add_repeated, add_switch
 from stagec.devices.file import is_path, load, table_text
 from stagec.devices.model import DeviceModel, Key, TimeTable
 from stagec.reading import read_whole_text
@@ -59,9 +59,9 @@ def run(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("sources", nargs="+", type=Path)
     parser.add_argument("-o", "--out", metavar="FILE.toml", help="the file to write")
-    parser.add_argument(
+    add_switch(
+        parser,
         "--update",
-        action="store_true",
         help="replace the tables of DEVICE, which is a file: in itself, or for `-o` in a copy",
     )
     add_repeated(
@@ -70,10 +70,9 @@ def run(arguments: Sequence[str]) -> int:
         "KIND[:DTYPE]",
         "only these tables (product:fp8_block); with --update others stay as they are",
     )
-    parser.add_argument("--system", metavar="NAME", help="of aiconfigurator: h100_sxm, ...")
-    parser.add_argument("--say", default="", metavar="TEXT", help="where the tables are from")
-    parser.add_argument("--licence", default="", metavar="NAME", help="and under which licence")
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    add_flag(parser, "--system", "NAME", "of aiconfigurator: h100_sxm, ...")
+    add_flag(parser, "--say", "TEXT", "where the tables are from", default="")
+    add_flag(parser, "--licence", "NAME", "and under which licence", default="")
     calibrate(parser.read(arguments, mixed=True))
     return 0
 

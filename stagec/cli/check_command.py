@@ -13,7 +13,9 @@ from stagec.checking.trace_file import find_traces
 from stagec.cli.progress import counting_progress
 from stagec.cli.usage import (
     CommandParser,
+    add_flag,
     add_format_flag,
+    add_switch,
     one_of,
     usage_error,
     whole_number,
@@ -31,35 +33,33 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "directory", metavar="DIR", help="the folder of the traces, `PREFIX.<rank>.et`"
     )
-    parser.add_argument(
-        "--comm-group", metavar="FILE", help="the groups, if not in DIR/comm_group.json"
-    )
-    parser.add_argument(
+    add_flag(parser, "--comm-group", "FILE", "the groups, if not in DIR/comm_group.json")
+    add_flag(
+        parser,
         "--target",
-        metavar="|".join(TARGETS),
+        "|".join(TARGETS),
+        "whose rules must hold besides those of all consumers (astra-sim by default)",
+        one_of(*TARGETS),
         default=TARGETS[0],
-        type=one_of("--target", *TARGETS),
-        help="whose rules must hold besides those of all consumers (astra-sim by default)",
     )
     add_format_flag(parser)
-    parser.add_argument(
-        "--jobs", metavar="N", type=whole_number("--jobs"), help="processes (all cores by default)"
-    )
-    parser.add_argument(
+    add_flag(parser, "--jobs", "N", "processes (all cores by default)", whole_number)
+    add_flag(
+        parser,
         "--stress",
-        metavar="N",
-        type=whole_number("--stress"),
+        "N",
+        "replay N more times, with run times drawn at random",
+        whole_number,
         default=0,
-        help="replay N more times, with run times drawn at random",
     )
-    parser.add_argument(
+    add_flag(
+        parser,
         "--log",
+        "FILE",
+        "logs of a run in ASTRA-sim, all files of it: say which ranks finished, and where others wait",
         nargs="+",
-        metavar="FILE",
-        help="logs of a run in ASTRA-sim, all files of it: say which ranks finished, and where others wait",
     )
-    parser.add_argument("-q", "--quiet", action="store_true", help="print nothing if all is well")
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    add_switch(parser, "-q", "--quiet", help="print nothing if all is well")
     options = parser.read(arguments)
     if options.log:
         return run_log(options)

@@ -46,8 +46,10 @@ from stagec.cli.timeline import (
 )
 from stagec.cli.usage import (
     CommandParser,
+    add_flag,
     add_load_pass,
     add_repeated,
+    add_switch,
     add_trust_flags,
     file_like,
     one_of,
@@ -429,83 +431,86 @@ def make_parser() -> CommandParser:
         help="a model with its plans, or the name of one that ships; IR that `--stop-after` printed is compiled to the end, `-` from standard input",
     )
     parser.add_argument("--version", action="version", version=f"stagec {__version__}")
-    parser.add_argument("-q", "--quiet", action="store_true", help="print errors and nothing else")
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    add_switch(parser, "-q", "--quiet", help="print errors and nothing else")
     add_model_flags(parser)
-    parser.add_argument(
+    add_flag(
+        parser,
         "--iterations",
-        metavar="FILE.csv",
-        type=some_text("--iterations"),
-        help="serve a series of iterations, a line for each: what is prefilled, what is decoded",
+        "FILE.csv",
+        "serve a series of iterations, a line for each: what is prefilled, what is decoded",
+        some_text,
     )
     add_device_flags(parser)
     add_pass_flags(parser)
     add_trust_flags(parser)
-    parser.add_argument(
+    add_flag(
+        parser,
         "--memory",
+        "FILE.html",
+        "show what memory each rank needs, when and what for; or write it as a page",
+        file_like("memory.html", may_be_bare=True),
         nargs="?",
         const="",
-        metavar="FILE.html",
-        type=file_like("--memory", "memory.html", may_be_bare=True),
-        help="show what memory each rank needs, when and what for; or write it as a page",
     )
-    parser.add_argument(
+    add_flag(
+        parser,
         "--timeline",
+        "FILE.json",
+        "draw a step against time, a row for each pipeline rank; or write it for ui.perfetto.dev",
+        file_like("step.json", may_be_bare=True),
         nargs="?",
         const="",
-        metavar="FILE.json",
-        type=file_like("--timeline", "step.json", may_be_bare=True),
-        help="draw a step against time, a row for each pipeline rank; or write it for ui.perfetto.dev",
     )
-    parser.add_argument(
-        "--schedule", action="store_true", help="list the tasks of each pipeline rank in order"
-    )
-    parser.add_argument(
+    add_switch(parser, "--schedule", help="list the tasks of each pipeline rank in order")
+    add_flag(
+        parser,
         "--report",
-        metavar="FILE.html",
-        type=file_like("--report", "report.html"),
-        help="write one page with the step in time, memory, traffic, and where costs come from",
+        "FILE.html",
+        "write one page with the step in time, memory, traffic, and where costs come from",
+        file_like("report.html"),
     )
     add_writing_flags(parser)
-    parser.add_argument(
+    add_flag(
+        parser,
         "--for",
+        "astra-sim|infragraph",
+        "write beside the traces what ASTRA-sim needs (network, system, memory, and a script that runs it), or the network as MLCommons InfraGraph",
+        one_of("astra-sim", "infragraph"),
         dest="simulator",
-        metavar="astra-sim|infragraph",
-        type=one_of("--for", "astra-sim", "infragraph"),
-        help="write beside the traces what ASTRA-sim needs (network, system, memory, and a script that runs it), "
-        "or the network as MLCommons InfraGraph",
     )
     more = parser.add_argument_group("what traces contain")
-    more.add_argument(
+    add_flag(
+        more,
         "--names",
-        metavar="full|short|typed|none",
-        type=one_of("--names", "full", "short", "typed", "none"),
-        help="names of nodes: phase, module, op and layer (the default); the op alone; "
+        "full|short|typed|none",
+        "names of nodes: phase, module, op and layer (the default); the op alone; "
         "the op behind its Chakra type, as Chakra's timeline visualizer wants it; none",
+        one_of("full", "short", "typed", "none"),
     )
-    more.add_argument(
+    add_switch(
+        more,
         "--provenance",
-        action="store_true",
-        default=None,
         help="give each node its source line, the pass that made it, and its place in the schedule",
+        default=None,
     )
-    more.add_argument(
+    add_switch(
+        more,
         "--track-memory",
-        action="store_true",
-        default=None,
         help="give each node the tensors that it reads and writes, for trackers of local memory",
-    )
-    more.add_argument(
-        "--durations",
-        action="store_true",
         default=None,
-        help="give each node what it is estimated to take on the plan's device (`duration_micros`)",
     )
-    more.add_argument(
+    add_switch(
+        more,
+        "--durations",
+        help="give each node what it is estimated to take on the plan's device (`duration_micros`)",
+        default=None,
+    )
+    add_flag(
+        more,
         "--bundle",
-        metavar="FILE",
-        type=some_text("--bundle"),
-        help="write one file for `stagec expand`, however many ranks",
+        "FILE",
+        "write one file for `stagec expand`, however many ranks",
+        some_text,
     )
     return parser
 
@@ -533,20 +538,19 @@ def explain_memory(compiled: Compiled, options: argparse.Namespace) -> None:
 
 def add_model_flags(parser: CommandParser) -> None:
     group = parser.add_argument_group("the model")
-    group.add_argument(
-        "--plan", metavar="NAME", help="a plan of the file (the first by default), or FILE.stg:NAME"
-    )
+    add_flag(group, "--plan", "NAME", "a plan of the file (the first by default), or FILE.stg:NAME")
     add_repeated(group, "--set", "NAME=SIZE", "the size of a dim or a mesh axis; may be repeated")
 
 
 def add_pass_flags(parser: CommandParser) -> None:
     group = parser.add_argument_group("passes")
-    group.add_argument(
+    add_flag(
+        group,
         "--stop-after",
-        metavar="PASS",
-        help="stop there and print the IR; `lower` is what the passes start from",
+        "PASS",
+        "stop there and print the IR; `lower` is what the passes start from",
     )
-    group.add_argument("--print-ir", action="store_true", help="print the IR after each pass")
+    add_switch(group, "--print-ir", help="print the IR after each pass")
     add_load_pass(group)
 
 

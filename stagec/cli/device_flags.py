@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from stagec.cli.usage import CommandParser, add_repeated, some_text, usage_error
+from stagec.cli.usage import CommandParser, add_flag, add_repeated, some_text, usage_error
 from stagec.devices.file import MOST
 from stagec.diagnostics import CompileError, quoted
 from stagec.estimate import on_device
@@ -26,11 +26,12 @@ LINK = re.compile(
 
 def add_device_flags(parser: CommandParser) -> None:
     group = parser.add_argument_group("the device")
-    group.add_argument(
+    add_flag(
+        group,
         "--device",
-        metavar="NAME|FILE.toml",
-        type=some_text("--device"),
-        help="in place of the plan's (`stagec devices` lists them)",
+        "NAME|FILE.toml",
+        "in place of the plan's (`stagec devices` lists them)",
+        some_text,
     )
     add_repeated(
         group,
@@ -38,11 +39,12 @@ def add_device_flags(parser: CommandParser) -> None:
         "AXIS=SPEED[,US]",
         "what joins the ranks along an axis: bytes per second in one direction, and latency; may be repeated",
     )
-    group.add_argument(
+    add_flag(
+        group,
         "--network",
-        metavar="FILE",
-        type=some_text("--network"),
-        help="an InfraGraph of the cluster, which says how many devices a node has and how fast links are",
+        "FILE",
+        "an InfraGraph of the cluster, which says how many devices a node has and how fast links are",
+        some_text,
     )
 
 

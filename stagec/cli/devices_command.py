@@ -9,7 +9,7 @@ import numpy as np
 
 from stagec.backend.files import write_whole
 from stagec.cli.tables import amount, folded, plain_table, text_of
-from stagec.cli.usage import CommandParser, file_like, usage_error
+from stagec.cli.usage import CommandParser, add_flag, file_like, usage_error
 from stagec.devices import DeviceModel, load, named, names
 from stagec.devices.rules import KINDS
 from stagec.estimate.kernels import KernelPrices
@@ -34,13 +34,13 @@ def run(arguments: Sequence[str]) -> int:
         metavar="NAME|FILE.toml",
         help="the device to show; all of them without it",
     )
-    parser.add_argument(
+    add_flag(
+        parser,
         "--plot",
-        metavar="FILE.html",
-        type=file_like("--plot", "curves.html"),
-        help="write efficiency by size as a page",
+        "FILE.html",
+        "write efficiency by size as a page",
+        file_like("curves.html"),
     )
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
     options = parser.read(arguments)
     if options.device is None:
         if options.plot is not None:

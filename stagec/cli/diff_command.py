@@ -14,6 +14,7 @@ from stagec.cli.usage import (
     add_format_flag,
     add_load_pass,
     add_repeated,
+    add_switch,
     add_trust_flags,
     usage_error,
 )
@@ -79,11 +80,8 @@ def make_parser() -> CommandParser:
     add_load_pass(parser)
     add_trust_flags(parser)
     add_format_flag(parser)
-    parser.add_argument(
-        "--all", action="store_true", help="show all rows, those that differ or not"
-    )
-    parser.add_argument("-q", "--quiet", action="store_true", help="print nothing")
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    add_switch(parser, "--all", help="show all rows, those that differ or not")
+    add_switch(parser, "-q", "--quiet", help="print nothing")
     return parser
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from stagec.cli import zoo
 from stagec.cli.tables import amount, folded, seconds
-from stagec.cli.usage import CommandParser
+from stagec.cli.usage import CommandParser, add_switch
 from stagec.diagnostics import did_you_mean, refused
 from stagec.importing.shipped import configurations
 from stagec.pictures.scales import digits
@@ -29,10 +29,7 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--format", choices=("text", "json", "markdown"), default="text", help="what to print"
     )
-    parser.add_argument(
-        "--measure", action="store_true", help="find the figures anew: compiles every plan"
-    )
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    add_switch(parser, "--measure", help="find the figures anew: compiles every plan")
     options = parser.read(arguments)
     known = zoo.names()
     for name in options.names:

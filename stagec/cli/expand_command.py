@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from stagec.backend.bundle import read_bundle
 from stagec.cli.output import add_writing_flags, write
-from stagec.cli.usage import CommandParser, usage_error
+from stagec.cli.usage import CommandParser, add_switch, usage_error
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -16,8 +16,7 @@ def run(arguments: Sequence[str]) -> int:
         "A bundle is made with `stagec MODEL.stg --bundle FILE`.",
     )
     parser.add_argument("bundle", metavar="BUNDLE", help="the file that `--bundle` wrote")
-    parser.add_argument("-q", "--quiet", action="store_true", help="print errors and nothing else")
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    add_switch(parser, "-q", "--quiet", help="print errors and nothing else")
     add_writing_flags(parser)
     options = parser.read(arguments)
     if options.out is None:

@@ -11,6 +11,7 @@ from stagec.cli.inputs import is_ir
 from stagec.cli.names import model_named
 from stagec.cli.usage import (
     CommandParser,
+    add_flag,
     add_load_pass,
     add_repeated,
     add_trust_flags,
@@ -73,62 +74,47 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
         help="a model, and the quantity to explain (listed below)",
     )
     add_trust_flags(parser)
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
-    parser.add_argument(
-        "--plan", metavar="NAME", help="a plan of the file (the first by default), or FILE.stg:NAME"
+    add_flag(
+        parser, "--plan", "NAME", "a plan of the file (the first by default), or FILE.stg:NAME"
     )
     add_repeated(parser, "--set", "NAME=SIZE", "the size of a dim or a mesh axis; may be repeated")
     add_device_flags(parser)
     add_load_pass(parser)
-    parser.add_argument(
+    add_flag(
+        parser,
         "--class",
+        "NAME",
+        "of one rank of this class, or `total` for all ranks (all classes by default)",
+        some_text,
         dest="rank_class",
-        metavar="NAME",
-        type=some_text("--class"),
-        help="of one rank of this class, or `total` for all ranks (all classes by default)",
     )
-    parser.add_argument(
+    add_flag(
+        parser,
         "--format",
-        metavar="text|latex|python",
-        type=one_of("--format", *FORM_FORMATS, *SWEEP_FORMATS),
-        help="how the closed form is written (text by default); of a sweep: table, csv or json",
+        "text|latex|python",
+        "how the closed form is written (text by default); of a sweep: table, csv or json",
+        one_of(*FORM_FORMATS, *SWEEP_FORMATS),
     )
-    parser.add_argument(
-        "--parts",
-        metavar="N",
-        type=whole("--parts"),
-        default=12,
-        help="how many parts to list (12 by default)",
-    )
-    parser.add_argument(
-        "--d", metavar="NAME", type=some_text("--d"), help="the derivative by a dim or an axis"
-    )
+    add_flag(parser, "--parts", "N", "how many parts to list (12 by default)", whole, default=12)
+    add_flag(parser, "--d", "NAME", "the derivative by a dim or an axis", some_text)
     group = parser.add_argument_group("many plans")
-    group.add_argument(
+    add_flag(
+        group,
         "--sweep",
+        "NAME=VALUES",
+        "a row per plan: `tp=1,2,4,8 pp=1..16 microbatch=1,2,4 dp=512/(tp*pp)`; WHAT may be a list: `flops,comm.tp,memory.peak`, and `step_time`",
         nargs="+",
-        metavar="NAME=VALUES",
-        help="a row per plan: `tp=1,2,4,8 pp=1..16 microbatch=1,2,4 dp=512/(tp*pp)`; WHAT may be a list: "
-        "`flops,comm.tp,memory.peak`, and `step_time`",
     )
-    group.add_argument(
-        "--sort", metavar="NAME", help="the smallest first; `--sort=-NAME`: the largest"
-    )
-    group.add_argument(
-        "--pareto", metavar="A,B", help="only plans that no other is better than in all of these"
-    )
-    group.add_argument(
-        "--plot",
-        metavar="FILE.html",
-        type=file_like("--plot", "plans.html"),
-        help="write the plans as a chart",
-    )
-    group.add_argument(
+    add_flag(group, "--sort", "NAME", "the smallest first; `--sort=-NAME`: the largest")
+    add_flag(group, "--pareto", "A,B", "only plans that no other is better than in all of these")
+    add_flag(group, "--plot", "FILE.html", "write the plans as a chart", file_like("plans.html"))
+    add_flag(
+        group,
         "--solve",
-        metavar="CONDITION",
-        help="the values that meet it: `memory.peak < 80GiB`, `step_time < 200ms`",
+        "CONDITION",
+        "the values that meet it: `memory.peak < 80GiB`, `step_time < 200ms`",
     )
-    group.add_argument("--for", dest="solve_for", metavar="NAME", help="of this size or axis")
+    add_flag(group, "--for", "NAME", "of this size or axis", dest="solve_for")
     options = parser.read(arguments, mixed=True)
     options.model, options.what, options.node = names(options.names)
     options.model = model_named(options.model)

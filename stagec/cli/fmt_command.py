@@ -8,7 +8,7 @@ from difflib import unified_diff
 from pathlib import Path
 
 from stagec.backend.files import write_whole
-from stagec.cli.usage import CommandParser, usage_error
+from stagec.cli.usage import CommandParser, add_switch, usage_error
 from stagec.diagnostics import CompileError, refused
 from stagec.formatting import format_text
 from stagec.frontend.files import decode, read_text
@@ -35,14 +35,9 @@ def run(arguments: Sequence[str]) -> int:
         "files", nargs="*", metavar="FILE", help="files, directories with `.stg` files, or `-`"
     )
     only_say = parser.add_mutually_exclusive_group()
-    only_say.add_argument(
-        "--check", action="store_true", help="change nothing; name the files that would change"
-    )
-    only_say.add_argument(
-        "--diff", action="store_true", help="change nothing; show what would change"
-    )
-    parser.add_argument("-q", "--quiet", action="store_true", help="print errors and nothing else")
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    add_switch(only_say, "--check", help="change nothing; name the files that would change")
+    add_switch(only_say, "--diff", help="change nothing; show what would change")
+    add_switch(parser, "-q", "--quiet", help="print errors and nothing else")
     options = parser.read(arguments)
     if not options.files:
         raise usage_error("", "no file is given", help="`stagec fmt FILE...`, or `stagec fmt -`")

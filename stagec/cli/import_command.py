@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from stagec.backend.files import write_whole
-from stagec.cli.usage import CommandParser, some_text, usage_error, whole_number
+from stagec.cli.usage import (
+    CommandParser,
+    add_flag,
+    add_switch,
+    some_text,
+    usage_error,
+    whole_number,
+)
 from stagec.diagnostics import CompileError, did_you_mean, refused
 from stagec.frontend import parse_file, syntax
 from stagec.importing import import_configuration
@@ -76,21 +83,11 @@ def make_parser() -> CommandParser:
         EPILOG,
     )
     parser.add_argument("source", metavar="SOURCE", help="a file, a folder, a name, or flags")
-    parser.add_argument(
-        "-o", dest="out", metavar="FILE.stg", type=some_text("-o"), help="the file to write"
-    )
-    parser.add_argument(
-        "--gpus", metavar="N", type=whole_number("--gpus"), help="how many GPUs a plan is for"
-    )
-    parser.add_argument(
-        "--model",
-        metavar="FILE.stg",
-        type=some_text("--model"),
-        help="the model that a plan imports",
-    )
+    add_flag(parser, "-o", "FILE.stg", "the file to write", some_text, dest="out")
+    add_flag(parser, "--gpus", "N", "how many GPUs a plan is for", whole_number)
+    add_flag(parser, "--model", "FILE.stg", "the model that a plan imports", some_text)
     parser.add_argument("--kind", choices=KINDS, help="whose flags or settings these are")
-    parser.add_argument("-q", "--quiet", action="store_true", help="print errors and nothing else")
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    add_switch(parser, "-q", "--quiet", help="print errors and nothing else")
     return parser
 
 

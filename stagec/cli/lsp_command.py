@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stagec.cli.usage import CommandParser, add_load_pass, usage_error
+from stagec.cli.usage import CommandParser, add_load_pass, add_switch, usage_error
 from stagec.plugins import loaded
 
 EPILOG = """\
@@ -18,9 +18,8 @@ def run(arguments: Sequence[str]) -> int:
     parser = CommandParser(
         "stagec lsp", "Answer an editor, in the Language Server Protocol.", EPILOG
     )
-    parser.add_argument("--stdio", action="store_true", help="what it does anyway; editors say so")
+    add_switch(parser, "--stdio", help="what it does anyway; editors say so")
     add_load_pass(parser)
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
     options = parser.read(arguments)
     plug_ins = loaded(tuple(options.load_pass))
     try:

@@ -28,7 +28,6 @@ def run(arguments: Sequence[str]) -> int:
         help="of a function or an op: say all that is known of it",
     )
     add_load_pass(parser)
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
     options = parser.read(arguments)
     plug_ins = registry(options.load_pass)
     if options.name is not None:

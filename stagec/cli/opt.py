@@ -26,6 +26,7 @@ from xdsl.xdsl_opt_main import xDSLOptMain
 from stagec import __version__
 from stagec.backend.files import write_whole
 from stagec.cli.usage import (
+    add_flag,
     add_load_pass,
     add_repeated,
     add_trust_flags,
@@ -93,7 +94,7 @@ class StagecOpt(xDSLOptMain):
         arg_parser.error = refuse
         super().register_all_arguments(arg_parser)
         ours = arg_parser.add_argument_group("stagec")
-        ours.add_argument("--plan", metavar="NAME", help="the plan of a `.stg` file")
+        add_flag(ours, "--plan", "NAME", "the plan of a `.stg` file")
         add_repeated(ours, "--set", "NAME=SIZE", "the size of a dim or an axis of a `.stg` file")
         add_load_pass(ours)
         add_trust_flags(arg_parser)

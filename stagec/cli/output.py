@@ -11,7 +11,7 @@ from stagec.backend.encoded import Encoded
 from stagec.backend.writer import WriteOptions, WriteReport, write_traces
 from stagec.cli.progress import writing_progress
 from stagec.cli.tables import amount
-from stagec.cli.usage import CommandParser, one_of, some_text, usage_error
+from stagec.cli.usage import CommandParser, add_flag, add_switch, one_of, some_text, usage_error
 
 WRITING_FLAGS = ("ranks", "format", "compress", "links", "force", "resume", "executor")
 """What says nothing where nothing is written."""
@@ -19,46 +19,33 @@ WRITING_FLAGS = ("ranks", "format", "compress", "links", "force", "resume", "exe
 
 def add_writing_flags(parser: CommandParser) -> None:
     group = parser.add_argument_group("writing traces")
-    group.add_argument(
-        "-o",
-        dest="out",
-        metavar="DIR",
-        type=some_text("-o"),
-        help="write a trace per rank to a directory or a URL",
+    add_flag(
+        group, "-o", "DIR", "write a trace per rank to a directory or a URL", some_text, dest="out"
     )
-    group.add_argument(
-        "--ranks", metavar="LIST", type=some_text("--ranks"), help="only these: 0,8,1024-1031"
-    )
-    group.add_argument(
+    add_flag(group, "--ranks", "LIST", "only these: 0,8,1024-1031", some_text)
+    add_flag(
+        group,
         "--format",
-        metavar="et|json",
-        type=one_of("--format", "et", "json"),
-        help="Chakra's binary form (the default), or one for people",
+        "et|json",
+        "Chakra's binary form (the default), or one for people",
+        one_of("et", "json"),
     )
-    group.add_argument(
-        "--compress",
-        metavar="none|gzip",
-        type=one_of("--compress", "none", "gzip"),
-        help="for consumers that read it",
-    )
-    group.add_argument(
+    add_flag(group, "--compress", "none|gzip", "for consumers that read it", one_of("none", "gzip"))
+    add_flag(
+        group,
         "--links",
-        metavar="auto|never",
-        type=one_of("--links", "auto", "never"),
-        help="let ranks with equal traces share a file (the default), or never",
+        "auto|never",
+        "let ranks with equal traces share a file (the default), or never",
+        one_of("auto", "never"),
     )
-    group.add_argument(
-        "--force", action="store_true", default=None, help="write beside files of others"
-    )
-    group.add_argument(
-        "--resume", action="store_true", default=None, help="complete an interrupted run"
-    )
-    group.add_argument(
+    add_switch(group, "--force", help="write beside files of others", default=None)
+    add_switch(group, "--resume", help="complete an interrupted run", default=None)
+    add_flag(
+        group,
         "--executor",
-        metavar="NAME",
-        type=some_text("--executor"),
-        help="who writes: threads:N (the default), processes:N, serial, dask:ADDRESS, mpi, or an "
-        "entry point",
+        "NAME",
+        "who writes: threads:N (the default), processes:N, serial, dask:ADDRESS, mpi, or an entry point",
+        some_text,
     )
 
 

@@ -22,7 +22,6 @@ def run(arguments: Sequence[str]) -> int:
         "name", nargs="?", metavar="NAME", help="of a pass: say what it does, with an example"
     )
     add_load_pass(parser)
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
     options = parser.read(arguments)
     plug_ins = registry(options.load_pass)
     if options.name is not None:

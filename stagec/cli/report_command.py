@@ -14,8 +14,10 @@ from stagec.cli.names import model_named
 from stagec.cli.tables import plain_table, text_of
 from stagec.cli.usage import (
     CommandParser,
+    add_flag,
     add_load_pass,
     add_repeated,
+    add_switch,
     file_like,
     overrides,
     usage_error,
@@ -46,9 +48,7 @@ def run(arguments: Sequence[str]) -> int:
         metavar="MODEL.stg[:PLAN]",
         help="a plan of a model; without a name its first",
     )
-    parser.add_argument(
-        "-o", dest="out", metavar="FILE.html", help="write a page with pictures instead of a table"
-    )
+    add_flag(parser, "-o", "FILE.html", "write a page with pictures instead of a table", dest="out")
     add_repeated(
         parser,
         "--set",
@@ -56,13 +56,12 @@ def run(arguments: Sequence[str]) -> int:
         "the size of a dim or a mesh axis of all of them; may be repeated",
     )
     add_load_pass(parser)
-    parser.add_argument("-q", "--quiet", action="store_true", help="print errors and nothing else")
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    add_switch(parser, "-q", "--quiet", help="print errors and nothing else")
     options = parser.read(arguments, mixed=True)
     if not options.plans:
         raise usage_error("", "no plan is named", help="`stagec report MODEL.stg:PLAN ...`")
     if options.out is not None:
-        file_like("-o", "report.html")(options.out)
+        file_like("report.html")("-o", options.out)
     sizes = overrides(options.set)
     plug_ins = registry(options.load_pass)
     timed = [each for text in options.plans for each in compiled(text, sizes, plug_ins)]

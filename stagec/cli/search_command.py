@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from stagec.cli.names import model_named
 from stagec.cli.usage import (
     CommandParser,
+    add_flag,
     add_format_flag,
     add_load_pass,
     add_repeated,
+    add_switch,
     file_like,
     overrides,
     some_text,
@@ -47,36 +49,37 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
         EPILOG.format(names=listed),
     )
     parser.add_argument("model", metavar="MODEL.stg", help="a model, or the name of one that ships")
-    parser.add_argument(
-        "--devices", metavar="N", help="how many devices, or several numbers: `256,512`"
-    )
-    parser.add_argument(
+    add_flag(parser, "--devices", "N", "how many devices, or several numbers: `256,512`")
+    add_flag(
+        parser,
         "--device",
-        metavar="NAME",
-        type=some_text("--device"),
-        help="what they are, as a plan's `device` says it: `h100`, or `h100 { network_bytes_per_s = 100GB }`",
+        "NAME",
+        "what they are, as a plan's `device` says it: `h100`, or `h100 { network_bytes_per_s = 100GB }`",
+        some_text,
     )
-    parser.add_argument(
+    add_flag(
+        parser,
         "--network",
-        metavar="FILE",
-        type=some_text("--network"),
-        help="an InfraGraph of the cluster, which says how many devices a node has and how fast links are",
+        "FILE",
+        "an InfraGraph of the cluster, which says how many devices a node has and how fast links are",
+        some_text,
     )
-    parser.add_argument(
+    add_flag(
+        parser,
         "--batch",
-        metavar="SEQUENCES",
-        type=some_text("--batch"),
-        help="of a step: `1024`, or `4Mtokens` (the model's own by default)",
+        "SEQUENCES",
+        "of a step: `1024`, or `4Mtokens` (the model's own by default)",
+        some_text,
     )
-    parser.add_argument(
+    add_flag(
+        parser,
         "--minimise",
-        metavar="WHAT",
+        "WHAT",
+        "`step_time` (the default), `cost` (device-seconds of a step), `memory.peak`, or an expression of `step_time`, `ranks` and `memory.peak`",
+        some_text,
         default="step_time",
-        type=some_text("--minimise"),
-        help="`step_time` (the default), `cost` (device-seconds of a step), `memory.peak`, or an expression of "
-        "`step_time`, `ranks` and `memory.peak`",
     )
-    parser.add_argument("--space", metavar="FILE.toml", help="what to choose from")
+    add_flag(parser, "--space", "FILE.toml", "what to choose from")
     add_repeated(parser, "--fix", "NAME=VALUES", "choose from these alone")
     add_repeated(
         parser,
@@ -84,40 +87,30 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
         "NAME=VALUE",
         "never this; several with a space between: never these together",
     )
-    parser.add_argument(
-        "--like", metavar="PLAN", help="start from this plan of the file: which single change helps"
+    add_flag(
+        parser, "--like", "PLAN", "start from this plan of the file: which single change helps"
     )
-    parser.add_argument(
+    add_flag(
+        parser,
         "--margin",
-        metavar="PERCENT",
-        type=percentage("--margin"),
+        "PERCENT",
+        "of a device's memory, left to its allocator and libraries (6 by default)",
+        percentage,
         default=6,
-        help="of a device's memory, left to its allocator and libraries (6 by default)",
     )
-    parser.add_argument(
-        "--top", metavar="N", type=whole_number("--top"), default=10, help="plans to propose"
+    add_flag(parser, "--top", "N", "plans to propose", whole_number, default=10)
+    add_flag(parser, "-o", "FILE.stg", "write them as plans", dest="output")
+    add_flag(parser, "--plot", "FILE.html", "write all plans as a chart", file_like("plans.html"))
+    add_flag(
+        parser, "--cache", "FILE", "keep what is found here: a search that was stopped goes on"
     )
-    parser.add_argument("-o", dest="output", metavar="FILE.stg", help="write them as plans")
-    parser.add_argument(
-        "--plot",
-        metavar="FILE.html",
-        type=file_like("--plot", "plans.html"),
-        help="write all plans as a chart",
-    )
-    parser.add_argument(
-        "--cache", metavar="FILE", help="keep what is found here: a search that was stopped goes on"
-    )
-    parser.add_argument(
-        "--executor",
-        metavar="NAME",
-        default="processes",
-        help="who works: `processes:8`, `dask:...`",
+    add_flag(
+        parser, "--executor", "NAME", "who works: `processes:8`, `dask:...`", default="processes"
     )
     add_repeated(parser, "--set", "NAME=SIZE", "the size of a dim; may be repeated")
     add_load_pass(parser)
     add_format_flag(parser)
-    parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
-    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    add_switch(parser, "-q", "--quiet", help="show no progress")
     options = parser.read(arguments)
     options.sizes = overrides(options.set)
     options.plug_ins = loaded(tuple(options.load_pass))
@@ -142,16 +135,11 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def percentage(flag: str) -> Callable[[str], int]:
+def percentage(flag: str, text: str) -> int:
     """A flag with a share that leaves something."""
-
-    def read(text: str) -> int:
-        if not re.fullmatch(r"\d{1,2}", text, flags=re.ASCII):
-            message = f"`{flag}` wants a whole number from 0 to 99"
-            raise usage_error(f"{flag} {text}", message, "E0710")
-        return int(text)
-
-    return read
+    if not re.fullmatch(r"\d{1,2}", text, flags=re.ASCII):
+        raise usage_error(f"{flag} {text}", f"`{flag}` wants a whole number from 0 to 99", "E0710")
+    return int(text)
 
 
 def device_counts(text: str) -> tuple[int, ...]:

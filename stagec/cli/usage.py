@@ -6,6 +6,7 @@ import argparse
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NoReturn, Protocol
 
 from stagec.diagnostics import CompileError, did_you_mean, quoted, refused
@@ -86,6 +87,24 @@ class Flags(Protocol):
     def add_argument(self, *names: str, **said: Any) -> argparse.Action: ...
 
 
+def add_flag(
+    parser: Flags,
+    flag: str,
+    metavar: str,
+    help: str,
+    read: Callable[[str, str], object] | None = None,
+    **said: Any,
+) -> None:
+    """A flag with a value, which `read` makes of the flag and what is written behind it."""
+    kind = {} if read is None else {"type": partial(read, flag)}
+    parser.add_argument(flag, metavar=metavar, help=help, **kind, **said)
+
+
+def add_switch(parser: Flags, *names: str, help: str, default: bool | None = False) -> None:
+    """A flag without a value. With None for its default it is known whether it was given."""
+    parser.add_argument(*names, action="store_true", default=default, help=help)
+
+
 def add_repeated(parser: Flags, flag: str, metavar: str, help: str) -> None:
     """A flag with a value that may be given several times."""
     parser.add_argument(flag, action="append", default=[], metavar=metavar, help=help)
@@ -126,6 +145,7 @@ class CommandParser(argparse.ArgumentParser):
         `mixed`: flags may stand between the names of a command that takes several.
         """
         self.given.clear()
+        add_switch(self, "--debug", help="show tracebacks")
         parse = self.parse_known_intermixed_args if mixed else self.parse_known_args
         found, rest = parse(arguments)
         if rest:
@@ -169,10 +189,10 @@ def not_a_choice(flag: str, text: str, choices: Sequence[str]) -> CompileError:
     return usage_error(f"{flag} {text}", f"`{flag}` cannot be `{text}`", "E0710", help_)
 
 
-def one_of(flag: str, *choices: str) -> Callable[[str], str]:
+def one_of(*choices: str) -> Callable[[str, str], str]:
     """A flag with a few values."""
 
-    def read(text: str) -> str:
+    def read(flag: str, text: str) -> str:
         if text not in choices:
             raise not_a_choice(flag, text, choices)
         return text
@@ -183,12 +203,8 @@ def one_of(flag: str, *choices: str) -> Callable[[str], str]:
 def add_trust_flags(parser: argparse.ArgumentParser) -> None:
     """What a model may do besides saying what is computed; `trust_of` reads it."""
     group = parser.add_argument_group("what a model may do")
-    group.add_argument(
-        "--allow-code",
-        action="store_true",
-        default=None,
-        help="run the Python that a model names: a schedule of its own",
-    )
+    about = "run the Python that a model names: a schedule of its own"
+    add_switch(group, "--allow-code", help=about, default=None)
     add_repeated(
         group,
         "--trust",
@@ -204,32 +220,23 @@ def trust_of(options: argparse.Namespace) -> Trust:
 
 
 def add_format_flag(parser: CommandParser) -> None:
-    parser.add_argument(
-        "--format",
-        metavar="text|json",
-        default="text",
-        type=one_of("--format", "text", "json"),
-        help="for people (the default) or for machines",
-    )
+    about = "for people (the default) or for machines"
+    add_flag(parser, "--format", "text|json", about, one_of("text", "json"), default="text")
 
 
-def some_text(flag: str) -> Callable[[str], str]:
+def some_text(flag: str, text: str) -> str:
     """A flag whose value is not empty."""
-
-    def read(text: str) -> str:
-        if not text.strip():
-            raise usage_error(f"{flag} '{text}'", f"`{flag}` wants a value", "E0710")
-        return text
-
-    return read
+    if not text.strip():
+        raise usage_error(f"{flag} '{text}'", f"`{flag}` wants a value", "E0710")
+    return text
 
 
-def file_like(flag: str, name: str, may_be_bare: bool = False) -> Callable[[str], str]:
+def file_like(name: str, may_be_bare: bool = False) -> Callable[[str, str], str]:
     """A flag with the name of a page, or of events, as in `name`; one that `may_be_bare` has none where it shows them."""
     ending = name[name.index(".") :]
     what = {".html": "a page", ".json": "events"}[ending]
 
-    def read(text: str) -> str:
+    def read(flag: str, text: str) -> str:
         if not text.endswith(ending) and not (may_be_bare and not text):
             message = f"`{flag}` writes {what}, and `{text}` does not end in `{ending}`"
             help_ = f"name a file like `{name}`"
@@ -240,16 +247,11 @@ def file_like(flag: str, name: str, may_be_bare: bool = False) -> Callable[[str]
     return read
 
 
-def whole_number(flag: str) -> Callable[[str], int]:
+def whole_number(flag: str, text: str) -> int:
     """A flag with a number from 1."""
-
-    def read(text: str) -> int:
-        if not re.fullmatch(r"0*[1-9]\d{0,8}", text, flags=re.ASCII):
-            message = f"`{flag}` wants a whole number from 1"
-            raise usage_error(f"{flag} {text}", message, "E0710")
-        return int(text)
-
-    return read
+    if not re.fullmatch(r"0*[1-9]\d{0,8}", text, flags=re.ASCII):
+        raise usage_error(f"{flag} {text}", f"`{flag}` wants a whole number from 1", "E0710")
+    return int(text)
 
 
 def overrides(settings: Iterable[str]) -> dict[str, str]:
