@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import SSAValue
@@ -71,7 +71,7 @@ class Counts:
     """Tokens that are their sequences' only ones."""
 
 
-def counts_of_chunks(chunk: Size, requests: Requests) -> dict[str, Size]:
+def counts_of_chunks(chunk: Size, requests: Requests) -> dict[str, Any]:
     """The properties of a `ResumedRecurrenceOp`, of one row."""
 
     def in_chunks(new: Size) -> Size:

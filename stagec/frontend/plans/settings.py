@@ -75,7 +75,9 @@ class SettingsReader:
             return self.refuse(entry, "is `true` or `false`")
         if kind.name in ("choice", "schedule"):
             return self.choice(entry, kind)
-        if kind.name in ("bytes", "bandwidth") and isinstance(value, syntax.ByteSize | syntax.Number):
+        if kind.name in ("bytes", "bandwidth") and isinstance(
+            value, syntax.ByteSize | syntax.Number
+        ):
             return self.byte_count(entry, value, kind)
         if kind.name == "bytes" and not self.is_size(value):
             return self.refuse(entry, "is a number of bytes, such as `25MiB`")
