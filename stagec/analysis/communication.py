@@ -17,12 +17,13 @@ def communication_kind(op: Operation, contexts: Sequence[str]) -> str:
     `contexts` are the axes that attention's sequence is split over.
     """
     moves = (dist.CollectiveBase, dist.RotateOp, dist.GatherBlocksOp, dist.SendOp, dist.RecvOp)
-    if isinstance(op, moves) and set(op.axes.data) <= set(contexts):
-        return "cp"
+    if isinstance(op, moves):
+        of_context = set(op.axes.data) <= set(contexts)
+        return stg.text(op, "purpose", "cp" if of_context else "tp")
     if isinstance(op, dist.StorageOp):
         return "zero"
     if isinstance(op, dist.StageSendOp | dist.StageRecvOp):
         return "p2p"
     if isinstance(op, dist.PoolSendOp | dist.PoolRecvOp):
         return stg.text(op, "purpose") if op.direction is None else "p2p"
-    return stg.text(op, "purpose", "tp") if isinstance(op, moves) else ""
+    return ""

@@ -13,7 +13,7 @@ import os
 import re
 import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +21,6 @@ import numpy as np
 
 from stagec.backend.files import write_whole
 from stagec.calibrate.aiconfigurator import is_package, read_package
-from stagec.calibrate.fit import fit
 from stagec.calibrate.folder import FILES, added, read_file, read_folder, unreadable
 from stagec.calibrate.measured import Measured, gathered
 from stagec.calibrate.report import HEAD, line, without_tables
@@ -29,7 +28,10 @@ from stagec.calibrate.traces import read_trace
 from stagec.cli.usage import CommandParser, add_flag, add_repeated, add_switch
 from stagec.devices.file import is_path, load, table_text
 from stagec.devices.model import DeviceModel, Key, TimeTable
+from stagec.diagnostics import refused
 from stagec.reading import read_whole_text
+
+Fit = Callable[[DeviceModel, Measured], TimeTable]
 
 LAYER_OPS = "layer_ops.csv"
 LEAST_ROWS = 5
@@ -78,6 +80,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def calibrate(options: argparse.Namespace) -> None:
+    fit = fitting()
     device = load(options.device)
     if options.update and not is_path(options.device):
         raise unreadable(
@@ -94,7 +97,7 @@ def calibrate(options: argparse.Namespace) -> None:
     tables = [
         table
         for key, rows in measured.items()
-        if (table := calibrated(device, key, rows)) is not None
+        if (table := calibrated(device, key, rows, fit)) is not None
     ]
     if options.update or options.out is not None:
         save(options, device, tables)
@@ -127,7 +130,17 @@ def joined(first: Measured, second: Measured) -> Measured:
     return Measured(first.key, sizes, us, np.concatenate([first.role, second.role]))
 
 
-def calibrated(device: DeviceModel, key: Key, rows: Measured) -> TimeTable | None:
+def fitting() -> Fit:
+    """What makes tables of measurements. E0418 without scipy."""
+    try:
+        from stagec.calibrate.fit import fit
+    except ImportError as error:
+        message = "tables are fitted with scipy, which is not installed"
+        raise refused("E0418", message, help="`pip install '.[calibrate]'` in a clone") from error
+    return fit
+
+
+def calibrated(device: DeviceModel, key: Key, rows: Measured, fit: Fit) -> TimeTable | None:
     """The table of all primary rows; printed is what one of four fifths of their shapes does on the others."""
     primary = rows.chosen(rows.role == "primary")
     if not len(primary.us):

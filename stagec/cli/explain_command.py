@@ -95,7 +95,7 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
         "how the closed form is written (text by default); of a sweep: table, csv or json",
         one_of(*FORM_FORMATS, *SWEEP_FORMATS),
     )
-    add_flag(parser, "--parts", "N", "how many parts to list (12 by default)", whole, default=12)
+    add_flag(parser, "--parts", "N", "how many parts to list (12 by default)", whole)
     add_flag(parser, "--d", "NAME", "the derivative by a dim or an axis", some_text)
     group = parser.add_argument_group("many plans")
     add_flag(
@@ -118,15 +118,9 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
     options = parser.read(arguments, mixed=True)
     options.model, options.what, options.node = names(options.names)
     options.model = model_named(options.model)
-    if (
-        options.sweep is None
-        and options.solve is None
-        and not options.what
-        and (options.d or options.format)
-    ):
-        flag = "--d" if options.d else "--format"
-        message = f"`{flag}` is about one quantity, and none is named"
-        raise usage_error(flag, message, "E0711", "`stagec explain MODEL.stg flops`")
+    if options.sweep is None and options.solve is None:
+        check_question(options)
+    options.parts = 12 if options.parts is None else options.parts
     options.sizes = overrides(options.set)
     options.plug_ins = registry(options.load_pass)
     check_formats(options)
@@ -144,6 +138,30 @@ def check_model(options: argparse.Namespace) -> None:
         raise usage_error(
             f"--{asked[0]}", message, "E0711", "name the model, and the plan: `--plan`"
         )
+
+
+def check_question(options: argparse.Namespace) -> None:
+    """E0711 for flags that say nothing of what is asked."""
+    spelled = options.d or options.format in ("latex", "python")
+    read = {"d", "format", "rank_class", *(() if spelled else ("parts",))}
+    if options.what in ("", "step_time"):
+        read = {"device", "link", "network"} if options.what else set()
+    elif options.node is not None:
+        read = {"rank_class"}
+    for name in ("d", "format", "rank_class", "parts", "device", "link", "network"):
+        value = getattr(options, name)
+        if not value or value == "text" or name in read:
+            continue
+        flag = "--class" if name == "rank_class" else f"--{name}"
+        message, help_ = f"`{flag}` says nothing of `{options.what}`", "leave it out"
+        if name in ("device", "link", "network"):
+            message, help_ = f"`{flag}` is about times", "ask for `step_time`"
+        elif not options.what:
+            message = f"`{flag}` is about one quantity, and none is named"
+            help_ = "`stagec explain MODEL.stg flops`"
+        elif name in read | {"parts"} and spelled:
+            message = "`--parts` is about what stands below a closed form, which is all that is printed here"
+        raise usage_error(flag, message, "E0711", help_)
 
 
 FORM_FORMATS = ("text", "latex", "python")

@@ -14,7 +14,12 @@ from stagec.frontend.files import Source
 from stagec.frontend.plans.iterations import Iterations
 from stagec.frontend.plans.repeated_experts import repeated_experts
 from stagec.frontend.plans.unused_axes import unused_axes
-from stagec.frontend.plans.unused_rules import idle_overrides, unread_overrides, unused_rules
+from stagec.frontend.plans.unused_rules import (
+    idle_contexts,
+    idle_overrides,
+    unread_overrides,
+    unused_rules,
+)
 from stagec.frontend.routed_tokens import summed_experts
 from stagec.symbolic.conditions import unrecorded
 
@@ -44,6 +49,7 @@ def warnings_of(checked: checker.CheckedModel, module: ModuleOp) -> list[Diagnos
             *unused_rules(module, checked.implied_dims),
             *unread_overrides(module),
             *idle_overrides(module),
+            *idle_contexts(module),
         ]
         if checked.part != "attention":  # whose experts another pool has
             rules += [*summed_experts(module), *repeated_experts(module)]

@@ -23,6 +23,7 @@ from stagec.frontend.plans.idle_settings import (
     idle_replication,
     idle_settings,
     idle_split,
+    idle_unit,
 )
 from stagec.frontend.plans.iterations import Iterations
 from stagec.frontend.plans.merge import DOT, Merged, merge, pools_of, with_pools
@@ -153,6 +154,7 @@ def check(
         *idle_settings(resolved, own, serves=batch is not None),
         *idle_replication(merged, table, own),
         *idle_microbatch(resolved, served_as, chosen, own),
+        *idle_unit(resolved, chosen),
         *idle_split(served_as, own),
     ]
     if served_as is not None and served_as.microbatches > 1:

@@ -133,6 +133,15 @@ def idle_microbatch(
         yield Diagnostic("W0304", message, span, secondary=where, help=help_)
 
 
+def idle_unit(plan: Plan, said: syntax.Plan | None) -> Iterator[Diagnostic]:
+    """A warning for a plan's own units where nothing is gathered by units."""
+    for clause in said.clauses if said is not None else ():
+        if isinstance(clause, syntax.Unit) and plan.units and plan.zero_level != 3:
+            message = "`unit` changes nothing here"
+            help_ = "it needs `zero 3`, whose weights are gathered by units"
+            yield Diagnostic("W0304", message, clause.span, help=help_)
+
+
 def idle_split(serve: Serve | None, own: Collection[Span]) -> Iterator[Diagnostic]:
     """A warning for what microbatches have alike, where there is one."""
     if serve is None or serve.microbatches > 1:

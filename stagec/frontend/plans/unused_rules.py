@@ -1,4 +1,4 @@
-"""Rules and overrides of a plan that split nothing: W0301."""
+"""Rules and overrides of a plan that split nothing, W0301, and contexts of no sequence, W0304."""
 
 from __future__ import annotations
 
@@ -145,6 +145,26 @@ def unused_rules(module: ModuleOp, implied: Collection[str] = ()) -> list[Diagno
                 message = f"the rule never splits `{dim}`"
                 found.append(Diagnostic("W0301", message, span_of(op.location), notes=[note]))
     return found
+
+
+def idle_contexts(module: ModuleOp) -> list[Diagnostic]:
+    """A warning for each context along whose axes no attention has its sequence split. For a module before `propagate-shardings`."""
+    rules = rules_of(module)
+    along = {
+        axis
+        for op in module.walk()
+        if isinstance(op, stg.AttentionOp)
+        for value in (op.q, op.k)
+        for axis in own_splits(value, rules).get(tensor_of(value.type).names[-3], ())
+    }
+    label, help_ = "no attention has a sequence that is split so", "split one, or leave it out"
+    return [
+        Diagnostic(
+            "W0304", "`context` changes nothing here", span_of(op.location), label=label, help=help_
+        )
+        for op in module.body.ops
+        if isinstance(op, dist.ContextOp) and along.isdisjoint(op.axes.data)
+    ]
 
 
 def _split_dims(

@@ -1,5 +1,6 @@
 """Device files, tables, and what kernels and steps are priced at with them."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -479,6 +480,18 @@ def test_tables_are_added_to_a_file_one_kind_at_a_time(tmp_path: Path) -> None:
     said = {key: found.sources[found.tables[key].source].what for key in own}
     assert said == {("product", "fp8"): "again", ("product", "nvfp4"): "later"}
     assert main([*run, "product:int4"]) == 1
+
+
+def test_calibration_says_what_it_wants(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(sys.modules, "scipy.sparse", None)
+    monkeypatch.delitem(sys.modules, "stagec.calibrate.fit")
+    with pytest.raises(SystemExit) as ended:
+        main(["calibrate", "--help"])
+    assert ended.value.code == 0
+    assert main(["calibrate", "h100", "measured"]) == 1
+    assert "E0418]: tables are fitted with scipy, which is not installed" in capsys.readouterr().err
 
 
 def test_a_calibrated_file_is_where_it_was_asked_for(
