@@ -271,9 +271,11 @@ class Planner:
         return Buffer(kind, where, operand, count, total, stays)
 
     def kind(self, op: Operation, effects: Effects, result: OpResult) -> Kind:
-        if effects.makes == Kind.GATHERED and (task_of(op) == "step" or is_stored(result)):
-            # What ranks store whole is filled itself.
-            return Kind.PARAMETERS
+        is_updated = task_of(op) == "step"
+        if effects.makes == Kind.GATHERED and (is_updated or is_stored(result)):
+            # What ranks store whole is filled itself. What else a step gathers are momenta, whose matrices are then whole.
+            is_weight = isinstance(weight_behind(result).owner, stg.WeightOp)
+            return Kind.PARAMETERS if is_weight else Kind.TEMPORARIES
         if effects.makes is not None:
             return effects.makes
         if result in self.gradients:
@@ -369,10 +371,15 @@ def is_stored(made: OpResult) -> bool:
     op = made.op
     if not isinstance(op, sched.CollectiveOp) or sched.effects_of(op).makes != Kind.GATHERED:
         return False
-    weight = followed(op.operands[made.index], from_stack, through(sched.ViewOp))
+    weight = weight_behind(made)
     return isinstance(weight.owner, stg.WeightOp) and not isinstance(
         leaf_of(weight.type), ShardType
     )
+
+
+def weight_behind(made: OpResult) -> SSAValue:
+    """The weight whose parts a gather reads, or what else it gathers."""
+    return followed(made.op.operands[made.index], from_stack, through(sched.ViewOp))
 
 
 def is_kept(result: OpResult) -> bool:

@@ -160,7 +160,7 @@ class BodyChecker(CallChecker):
         for step in self.weights:
             if not step.result.used:
                 message = f"weight `{step.name}` is not used"
-                label = "is stored and updated all the same"
+                label = "has no gradient, and nothing updates it"
                 self.findings.say("W0201", message, step.span, label)
         for value, span in self.bindings:
             if not value.used and not value.name.startswith("_"):
