@@ -15,6 +15,9 @@ from typing import Any
 
 from stagec.diagnostics import CompileError, refused
 
+MOST_LAYERS = 1000
+"""Layers are looked at one by one, to find those that repeat."""
+
 
 @cache
 def classes() -> dict[str, dict[str, Any]]:
@@ -111,6 +114,8 @@ class Config:
             raise Unsupported(f"`{key}` is {value!r}, not a whole number")
         if value < 0:
             raise Unsupported(f"`{key} = {value}`: no size is less than 0")
+        if value > MOST_LAYERS and key.endswith("layers"):
+            raise Unsupported(f"`{key} = {int(value):,}`: at most {MOST_LAYERS:,} layers are read")
         return int(value)
 
     def flag(self, key: str, otherwise: bool = False) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from stagec.importing.config import Unsupported
 from stagec.importing.layers import RepeatedParts, calls, rolled
-from stagec.importing.parts import NO_NORM, Norm, Stream, number, tower_text
+from stagec.importing.parts import NO_NORM, Norm, Stream, number, scaled, tower_text
 from stagec.importing.text import LayerPart, Module, Writer
 
 
@@ -24,7 +24,7 @@ class Block:
     """`pre`: each is normalised before; `sandwich`: before and after; `post_only`: after, within the residual;
     `post`: after the sum; `parallel`: both read the same input; `single`: one part alone; `normed`: residuals are of what was normalised."""
     norms: tuple[str, ...] = ("input_layernorm", "post_attention_layernorm")
-    """Tensors of the norms, in order."""
+    """Tensors of the norms, in order; an empty name is no norm."""
     stem: str = "model.layers.{i}."
     stream: Stream = field(default_factory=lambda: Stream(1))
     scales: tuple[str, ...] = ()
@@ -47,11 +47,12 @@ class Block:
         names = iter(self.norms)
 
         def norm(x: str, label: str) -> str:
-            tensor = next(names)
+            if not (tensor := next(names)):
+                return x
             return self.norm.of(m, x, label, s.dim, self.stem + tensor)
 
         def add(x: str, y: str) -> str:
-            return f"{x} + {y}" if self.residual == 1 else f"{x} + {y} * {number(self.residual)}"
+            return f"{x} + {scaled(y, self.residual)}"
 
         if self.form == "single":
             inner = norm("x", "norm")
@@ -94,10 +95,6 @@ class Block:
         else:
             raise AssertionError(self.form)
         return m.name
-
-
-def scaled(x: str, factor: float) -> str:
-    return x if factor == 1 else f"{x} * {number(factor)}"
 
 
 @dataclass

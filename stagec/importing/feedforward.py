@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stagec.importing.parts import Stream, activated, head_name, last, multiple, tower_text
-from stagec.importing.text import Writer
+from stagec.importing.parts import Stream, activated, head_name, last, multiple, scaled, tower_text
+from stagec.importing.text import Module, Writer
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,8 @@ class Mlp:
     letter: str = "F"
     what: str = "feed-forward width"
     sub_norm: str = ""
+    factors: tuple[float, ...] = (1.0, 1.0)
+    """What the gate, before its activation, and the result are multiplied by."""
 
     def write(self, w: Writer) -> str:
         s = self.stream
@@ -63,13 +65,33 @@ class Mlp:
             plus["down"] = f" + {down}_bias"
         if self.gated:
             gate = f"x @ {names['gate']}{plus['gate']}"
+            gate = scaled(gate, self.factors[0])
             inner = f"{activated(self.act, gate, m)} * (x @ {up}{plus['up']})"
+        elif self.act == "xielu":
+            inner = xielu(m, f"x @ {up}{plus['up']}", f"{stem}act_fn.")
         else:
             inner = activated(self.act, f"x @ {up}{plus['up']}", m)
         if self.sub_norm:
             m.weight("sub_norm", F, f"{stem}{self.sub_norm}.weight")
             inner = f"rms_norm({inner}, sub_norm)"
-        elif self.gated or self.act in ("quick_gelu", "linear"):
+        elif self.gated or self.act in ("quick_gelu", "linear", "xielu"):
             inner = f"({inner})"
-        m.line(f"return {inner} @ {down}{plus['down']}")
+        out = f"{inner} @ {down}{plus['down']}"
+        m.line(f"return {scaled(out, self.factors[1])}")
         return m.name
+
+
+def xielu(m: Module, x: str, stem: str) -> str:
+    """xIELU (Huang and Schlag, arXiv:2411.13010, section 4): a square above 0, an exponential below, with two trained numbers.
+
+    Each is the softplus of a parameter; the second has beta, a half, added.
+    """
+    above = m.weight("alpha_p", "", f"{stem}alpha_p")
+    below = m.weight("alpha_n", "", f"{stem}alpha_n", join=True)
+    m.line(f"inner = {x}")
+    m.line("above = relu(inner)")
+    m.line("below = inner - above")
+    return (
+        f"square(above) * softplus({above}) + (exp(below) - 1 - below) * (softplus({below}) + 0.5)"
+        " + inner * 0.5"
+    )

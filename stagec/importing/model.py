@@ -121,8 +121,13 @@ HEADS = {
     "roberta": ("ForMaskedLM",),
     "xlm-roberta": ("ForMaskedLM",),
     "camembert": ("ForMaskedLM",),
+    "xlm-roberta-xl": ("ForMaskedLM",),
+    "electra": ("ForMaskedLM",),
+    "modernbert": ("ForMaskedLM",),
     "distilbert": ("ForMaskedLM",),
     "vit": ("ForImageClassification",),
+    "deit": ("ForImageClassification",),
+    "dinov2": ("ForImageClassification",),
     "clip": ("CLIPModel",),
 }
 OTHER_HEADS = ("Classification", "QuestionAnswering", "ForPreTraining", "Model", "ForMaskedLM")

@@ -109,6 +109,13 @@ def number(value: float) -> str:
     return text if "e" not in text else f"{value:.12f}".rstrip("0")
 
 
+def scaled(x: str, factor: float) -> str:
+    """An expression, multiplied by a factor."""
+    if factor == 1:
+        return x
+    return f"({x}) * {number(factor)}" if " + " in x else f"{x} * {number(factor)}"
+
+
 def last(name: str) -> str:
     """What a checkpoint calls a projection, without the modules around it."""
     return name.removesuffix(".linear").rpartition(".")[2]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stagec.importing.parts import Stream, activated
+from stagec.importing.config import Unsupported
+from stagec.importing.parts import Stream, activated, scaled
 from stagec.importing.text import Writer
+from stagec.importing.tower import linear
 
 
 def filter_dim(w: Writer, length: int) -> str:
@@ -26,11 +28,17 @@ class Mamba2:
     bias: bool = False
     filter_bias: bool = True
     norm: bool = True
+    out_bias: bool | None = None
+    """As `bias`, of the last product alone."""
+    factors: tuple[float, ...] = (1.0,) * 5
+    """What the first product's parts are multiplied by: z, x, b, c, dt."""
     name: str = "Mixer"
     stem: str = "model.layers.{i}.mixer."
 
     def write(self, w: Writer) -> str:
         s = self.stream
+        if self.heads % self.groups:
+            raise Unsupported(f"{self.heads} heads do not divide into {self.groups} groups")
         H = w.dim("HS", self.heads, "heads of the scan")
         E = w.dim("ES", self.width, "their width")
         w.widths.append(H)
@@ -54,13 +62,16 @@ class Mamba2:
             for name, dims in (("z", inner), ("x", inner), ("b", gn), ("c", gn), ("dt", H)):
                 m.weight(f"{name}_proj_bias", dims, f"{into}.bias", join=name != "z")
                 plus[name] = f" + {name}_proj_bias"
+        parts = {
+            name: scaled(f"x @ {name}_proj{plus[name]}", factor)
+            for name, factor in zip(("z", "x", "b", "c", "dt"), self.factors, strict=True)
+        }
         convolved = {}
         for name, dims in (("x", inner), ("b", gn), ("c", gn)):
             m.weight(f"{name}_conv", f"{K} {dims}", f"{stem}conv1d.weight", join=name != "x")
-            source = f"x @ {name}_proj{plus[name]}"
             seen = m.cache(f"{name}_seen", s.batch, K, *dims.split())
             convolved[name] = (
-                f"causal_conv({source}, {name}_conv, over = {s.sequence}, state = {seen})"
+                f"causal_conv({parts[name]}, {name}_conv, over = {s.sequence}, state = {seen})"
             )
         if self.filter_bias:
             for name, dims in (("x", inner), ("b", gn), ("c", gn)):
@@ -73,19 +84,53 @@ class Mamba2:
         if self.norm:
             m.weight("norm", inner, f"{stem}norm.weight", join=True)
         m.weight("out_proj", f"{inner} {s.dim}", f"{stem}out_proj.weight", join=True)
-        if self.bias:
+        if self.bias if self.out_bias is None else self.out_bias:
             m.weight("out_bias", s.dim, f"{stem}out_proj.bias")
             plus["out"] = " + out_bias"
         m.line(f"u = silu({convolved['x']})")
         m.line(f"b = silu({convolved['b']})")
         m.line(f"c = silu({convolved['c']})")
-        m.line(f"dt = softplus(x @ dt_proj{plus['dt']} + dt_bias)")
+        m.line(f"dt = softplus({parts['dt']} + dt_bias)")
         state = m.cache("state", s.batch, H, E, N)
         scan = f"ssd_scan(u, dt, -exp(a_log), b, c, chunk = {self.chunk}, state = {state})"
         m.line(f"y = {scan} + u * skip")
-        gated = f"y * silu(x @ z_proj{plus['z']})"
+        gated = f"y * silu({parts['z']})"
         out = f"rms_norm({gated}, norm)" if self.norm else f"({gated})"
         m.line(f"return {out} @ out_proj{plus['out']}")
+        return m.name
+
+
+@dataclass(frozen=True)
+class ShortConvolution:
+    """Filters along the sequence between two gates (LFM2)."""
+
+    stream: Stream
+    filter: int
+    bias: bool = False
+    name: str = "Convolution"
+    stem: str = "model.layers.{i}.conv."
+
+    def write(self, w: Writer) -> str:
+        s = self.stream
+        K = filter_dim(w, self.filter)
+        DC = w.dim("DC", s.width, "channels of the filters", s.dim)
+        w.widths.append(DC)
+        m = w.module(self.name, f"x{s.shape}", s.shape)
+        stem = self.stem
+        parts = {}
+        for name in "bcu":
+            tensor = f"{stem}in_proj"
+            parts[name] = linear(m, "x", f"{name}_proj", f"{s.dim} {DC}", tensor, self.bias)
+        m.weight("filter", f"{K} {DC}", f"{stem}conv.weight")
+        seen = m.cache("seen", s.batch, K, DC)
+        m.line(f"u = ({parts['b']}) * ({parts['u']})")
+        y = f"causal_conv(u, filter, over = {s.sequence}, state = {seen})"
+        if self.bias:
+            y += " + " + m.weight("filter_bias", DC, f"{stem}conv.bias", join=True)
+        m.line(f"y = {y}")
+        product = f"(({parts['c']}) * y)"
+        out = linear(m, product, "out_proj", f"{DC} {s.dim}", f"{stem}out_proj", self.bias)
+        m.line(f"return {out}")
         return m.name
 
 

@@ -43,6 +43,8 @@ class Experts:
     about: str = ""
     stem: str = "model.layers.{i}.mlp."
     gate_up: str = "experts.gate_up_proj"
+    gate: str = ""
+    """The tensor of the gate, if it is not one with `gate_up`."""
     down: str = "experts.down_proj"
     bias: bool = False
     shared: Mlp | None = None
@@ -80,7 +82,8 @@ class Experts:
             )
         gate_up = self.stem + self.gate_up
         if self.gated:
-            m.weight("gate_proj", f"{X} {D} {F}", gate_up)
+            gate = self.stem + self.gate if self.gate else gate_up
+            m.weight("gate_proj", f"{X} {D} {F}", gate)
         m.weight("up_proj", f"{X} {D} {F}", gate_up, join=self.gated)
         m.weight("down_proj", f"{X} {F} {D}", self.stem + self.down, join=True)
         if self.bias:

@@ -31,7 +31,13 @@ class Tower:
     side: int = 0
     """Rows and columns of an image; 0 where patches come cut out, of images of any size."""
     kernel_bias: bool = False
+    kernel_norm: tuple[Norm, str] = (NO_NORM, "")
+    """Before positions are added."""
     class_token: str = ""
+    second_token: str = ""
+    """Of one more such token, behind the first."""
+    mask_token: str = ""
+    """Of what stands for a hidden patch: kept, and not used where none is hidden."""
     places: str = ""
     """The tensor of learned positions,"""
     num_places: int = 0
@@ -58,14 +64,19 @@ class Tower:
         sequence = "P"
         self.embed(w, m)
         if self.class_token:
-            one = w.dim("O", 1, "the class token")
-            order = ("P", one) if self.class_last else (one, "P")
-            text = f"{order[0]} + {order[1]}"
-            sequence = w.dim("PO", self.num_patches + 1, "patches and class token", text)
+            order = [w.dim("O", 1, "the class token"), "P"]
+            parts = [m.weight("token", f"O {self.dim}", self.class_token), "x"]
+            if self.second_token:
+                order.insert(1, w.dim("OD", 1, "another such token"))
+                parts.insert(1, m.weight("second", f"OD {self.dim}", self.second_token, join=True))
+            if self.class_last:
+                order, parts = order[::-1], parts[::-1]
+            many, text = self.num_patches + len(order) - 1, " + ".join(order)
+            sequence = w.dim("PO", many, "patches and class token", text)
             w.images.append(sequence)
-            m.weight("token", f"{one} {self.dim}", self.class_token)
-            parts = "x, token" if self.class_last else "token, x"
-            m.line(f"x = concat({parts}, over = [{', '.join(order)}], to = {sequence})")
+            m.line(f"x = concat({', '.join(parts)}, over = [{', '.join(order)}], to = {sequence})")
+        if self.mask_token:
+            m.weight("mask", self.dim, self.mask_token)
         self.place(w, m, sequence)
         norm, tensor = self.first_norm
         if norm.kind != "none":
@@ -107,7 +118,8 @@ class Tower:
         if self.kernel_bias:
             m.weight("kernel_bias", self.dim, f"{self.kernel}.bias", join=True)
             x += " + kernel_bias"
-        m.line(f"x = {x}")
+        norm, tensor = self.kernel_norm
+        m.line(f"x = {norm.of(m, x, 'kernel_norm', self.dim, tensor)}")
 
     def place(self, w: Writer, m: Module, sequence: str) -> None:
         if not self.places:
@@ -207,9 +219,11 @@ def merge_patches(w: Writer, m: Module, x: str, together: int, tokens: str, widt
 
 
 def mlp_projector(
-    act: str, first: str, second: str, bias: bool, class_token: str = ""
+    act: str, first: str, second: str, bias: bool, class_token: str = "", newline: str = ""
 ) -> Callable[[Writer, Module], str]:
-    """Two products with an activation between them, for each patch. `class_token`: `first` or `last`, not a patch."""
+    """Two products with an activation between them, for each patch. `class_token`: `first` or `last`, not a patch.
+
+    `newline` is the tensor of a vector behind them."""
 
     def write(w: Writer, m: Module) -> str:
         if class_token == "first":
@@ -219,6 +233,10 @@ def mlp_projector(
         DH = w.dim("DH", w.dims["D"].value, "hidden width of the projector", "D")
         hidden = linear(m, "x", "linear1", f"DV {DH}", first, bias)
         out = linear(m, activated(act, hidden, m), "linear2", f"{DH} D", second, bias)
+        if newline:
+            one = w.dim("ON", 1, "the vector that ends an image")
+            m.weight("newline", f"{one} D", newline)
+            return f"concat({out}, newline, over = [P, {one}], to = M)"
         return f"({out})[P -> M]"
 
     return write

@@ -311,8 +311,8 @@ def counted(oracle: Mapping[str, Any]) -> int:
         total = sparse if isinstance(sparse, int) else sparse["total"]
     filters: dict[str, set[int]] = defaultdict(set)
     for tensor in oracle["tensors"]:
-        if ".conv1d.weight" in tensor["name"]:
-            filters[tensor["name"].rpartition(".conv1d")[0]] |= {*numbers(tensor["i"])}
+        if len(tensor["shape"]) == 3 and tensor["shape"][1] == 1 and "i" in tensor:
+            filters[tensor["name"].rsplit(".", 2)[0]] |= {*numbers(tensor["i"])}
     for own in oracle["flops_own"]:
         if filters.get(own["name"], set()) & {*numbers(own.get("i", 0))}:
             left_out = sum(own["ops"].get(kind, 0) for kind in ("bmm", "convolution", "baddbmm"))

@@ -68,7 +68,9 @@ def facts(oracle: Mapping[str, Any]) -> dict[str, Any]:
         ]
     if "flops" in oracle:
         mixers = {
-            t["name"].rpartition(".conv1d")[0] for t in found["tensors"] if ".conv1d" in t["name"]
+            t["name"].rsplit(".", 2)[0]
+            for t in found["tensors"]
+            if len(t["shape"]) == 3 and t["shape"][1] == 1
         }
         found["flops"] = {"total": oracle["flops"]["total"]}
         found["flops_own"] = [own for own in oracle["flops_own"] if own["name"] in mixers]

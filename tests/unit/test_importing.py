@@ -8,8 +8,10 @@ import pytest
 
 from stagec.diagnostics import CompileError
 from stagec.driver import Stops, compile_text
+from stagec.frontend import check, parse_text
+from stagec.frontend.lowering import lower
 from stagec.importing import import_configuration
-from tests.fidelity.configs import judge
+from tests.fidelity.configs import cache_bytes, judge, own_sizes, product_flops, sizes
 from tests.fidelity.configs_pack import unpacked
 from tests.unit.seldom import mostly
 
@@ -53,6 +55,8 @@ def test_plans_to_start_with_compile(name: str):
         compiled = compile_text(imported.text, f"{name}.stg", plan, stops=Stops(unroll=False))
         assert compiled.plan.name == plan
 
+
+FOUR = {"num_hidden_layers": 4}
 
 FURTHER = {
     "arcee": 4_022_766_080,
@@ -122,6 +126,7 @@ ODD = (
         {"text_config": {"num_hidden_layers": 4, "tie_word_embeddings": True}},
         10_298_076_160,
     ),
+    ("step3p7", {"text_config": FOUR | {"num_local_experts": 7}}, 8_301_336_320),
     ("minimax", {"num_hidden_layers": 3}, 4_657_905_664),
     ("mistral3", {}, 23_340_272_640),
     ("nemotron_h", {"tie_word_embeddings": True}, 1_968_355_712),
@@ -139,6 +144,122 @@ ODD = (
 def test_parameters_of_further_classes(model_type: str, given: dict, parameters: int):
     text = import_configuration({"model_type": model_type, **given}, model_type).text
     assert re.search(rf"^# Parameters: {parameters:,}(, and|$)", text, re.MULTILINE)
+
+
+LIQUID = FOUR | {"layer_types": ["conv", "conv", "full_attention", "conv"]}
+COUNTED = (
+    (
+        "afmoe",
+        {"num_hidden_layers": 4, "mup_enabled": True},
+        2_654_899_392,
+        379_769_061_376,
+        32_768,
+    ),
+    ("apertus", FOUR, 1_811_977_224, 654_982_512_640, 65_536),
+    (
+        "bamba",
+        {"num_hidden_layers": 3, "attn_layer_indices": [1]},
+        1_825_703_680,
+        666_793_672_704,
+        4_096,
+    ),
+    ("biogpt", {}, 346_763_264, 180_061_470_720, 98_304),
+    ("deit", {}, 85_801_730, 70_621_108_224, 0),
+    ("dinov2", {}, 85_728_770, 92_644_921_344, 0),
+    ("dinov2", {"use_swiglu_ffn": True, "num_hidden_layers": 2}, 14_836_738, 15_826_182_144, 0),
+    ("electra", {}, 13_546_682, 7_268_335_616, 0),
+    (
+        "falcon_h1",
+        {
+            "num_hidden_layers": 2,
+            "mamba_rms_norm": True,
+            "ssm_multipliers": [1.0, 2.0, 3.0, 4.0, 5.0],
+            "mlp_multipliers": [0.5, 0.25],
+        },
+        1_515_230_976,
+        508_416_753_664,
+        8_192,
+    ),
+    (
+        "glm4v_moe",
+        {"text_config": {"num_hidden_layers": 3, "head_dim": 128}},
+        7_059_507_712,
+        718_735_933_440,
+        12_288,
+    ),
+    (
+        "granitemoehybrid",
+        {"num_hidden_layers": 3, "layer_types": ["mamba", "attention", "mamba"]},
+        3_820_193_536,
+        642_684_813_312,
+        16_384,
+    ),
+    (
+        "granitemoehybrid",
+        {
+            "num_hidden_layers": 2,
+            "num_local_experts": 0,
+            "layer_types": ["mamba", "attention"],
+            "position_embedding_type": "rope",
+        },
+        457_776_000,
+        167_772_160_000,
+        16_384,
+    ),
+    ("idefics3", {}, 6_909_685_760, 3_400_003_485_696, 524_288),
+    ("internlm3", FOUR, 1_698_729_984, 602_369_163_264, 4_096),
+    (
+        "internvl",
+        {
+            "vision_config": {"use_qk_norm": True, "num_hidden_layers": 3},
+            "text_config": {"model_type": "qwen3", "num_hidden_layers": 2},
+        },
+        1_370_650_112,
+        665_451_495_424,
+        32_768,
+    ),
+    ("lfm2", LIQUID | {"conv_bias": True}, 514_542_240, 263_737_835_520, 2_560),
+    ("lfm2_moe", LIQUID, 987_926_656, 190_387_847_168, 2_048),
+    ("llava_next", {}, 7_062_906_880, 3_400_003_485_696, 524_288),
+    ("llava_onevision", {}, 12_469_102_112, 5_867_730_632_704, 524_288),
+    (
+        "llava",
+        {
+            "vision_config": {"model_type": "pixtral"},
+            "text_config": {"model_type": "mistral"},
+            "vision_feature_layer": -1,
+            "vision_feature_select_strategy": "full",
+        },
+        7_666_201_600,
+        3_657_701_523_456,
+        131_072,
+    ),
+    ("minicpm3", {}, 4_073_875_968, 2_111_632_834_560, 35_712),
+    ("modernbert", {}, 149_655_232, 78_794_194_944, 0),
+    ("mt5", {"is_gated_act": False}, 163_730_816, 85_026_930_688, 12_288),
+    ("nanochat", {}, 256_573_440, 112_793_223_168, 36_864),
+    ("paligemma", {}, 2_910_390_528, 1_289_161_277_440, 18_432),
+    ("smolvlm", {}, 6_909_685_760, 3_400_003_485_696, 524_288),
+    ("umt5", {}, 172_122_112, 89_321_897_984, 12_288),
+    ("xglm", {}, 564_463_616, 292_061_970_432, 98_304),
+    ("xlm-roberta-xl", {}, 3_482_741_760, 1_793_819_934_720, 0),
+)
+"""Parameters, FLOPs of 2 sequences of 128 tokens and bytes of cache for a token of classes of transformers 5.23, on its meta device,
+as `tests.fidelity.configs` counts them."""
+
+
+@pytest.mark.parametrize(("model_type", "given", "parameters", "flops", "cache"), COUNTED)
+def test_counts_of_further_classes(
+    model_type: str, given: dict, parameters: int, flops: int, cache: int
+):
+    imported = import_configuration({"model_type": model_type, **given}, model_type)
+    assert re.search(rf"^# Parameters: {parameters:,}(, and|$)", imported.text, re.MULTILINE)
+    module = lower(check(parse_text(imported.text, f"{model_type}.stg")))
+    sees = imported.writer.dims["S"].value if "S" in imported.writer.dims else 0
+    absent = (*imported.writer.images, *imported.writer.seeing) if sees else ()
+    assert product_flops(module, sizes(module, imported, absent), absent) == flops
+    if any(m.caches for m in imported.writer.modules.values()):
+        assert cache_bytes(imported.text, model_type, own_sizes(module)) == cache
 
 
 NO_HEAD = {"vision_use_head": False}
@@ -190,10 +311,21 @@ NO_HEAD = {"vision_use_head": False}
             | {"swa_num_attention_heads": 32},
             "`swa_num_attention_heads` is 32, and 64 in this class",
         ),
+        (
+            "llama",
+            {"num_hidden_layers": 10**8},
+            "`num_hidden_layers = 100,000,000`: at most 1,000 layers are read",
+        ),
+        (
+            "qwen3",
+            {"num_hidden_layers": 2, "layer_types": ["full_attention"] * 3},
+            "`layer_types` has 3 entries for 2 layers",
+        ),
+        ("nemotron_h", {"mamba_num_heads": 1}, "1 heads do not divide into 8 groups"),
         ("bart", {"tie_word_embeddings": False}, "more tables of tokens than one are not imported"),
         (
             "minimax",
-            {"layer_types": ["sliding_attention"] * 80},
+            {"layer_types": ["sliding_attention"] * 32},
             "layers of the kind `sliding_attention` are not known in this class",
         ),
     ],

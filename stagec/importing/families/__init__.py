@@ -9,10 +9,12 @@ from stagec.importing.families.encoders import ENCODERS
 from stagec.importing.families.experts import EXPERTS
 from stagec.importing.families.gemma4 import GEMMA4
 from stagec.importing.families.hybrid import HYBRID
+from stagec.importing.families.mixed import MIXED
 from stagec.importing.families.mllama import MLLAMA
 from stagec.importing.families.more import MORE
 from stagec.importing.families.multimodal import MULTIMODAL
 from stagec.importing.families.multimodal_experts import MULTIMODAL_EXPERTS
+from stagec.importing.families.seeing import SEEING
 from stagec.importing.families.t5 import T5
 
 FAMILIES: dict[str, Family] = {
@@ -24,9 +26,11 @@ FAMILIES: dict[str, Family] = {
     **MULTIMODAL,
     **MLLAMA,
     **HYBRID,
+    **MIXED,
     **ENCODERS,
     **T5,
     **GEMMA4,
     **MORE,
     **MULTIMODAL_EXPERTS,
+    **SEEING,
 }

@@ -64,9 +64,9 @@ def layer_kinds(c: Config, otherwise: Callable[[int], str]) -> list[str]:
     given = c.layer_types()
     if given is None:
         return [otherwise(i) for i in range(layers)]
-    if len(given) < layers:
+    if len(given) != layers:
         raise Unsupported(f"`layer_types` has {len(given)} entries for {layers} layers")
-    return list(given[:layers])
+    return list(given)
 
 
 T = TypeVar("T")

@@ -10,6 +10,7 @@ from stagec.importing.config import Config, Unsupported
 from stagec.importing.decoder import Block, Decoder
 from stagec.importing.families.common import (
     biases,
+    divided,
     head_width,
     layer_kinds,
     llama_attention,
@@ -17,7 +18,7 @@ from stagec.importing.families.common import (
     rotated,
     windows,
 )
-from stagec.importing.families.dense import decoder, same, stream
+from stagec.importing.families.dense import by_window, decoder, same, stream
 from stagec.importing.families.experts import experts, sparse_or_dense
 from stagec.importing.latent import Indexer, LatentAttention
 from stagec.importing.parts import NO_NORM, RMS, Stream
@@ -64,13 +65,13 @@ def deepseek_experts(
     return experts(c, s, router, experts=c.number(key), shared=shared, **more)
 
 
-def latent_attention(c: Config, s: Stream, **more: Any) -> LatentAttention:
+def latent_attention(c: Config, s: Stream, values: int = 0, **more: Any) -> LatentAttention:
     return LatentAttention(
         s,
         c.number("num_attention_heads"),
         c.number("qk_nope_head_dim"),
         c.number("qk_rope_head_dim"),
-        c.number("v_head_dim"),
+        values or c.number("v_head_dim"),
         c.number("kv_lora_rank"),
         c.count("q_lora_rank"),
         bias=c.flag("attention_bias"),
@@ -276,7 +277,56 @@ def mimo_v2_flash(c: Config) -> Decoder:
     return decoder(c, "MiMoV2", blocks)
 
 
+def minicpm3(c: Config) -> Decoder:
+    s = stream(c)
+    layers, heads = c.number("num_hidden_layers"), c.number("num_attention_heads")
+    values = c.number("v_head_dim", divided(s.width, heads, "heads"))
+    attention = latent_attention(c, s, values)
+    block = Block(attention, llama_mlp(c, s, bias=c.flag("mlp_bias")), RMS, stream=s)
+    return decoder(
+        c,
+        "MiniCpm3",
+        same(c, replace(block, residual=c.real("scale_depth", layers**0.5) / layers**0.5)),
+        embed_factor=c.real("scale_emb"),
+        logit_factor=c.number("dim_model_base", s.width) / s.width,
+    )
+
+
+def afmoe(c: Config) -> Decoder:
+    """Layers with a window are rotated by position, those without are not."""
+    s = stream(c)
+    attention = llama_attention(
+        c, s, qk_norm=RMS, gate="gate_proj", rotary=0, **biases(c.flag("attention_bias"))
+    )
+    every = c.number("global_attn_every_n_layers")
+    kinds = layer_kinds(c, lambda i: "sliding_attention" if (i + 1) % every else "full_attention")
+    router = Router(
+        "sigmoid",
+        normalise=True,
+        factor=c.real("route_scale"),
+        correction="expert_bias",
+        correction_is_buffer=False,
+        tensor="router.gate.weight",
+    )
+    moe = deepseek_experts(c, s, router, c.count("num_shared_experts"), key="num_experts")
+    norms = (
+        "input_layernorm",
+        "post_attention_layernorm",
+        "pre_mlp_layernorm",
+        "post_mlp_layernorm",
+    )
+    block = Block(None, moe, RMS, form="sandwich", norms=norms, stream=s)
+    near = windows(kinds, c.count("sliding_window"))
+    blocks = by_window(near, attention, block, {"rotary": -1})
+    mlp, first = llama_mlp(c, s), c.count("num_dense_layers")
+    dense = [replace(b, ffn=mlp, name=f"Dense{b.name}") for b in blocks[:first]]
+    factor = s.width**0.5 if c.flag("mup_enabled") else 1.0
+    return decoder(c, "Afmoe", [*dense, *blocks[first:]], embed_factor=factor)
+
+
 DEEPSEEK = {
+    "minicpm3": minicpm3,
+    "afmoe": afmoe,
     "deepseek_v2": deepseek_v2,
     "deepseek_v3": deepseek_v3,
     "kimi_k2": deepseek_v3,

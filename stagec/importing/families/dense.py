@@ -207,22 +207,22 @@ def glm(c: Config) -> Decoder:
     return glm_blocks(c, "Glm", form="pre")
 
 
-def glm4(c: Config) -> Decoder:
+def glm4(c: Config, bias: bool = False) -> Decoder:
     norms = (
         "input_layernorm",
         "post_self_attn_layernorm",
         "post_attention_layernorm",
         "post_mlp_layernorm",
     )
-    return glm_blocks(c, "Glm4", form="sandwich", norms=norms)
+    return glm_blocks(c, "Glm4", bias, form="sandwich", norms=norms)
 
 
-def glm_blocks(c: Config, name: str, **more: Any) -> Decoder:
+def glm_blocks(c: Config, name: str, bias: bool = False, **more: Any) -> Decoder:
+    """`bias`: queries, keys and values have them, if the file does not say."""
     s = stream(c)
     width = head_width(c)
-    attention = llama_attention(
-        c, s, rotary=rotated(c, width, 0.5), **biases(c.flag("attention_bias"), output=False)
-    )
+    on = biases(c.flag("attention_bias", bias), output=False)
+    attention = llama_attention(c, s, rotary=rotated(c, width, 0.5), **on)
     mlp = llama_mlp(c, s, gate="gate_up_proj", up="gate_up_proj")
     return decoder(c, name, same(c, Block(attention, mlp, RMS, stream=s, **more)))
 

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from stagec.importing.attention import Attention
 from stagec.importing.config import Config, Unsupported
 from stagec.importing.decoder import Block, Decoder, LayerStack
-from stagec.importing.families.common import activation, biases, divided, head_width
-from stagec.importing.families.dense import stream
+from stagec.importing.families.common import (
+    activation,
+    biases,
+    divided,
+    head_width,
+    layer_kinds,
+    llama_mlp,
+    plain_attention,
+    windows,
+)
+from stagec.importing.families.dense import by_window, stream
 from stagec.importing.families.multimodal import clip_tower, patches_of, vit_blocks
 from stagec.importing.feedforward import Mlp
-from stagec.importing.parts import LAYER, Norm, Stream, activated
+from stagec.importing.parts import LAYER, NO_NORM, Norm, Stream, activated
 from stagec.importing.text import Module, Writer
 from stagec.importing.tower import Tower, linear
 
@@ -43,34 +52,57 @@ class MaskedDecoder(Decoder):
 
     types: tuple[str, int] = ("", 0)
     """The tensor of embeddings of types of tokens, and how many there are."""
+    widen: str = ""
+    """What leads from the width of the embedding to that of the model, where they differ."""
     transform: str = ""
+    transform_bias: bool = True
     transform_norm: str = ""
+    norm_kind: Norm = LAYER
     act: str = "gelu"
     bias: str = ""
 
     def embedding(self, w: Writer, m: Module, s: Stream) -> str:
-        norm = self.embed_norm
-        self.embed_norm = (Norm("none"), "")
-        x = super().embedding(w, m, s)
-        self.embed_norm = norm
+        D = self.own_width(w)
+        m.weight("embed", f"V {D}", f"{self.prefix}{self.embed}.weight")
+        x = "embedding(tokens, embed)"
+        if self.learned_positions:
+            tensor, many = self.learned_positions
+            P = w.dim("P", many, "learned positions")
+            w.requirements.append(f"S <= {P}")
+            m.weight("places", f"{P} {D}", f"{self.prefix}{tensor}.weight")
+            m.parameters = m.parameters.replace("targets", "positions[S]: i32, targets")
+            x += " + embedding(positions, places)"
         tensor, many = self.types
         if many:
             Y = w.dim("Y", many, "types of tokens")
-            m.weight("types", f"{Y} D", f"{self.prefix}{tensor}.weight")
+            m.weight("types", f"{Y} {D}", f"{self.prefix}{tensor}.weight")
             m.parameters = m.parameters.replace("targets", "kinds[B, S]: i32, targets")
             x += " + embedding(kinds, types)"
-        return norm[0].of(m, x, "embed_norm", "D", f"{self.prefix}{norm[1]}")
+        norm, tensor = self.embed_norm
+        x = norm.of(m, x, "embed_norm", D, f"{self.prefix}{tensor}")
+        return linear(m, x, "widen", f"{D} D", self.widen, True) if self.embed_width else x
+
+    def own_width(self, w: Writer) -> str:
+        about = "width of the embedding"
+        return w.dim("DW", self.embed_width, about) if self.embed_width else "D"
 
     def logits(self, w: Writer, m: Module, x: str) -> str:
-        DH = w.dim("DH", self.width, "width before the head", "D")
-        hidden = linear(m, x, "transform", f"D {DH}", self.transform, True)
-        normal = LAYER.of(m, activated(self.act, hidden, m), "norm", DH, self.transform_norm)
-        m.line(f"y = {normal}")
-        m.weight("bias", "V", self.bias)
+        D = self.own_width(w)
+        DH = w.dim("DH", self.embed_width or self.width, "width before the head", D)
+        x = self.final_norm.of(m, x, "last_norm", "D", f"{self.prefix}{self.norm}")
+        hidden = linear(m, x, "transform", f"D {DH}", self.transform, self.transform_bias)
+        out = activated(self.act, hidden, m)
+        m.line(f"y = {self.norm_kind.of(m, out, 'norm', DH, self.transform_norm)}")
         if self.tied:
-            return f"y[{DH} -> D] @ embed + bias"
+            y = f"y[{DH} -> {D}] @ embed"
+            return f"{y} + {m.weight('bias', 'V', self.bias)}" if self.bias else y
+        own = f"{self.head}.bias"
+        if self.bias:
+            m.weight("bias", "V", self.bias)
         m.weight("head", f"V {DH}", f"{self.head}.weight")
-        if (own := f"{self.head}.bias") == self.bias:
+        if not self.bias:
+            return "y @ head"
+        if own == self.bias:
             return "y @ head + bias"
         m.weight("head_bias", "V", own)  # the class has both, and uses that of the head
         return "y @ head + head_bias"
@@ -86,7 +118,9 @@ def bert(
         "cls.predictions.decoder",
     ),
     name: str = "Bert",
+    post: bool = True,
 ) -> MaskedDecoder:
+    """`post`: norms stand after the sums; without them before the parts, and one behind the layers."""
     if c.flag("is_decoder") or c.flag("add_cross_attention"):
         raise Unsupported("this class as a decoder is not imported")
     s = stream(c)
@@ -118,19 +152,23 @@ def bert(
         down="output.dense",
     )
     norms = ("attention.output.LayerNorm", "output.LayerNorm")
-    block = Block(attention, mlp, LAYER, form="post", norms=norms, stem=stem, stream=s)
+    if not post:
+        norms = ("attention.self_attn_layer_norm", "LayerNorm")
+    form = "post" if post else "pre"
+    block = Block(attention, mlp, LAYER, form=form, norms=norms, stem=stem, stream=s)
     positions = c.number("max_position_embeddings")
     return MaskedDecoder(
         name,
         s.width,
         c.number("vocab_size"),
         [block] * c.number("num_hidden_layers"),
-        LAYER,
+        NO_NORM if post else LAYER,
         positions,
         prefix=prefix,
         embed="embeddings.word_embeddings",
         learned_positions=("embeddings.position_embeddings", positions),
-        embed_norm=(LAYER, "embeddings.LayerNorm"),
+        embed_norm=(LAYER if post else NO_NORM, "embeddings.LayerNorm"),
+        norm="encoder.LayerNorm",
         tied=c.flag("tie_word_embeddings"),
         types=("embeddings.token_type_embeddings", c.number("type_vocab_size")),
         transform=transform[0],
@@ -141,11 +179,79 @@ def bert(
     )
 
 
-def roberta(c: Config) -> MaskedDecoder:
+def roberta(c: Config, name: str = "Roberta", post: bool = True) -> MaskedDecoder:
     names = ("lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "lm_head.decoder")
-    made = bert(c, "roberta.", names, "Roberta")
+    made = bert(c, "roberta.", names, name, post)
     made.sequence = made.positions - 2  # two positions are those of padding
     return made
+
+
+def xlm_roberta_xl(c: Config) -> MaskedDecoder:
+    return roberta(c, "XlmRobertaXl", post=False)
+
+
+def electra(c: Config) -> MaskedDecoder:
+    """As BERT, with an embedding that is narrower than the model."""
+    head = "generator_predictions."
+    names = (f"{head}dense", f"{head}LayerNorm", "generator_lm_head.bias", "generator_lm_head")
+    made = bert(c, "electra.", names, "Electra")
+    narrow = c.number("embedding_size")
+    made.embed_width = narrow if narrow != made.width else 0
+    made.widen = "electra.embeddings_project"
+    made.act = "gelu"
+    return made
+
+
+def modernbert(c: Config) -> MaskedDecoder:
+    """Rotated by position, with windows, and no norm before the first part."""
+    s = stream(c)
+    norm = Norm("layer", bias=c.flag("norm_bias"))
+    act = activation(c, "hidden_activation")
+    layer = "model.layers.{i}."
+    attention = plain_attention(
+        c,
+        s,
+        f"{layer}attn.",
+        "Wqkv",
+        o="Wo",
+        rotary=-1,
+        causal=False,
+        **biases(c.flag("attention_bias")),
+    )
+    mlp = llama_mlp(
+        c,
+        s,
+        act=act,
+        bias=c.flag("mlp_bias"),
+        gate="Wi",
+        up="Wi",
+        down="Wo",
+    )
+    every = c.number("global_attn_every_n_layers", 3)
+    kinds = layer_kinds(c, lambda i: "sliding_attention" if i % every else "full_attention")
+    near = windows(kinds, 2 * (c.number("local_attention") // 2) + 1)
+    block = Block(None, mlp, norm, norms=("attn_norm", "mlp_norm"), stream=s)
+    blocks = by_window(near, attention, block)
+    blocks[0] = replace(blocks[0], norms=("", "mlp_norm"), name="FirstBlock")
+    return MaskedDecoder(
+        "ModernBert",
+        s.width,
+        c.number("vocab_size"),
+        blocks,
+        norm,
+        c.number("max_position_embeddings"),
+        embed="embeddings.tok_embeddings",
+        embed_norm=(norm, "embeddings.norm"),
+        norm="final_norm",
+        tied=c.flag("tie_word_embeddings"),
+        transform="head.dense",
+        transform_bias=c.flag("classifier_bias"),
+        transform_norm="head.norm",
+        norm_kind=norm,
+        bias="decoder.bias" if c.flag("decoder_bias") else "",
+        head="decoder",
+        act=activation(c, "classifier_activation"),
+    )
 
 
 def distilbert(c: Config) -> MaskedDecoder:
@@ -185,7 +291,7 @@ def distilbert(c: Config) -> MaskedDecoder:
         s.width,
         c.number("vocab_size"),
         [block] * c.number("num_hidden_layers"),
-        LAYER,
+        NO_NORM,
         positions,
         prefix="distilbert.",
         embed="embeddings.word_embeddings",
@@ -203,10 +309,44 @@ def distilbert(c: Config) -> MaskedDecoder:
 # Images
 
 
-def vit(c: Config) -> Written:
-    width, patch, side = (c.number(k) for k in ("hidden_size", "patch_size", "image_size"))
-    num = patches_of(c, side)
-    stem = "vit.layers.{i}."
+@dataclass
+class Classifier:
+    """A tower of patches, and a head that names what is in an image."""
+
+    name: str
+    tower: Tower
+    classes: int
+    mean: bool = False
+    """Whether the head reads the mean of the patches besides the class token."""
+
+    def write(self, w: Writer) -> Module:
+        w.dim("B", 256, "images in the global batch")
+        w.dim("NC", self.classes, "classes")
+        m = Module(self.name, "images[B, C, IY, IX], labels[B, O]: i32")
+        encoder = self.tower.write(w)
+        m.call(encoder.name)
+        m.line(f"x = {encoder.name}(images)")
+        tokens = ["O", *(["OD"] if self.tower.second_token else []), "P"]
+        names = ["token", *(["_second"] if self.tower.second_token else [])]
+        patches = "patches" if self.mean else "_patches"
+        m.line(f"{', '.join([*names, patches])} = split(x, over = PO, to = [{', '.join(tokens)}])")
+        out = linear(m, "token", "head", "D NC", "classifier", True)
+        if self.mean:
+            m.weight("mean_head", "D NC", "classifier.weight")
+            m.line("mean = sum(patches, over = P) / P")
+            out += " + mean @ mean_head"
+        m.line(f"loss = cross_entropy({out}, labels)")
+        return m
+
+
+def num_labels(c: Config) -> int:
+    labels = c.get("id2label")
+    return len(labels) if isinstance(labels, dict) else c.number("num_labels", 2)
+
+
+def vit(c: Config, name: str = "ViT", prefix: str = "vit.", second: bool = False) -> Classifier:
+    """`second`: a token to distil into stands beside the class token (DeiT)."""
+    stem = f"{prefix}layers.{{i}}."
     blocks = vit_blocks(
         c,
         stem,
@@ -224,37 +364,64 @@ def vit(c: Config) -> Written:
         dim="D",
         block_name="Block",
     )
-    tower = Tower(
-        width,
+    more = {"second_token": f"{prefix}embeddings.distillation_token"} if second else {}
+    return Classifier(name, image_encoder(c, blocks, prefix, **more), num_labels(c))
+
+
+def image_encoder(c: Config, blocks: Sequence[Block], prefix: str, **more: Any) -> Tower:
+    patch, side = c.number("patch_size"), c.number("image_size")
+    num, stem = patches_of(c, side), f"{prefix}embeddings."
+    return Tower(
+        c.number("hidden_size"),
         blocks,
         num,
-        "vit.embeddings.patch_embeddings.projection",
+        f"{stem}patch_embeddings.projection",
         (c.number("num_channels"), 1, patch, patch),
         side=side,
         kernel_bias=True,
-        class_token="vit.embeddings.cls_token",
-        places="vit.embeddings.position_embeddings",
-        num_places=num + 1,
-        last_norm=(LAYER, "vit.layernorm"),
+        class_token=f"{stem}cls_token",
+        places=f"{stem}position_embeddings",
+        num_places=num + 1 + ("second_token" in more),
+        last_norm=(LAYER, f"{prefix}layernorm"),
         name="Encoder",
         dim="D",
+        **more,
     )
-    labels = c.get("id2label")
-    classes = len(labels) if isinstance(labels, dict) else c.number("num_labels", 2)
 
-    def dims(w: Writer) -> None:
-        w.dim("B", 256, "images in the global batch")
-        w.dim("NC", classes, "classes")
 
-    def body(w: Writer, m: Module) -> None:
-        encoder = tower.write(w)
-        m.call(encoder.name)
-        m.line(f"x = {encoder.name}(images)")
-        m.line("token, _patches = split(x, over = PO, to = [O, P])")
-        out = linear(m, "token", "head", "D NC", "classifier", True)
-        m.line(f"loss = cross_entropy({out}, labels)")
+def deit(c: Config) -> Classifier:
+    return vit(c, "DeiT", "deit.", second=True)
 
-    return Written("ViT", body, "images[B, C, IY, IX], labels[B, O]: i32", dims)
+
+def dinov2(c: Config) -> Classifier:
+    """Parts are scaled element by element; the head reads the mean of patches too (Oquab et al., arXiv:2304.07193)."""
+    stem = "dinov2.encoder.layer.{i}."
+    hidden = int(c.number("hidden_size") * c.real("mlp_ratio"))
+    network: dict[str, Any] = {"name": "Mlp", "hidden": hidden}
+    if c.flag("use_swiglu_ffn"):
+        names = {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"}
+        hidden = (int(hidden * 2 / 3) + 7) // 8 * 8
+        network |= {"gated": True, "act": "silu", "hidden": hidden, **names}
+    blocks = vit_blocks(
+        c,
+        stem,
+        c.number("num_hidden_layers"),
+        LAYER,
+        ("norm1", "norm2"),
+        {
+            "stem": f"{stem}attention.",
+            "name": "Attention",
+            **biases(c.flag("qkv_bias", True), output=True),
+        },
+        network,
+        sequence="PO",
+        dim="D",
+        block_name="Block",
+        scales=("layer_scale1.lambda1", "layer_scale2.lambda1"),
+    )
+    mask = "dinov2.embeddings.mask_token" if c.flag("use_mask_token") else ""
+    encoder = image_encoder(c, blocks, "dinov2.", mask_token=mask)
+    return Classifier("DinoV2", encoder, num_labels(c), mean=True)
 
 
 def clip(c: Config) -> Written:
@@ -566,8 +733,13 @@ ENCODERS = {
     "roberta": roberta,
     "xlm-roberta": roberta,
     "camembert": roberta,
+    "xlm-roberta-xl": xlm_roberta_xl,
+    "electra": electra,
+    "modernbert": modernbert,
     "distilbert": distilbert,
     "vit": vit,
+    "deit": deit,
+    "dinov2": dinov2,
     "clip": clip,
     "whisper": whisper,
     "bart": bart,

@@ -15,6 +15,7 @@ from stagec.importing.families.common import (
     layer_kinds,
     llama_attention,
     llama_mlp,
+    plain_attention,
     rotated,
     square,
     windows,
@@ -29,7 +30,7 @@ from stagec.importing.families.dense import (
     stream,
 )
 from stagec.importing.feedforward import Mlp
-from stagec.importing.parts import LAYER, RMS, Stream
+from stagec.importing.parts import ACTIVATIONS, LAYER, PLAIN_LAYER, RMS, Stream
 from stagec.importing.routing import Experts, Router
 
 
@@ -291,7 +292,48 @@ def gpt_oss(c: Config) -> Decoder:
     )
 
 
+def dbrx(c: Config) -> Decoder:
+    """What attention and experts are has parts of the file of its own."""
+    s = stream(c)
+    a, f = c.part("attn_config"), c.part("ffn_config")
+    act = f.get("ffn_act_fn", {}).get("name", "silu")
+    if act not in ACTIVATIONS:
+        raise Unsupported(f"the activation `{act}` of `ffn_act_fn` is not in the language")
+    stem = "transformer.blocks.{i}."
+    attention = plain_attention(
+        c,
+        s,
+        f"{stem}norm_attn_norm.attn.",
+        "Wqkv",
+        o="out_proj",
+        kv_heads=a.number("kv_n_heads", 1),
+        rotary=-1,
+        clip=a.real("clip_qkv", 0),
+    )
+    moe = experts(
+        c,
+        s,
+        Router(
+            normalise=f.get("moe_normalize_expert_weights", 1.0) == 1, tensor="router.layer.weight"
+        ),
+        experts=f.number("moe_num_experts", 4),
+        per_token=f.number("moe_top_k", 1),
+        hidden=f.number("ffn_hidden_size", 3584),
+        act=act,
+        stem=f"{stem}ffn.",
+        gate="experts.mlp.w1",
+        gate_up="experts.mlp.v1",
+        down="experts.mlp.w2",
+    )
+    norms = ("norm_attn_norm.norm_1", "norm_attn_norm.norm_2")
+    block = Block(attention, moe, PLAIN_LAYER, norms=norms, stem=stem, stream=s)
+    return decoder(
+        c, "Dbrx", same(c, block), PLAIN_LAYER, prefix="transformer.", embed="wte", norm="norm_f"
+    )
+
+
 EXPERTS = {
+    "dbrx": dbrx,
     "mixtral": mixtral,
     "qwen2_moe": qwen2_moe,
     "qwen3_moe": qwen3_moe,

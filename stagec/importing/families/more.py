@@ -22,8 +22,8 @@ from stagec.importing.families.common import (
     square,
     windows,
 )
-from stagec.importing.families.dense import POST_NORMS, by_window, decoder, same, stream
-from stagec.importing.parts import LAYER, NO_NORM, PLAIN_LAYER, RMS
+from stagec.importing.families.dense import POST_NORMS, by_window, decoder, llama, same, stream
+from stagec.importing.parts import LAYER, NO_NORM, PLAIN_LAYER, RMS, Norm
 
 
 def stablelm(c: Config) -> Decoder:
@@ -245,7 +245,75 @@ def gpt_neo(c: Config) -> Decoder:
     )
 
 
+def nanochat(c: Config) -> Decoder:
+    s = stream(c)
+    bare = Norm("rms", affine=False)
+    attention = llama_attention(
+        c, s, qk_norm=bare, norm_after_rope=True, **biases(c.flag("attention_bias"))
+    )
+    mlp = llama_mlp(c, s, gated=False, up="fc1", down="fc2")
+    return decoder(
+        c,
+        "NanoChat",
+        same(c, Block(attention, mlp, bare, stream=s)),
+        bare,
+        embed_norm=(bare, ""),
+        logit_softcap=c.real("final_logit_softcapping", 0),
+    )
+
+
+def apertus(c: Config) -> Decoder:
+    s = stream(c)
+    attention = llama_attention(c, s, qk_norm=RMS, **biases(c.flag("attention_bias")))
+    act = "xielu" if c.get("hidden_act") == "xielu" else activation(c)
+    norms = ("attention_layernorm", "feedforward_layernorm")
+    block = Block(attention, llama_mlp(c, s, gated=False, act=act), RMS, norms=norms, stream=s)
+    return decoder(c, "Apertus", same(c, block))
+
+
+def fairseq_decoder(
+    c: Config, name: str, prefix: str, hidden: int, act: str, **more: Any
+) -> Decoder:
+    """A decoder as fairseq has it: BART's layers without an encoder, norms before the parts."""
+    s = stream(c)
+    stem = f"{prefix}layers.{{i}}."
+    attention = plain_attention(c, s, stem + "self_attn.", o="out_proj", **biases(True))
+    norms = ("self_attn_layer_norm", "final_layer_norm")
+    mlp = plain_mlp(s, hidden, act, stem, "fc1 fc2")
+    block = Block(attention, mlp, LAYER, norms=norms, stem=stem, stream=s)
+    factor = s.width**0.5 if c.flag("scale_embedding") else 1.0
+    settings = {"prefix": prefix, "norm": "layer_norm", "embed_factor": factor, **more}
+    return decoder(c, name, same(c, block), LAYER, **settings)
+
+
+def xglm(c: Config) -> Decoder:
+    """Positions are those of sines, and no parameters."""
+    if c.flag("add_cross_attention"):
+        raise Unsupported("cross-attention in a decoder alone is not imported")
+    hidden, act = c.number("ffn_dim"), activation(c, "activation_function")
+    return fairseq_decoder(c, "Xglm", "model.", hidden, act)
+
+
+def biogpt(c: Config) -> Decoder:
+    places = ("embed_positions", c.number("max_position_embeddings") + 2)
+    hidden, act = c.number("intermediate_size"), activation(c)
+    return fairseq_decoder(
+        c,
+        "BioGpt",
+        "biogpt.",
+        hidden,
+        act,
+        learned_positions=places,
+        head="output_projection",
+    )
+
+
 MORE = {
+    "nanochat": nanochat,
+    "apertus": apertus,
+    "internlm3": llama,
+    "xglm": xglm,
+    "biogpt": biogpt,
     "stablelm": stablelm,
     "starcoder2": starcoder2,
     "cohere": cohere,

@@ -12,13 +12,15 @@ from stagec.importing.decoder import Block, Decoder
 from stagec.importing.families.common import activation, biases, divided, square
 from stagec.importing.families.deepseek import deepseek_v3
 from stagec.importing.families.dense import (
+    gemma,
+    gemma2,
     gemma3_text,
     llama,
     mistral,
     qwen2,
     qwen3,
 )
-from stagec.importing.families.experts import mixtral, qwen2_moe, qwen3_moe
+from stagec.importing.families.experts import gpt_oss, mixtral, qwen2_moe, qwen3_moe
 from stagec.importing.feedforward import Mlp
 from stagec.importing.parts import LAYER, RMS, Norm, activated
 from stagec.importing.text import Module, Writer
@@ -43,12 +45,23 @@ TEXTS: Mapping[str, Callable[[Config], Decoder]] = {
     "qwen3_moe": qwen3_moe,
     "deepseek_v3": deepseek_v3,
     "kimi_k2": deepseek_v3,
+    "gemma": gemma,
+    "gemma2": gemma2,
     "gemma3_text": gemma3_text,
+    "gpt_oss": gpt_oss,
 }
 """Decoders that stand behind towers of any kind."""
 
 
-TIED_BY_TEXT = ("llava", "qwen2_vl", "qwen2_5_vl", "minimax_m3_vl")
+TIED_BY_TEXT = (
+    "llava",
+    "llava_onevision",
+    "qwen2_vl",
+    "qwen2_5_vl",
+    "minimax_m3_vl",
+    "glm4v",
+    "glm4v_moe",
+)
 """Classes whose head is tied if `text_config` says so, as files of older versions do."""
 
 
@@ -107,7 +120,6 @@ def vit_blocks(
     }
     part = Attention(s, heads, **settings)
     network: dict[str, Any] = {
-        "hidden": v.number("intermediate_size"),
         "gated": False,
         "bias": True,
         "name": "VisionMlp",
@@ -116,6 +128,8 @@ def vit_blocks(
         "down": "fc2",
         **mlp,
     }
+    if "hidden" not in network:
+        network["hidden"] = v.number("intermediate_size")
     if "act" not in network:
         network["act"] = activation(v)
     block = Block(
@@ -163,11 +177,13 @@ def clip_tower(v: Config, stem: str, layers: int | None = None, **more: Any) -> 
     return Tower(v.number("hidden_size"), blocks, num, kernel, pixels, **(settings | more))
 
 
-def siglip_tower(v: Config, stem: str) -> Tower:
-    """SigLIP's image encoder, without a class token (Zhai et al., arXiv:2303.15343)."""
+def siglip_tower(v: Config, stem: str, pools: bool = True, **more: Any) -> Tower:
+    """SigLIP's image encoder, without a class token (Zhai et al., arXiv:2303.15343).
+
+    `pools`: whether the class has a head that pools patches unless the file says otherwise."""
     side, patch = v.number("image_size"), v.number("patch_size")
     num = patches_of(v, side)
-    if v.flag("vision_use_head", True):
+    if pools and v.flag("vision_use_head", True):
         raise Unsupported("the pooling head of a SigLIP tower (`vision_use_head`) is not imported")
     blocks = vit_blocks(
         v,
@@ -189,28 +205,44 @@ def siglip_tower(v: Config, stem: str) -> Tower:
         places=f"{stem}embeddings.position_embedding.weight",
         num_places=num,
         last_norm=(LAYER, f"{stem}post_layernorm"),
+        **more,
     )
 
 
-def llava(c: Config) -> Decoder:
+def tower_of_llava(c: Config) -> tuple[Tower, str]:
+    """The tower of LLaVA and its kin, and where the token stands that is no patch: `first` or nowhere."""
     v = c.part("vision_config")
-    if v.model_type != "clip_vision_model":
-        raise Unsupported(f"a tower of the kind `{v.model_type}` is not imported in this class")
     layer = c.get("vision_feature_layer")
     layers = v.number("num_hidden_layers")
     if not isinstance(layer, int):
         raise Unsupported(f"`vision_feature_layer` is {layer!r}, not one layer")
     kept = (layer if layer >= 0 else layers + 1 + layer) - 1
-    if c.get("vision_feature_select_strategy") != "default":
-        raise Unsupported("the class token as a token of the language model is not imported")
-    tower = clip_tower(v, "model.vision_tower.", keep=() if kept == layers - 1 else (kept,))
+    keep = () if kept == layers - 1 else (kept,)
+    whole = c.get("vision_feature_select_strategy") == "full"
+    stem = "model.vision_tower."
+    if v.model_type == "clip_vision_model":
+        if whole:
+            message = "the class token as a token of the language model is not imported"
+            raise Unsupported(message)
+        return clip_tower(v, stem, keep=keep), "first"
+    if v.model_type not in ("siglip_vision_model", "pixtral"):
+        raise Unsupported(f"a tower of the kind `{v.model_type}` is not imported in this class")
+    if not whole:
+        raise Unsupported("a tower without a class token has no token to leave out")
+    if v.model_type == "siglip_vision_model":
+        return siglip_tower(v, stem, keep=keep), ""
+    return pixtral_tower(v, stem, 1, keep=keep), ""
+
+
+def llava(c: Config) -> Decoder:
+    tower, class_token = tower_of_llava(c)
     projector = Projector(
         mlp_projector(
             activation(c, "projector_hidden_act"),
             "model.multi_modal_projector.linear_1",
             "model.multi_modal_projector.linear_2",
             c.flag("multimodal_projector_bias", True),
-            "first",
+            class_token,
         ),
         tower.num_patches,
     )
@@ -245,38 +277,42 @@ def pooled(w: Writer, x: str, together: int) -> str:
     return f"pool({x})"
 
 
-def mistral3(c: Config) -> Decoder:
-    text = text_decoder(c)
-    v = c.part("vision_config", "pixtral")
-    stem = "model.vision_tower."
+def pixtral_tower(v: Config, stem: str, merge: int, **more: Any) -> Tower:
+    """Pixtral's image encoder of rotated patches, of images of any size (Agrawal et al., arXiv:2410.07073)."""
+    layer = f"{stem}transformer.layers.{{i}}."
     blocks = vit_blocks(
         v,
-        f"{stem}transformer.layers.{{i}}.",
+        layer,
         v.number("num_hidden_layers"),
         RMS,
         ("attention_norm", "ffn_norm"),
-        {"rotary": -1, "stem": f"{stem}transformer.layers.{{i}}.attention."},
+        {"rotary": -1, "stem": f"{layer}attention."},
         {
             "gated": True,
             "bias": False,
             "up": "up_proj",
             "down": "down_proj",
-            "stem": f"{stem}transformer.layers.{{i}}.feed_forward.",
+            "stem": f"{layer}feed_forward.",
             "name": "VisionSwiGLU",
         },
     )
-    merge = c.number("spatial_merge_size")
     patch = v.number("patch_size")
     side = min(v.number("image_size"), 32 * patch * merge)
-    num = patches_of(v, side // (patch * merge) * patch * merge)
-    tower = Tower(
+    return Tower(
         v.number("hidden_size"),
         blocks,
-        num,
+        patches_of(v, side // (patch * merge) * patch * merge),
         f"{stem}patch_conv",
         (v.number("num_channels"), 1, patch, patch),
         first_norm=(RMS, f"{stem}ln_pre"),
+        **more,
     )
+
+
+def mistral3(c: Config) -> Decoder:
+    text = text_decoder(c)
+    merge = c.number("spatial_merge_size")
+    tower = pixtral_tower(c.part("vision_config", "pixtral"), "model.vision_tower.", merge)
     p = "model.multi_modal_projector."
     bias = c.flag("multimodal_projector_bias")
     act = activation(c, "projector_hidden_act")
@@ -290,7 +326,7 @@ def mistral3(c: Config) -> Decoder:
         w.dim("DH", w.dims["D"].value, "hidden width of the projector", "D")
         return linear(m, activated(act, hidden, m), "linear2", "DH D", f"{p}linear_2", bias)
 
-    projector = Projector(project, num // merge**2)
+    projector = Projector(project, tower.num_patches // merge**2)
     return replace(text, name="Mistral3", tower=tower, projector=projector)
 
 

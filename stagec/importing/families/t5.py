@@ -8,22 +8,24 @@ from stagec.importing.attention import Attention
 from stagec.importing.config import Config, Unsupported
 from stagec.importing.families.encoders import Written
 from stagec.importing.feedforward import Mlp
-from stagec.importing.parts import RMS, Stream
+from stagec.importing.parts import ACTIVATIONS, RMS, Stream
 from stagec.importing.text import Module, Writer
 
 
-def t5(c: Config, published_tie: bool = True) -> Written:
-    """`published_tie`: the head is that of the embedding unless the file says otherwise."""
+def t5(c: Config, name: str = "T5", each: bool = False) -> Written:
+    """The head is that of the embedding unless the file says otherwise. `each`: every layer has a table of distances of its own."""
     width, heads = c.number("d_model"), c.number("num_heads")
     said = str(c.get("feed_forward_proj"))
-    gated = said.startswith("gated-")
-    act = said.removeprefix("gated-")
-    if act not in ("relu", "gelu", "silu"):
+    # The two that the class makes of it may also stand in the file, and then count.
+    gated = c.flag("is_gated_act", said.startswith("gated-"))
+    act = c.get("dense_act_fn", said.removeprefix("gated-"))
+    if act not in ACTIVATIONS:
         raise Unsupported(f"the activation `{said}` of `feed_forward_proj` is not in the language")
-    tied = c.flag("tie_word_embeddings", published_tie)
+    tied = c.flag("tie_word_embeddings", True)
     encoder_layers = c.number("num_layers")
     decoder_layers = c.number("num_decoder_layers", encoder_layers)
     target, source = Stream(width), Stream(width, "B", "SE", "D")
+    table = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
 
     def attention(s: Stream, name: str, stem: str, **more: Any) -> Attention:
         """Scores have no factor."""
@@ -53,12 +55,21 @@ def t5(c: Config, published_tie: bool = True) -> Written:
         w.dim("R", c.number("relative_attention_num_buckets"), "buckets of relative positions")
         w.lengths = ["S", "SE"]
 
+    def given(dims: str) -> str:
+        """What a block is given of positions."""
+        return f"distances[{dims}]: i32" if each else f"bias[{dims}, H]"
+
+    def own_table(m: Module, side: str) -> None:
+        if each:
+            m.weight("near", "R H", f"{side}.{table.replace('0', '{i}', 1)}")
+            m.line("bias = embedding(distances, near)")
+
     def encoder_block(w: Writer) -> str:
         stem = "encoder.block.{i}.layer."
         mixer = attention(source, "EncoderAttention", f"{stem}0.SelfAttention.", biased=True)
         names = [w.part(mixer), w.part(network(source, "encoder", 1, "EncoderMlp"))]
-        given = f"x[B, SE, D], bias[SE, {mixer.keys(w)}, H]"
-        m = w.module("EncoderBlock", given, "[B, SE, D]")
+        m = w.module("EncoderBlock", f"x[B, SE, D], {given(f'SE, {mixer.keys(w)}')}", "[B, SE, D]")
+        own_table(m, "encoder")
         m.calls += names
         first = RMS.of(m, "x", "norm1", "D", f"{stem}0.layer_norm")
         m.line(f"h = x + {names[0]}({first}, bias)")
@@ -72,8 +83,9 @@ def t5(c: Config, published_tie: bool = True) -> Written:
         cross = attention(target, "CrossAttention", f"{stem}1.EncDecAttention.", source=source)
         names = [w.part(mixer), w.part(cross)]
         names.append(w.part(network(target, "decoder", 2, "DecoderMlp")))
-        given = f"x[B, S, D], source[B, SE, D], bias[S, {mixer.keys(w)}, H]"
-        m = w.module("DecoderBlock", given, "[B, S, D]")
+        bias = given(f"S, {mixer.keys(w)}")
+        m = w.module("DecoderBlock", f"x[B, S, D], source[B, SE, D], {bias}", "[B, S, D]")
+        own_table(m, "decoder")
         m.calls += names
         first = RMS.of(m, "x", "norm1", "D", f"{stem}0.layer_norm")
         m.line(f"h = x + {names[0]}({first}, bias)")
@@ -88,21 +100,24 @@ def t5(c: Config, published_tie: bool = True) -> Written:
         return w.dim(name, count, about)
 
     def body(w: Writer, m: Module) -> None:
-        table = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
         m.weight("embed", "V D", "shared.weight")
-        m.weight("near", "R H", f"encoder.{table}")
-        m.weight("past", "R H", f"decoder.{table}", join=True)
-        m.line("bias = embedding(distances, near)")
+        near, past = "distances", "delays"
+        if not each:
+            m.weight("near", "R H", f"encoder.{table}")
+            m.weight("past", "R H", f"decoder.{table}", join=True)
+            m.line("bias = embedding(distances, near)")
+            near = past = "bias"
         m.line("x = embedding(source_tokens, embed)")
         block = encoder_block(w)
         count = layers(w, m, block, encoder_layers, "L", "layers of the encoder")
-        m.line(f"repeat {count} {{ x = {block}(x, bias) }}")
+        m.line(f"repeat {count} {{ x = {block}(x, {near}) }}")
         m.line(f"source = {RMS.of(m, 'x', 'source_norm', 'D', 'encoder.final_layer_norm')}")
-        m.line("bias = embedding(delays, past)")
+        if not each:
+            m.line("bias = embedding(delays, past)")
         m.line("y = embedding(tokens, embed)")
         block = decoder_block(w)
         count = layers(w, m, block, decoder_layers, "LT", "layers of the decoder")
-        m.line(f"repeat {count} {{ y = {block}(y, source, bias) }}")
+        m.line(f"repeat {count} {{ y = {block}(y, source, {past}) }}")
         normal = RMS.of(m, "y", "norm", "D", "decoder.final_layer_norm")
         if tied:
             m.line(f"loss = cross_entropy(({normal} / sqrt(D)) @ embed, targets)")
@@ -114,11 +129,11 @@ def t5(c: Config, published_tie: bool = True) -> Written:
         "source_tokens[B, SE]: i32, tokens[B, S]: i32, distances[SE, UE]: i32, delays[S, TC]: i32, "
         "targets[B, S]: i32"
     )
-    return Written("T5", body, inputs, dims)
+    return Written(name, body, inputs, dims)
 
 
-def mt5(c: Config) -> Written:
-    return t5(c)
+def umt5(c: Config) -> Written:
+    return t5(c, "UMT5", each=True)
 
 
-T5 = {"t5": t5, "mt5": mt5}
+T5 = {"t5": t5, "mt5": t5, "umt5": umt5}

@@ -1,0 +1,223 @@
+"""Further language models that see: LLaVA-NeXT and OneVision, PaliGemma, Idefics3, SmolVLM, InternVL, GLM-4.1V and GLM-4.5V."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from stagec.importing.config import Config, Unsupported
+from stagec.importing.decoder import Decoder
+from stagec.importing.families.common import activation, biases
+from stagec.importing.families.deepseek import glm4_moe
+from stagec.importing.families.dense import glm4
+from stagec.importing.families.multimodal import (
+    VISUAL,
+    moved_to,
+    qkv,
+    qwen_patches,
+    qwen_pixels,
+    qwen_seeing,
+    seeing,
+    siglip_tower,
+    text_decoder,
+    tower_of_llava,
+    vit_blocks,
+)
+from stagec.importing.parts import LAYER, NO_NORM, RMS, activated
+from stagec.importing.text import Module, Writer
+from stagec.importing.tower import Projector, Tower, linear, merge_patches, mlp_projector
+
+PROJECTOR = "model.multi_modal_projector."
+
+
+def llava_next(c: Config, name: str = "LlavaNext") -> Decoder:
+    """One tile of an image, and a vector that ends it."""
+    tower, class_token = tower_of_llava(c)
+    project = mlp_projector(
+        activation(c, "projector_hidden_act"),
+        f"{PROJECTOR}linear_1",
+        f"{PROJECTOR}linear_2",
+        c.flag("multimodal_projector_bias", True),
+        class_token,
+        newline="model.image_newline",
+    )
+    projector = Projector(project, tower.num_patches + 1)
+    return replace(text_decoder(c), name=name, tower=tower, projector=projector)
+
+
+def llava_onevision(c: Config) -> Decoder:
+    return llava_next(c, "LlavaOneVision")
+
+
+def paligemma(c: Config) -> Decoder:
+    tower = siglip_tower(c.part("vision_config"), "model.vision_tower.")
+    text = text_decoder(c)
+    if c.number("projection_dim") != text.width:
+        raise Unsupported("`projection_dim` is not the width of the language model")
+
+    def project(w: Writer, m: Module) -> str:
+        out = linear(m, "x", "linear", "DV D", f"{PROJECTOR}linear", True)
+        return f"({out})[P -> M]"
+
+    projector = Projector(project, tower.num_patches)
+    return replace(text, name="PaliGemma", tower=tower, projector=projector)
+
+
+def idefics3(c: Config, name: str = "Idefics3") -> Decoder:
+    text = moved_to(text_decoder(c), "model.language_model.", "model.text_model.")
+    v = c.part("vision_config")
+    tower = siglip_tower(v, "model.vision_model.", pools=False)
+    together = c.number("scale_factor") ** 2
+
+    def project(w: Writer, m: Module) -> str:
+        DM = merge_patches(w, m, "x", together, "M", tower.width)
+        return linear(
+            m, "m", "linear", f"{DM} D", "model.connector.modality_projection.proj", False
+        )
+
+    projector = Projector(project, tower.num_patches // together)
+    return replace(text, name=name, tower=tower, projector=projector)
+
+
+def smolvlm(c: Config) -> Decoder:
+    return idefics3(c, "SmolVlm")
+
+
+def side_of(v: Config, key: str) -> int:
+    """A size that a file may give for rows and columns."""
+    value = v.get(key)
+    if isinstance(value, list) and len(set(value)) == 1:
+        value = value[0]
+    if not isinstance(value, int):
+        raise Unsupported(f"`{key}` is {value!r}, not one size")
+    return value
+
+
+def internvl(c: Config) -> Decoder:
+    v = c.part("vision_config")
+    side, patch = side_of(v, "image_size"), side_of(v, "patch_size")
+    num, stem = (side // patch) ** 2, "model.vision_tower."
+    layer = f"{stem}encoder.layer.{{i}}."
+    blocks = vit_blocks(
+        v,
+        layer,
+        v.number("num_hidden_layers"),
+        {"layer_norm": LAYER, "rms_norm": RMS}[v.get("norm_type")],
+        ("layernorm_before", "layernorm_after"),
+        {
+            "stem": f"{layer}attention.",
+            "o": "projection_layer",
+            "qk_norm": RMS if v.flag("use_qk_norm") else NO_NORM,
+            "qk_norm_over": "all",
+            **biases(v.flag("attention_bias"), output=True),
+        },
+        {},
+        sequence="PO",
+        scales=("lambda_1", "lambda_2"),
+    )
+    mean = v.flag("use_mean_pooling")
+    places = v.flag("use_absolute_position_embeddings")
+    if v.flag("use_mask_token"):
+        raise Unsupported("a mask token (`use_mask_token`) is not imported in this class")
+    tower = Tower(
+        v.number("hidden_size"),
+        blocks,
+        num,
+        f"{stem}embeddings.patch_embeddings.projection",
+        (v.number("num_channels"), 1, patch, patch),
+        side=side,
+        kernel_bias=True,
+        class_token=f"{stem}embeddings.cls_token",
+        places=f"{stem}embeddings.position_embeddings" if places else "",
+        num_places=num + 1,
+        last_norm=(NO_NORM if mean else LAYER, f"{stem}layernorm"),
+    )
+    if c.get("vision_feature_select_strategy") != "default" or c.get("vision_feature_layer") != -1:
+        raise Unsupported("other features than those of patches in the last layer are not imported")
+    together = int(1 / c.real("downsample_ratio")) ** 2
+    act = activation(c, "projector_hidden_act")
+
+    def project(w: Writer, m: Module) -> str:
+        m.line("_token, x = split(x, over = PO, to = [O, P])")
+        DM = merge_patches(w, m, "x", together, "M", tower.width)
+        normal = LAYER.of(m, "m", "norm", DM, f"{PROJECTOR}layer_norm")
+        DH = w.dim("DH", w.dims["D"].value, "hidden width of the projector", "D")
+        hidden = linear(m, normal, "linear1", f"{DM} {DH}", f"{PROJECTOR}linear_1", True)
+        out = activated(act, hidden, m)
+        return linear(m, out, "linear2", f"{DH} D", f"{PROJECTOR}linear_2", True)
+
+    projector = Projector(project, num // together)
+    return replace(text_decoder(c), name="InternVL", tower=tower, projector=projector)
+
+
+def glm_seeing(c: Config, kind: str, text: Decoder, name: str) -> Decoder:
+    v = c.part("vision_config", kind)
+    stem = f"{VISUAL}blocks.{{i}}."
+    merge, made = v.number("spatial_merge_size"), v.number("out_hidden_size")
+    act, hidden = activation(v), v.number("intermediate_size")
+    blocks = vit_blocks(
+        v,
+        stem,
+        v.number("num_hidden_layers"),
+        RMS,
+        ("norm1", "norm2"),
+        {**qkv(stem), **biases(v.flag("attention_bias"), output=False), "rotary": -1},
+        {
+            "hidden": made,
+            "gated": True,
+            "bias": False,
+            "up": "up_proj",
+            "down": "down_proj",
+            "name": "VisionSwiGLU",
+        },
+    )
+    tower = Tower(
+        v.number("hidden_size"),
+        blocks,
+        qwen_patches(v, merge),
+        f"{VISUAL}patch_embed.proj",
+        qwen_pixels(v),
+        kernel_bias=True,
+        places=f"{VISUAL}embeddings.position_embedding.weight",
+        num_places=(side_of(v, "image_size") // v.number("patch_size")) ** 2,
+        kernel_norm=(RMS, f"{VISUAL}post_conv_layernorm"),
+        last_norm=(RMS, f"{VISUAL}post_layernorm"),
+    )
+
+    def project(w: Writer, m: Module) -> str:
+        DM = merge_patches(w, m, "x", merge**2, "M", tower.width)
+        DH = w.dim("DH", made, "width of what the tower makes")
+        FM = w.dim("FM", hidden, "feed-forward width of the projector")
+        stem = f"{VISUAL}merger."
+        m.line(f"x = {linear(m, 'm', 'downsample', f'{DM} {DH}', f'{VISUAL}downsample', True)}")
+        DO = w.dim("DO", made, "width before the norm of the projector", DH)
+        inner = linear(m, "x", "proj", f"{DH} {DO}", f"{stem}proj", False)
+        m.line(f"y = gelu({LAYER.of(m, inner, 'norm', DO, f'{stem}post_projection_norm')})")
+        gate = linear(m, "y", "gate_proj", f"{DO} {FM}", f"{stem}gate_proj", False)
+        up = linear(m, "y", "up_proj", f"{DO} {FM}", f"{stem}up_proj", False)
+        product = f"({activated(act, gate, m)} * ({up}))"
+        return linear(m, product, "down_proj", f"{FM} D", f"{stem}down_proj", False)
+
+    return qwen_seeing(v, text, name, tower, merge, project)
+
+
+def glm4v(c: Config) -> Decoder:
+    part = c.part("text_config", "glm4v_text")
+    text = glm4(part, bias=True)
+    return glm_seeing(c, "glm4v_vision", seeing(c, text), "Glm4V")
+
+
+def glm4v_moe(c: Config) -> Decoder:
+    text = seeing(c, glm4_moe(c.part("text_config", "glm4v_moe_text")))
+    return glm_seeing(c, "glm4v_moe_vision", text, "Glm4VMoe")
+
+
+SEEING = {
+    "llava_next": llava_next,
+    "llava_onevision": llava_onevision,
+    "paligemma": paligemma,
+    "idefics3": idefics3,
+    "smolvlm": smolvlm,
+    "internvl": internvl,
+    "glm4v": glm4v,
+    "glm4v_moe": glm4v_moe,
+}
