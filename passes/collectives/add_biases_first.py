@@ -33,18 +33,19 @@ Under sequence parallelism the gradient of the bias is then that of the gathered
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import OpResult, SSAValue
 from xdsl.passes import ModulePass
-from xdsl.rewriter import Rewriter
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from stagec.analysis.dependence import Dependence
 from stagec.dialects import dist, stg
 from stagec.dialects.types import tensor_of
-from stagec.rewriting import insert_before, programs
+from stagec.rewriting import programs, rewrite
 
 NAME = "add-biases-first"
 
@@ -57,9 +58,8 @@ class AddBiasesFirst(ModulePass):
         for program in programs(op):
             known = Dependence(program)
             adds = [op for op in program.walk() if isinstance(op, stg.AddOp)]
-            for add in [each for each in adds if not known.on_data(each.right)]:
-                if summed := product_of(add.left, add.right):
-                    add_first(add, summed)
+            biases = frozenset(add.right for add in adds if not known.on_data(add.right))
+            rewrite(program, AddFirst(biases), NAME, once=True)
 
 
 def product_of(value: SSAValue, bias: SSAValue) -> dist.ReshardOp | None:
@@ -75,13 +75,19 @@ def product_of(value: SSAValue, bias: SSAValue) -> dist.ReshardOp | None:
     return summed if is_sum and is_product and is_whole else None
 
 
-def add_first(add: stg.AddOp, summed: dist.ReshardOp) -> None:
-    first = stg.AddOp(summed.operand, add.right, once=True)
-    result = dist.ReshardOp(first.result, tensor_of(add.result.type))
-    insert_before(add, [first, result], NAME)
-    stg.add_names(first, stg.names_of(add))
-    first.result.name_hint = summed.operand.name_hint
-    result.result.name_hint = add.result.name_hint
-    add.result.replace_all_uses_with(result.result)
-    Rewriter.erase_op(add)
-    Rewriter.erase_op(summed)
+@dataclass(frozen=True)
+class AddFirst(RewritePattern):
+    biases: Set[SSAValue]
+    """What depends on no data."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: stg.AddOp, rewriter: PatternRewriter) -> None:
+        summed = product_of(op.left, op.right) if op.right in self.biases else None
+        if summed is None:
+            return
+        first = stg.AddOp(summed.operand, op.right, once=True)
+        result = dist.ReshardOp(first.result, tensor_of(op.result.type))
+        stg.add_names(first, stg.names_of(op))
+        first.result.name_hint = summed.operand.name_hint
+        rewriter.replace(op, [first, result])
+        rewriter.erase(summed)

@@ -29,15 +29,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, OpResult, SSAValue
 from xdsl.passes import ModulePass
-from xdsl.rewriter import Rewriter
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from stagec.dialects import dist, stg
-from stagec.rewriting import insert_before
+from stagec.rewriting import inherit, rewrite
 
 NAME = "defer-reductions"
 
@@ -47,38 +48,31 @@ class DeferReductions(ModulePass):
     name = NAME
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for combine in [each for each in op.walk() if isinstance(each, stg.CombineOp)]:
-            combine_terms(combine)
-        roots = [add for add in op.walk() if isinstance(add, stg.AddOp) and is_root(add)]
-        for root in roots:
-            merge_terms(root)
+        rewrite(op, CombineTerms(), NAME, once=True)
+        rewrite(op, AddTerms(), NAME, once=True)
 
 
-def combine_terms(combine: stg.CombineOp) -> None:
-    """Reduce what a combine makes in place of what it reads."""
-    reduced = reduction(combine.routed)
-    if reduced is None or reduced.source.with_partial(reduced.target.partial) != reduced.target:
-        return
-    summed = stg.CombineOp(reduced.operand, combine.experts, combine.weights)
-    stg.add_names(summed, stg.names_of(combine))
-    insert_before(combine, [summed], NAME)
-    for reader in [use.operation for use in combine.result.uses]:
-        if isinstance(reader, dist.ReshardOp):
-            bring(reader.result, summed, reader)
-    if list(combine.result.uses):
-        bring(combine.result, summed, combine)
-    else:
-        Rewriter.erase_op(combine)
-    Rewriter.erase_op(reduced)
+class CombineTerms(RewritePattern):
+    """Reduces what a combine makes in place of what it reads."""
 
-
-def bring(old: OpResult, summed: stg.CombineOp, at: Operation) -> None:
-    """Put the sum, brought to the sharding of `old` at once, in its place."""
-    made = dist.ReshardOp(summed.result, stg.tensor_type(old))
-    made.result.name_hint = old.name_hint
-    insert_before(at, [made], NAME)
-    old.replace_all_uses_with(made.result)
-    Rewriter.erase_op(at)
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: stg.CombineOp, rewriter: PatternRewriter) -> None:
+        reduced = reduction(op.routed)
+        if reduced is None or reduced.source.with_partial(reduced.target.partial) != reduced.target:
+            return
+        summed = stg.CombineOp(reduced.operand, op.experts, op.weights)
+        stg.add_names(summed, stg.names_of(op))
+        rewriter.insert(summed)
+        for reader in [use.operation for use in op.result.uses]:
+            if isinstance(reader, dist.ReshardOp):
+                at_once = dist.ReshardOp(summed.result, reader.target)
+                inherit(at_once, reader, NAME)
+                rewriter.replace(reader, at_once)
+        if op.result.uses:
+            rewriter.replace(op, dist.ReshardOp(summed.result, stg.tensor_type(op.result)))
+        else:
+            rewriter.erase(op)
+        rewriter.erase(reduced)
 
 
 def is_root(add: stg.AddOp) -> bool:
@@ -111,8 +105,16 @@ def reduction(term: SSAValue) -> dist.ReshardOp | None:
     return reshard if reduces and len(list(term.uses)) == 1 else None
 
 
-def merge_terms(root: stg.AddOp) -> None:
-    """Rewrite a sum so that terms reduced alike are reduced together."""
+class AddTerms(RewritePattern):
+    """Adds up the terms of a sum that are reduced alike, and reduces them together."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: stg.AddOp, rewriter: PatternRewriter) -> None:
+        if is_root(op):
+            merge_terms(op, rewriter)
+
+
+def merge_terms(root: stg.AddOp, rewriter: PatternRewriter) -> None:
     groups: dict[tuple[object, object], list[dist.ReshardOp]] = {}
     rest: list[SSAValue] = []
     for term in terms_of(root):
@@ -124,25 +126,21 @@ def merge_terms(root: stg.AddOp) -> None:
     if all(len(group) == 1 for group in groups.values()):
         return
     names = stg.tensor_type(root.result).names
-    values = [*rest, *(merged(root, group) for group in groups.values())]
+    dead = sum_ops(root)
+    sums = Sums(rewriter, [name for op in dead for name in stg.names_of(op)])
+    values = [*rest, *map(sums.reduced, groups.values())]
     # A sum has the dims of its first term first: a bias does not begin one.
     first, *others = sorted(values, key=lambda value: stg.tensor_type(value).names != names)
     total = first
     for value in others:
-        total = add(root, total, value)
+        total = sums.add(total, value)
     if stg.tensor_type(total).names != names:
-        turned = stg.TransposeOp(total, names)
-        insert_before(root, [turned], NAME)
-        total = turned.result
-    dead = sum_ops(root)
+        total = rewriter.insert(stg.TransposeOp(total, names)).result
+    rewriter.replace_all_uses_with(root.result, total)
     total.name_hint = total.name_hint or root.result.name_hint
-    root.result.replace_all_uses_with(total)
-    for op in dead:
-        Rewriter.erase_op(op)
-    for group in groups.values():
-        for reshard in group:
-            if not list(reshard.result.uses):
-                Rewriter.erase_op(reshard)
+    for op in (*dead, *(reshard for group in groups.values() for reshard in group)):
+        if not any(result.uses for result in op.results):
+            rewriter.erase(op)
 
 
 def sum_ops(root: stg.AddOp) -> list[Operation]:
@@ -155,20 +153,21 @@ def sum_ops(root: stg.AddOp) -> list[Operation]:
     return ops
 
 
-def merged(root: stg.AddOp, group: Sequence[dist.ReshardOp]) -> SSAValue:
-    """The terms of a group added up, then brought to their sharding at once."""
-    if len(group) == 1:
-        return group[0].result
-    total: SSAValue = group[0].operand
-    for reshard in group[1:]:
-        total = add(root, total, reshard.operand)
-    once = dist.ReshardOp(total, group[0].target)
-    insert_before(root, [once], NAME)
-    return once.result
+@dataclass(frozen=True)
+class Sums:
+    """What is added up in place of a sum, and keeps its names."""
 
+    rewriter: PatternRewriter
+    names: Sequence[str]
 
-def add(root: stg.AddOp, left: SSAValue, right: SSAValue) -> SSAValue:
-    made = stg.AddOp(left, right)
-    stg.add_names(made, [name for op in sum_ops(root) for name in stg.names_of(op)])
-    insert_before(root, [made], NAME)
-    return made.result
+    def add(self, left: SSAValue, right: SSAValue) -> SSAValue:
+        made = stg.AddOp(left, right)
+        stg.add_names(made, self.names)
+        return self.rewriter.insert(made).result
+
+    def reduced(self, group: Sequence[dist.ReshardOp]) -> SSAValue:
+        """The terms of a group added up, then brought to their sharding at once."""
+        if len(group) == 1:
+            return group[0].result
+        total = reduce(self.add, [reshard.operand for reshard in group])
+        return self.rewriter.insert(dist.ReshardOp(total, group[0].target)).result

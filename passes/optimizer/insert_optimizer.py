@@ -27,18 +27,16 @@ AdamW is that of Loshchilov and Hutter (arXiv:1711.05101), the wider copy of the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr
-from xdsl.ir import SSAValue
 from xdsl.passes import ModulePass
-from xdsl.rewriter import Rewriter
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from stagec.analysis.matrices import matrices_of
 from stagec.dialects import stg
-from stagec.rewriting import inherit, insert_before, output_of, programs
+from stagec.rewriting import rewrite
 
 NAME = "insert-optimizer"
 
@@ -68,33 +66,13 @@ class InsertOptimizer(ModulePass):
     """Axes whose ranks store the same rows, and deal the blocks of these out."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for program in programs(op):
-            output = output_of(program)
-            if not output.weights:
-                # A stage without weights has nothing to update.
-                continue
-            step = stg.OptimizerStepOp(
-                self.algorithm,
-                self.states,
-                self.master or None,
-                output.weights,
-                output.gradients,
-                average=self.average or None,
-                matrices=self.matrices(program, output.weights),
-                factors=self.factors(),
-            )
-            stg.marks(step)["phase"] = StringAttr("optim")
-            insert_before(output, [step], NAME)
-            finished = stg.OutputOp(output.values)
-            inherit(finished, output)
-            Rewriter.replace_op(output, finished)
+        rewrite(op, InsertStep(self), NAME, once=True)
 
-    def matrices(
-        self, program: stg.ProgramOp, weights: Sequence[SSAValue]
-    ) -> ArrayAttr[stg.MatrixAttr] | None:
-        if self.algorithm not in stg.OF_MATRICES:
+    def matrices(self, output: stg.OutputOp) -> ArrayAttr[stg.MatrixAttr] | None:
+        program = output.parent_op()
+        if self.algorithm not in stg.OF_MATRICES or not isinstance(program, stg.ProgramOp):
             return None
-        return matrices_of(program, weights, every_weight=self.algorithm != stg.MUON)
+        return matrices_of(program, output.weights, every_weight=self.algorithm != stg.MUON)
 
     def factors(self) -> stg.Preconditioner | None:
         if self.algorithm not in stg.PRECONDITIONED:
@@ -102,3 +80,27 @@ class InsertOptimizer(ModulePass):
         return stg.Preconditioner(
             self.block, self.frequency, self.grafted, self.by_rows, self.replicas
         )
+
+
+@dataclass(frozen=True)
+class InsertStep(RewritePattern):
+    options: InsertOptimizer
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: stg.OutputOp, rewriter: PatternRewriter) -> None:
+        if not op.weights:
+            # A stage without weights has nothing to update.
+            return
+        options = self.options
+        step = stg.OptimizerStepOp(
+            options.algorithm,
+            options.states,
+            options.master or None,
+            op.weights,
+            op.gradients,
+            average=options.average or None,
+            matrices=options.matrices(op),
+            factors=options.factors(),
+        )
+        stg.marks(step)["phase"] = StringAttr("optim")
+        rewriter.replace(op, [step, stg.OutputOp(op.values)])

@@ -45,14 +45,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.passes import ModulePass
-from xdsl.rewriter import Rewriter
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from stagec.dialects import dist, stg
 from stagec.dialects.types import ShardType, StackType, ValueType, tensor_of
-from stagec.rewriting import insert_before, programs
+from stagec.rewriting import inherit, rewrite
 
 NAME = "orthogonalize-updates"
 
@@ -70,22 +70,30 @@ class OrthogonalizeUpdates(ModulePass):
     """Bring whole matrices to single ranks, and rows back."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for program in programs(op):
-            for step in list(program.body.block.ops):
-                if isinstance(step, stg.OptimizerStepOp) and step.matrices is not None:
-                    Orthogonalizing(self, step).run()
+        rewrite(op, OrthogonalizeOne(self), NAME, once=True)
+
+
+@dataclass(frozen=True)
+class OrthogonalizeOne(RewritePattern):
+    options: OrthogonalizeUpdates
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: stg.OptimizerStepOp, rewriter: PatternRewriter) -> None:
+        if op.matrices is not None:
+            Orthogonalizing(self.options, op, op.matrices.data, rewriter).run()
 
 
 @dataclass
 class Orthogonalizing:
     options: OrthogonalizeUpdates
     step: stg.OptimizerStepOp
+    of: Sequence[stg.MatrixAttr]
+    rewriter: PatternRewriter
 
     def run(self) -> None:
         step = self.step
-        assert step.matrices is not None
-        numbers = [n for n, each in enumerate(step.matrices.data) if each.data.rows]
-        matrices = [step.matrices.data[n].data for n in numbers]
+        numbers = [n for n, each in enumerate(self.of) if each.data.rows]
+        matrices = [self.of[n].data for n in numbers]
         if not numbers:
             return
         gradients = [step.gradients[n] for n in numbers]
@@ -95,8 +103,7 @@ class Orthogonalizing:
         read = [updates.get(n, gradient) for n, gradient in enumerate(step.gradients)]
         new = step.of(step.weights, read, step.kept)
         stg.marks(new).take(stg.marks(step))
-        new.location = step.location
-        Rewriter.replace_op(step, new)
+        self.rewriter.replace(step, new)
 
     def orthogonal(
         self, moments: Sequence[SSAValue], matrices: Sequence[stg.Matrix]
@@ -148,11 +155,8 @@ class Orthogonalizing:
 
     def insert(self, op: Operation) -> None:
         for inner in op.walk():
-            stg.marks(inner)["phase"] = StringAttr("optim")
-            if not isinstance(inner, stg.YieldOp):
-                stg.marks(inner)[stg.MADE_BY] = StringAttr(NAME)
-            inner.location = self.step.location
-        insert_before(self.step, [op], NAME)
+            inherit(inner, self.step, NAME)
+        self.rewriter.insert(op)
 
 
 def repeated(stack: SSAValue, make: Make) -> stg.RepeatOp | None:

@@ -45,15 +45,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp, StringAttr
-from xdsl.ir import Operation, SSAValue
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import SSAValue
 from xdsl.passes import ModulePass
-from xdsl.rewriter import Rewriter
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from stagec import symbolic
 from stagec.dialects import dist, stg
 from stagec.dialects.types import ShardType, StackType, tensor_of
-from stagec.rewriting import insert_before, programs
+from stagec.rewriting import rewrite
 from stagec.symbolic import ONE, Size
 
 NAME = "sum-factors"
@@ -67,15 +67,19 @@ class SumFactors(ModulePass):
     """Ranks store rows of weights, and no parts of flat buffers."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for program in programs(op):
-            for step in list(program.body.block.ops):
-                if isinstance(step, stg.OptimizerStepOp) and step.algorithm.data == stg.FACTORED:
-                    self.sum(step)
+        rewrite(op, SumOne(self.by_rows), NAME, once=True)
 
-    def sum(self, step: stg.OptimizerStepOp) -> None:
-        assert step.matrices is not None
+
+@dataclass(frozen=True)
+class SumOne(RewritePattern):
+    by_rows: bool
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: stg.OptimizerStepOp, rewriter: PatternRewriter) -> None:
+        if op.algorithm.data != stg.FACTORED or op.matrices is None:
+            return
         factors, lengths = Numbers(), Numbers()
-        for gradient, matrix in zip(step.gradients, step.matrices.data, strict=True):
+        for gradient, matrix in zip(op.gradients, op.matrices.data, strict=True):
             part = Part.of(gradient, matrix.data, self.by_rows)
             if part is not None:
                 factors.add(part.of_columns, part.count * (part.rows + 1), gradient)
@@ -83,29 +87,25 @@ class SumFactors(ModulePass):
                 lengths.add(part.axes, 2 * part.layers, gradient)
         if not lengths.found:
             return
-        known = [step.scale] if step.scale is not None else []
-        known = self.total("factors", factors, known, step)
+        known = [op.scale] if op.scale is not None else []
+        known = total("factors", factors, known, rewriter)
         # What is left behind is read by the last of them, and that by the step.
-        *_, last = self.total("lengths", lengths, known, step)
-        new = step.of(step.weights, step.gradients, step.kept, last)
-        stg.marks(new).take(stg.marks(step))
-        new.location = step.location
-        Rewriter.replace_op(step, new)
+        *_, last = total("lengths", lengths, known, rewriter)
+        new = op.of(op.weights, op.gradients, op.kept, last)
+        stg.marks(new).take(stg.marks(op))
+        rewriter.replace(op, new)
 
-    def total(
-        self, kind: str, numbers: Numbers, known: Sequence[SSAValue], step: stg.OptimizerStepOp
-    ) -> list[SSAValue]:
-        """The sums of one kind over all groups of ranks, one group after the other."""
-        found_out: list[SSAValue] = list(known)
-        for axes, (count, gradients) in numbers.found.items():
-            found = stg.GradientStatisticOp(kind, [*gradients, *found_out], axes, count)
-            total = dist.AllReduceGradientOp([found.result], axes, "fp32")
-            ops: list[Operation] = [found, total]
-            for op in ops:
-                stg.marks(op)["phase"] = StringAttr("optim")
-            insert_before(step, ops, NAME)
-            found_out = [*total.outputs]
-        return found_out
+
+def total(
+    kind: str, numbers: Numbers, known: Sequence[SSAValue], rewriter: PatternRewriter
+) -> Sequence[SSAValue]:
+    """The sums of one kind over all groups of ranks, one group after the other."""
+    for axes, (count, gradients) in numbers.found.items():
+        found = stg.GradientStatisticOp(kind, [*gradients, *known], axes, count)
+        summed = dist.AllReduceGradientOp([found.result], axes, "fp32")
+        rewriter.insert([found, summed])
+        known = summed.outputs
+    return known
 
 
 class Numbers:

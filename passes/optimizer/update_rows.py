@@ -42,12 +42,13 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Operation, OpResult, SSAValue
 from xdsl.passes import ModulePass
-from xdsl.rewriter import Rewriter
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+from xdsl.rewriter import InsertPoint
 
 from stagec.dialects import dist, stg
 from stagec.dialects.attributes import Dim
 from stagec.dialects.types import TensorType, tensor_of
-from stagec.rewriting import inherit, insert_before, output_of, programs
+from stagec.rewriting import inherit, rewrite
 
 NAME = "update-rows"
 LOOKUPS = (stg.EmbeddingGradOp, stg.EmbeddingBagGradOp)
@@ -67,27 +68,35 @@ class UpdateRows(ModulePass):
     """Layers will be cut into stages, which may each look up rows of a table: such a table has a gradient."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for program in programs(op):
-            output = output_of(program)
-            left: list[tuple[SSAValue, SSAValue]] = []
-            for weight, gradient in zip(output.weights, output.gradients, strict=True):
-                found = lookups(gradient)
-                is_shared = self.in_stages and len(found) > 1
-                if not found or is_shared or is_data_parallel(weight, found):
-                    left.append((weight, gradient))
-                else:
-                    self.update(weight, found)
-            if len(left) == len(output.weights):
-                continue
-            finished = stg.OutputOp(output.values, [w for w, _ in left], [g for _, g in left])
-            inherit(finished, output)
-            gone = [g for g in output.gradients if g not in finished.gradients]
-            Rewriter.replace_op(output, finished)
-            for gradient in gone:
-                erase(gradient)
+        rewrite(op, UpdateTables(self), NAME, once=True)
+
+
+@dataclass(frozen=True)
+class UpdateTables(RewritePattern):
+    options: UpdateRows
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: stg.OutputOp, rewriter: PatternRewriter) -> None:
+        left: list[tuple[SSAValue, SSAValue]] = []
+        for weight, gradient in zip(op.weights, op.gradients, strict=True):
+            found = lookups(gradient)
+            is_shared = self.options.in_stages and len(found) > 1
+            if not found or is_shared or is_data_parallel(weight, found):
+                left.append((weight, gradient))
+            else:
+                self.update(weight, found, rewriter)
+        if len(left) == len(op.weights):
+            return
+        gone = [g for g in op.gradients if g not in {gradient for _, gradient in left}]
+        rewriter.replace(op, stg.OutputOp(op.values, [w for w, _ in left], [g for _, g in left]))
+        for gradient in gone:
+            erase(gradient, rewriter)
 
     def update(
-        self, table: SSAValue, found: Sequence[stg.EmbeddingGradOp | stg.EmbeddingBagGradOp]
+        self,
+        table: SSAValue,
+        found: Sequence[stg.EmbeddingGradOp | stg.EmbeddingBagGradOp],
+        rewriter: PatternRewriter,
     ) -> None:
         axes = terms_over(found)
         last = found[0]
@@ -104,10 +113,13 @@ class UpdateRows(ModulePass):
 
         ids, dys = [whole(op.ids) for op in found], [whole(op.dy) for op in found]
         rows = row_dim(found[0])
-        update = stg.UpdateRowsOp(self.algorithm, self.states, table, rows, ids, dys)
+        update = stg.UpdateRowsOp(
+            self.options.algorithm, self.options.states, table, rows, ids, dys
+        )
         for op in (*moved, update):
             stg.marks(op)["phase"] = StringAttr("wgrad")
-        insert_before(last, [*moved, update], NAME)
+            inherit(op, last, NAME)
+        rewriter.insert([*moved, update], InsertPoint.before(last))
 
 
 def row_dim(op: stg.EmbeddingGradOp | stg.EmbeddingBagGradOp) -> str:
@@ -143,11 +155,11 @@ def is_data_parallel(
     return bool(terms_over(found)) and not tensor_of(table.type).split_axes
 
 
-def erase(gradient: SSAValue) -> None:
+def erase(gradient: SSAValue, rewriter: PatternRewriter) -> None:
     """Erase what made a gradient, as far as nobody else reads it."""
     op = gradient.owner
     if isinstance(op, (*LOOKUPS, *KEPT, stg.AddOp)) and not any(r.uses for r in op.results):
         read = [] if isinstance(op, LOOKUPS) else list(op.operands)
-        Rewriter.erase_op(op)
+        rewriter.erase(op)
         for value in read:
-            erase(value)
+            erase(value, rewriter)

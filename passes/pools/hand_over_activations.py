@@ -44,14 +44,14 @@ A module of which nobody said what other pools hold (`dist.gives`, `dist.takes`)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr, UnitAttr
 from xdsl.passes import ModulePass
-from xdsl.rewriter import Rewriter
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from stagec.analysis.handing_over import Messages, PoolSide, messages, other_side
 from stagec.analysis.sequences import ModuleSequences, at_device
@@ -60,7 +60,7 @@ from stagec.diagnostics import refused, span_of
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.attributes import LayerStagesAttr
 from stagec.dialects.types import TensorType, tensor_of
-from stagec.rewriting import inherit, insert_before, programs
+from stagec.rewriting import inherit, programs, rewrite
 from stagec.symbolic import ZERO, Size, constant, symbol
 
 NAME = "hand-over-activations"
@@ -73,41 +73,43 @@ class HandOverActivations(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         handed = [each for each in op.body.ops if isinstance(each, dist.HandedOp)]
         said = {each.path.data: each for each in handed}
-        for program in programs(op):
-            for crossing in list(program.walk()):
-                if isinstance(crossing, dist.TowerSendOp) and crossing.path in said:
-                    send(op, crossing, said[crossing.path])
-                elif isinstance(crossing, dist.TowerRecvOp) and crossing.path in said:
-                    receive(op, crossing, said[crossing.path])
+        rewrite(op, HandOver(op, said), NAME, once=True)
 
 
-def send(module: ModuleOp, op: dist.TowerSendOp, said: dist.HandedOp) -> None:
-    made = [dist.PoolSendOp([op.value], each) for each in one_each(module, op, said)]
-    mark_exchange(module, made)
-    insert_before(op, made, NAME)
-    Rewriter.erase_op(op)
+@dataclass(frozen=True)
+class HandOver(RewritePattern):
+    module: ModuleOp
+    said: Mapping[str, dist.HandedOp]
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(
+        self, op: dist.TowerSendOp | dist.TowerRecvOp, rewriter: PatternRewriter
+    ) -> None:
+        if op.path not in self.said:
+            return
+        messages = one_each(self.module, op, self.said[op.path])
+        is_recv = isinstance(op, dist.TowerRecvOp)
+        made = (
+            received(op, messages)
+            if is_recv
+            else [dist.PoolSendOp([op.value], m) for m in messages]
+        )
+        # Within layers tokens go to experts or come back: what reads the last part waits, and another microbatch may go first.
+        if is_within_layers(self.module):
+            for each in made:
+                each.purpose = StringAttr("ep")
+            if isinstance(made[-1], dist.PoolRecvOp):
+                made[-1].gives_way = UnitAttr()
+        rewriter.replace(op, made)
 
 
-def receive(module: ModuleOp, op: dist.TowerRecvOp, said: dist.HandedOp) -> None:
+def received(op: dist.TowerRecvOp, messages: Sequence[sched.PoolMessage]) -> list[dist.PoolRecvOp]:
     """The first part of it makes the buffer, the others are written into that."""
     made: list[dist.PoolRecvOp] = []
-    for message in one_each(module, op, said):
+    for message in messages:
         before = made[-1].result if made else None
         made.append(dist.PoolRecvOp(before, message, op.value.type))
-    mark_exchange(module, made)
-    insert_before(op, made, NAME)
-    made[-1].result.name_hint = op.value.name_hint
-    op.value.replace_all_uses_with(made[-1].result)
-    Rewriter.erase_op(op)
-
-
-def mark_exchange(module: ModuleOp, made: Sequence[dist.PoolSendOp | dist.PoolRecvOp]) -> None:
-    """Within layers tokens go to experts or come back: what reads the last part waits, and another microbatch may go first."""
-    if is_within_layers(module):
-        for each in made:
-            each.purpose = StringAttr("ep")
-        if isinstance(made[-1], dist.PoolRecvOp):
-            made[-1].gives_way = UnitAttr()
+    return made
 
 
 def is_within_layers(module: ModuleOp) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from xdsl.dialects.builtin import LocationAttr, ModuleOp, StringAttr, UnknownLoc
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, PatternRewriteWalker, RewritePattern
+from xdsl.traits import IsTerminator
 
 from stagec.diagnostics import CompileError, Diagnostic, refused, span_of
 from stagec.dialects import stg
@@ -25,13 +26,13 @@ INHERITED = ("scope", "phase", "late", stg.OF_STAGE)
 
 
 def inherit(new: Operation, origin: Operation | Origin, pass_name: str = "") -> None:
-    """Give `new` the location, scope and phase of `origin`, where it has none of its own."""
+    """Give `new` the location, scope and phase of `origin`, where it has none of its own. What ends a block is made by nobody."""
     if isinstance(new.location, UnknownLoc):
         new.location = origin.location
     old = origin.marks if isinstance(origin, Origin) else stg.marks(origin)
     own = stg.marks(new)
     own.take({key: old[key] for key in INHERITED if key in old and key not in own})
-    if pass_name and stg.MADE_BY not in own:
+    if pass_name and stg.MADE_BY not in own and not new.has_trait(IsTerminator):
         own[stg.MADE_BY] = StringAttr(pass_name)
 
 
@@ -44,16 +45,16 @@ class Origin:
 
 
 def rewrite(
-    module: ModuleOp, pattern: RewritePattern, pass_name: str = "", *, once: bool = False
+    within: Operation, pattern: RewritePattern, pass_name: str = "", *, once: bool = False
 ) -> None:
-    """Apply a pattern everywhere, until nothing changes, or `once` to each op that is there now.
+    """Apply a pattern everywhere in a module, or a part of it, until nothing changes, or `once` to each op that is there now.
 
     Raises:
         CompileError: all that the pattern raised, of any op; E0713 for a pattern that goes on changing what it made.
     """
-    most = MOST_PER_OP * sum(1 for _ in module.walk()) + MOST_AT_LEAST
+    most = MOST_PER_OP * sum(1 for _ in within.walk()) + MOST_AT_LEAST
     inheriting = _Inheriting(pattern, pass_name, most)
-    PatternRewriteWalker(inheriting, apply_recursively=not once).rewrite_module(module)
+    PatternRewriteWalker(inheriting, apply_recursively=not once).rewrite_region(within.regions[0])
     if inheriting.failure is not None:
         raise inheriting.failure
     if inheriting.found:
