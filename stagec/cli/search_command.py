@@ -30,6 +30,7 @@ examples:
   stagec search examples/llama3_8b.stg --devices 64 --device h100 --batch 256 -o plans.stg
   stagec search examples/llama3_8b.stg --devices 64,128 --device h100 --minimise cost --fix tp=1,2,4,8
   stagec search examples/llama3_8b.stg --like dp8_tp8 --device h100
+  stagec search examples/llama3_70b.stg --devices 8 --device h200 --clause "serve {{ decode B at 1500, block = 16 }}" --within "step_time < 30ms"
 """
 
 
@@ -40,9 +41,13 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
-    from stagec.searching.space import NAMES
+    from stagec.searching.space import NAMES, SERVING_NAMES
 
     listed = "\n".join(f"  {name:15} {what}" for name, what in NAMES.items())
+    listed += '\nof plans that serve (`--clause "serve {{ ... }}"`):\n'
+    listed += "\n".join(
+        f"  {name:15} {what}" for name, what in SERVING_NAMES.items() if NAMES.get(name) != what
+    )
     parser = CommandParser(
         "stagec search",
         "Find the best plan of a model on so many devices: by closed forms, proved by whole compilations.",
@@ -75,11 +80,23 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
         parser,
         "--minimise",
         "WHAT",
-        "`step_time` (the default), `cost` (device-seconds of a step), `memory.peak`, or an expression of `step_time`, `ranks` and `memory.peak`",
+        "`step_time` (the default), `cost` (device-seconds of a step), `memory.peak`, `token_cost` (device-seconds of a token: the default "
+        "where something is served), or an expression of `step_time`, `ranks`, `memory.peak` and `tokens`",
         some_text,
-        default="step_time",
+    )
+    add_repeated(
+        parser,
+        "--within",
+        "LIMIT",
+        "what a plan may take at most: `step_time < 50ms`, `memory.peak < 70GiB`",
     )
     add_flag(parser, "--space", "FILE.toml", "what to choose from")
+    add_repeated(
+        parser,
+        "--clause",
+        "TEXT",
+        "of every plan: `precision { weights = bf16, products = fp8 }`; with `serve { decode B at 1500 }` plans serve, and B is chosen",
+    )
     add_repeated(parser, "--fix", "NAME=VALUES", "choose from these alone")
     add_repeated(
         parser,
@@ -119,7 +136,17 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
         # A file stands in quotes in a plan, which a shell takes away.
         options.device = re.sub(r'^([^\s"{]+\.toml)(?=\s|\{|$)', r'"\1"', options.device.strip())
     if options.like is not None:
-        for flag in ("devices", "network", "space", "fix", "forbid", "batch", "cache"):
+        for flag in (
+            "devices",
+            "network",
+            "space",
+            "fix",
+            "forbid",
+            "batch",
+            "cache",
+            "clause",
+            "within",
+        ):
             if getattr(options, flag):
                 message = (
                     f"`--{flag}` is about a whole space, and `--like` about changes of one plan"

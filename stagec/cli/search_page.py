@@ -8,31 +8,48 @@ import re
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
+from math import ceil, inf
 from pathlib import Path
 
 from stagec.backend.executors import open_executor
 from stagec.backend.files import check_place, write_whole
 from stagec.cli.inputs import read_text
 from stagec.cli.progress import counting_progress
+from stagec.cli.solve_page import CONDITION, SECONDS, bound
 from stagec.cli.tables import amount, plain_table, seconds, text_of
 from stagec.cli.usage import usage_error
 from stagec.devices import names
-from stagec.diagnostics import CompileError, did_you_mean, quoted, render
+from stagec.diagnostics import CompileError, did_you_mean, quoted, refused, render
 from stagec.frontend import CheckedModel, Source, check, parse_text, syntax as written
 from stagec.plans.clauses import Device, Plan
 from stagec.reports.plans_chart import plans_page
+from stagec.searching.candidates import Candidates
 from stagec.searching.changes import changes
-from stagec.searching.forms import NAME
+from stagec.searching.forms import NAME, source_with
 from stagec.searching.model import ModelDims, read_model
 from stagec.searching.objective import objective, rises
 from stagec.searching.results import Goal, Outcome, Proved, compare
 from stagec.searching.search import Search
 from stagec.searching.sensitivity import DEVICE_NUMBERS
-from stagec.searching.space import NAMES, Point, Space, default_space, fix, forbid, read_space
+from stagec.searching.serving_space import Iteration, serving_space
+from stagec.searching.space import (
+    NAMES,
+    SERVING_NAMES,
+    Point,
+    Space,
+    default_space,
+    fix,
+    forbid,
+    read_space,
+)
 from stagec.searching.whole_plans import WholePlan, compiled_whole
 from stagec.simulators.infragraph import on_network
+from stagec.sweeping.run import PEAK, STEP_TIME
 
-FIRST = ("tp", "cp", "pp", "dp", "ep", "microbatch", "schedule", "zero", "recompute")
+FIRST = (
+    *("tp", "cp", "pp", "dp", "ep", "batch", "microbatches", "microbatch"),
+    *("schedule", "zero", "recompute"),
+)
 SHOWN = ("devices", *FIRST, *(name for name in NAMES if name not in FIRST))
 MOST_REASONS = 8
 NETWORK_NUMBERS = (
@@ -48,7 +65,6 @@ CHOSEN = {
     "mesh": "write `tp = [2]`, and `cp`, `pp` and `ep` so too",
     "microbatch": "write `microbatch = [1, 2]`",
     "pipeline": 'write `pp = [4]` and `schedule = ["1f1b"]`',
-    "serve": "compare plans that serve one by one: `--like PLAN`",
     "zero": "write `zero = [1, 3]`",
 }
 """Clauses that a search writes, or cannot write, and what to do instead."""
@@ -69,32 +85,46 @@ def show_search(options: argparse.Namespace) -> int:
     dims = read_model(checked)
     device = checked.plan.device
     check_numbers(options, device)
+    clauses = clauses_of(options)
+    check_clauses(options, text, clauses)
+    iteration = iteration_of(options, text, dims, clauses)
+    if options.minimise is None:
+        options.minimise = "step_time" if iteration is None else "token_cost"
     batch = dims.values[dims.batch] if dims.batch else 1
+    tokens = dims.values[dims.sequence[0]] if dims.sequence else 1
     if options.batch is not None:
         if dims.batch in options.sizes:
             message = f"the batch is said twice, by `--batch` and by `--set {dims.batch}`"
             raise usage_error(f"--batch {options.batch}", message, "E0711", "leave out one")
-        tokens = dims.values[dims.sequence[0]] if dims.sequence else 1
+        if iteration is not None and not iteration.batch:
+            message = "`serve` says how many sequences there are"
+            help_ = f"write `decode {dims.batch} at 1500`, or leave out `--batch`"
+            raise usage_error(f"--batch {options.batch}", message, "E0711", help_)
         batch = batch_of(options.batch, tokens)
-    spaces = [space_of(options, checked, dims, count) for count in options.numbers]
-    check_clauses(options, text, spaces[0].clauses)
-    limit = device.memory if device.memory is not None else device.capacity
+    spaces = [space_of(options, checked, dims, count, iteration) for count in options.numbers]
+    if iteration is not None and (options.batch is not None or dims.batch in options.sizes):
+        for space in spaces:
+            space.values["batch"] = (batch,)
+    memory, within = limits_of(options, device)
     goal = Goal(
         file=options.model,
         text=text,
         dims=dims,
         devices=options.numbers,
         batch=batch,
-        clauses=(*spaces[0].clauses, f"device {options.device}"),
-        memory=None if limit is None else limit * (100 - options.margin) // 100,
-        value=objective(options.minimise),
+        clauses=(*clauses, f"device {options.device}"),
+        memory=memory,
+        minimised=objective(options.minimise),
         top=options.top,
         overrides=tuple(options.sizes.items()),
         plug_ins=tuple(options.load_pass),
         beside=json.dumps([sorted(checked.source.texts.items()), repr(device), texts_of(options)]),
-        wants_front=options.plot is not None,
+        wants_front=options.plot is not None and iteration is None,
         tested=TESTED,
         rises=rises(options.minimise),
+        tokens=batch * tokens,
+        iteration=iteration,
+        within=within,
     )
     for path in (options.output, options.plot):
         if path:
@@ -112,7 +142,7 @@ def show_search(options: argparse.Namespace) -> int:
     if options.output and outcome.proved:
         write_whole(options.output, plans_text(options, outcome.proved).encode())
     if options.plot:
-        plot(options, outcome)
+        plot(options, goal, search.candidates)
     if options.format == "json":
         sys.stdout.write(as_json(outcome, tested))
     else:
@@ -175,19 +205,92 @@ def check_clauses(options: argparse.Namespace, text: str, clauses: Sequence[str]
             parse_text(f"{text}\nplan {NAME} {{\n{clause}\n}}\n", options.model)
         except CompileError as error:
             message = f"`{clause}` is no clause of a plan: {error.diagnostics[0].message}"
-            raise usage_error(f"--space {options.space}", message, "E0710") from None
-        word = clause.split(maxsplit=1)[0] if clause.strip() else ""
+            raise usage_error(origin_of(options, clause), message, "E0710") from None
+        word = word_of(clause)
         if word in CHOSEN:
             message = f"`{clause}` says what a search chooses: `{word}` stands in each of its plans"
-            if word == "serve":
-                message = "a search is about steps of whole batches, and `serve` about requests"
-            raise usage_error(f"--space {options.space}", message, "E0710", CHOSEN[word])
+            raise usage_error(origin_of(options, clause), message, "E0710", CHOSEN[word])
+
+
+def word_of(clause: str) -> str:
+    found = re.match(r"\s*(\w+)", clause)
+    return found[1] if found else ""
+
+
+def origin_of(options: argparse.Namespace, clause: str) -> str:
+    """The flag that a clause of all plans comes from."""
+    return f"--clause {clause!r}" if clause in options.clause else f"--space {options.space}"
+
+
+def clauses_of(options: argparse.Namespace) -> tuple[str, ...]:
+    """Of every plan, as `--clause` and the file of `--space` say them."""
+    space = Space({}, names={**NAMES, **SERVING_NAMES})
+    if options.space:
+        read_space(space, read_text(options.space), options.space)
+    return (*space.clauses, *options.clause)
+
+
+def iteration_of(
+    options: argparse.Namespace, text: str, dims: ModelDims, clauses: Sequence[str]
+) -> Iteration | None:
+    """What plans serve. The mistake if they cannot."""
+    served = [each for each in clauses if word_of(each) == "serve"]
+    if not served:
+        return None
+    if len(served) > 1:
+        message, help_ = "`serve` is said twice", "leave out one"
+        raise usage_error(origin_of(options, served[1]), message, "E0711", help_)
+    batch = dims.batch if re.search(rf"\b{re.escape(dims.batch)}\b", served[0]) else ""
+
+    def checked_at(size: int, beside: str = "") -> CheckedModel:
+        sized = f"set {batch} = {size}\n" if batch and size else ""
+        plan = f"plan {NAME} {{\n{sized}{served[0]}\n{beside}\n}}\n"
+        source = source_with(text, plan, options.model)
+        return check(source, NAME, options.sizes, options.plug_ins.functions)
+
+    for each in ("", *(clause for clause in clauses if clause not in served)):
+        try:
+            checked_at(0, each)
+        except CompileError as error:
+            first = error.diagnostics[0]
+            origin = origin_of(options, each or served[0])
+            raise refused(first.code, first.message, origin=origin, help=first.help) from None
+    return Iteration(served[0], batch, checked_at)
+
+
+def limits_of(options: argparse.Namespace, device: Device) -> tuple[int | None, float]:
+    """Bytes and seconds that a plan may take at most. E0710 for a limit of something else."""
+    memory = device.memory if device.memory is not None else device.capacity
+    memory = None if memory is None else memory * (100 - options.margin) // 100
+    within = inf
+    for text in options.within:
+        match = CONDITION.fullmatch(text)
+        what, sign, number, unit = match.groups() if match else ("", "", "", "")
+        is_known = what in (STEP_TIME, PEAK) and sign in ("<", "<=")
+        if not is_known or (what == STEP_TIME) != (unit in SECONDS):
+            help_ = 'write `--within "step_time < 50ms"`, or `"memory.peak < 70GiB"`'
+            raise usage_error(f"--within {text!r}", f"`{text}` is no limit", "E0710", help_)
+        limit = bound(number, unit or "")
+        if what == STEP_TIME:
+            within = min(within, float(limit))
+        else:
+            least = int(limit) if sign == "<=" else ceil(limit) - 1
+            memory = least if memory is None else min(memory, least)
+    return memory, within
 
 
 def space_of(
-    options: argparse.Namespace, checked: CheckedModel, dims: ModelDims, devices: int
+    options: argparse.Namespace,
+    checked: CheckedModel,
+    dims: ModelDims,
+    devices: int,
+    iteration: Iteration | None,
 ) -> Space:
-    space = default_space(dims, devices, checked.plan.device.node)
+    node = checked.plan.device.node
+    if iteration is None:
+        space = default_space(dims, devices, node)
+    else:
+        space = serving_space(dims, devices, node, iteration)
     if options.space:
         read_space(space, read_text(options.space), options.space)
     fixed: dict[str, str] = {}
@@ -212,8 +315,8 @@ def page(
 ) -> str:
     out = [summary(goal, outcome, options)]
     if outcome.proved:
-        out.append(plans_table(outcome.proved, options.minimise) + sure(outcome))
-        why = reasons(outcome.proved)
+        out.append(plans_table(goal, outcome.proved, options.minimise) + sure(goal, outcome))
+        why = reasons(outcome.proved) if goal.iteration is None else ""
         if why:
             out.append(f"why each is better than the next\n{why}")
         out.append(f"the best\n\n{named(outcome.proved[0].text, 1)}")
@@ -239,6 +342,8 @@ def summary(goal: Goal, outcome: Outcome, options: argparse.Namespace) -> str:
             f", memory at most {amount(goal.memory)}B: {options.margin} % are left to the "
             "allocator and to libraries"
         )
+    if goal.within < inf:
+        limit += f"; {step_of(goal)} at most {seconds(goal.within)}"
     undecided = ""
     if outcome.num_slower:
         undecided += f"; {outcome.num_slower:,} cannot be better than these, by a lower bound"
@@ -251,15 +356,23 @@ def summary(goal: Goal, outcome: Outcome, options: argparse.Namespace) -> str:
     )
 
 
-def plans_table(proved: Sequence[Proved], goal: str) -> str:
+def step_of(goal: Goal) -> str:
+    return "step" if goal.iteration is None else "iteration"
+
+
+def plans_table(goal: Goal, proved: Sequence[Proved], minimised: str) -> str:
     names = told_apart([each.point for each in proved])
-    shown = plain_table("one step")
+    shown = plain_table(f"one {step_of(goal)}")
     shown.add_column("", justify="right", no_wrap=True)
-    of_goal = UNITS.get(goal, goal if len(goal) <= WIDEST else "minimised")
-    for name in ("step_time", "memory.peak", *([of_goal] if goal not in PLAIN else []), *names):
+    is_plain = minimised in PLAIN or (minimised == "token_cost" and goal.iteration is not None)
+    of_goal = UNITS.get(minimised, minimised if len(minimised) <= WIDEST else "minimised")
+    further = ["tokens/s/device"] if goal.iteration is not None else []
+    further += [] if is_plain else [of_goal]
+    for name in ("step_time", "memory.peak", *further, *names):
         shown.add_column(name, justify="right", no_wrap=True)
     for number, each in enumerate(proved, 1):
-        value = [f"{each.value:.6g}"] if goal not in PLAIN else []
+        value = [f"{each.tokens_per_s:,.0f}"] if goal.iteration is not None else []
+        value += [] if is_plain else [f"{each.value:.6g}"]
         shown.add_row(
             str(number),
             seconds(each.step_time),
@@ -270,8 +383,12 @@ def plans_table(proved: Sequence[Proved], goal: str) -> str:
     return text_of(shown)
 
 
-def sure(outcome: Outcome) -> str:
+def sure(goal: Goal, outcome: Outcome) -> str:
     """Whether a plan that was not compiled may belong among these."""
+    if goal.iteration is not None:
+        of = "" if goal.iteration.is_alike else " that was asked for"
+        found = f"\nthese are the best: memory and time of each plan{of} were found exactly\n"
+        return "" if outcome.interrupted else found
     number, of = outcome.num_sure, len(outcome.proved)
     if outcome.interrupted or not number:
         return ""
@@ -282,12 +399,12 @@ def sure(outcome: Outcome) -> str:
     )
 
 
-ALWAYS = ("tp", "pp", "dp")
+ALWAYS = ("tp", "pp", "dp", "batch")
 AXES = ("cp", "ep")
 PLAIN = ("step_time", "memory.peak")
 WIDEST = 16
 """Characters of an expression that stands above its column; the page says above what is minimised."""
-UNITS = {"cost": "cost (device-seconds)"}
+UNITS = {"cost": "cost (device-seconds)", "token_cost": "device-seconds/token"}
 
 
 def reasons(proved: Sequence[Proved]) -> str:
@@ -331,31 +448,38 @@ ABOUT_PLOT = (
     "Each was compiled whole. Plans that cannot be among the best by a lower bound on their time were not evaluated, "
     "however little memory they may need."
 )
+ABOUT_SERVING_PLOT = "All that fit: time between tokens against device-seconds for a token."
 
 
-def plot(options: argparse.Namespace, outcome: Outcome) -> None:
-    """The plans that were compiled; step time against memory."""
-    names = told_apart([each.point for each in outcome.compiled])
-    rows = [
-        {
-            **{name: each.point[name] for name in names},
-            "step_time": each.step_time,
-            "memory.peak": each.peak_bytes,
-        }
-        for each in outcome.compiled
-    ]
+def plot(options: argparse.Namespace, goal: Goal, candidates: Candidates) -> None:
+    """The plans that were compiled, step time against memory; or all that serve, against what a token costs."""
+    rows: list[dict[str, int | float | str]] = []
+    if goal.iteration is None:
+        pair, about = ("step_time", "memory.peak"), ABOUT_PLOT
+        compiled = candidates.outcome.compiled
+        found = [(each.point, each.step_time, each.peak_bytes) for each in compiled]
+    else:
+        pair, about = ("step_time", "token_cost"), ABOUT_SERVING_PLOT
+        known = ((candidates.points[n], candidates.known[n]) for n in candidates.ranked())
+        found = [(point, each["step"], each[PEAK]) for point, each in known]
+    names = told_apart([point for point, *_ in found])
+    for point, step, peak in found:
+        row = {**{name: point[name] for name in names}, "step_time": step, "memory.peak": peak}
+        if goal.iteration is not None:
+            row["token_cost"] = step * int(point["devices"]) / int(point["tokens"])
+        rows.append(row)
     if not rows:
         return
-    pair = ("step_time", "memory.peak")
     title = f"Plans of {Path(options.model).stem} on {options.devices} devices"
-    write_whole(options.plot, plans_page(title, rows, pair, pair, ABOUT_PLOT).encode())
+    write_whole(options.plot, plans_page(title, rows, pair, pair, about).encode())
 
 
 def told_apart(points: Sequence[Point]) -> list[str]:
     """The names in which plans differ, those that are always shown, and axes, so that their product is the number of devices."""
     values = {name: {each.get(name) for each in points} for name in SHOWN}
-    axes = [name for name in AXES if values[name] != {1}]
-    return [name for name in SHOWN if len(values[name]) > 1 or name in (*ALWAYS, *axes)]
+    axes = [name for name in AXES if values[name] - {1, None}]
+    always = [name for name in ALWAYS if values[name] != {None}]
+    return [name for name in SHOWN if len(values[name]) > 1 or name in (*always, *axes)]
 
 
 def as_json(outcome: Outcome, tested: Sequence[Proved]) -> str:

@@ -446,6 +446,8 @@ class Sequences:
     """The pool that computes those in this iteration, and hands them over; empty: they are here."""
     is_verified: bool = False
     """Whether the new positions are drafted tokens: logits of each say whether it is kept."""
+    named: frozenset[str] = frozenset()
+    """The dims that say how many sequences an entry of several lengths has, of which these are some."""
 
     @property
     def is_continued(self) -> bool:

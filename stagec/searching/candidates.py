@@ -9,12 +9,16 @@ import numpy as np
 from stagec.searching.forms import HELD, Found
 from stagec.searching.outline import LEAST
 from stagec.searching.results import Goal, Outcome
+from stagec.searching.serving_space import serving_points
 from stagec.searching.space import Point, Space, points
 from stagec.sweeping.run import PEAK
 
 MARGIN = 2
 """So many times as many plans as are wanted are known in outline, and may be compiled whole, as the outline may rank them a little otherwise."""
 TOO_LARGE = "a rank needs more memory than its device has"
+TOO_LATE = "a step takes longer than it may"
+ROUGHLY = 1.1
+"""So many times as long as a step may take its outline may be."""
 
 
 class Candidates:
@@ -25,7 +29,10 @@ class Candidates:
         self.outcome = Outcome()
         self.points: list[dict[str, int | str]] = []
         for devices, space in zip(goal.devices, spaces, strict=True):
-            self.points += points(space, goal.dims, devices, goal.batch)
+            if goal.iteration is None:
+                self.points += points(space, goal.dims, devices, goal.batch)
+            else:
+                self.points += serving_points(space, goal.dims, devices, goal.iteration)
             self.outcome.reasons.update(space.left_out)
         self.outcome.num_points = len(self.points)
         self.known: list[dict[str, float]] = [{} for _ in self.points]
@@ -53,18 +60,12 @@ class Candidates:
         known = self.known[number]
         if not self.goal.rises and "step" not in known:
             return -np.inf
-        return self.goal.value(
-            {
-                "step_time": known.get("step", known.get(LEAST, 0.0)),
-                "ranks": float(self.points[number]["devices"]),
-                PEAK: known.get(PEAK, known.get(HELD, 0.0)),
-            }
-        )
+        return self.would_be(number, 1.0)
 
     def ranked(self) -> list[int]:
         """Points that may be plans, the best in outline first."""
         found = [n for n, known in enumerate(self.known) if known.get("step", np.nan) > 0]
-        return sorted(found, key=self.value)
+        return sorted((n for n in found if self.value(n) < np.inf), key=self.value)
 
     def may_fit(self, number: int) -> bool:
         known = self.known[number]
@@ -87,6 +88,7 @@ class Candidates:
     def would_be(self, number: int, ratio: float) -> float:
         """What is minimised, of a plan that takes so many times as long as its outline, or a bound on that."""
         known = self.known[number]
-        step = known.get("step", known.get(LEAST, 0.0))
-        names = {"step_time": step * ratio, PEAK: known.get(PEAK, known.get(HELD, 0.0))}
-        return self.goal.value({**names, "ranks": float(self.points[number]["devices"])})
+        step = known.get("step", known.get(LEAST, 0.0)) * ratio
+        if step > self.goal.within * (ROUGHLY if self.goal.iteration is None else 1):
+            return np.inf
+        return self.goal.value(self.points[number], step, known.get(PEAK, known.get(HELD, 0.0)))

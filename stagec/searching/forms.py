@@ -43,7 +43,8 @@ class FormsTask:
     rows: tuple[tuple[int, ...], ...]
     numbers: tuple[int, ...]
     """Of the points that these are."""
-    wants_memory: bool = False
+    exactly: tuple[str, ...] = ()
+    """What is asked of each as a compilation would say it: the peak of memory, the time of a step. Nothing for times in outline."""
     overrides: tuple[tuple[str, str], ...] = ()
     turns: tuple[Turns, ...] = ()
     """How each plan runs its pipeline, where that is not as the text says."""
@@ -53,12 +54,14 @@ class FormsTask:
     """The files of `--load-pass`."""
     storages: tuple[Storage, ...] = ()
     """In which other ways plans may store what these have whole, of which it is asked what they hold."""
+    memory: int | None = None
+    """Bytes that a plan may need whose time is asked exactly."""
 
     @property
     def columns(self) -> tuple[str, ...]:
         """What is asked of each plan."""
-        if self.wants_memory:
-            return (PEAK,)
+        if self.exactly:
+            return self.exactly
         return (*TIMES, *BOUNDS, HELD, *map(held_as, self.storages))
 
 
@@ -103,21 +106,20 @@ def evaluate(task: FormsTask) -> Found:
         return {**outline(structure, sizes, turns), **columns}
 
     names = task.columns
-    measure = None if task.wants_memory else Measure(names, measured)
-    until = UNTIL_MEMORY if task.wants_memory else UNTIL
+    measure = None if task.exactly else Measure(names, measured)
+    until = UNTIL_MEMORY if task.exactly == (PEAK,) else None if task.exactly else UNTIL
     try:
         source = source_with(task.text, task.plan, task.file)
-        quantities = (PEAK,) if task.wants_memory else ()
         listed = Listed(task.names, task.rows)
         asked = SweepRequest(
             source,
             NAME,
             dict(task.overrides),
             listed,
-            quantities,
+            task.exactly,
             plug_ins=loaded(task.plug_ins),
         )
-        sweep = Sweep(asked, measure, is_known_good=True, until=until)
+        sweep = Sweep(asked, measure, is_known_good=True, until=until, limit=task.memory)
         with mistakes_of_plug_ins():
             _, values, found = sweep.columns()
     except CompileError as error:

@@ -1,4 +1,4 @@
-"""What a search minimises: `step_time`, `cost`, or an expression of a plan's numbers."""
+"""What a search minimises: `step_time`, `cost`, `token_cost`, or an expression of a plan's numbers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted
 
 Objective = Callable[[Mapping[str, float]], float]
 
-KNOWN = ("step_time", "ranks", "memory.peak")
-"""Seconds; devices; bytes of the rank that needs most."""
-SAMPLES = ((1e-3, 8.0, 1e9), (0.5, 63.0, 2e10), (7.0, 4096.0, 8e10))
+TOKENS = "tokens"
+KNOWN = ("step_time", "ranks", "memory.peak", TOKENS)
+"""Seconds; devices; bytes of the rank that needs most; tokens of a step, or new ones of an iteration that serves."""
+SAMPLES = ((1e-3, 8.0, 1e9, 64.0), (0.5, 63.0, 2e10, 1e3), (7.0, 4096.0, 8e10, 4e6))
 """Of those: what is no number for any of these is none for plans."""
-NAMED = {"cost": "step_time * ranks"}
-"""`cost`: device-seconds of a step."""
+NAMED = {"cost": "step_time * ranks", "token_cost": "step_time * ranks / tokens"}
+"""`cost`: device-seconds of a step; `token_cost`: of a token."""
 OPERATORS: dict[type, Callable[[float, float], float]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -49,10 +50,11 @@ def objective(text: str) -> Objective:
 
 
 def rises(text: str) -> bool:
-    """Whether it is no less where each of the numbers is no less, as far as one can see: sums, products and powers of what is not negative."""
+    """Whether it is no less where each of the numbers is no less, but for tokens: as far as one can see, sums, products and powers of what is not negative."""
     tree = ast.parse(NAMED.get(text.strip(), text).strip(), mode="eval").body
     return all(
         isinstance(node.op, ast.Add | ast.Mult | ast.Pow)
+        or (isinstance(node, ast.BinOp) and name_of(node.right) == TOKENS)
         for node in ast.walk(tree)
         if isinstance(node, ast.BinOp | ast.UnaryOp)
     ) and all(

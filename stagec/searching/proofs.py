@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from stagec.pictures.charts import front
+from stagec.searching.candidates import TOO_LATE
 from stagec.searching.forms import HELD, TIMES
 from stagec.searching.questions import SearchStep
 from stagec.searching.results import Proved, in_order, least_ratio
@@ -114,18 +115,22 @@ class Proofs(SearchStep):
         known[PEAK] = float(answer.peak_bytes)
         if not candidates.may_fit(answer.number):
             candidates.refuse(answer.number)
+        elif answer.step_time > self.goal.within:
+            outcome.reasons[TOO_LATE] += 1
+            known["step"] = float("nan")
 
     def proved(self, number: int) -> Proved:
         answer = self.answers[number]
         point, known = self.candidates.points[number], self.candidates.known[number]
-        names = {"step_time": answer.step_time, "ranks": float(point["devices"])}
+        exposed = answer.step_time - answer.compute
+        shown = {"compute": answer.compute, "exposed": exposed, "idle": 0.0, **known}
         return Proved(
             point=point,
             text=self.plan(number),
             step_time=answer.step_time,
             peak_bytes=answer.peak_bytes,
-            outline={name: known[name] for name in TIMES},
+            outline={name: shown[name] for name in TIMES},
             compute=answer.compute,
-            exposed=answer.step_time - answer.compute,
-            value=self.goal.value({**names, PEAK: float(answer.peak_bytes)}),
+            exposed=exposed,
+            value=self.goal.value(point, answer.step_time, float(answer.peak_bytes)),
         )

@@ -8,17 +8,20 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from stagec.backend.executors import run_tasks
+from stagec.searching import serving_space
 from stagec.searching.cache import Cache
 from stagec.searching.candidates import Candidates
 from stagec.searching.forms import NAME, FormsTask, Found, evaluate
 from stagec.searching.results import Goal, Outcome
+from stagec.searching.serving_space import Iteration, serving_text
 from stagec.searching.space import Point
 from stagec.searching.texts import plan_text, sizes_of, text_key, turns_of
 from stagec.searching.whole_plans import WholeAnswer, WholePlan, compiled_whole
+from stagec.sweeping.run import PEAK, STEP_TIME
 
 
 class Questions:
-    """Of one search."""
+    """Of one search, among plans that train or that serve."""
 
     def __init__(self, goal: Goal, executor: Executor, cache: Cache) -> None:
         self.goal, self.executor, self.cache = goal, executor, cache
@@ -53,6 +56,9 @@ class Questions:
         self, points: Mapping[int, Point], structure: Callable[[Point], Point] | None
     ) -> Iterator[FormsTask]:
         """Points that share a text, together: their own, to know their memory, or that of a `structure` that says as much of their times."""
+        if self.goal.iteration is not None:
+            yield from self.serving_tasks(points, self.goal.iteration)
+            return
         groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
         shown = {n: structure(p) if structure else p for n, p in points.items()}
         for number, point in shown.items():
@@ -69,11 +75,34 @@ class Questions:
                 tuple(sizes[0]),
                 tuple(tuple(each.values()) for each in sizes),
                 tuple(group),
-                structure is None,
+                (PEAK,) if structure is None else (),
                 self.goal.overrides,
                 tuple(turns_of(points[n]) for n in group) if is_pipeline else (),
                 self.plan(first),
                 self.goal.plug_ins,
+            )
+
+    def serving_tasks(
+        self, points: Mapping[int, Point], iteration: Iteration
+    ) -> Iterator[FormsTask]:
+        """Of plans that serve: memory and times are asked exactly."""
+        goal = self.goal
+        groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
+        for number, point in points.items():
+            groups[serving_space.text_key(point)].append(number)
+        for group in groups.values():
+            sizes = [serving_space.sizes_of(points[n], iteration) for n in group]
+            yield FormsTask(
+                goal.file,
+                goal.text,
+                tuple(sizes[0]),
+                tuple(tuple(each.values()) for each in sizes),
+                tuple(group),
+                (PEAK, STEP_TIME),
+                goal.overrides,
+                plan=self.plan(points[group[0]]),
+                plug_ins=goal.plug_ins,
+                memory=goal.memory,
             )
 
     def num_passes(self, point: Point) -> int:
@@ -83,6 +112,8 @@ class Questions:
 
     def plan(self, point: Point) -> str:
         goal = self.goal
+        if goal.iteration is not None:
+            return serving_text(NAME, point, goal.dims, goal.iteration, goal.clauses)
         return plan_text(NAME, point, goal.dims, goal.batch, goal.clauses)
 
     def whole(self, number: int, plan: str, wants_twice: bool) -> WholePlan:

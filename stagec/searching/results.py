@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from stagec.pictures.scales import DECIMAL_BYTES, SECONDS, in_unit
 from stagec.searching.model import ModelDims
+from stagec.searching.objective import TOKENS
+from stagec.searching.serving_space import Iteration
 from stagec.searching.space import Point
+from stagec.sweeping.run import PEAK, STEP_TIME
 
 
 @dataclass(frozen=True)
@@ -25,8 +29,8 @@ class Goal:
     """Of every plan: the device, and what else is said."""
     memory: int | None
     """Bytes that a plan may take at most, the margin taken off; nothing for no limit."""
-    value: Callable[[dict[str, float]], float]
-    """What is minimised, of `step_time`, `ranks` and `memory.peak`."""
+    minimised: Callable[[dict[str, float]], float]
+    """Of `step_time`, `ranks`, `memory.peak` and `tokens`."""
     top: int = 10
     overrides: tuple[tuple[str, str], ...] = ()
     plug_ins: tuple[str, ...] = ()
@@ -39,6 +43,23 @@ class Goal:
     """Of so many of the best it is asked what they would take on other devices."""
     rises: bool = True
     """Whether that is no less where each of these is no less: then bounds leave out what cannot be among the best."""
+    tokens: int = 1
+    """Of a step."""
+    iteration: Iteration | None = None
+    """What plans serve; nothing if they train."""
+    within: float = inf
+    """Seconds that a step may take at most."""
+
+    def value(self, point: Point, step_time: float, peak: float) -> float:
+        """What is minimised, of a plan."""
+        tokens = float(point.get(TOKENS, self.tokens))
+        numbers = {
+            STEP_TIME: step_time,
+            "ranks": float(point["devices"]),
+            PEAK: peak,
+            TOKENS: tokens,
+        }
+        return self.minimised(numbers)
 
 
 @dataclass(frozen=True)
@@ -62,6 +83,11 @@ class Proved:
     @property
     def num_ranks(self) -> int:
         return int(self.point["devices"])
+
+    @property
+    def tokens_per_s(self) -> float:
+        """New ones of an iteration that serves, by each device."""
+        return int(self.point[TOKENS]) / self.step_time / self.num_ranks
 
 
 @dataclass

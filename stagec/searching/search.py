@@ -9,6 +9,7 @@ from pathlib import Path
 from stagec.searching.bounds import Bounds
 from stagec.searching.cache import Cache
 from stagec.searching.candidates import Candidates
+from stagec.searching.exact import Exact
 from stagec.searching.proofs import Proofs
 from stagec.searching.questions import Questions
 from stagec.searching.results import Goal, Outcome
@@ -31,6 +32,7 @@ class Search:
         self.candidates = Candidates(goal, spaces)
         self.questions = Questions(goal, executor, known)
         self.bounds = Bounds(self.candidates, self.questions, told)
+        self.exact = Exact(self.candidates, self.questions, told)
         self.proofs = Proofs(self.candidates, self.questions, told)
         self.rounds = Rounds(self.candidates, self.questions, told, self.proofs)
 
@@ -38,8 +40,11 @@ class Search:
         """Ctrl-C leads to the best of what is known until then."""
         candidates = self.candidates
         try:
-            self.bounds.bound(self.bounds.within_bounds())
-            self.rounds.find_best()
+            if candidates.goal.iteration is not None:
+                self.exact.evaluate()
+            else:
+                self.bounds.bound(self.bounds.within_bounds())
+                self.rounds.find_best()
         except KeyboardInterrupt:
             candidates.outcome.interrupted = True
         best = candidates.ranked()[: candidates.wanted]

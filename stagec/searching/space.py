@@ -43,6 +43,13 @@ NAMES: dict[str, str] = {
     "precision": "dtype of weights and activations: bf16, fp16, fp32",
 }
 """The names of a space, and what each is."""
+SERVING_NAMES: dict[str, str] = {
+    **{name: NAMES[name] for name in ("tp", "pad", "replicate", "pp", "precision")},
+    "ep": "expert parallelism: tp, or so many times tp as divide dp; 1: experts are cut as other products are",
+    "batch": "sequences of an iteration, where `serve` counts them by the batch dim",
+    "microbatches": "parts of an iteration, for a pipeline, or in turns while tokens travel to experts",
+}
+"""Those of plans that serve."""
 
 DEFAULT: dict[str, tuple[Value, ...]] = {
     "pad": (128,),
@@ -65,7 +72,13 @@ DEFAULT: dict[str, tuple[Value, ...]] = {
 """Values of names that do not follow from the model and the devices."""
 
 NUMBERS: dict[str, int] = {
-    **dict.fromkeys(("tp", "cp", "pp", "ep", "replicas", "microbatch", "virtual_stages"), 1),
+    **dict.fromkeys(
+        (
+            *("tp", "cp", "pp", "ep", "replicas", "microbatch", "virtual_stages"),
+            *("batch", "microbatches"),
+        ),
+        1,
+    ),
     **dict.fromkeys(("pad", "uneven", "zero", "bucket"), 0),
 }
 """Names whose values are whole numbers, and the least of each."""
@@ -95,12 +108,36 @@ class Space:
     clauses: tuple[str, ...] = ()
     left_out: Counter[str] = field(default_factory=Counter)
     """Why points are none, and how many; 1 for a value that no point has."""
+    names: Mapping[str, str] = field(default_factory=lambda: NAMES)
+    """What there is to choose."""
 
     def permits(self, point: Point) -> bool:
         return not any(
             all(point.get(name) == value for name, value in together.items())
             for together in self.forbidden
         )
+
+    def check_values(self, name: str, values: Sequence[Value], origin: str) -> None:
+        """E0710 for a name that there is not, or what it is never."""
+        if name not in self.names:
+            help_ = did_you_mean(name, self.names) or f"there are {quoted(self.names)}"
+            raise wrong(origin, f"a space has no `{name}`", help_)
+        least, most, words = NUMBERS.get(name), MOST.get(name), WORDS.get(name)
+        if name == "schedule":
+            named = [v for v in values if not is_file(v)]
+            words, values = ("none", *CATALOGUE), named
+        for value in values:
+            if words is not None and value not in words:
+                help_ = did_you_mean(str(value), words) or f"there are {quoted(words)}"
+                raise wrong(origin, f"`{name}` is never `{value}`", help_)
+            if least is None and isinstance(value, int):
+                raise wrong(origin, f"`{name}` is a word, and `{value}` is none", self.names[name])
+            if least is not None and (
+                not isinstance(value, int) or not least <= value <= (most or value)
+            ):
+                range_ = f"from {least} on" if most is None else f"from {least} to {most}"
+                message = f"`{name}` is a whole number {range_}, and `{value}` is none"
+                raise wrong(origin, message, self.names[name])
 
 
 def default_space(dims: ModelDims, devices: int, node: int | None) -> Space:
@@ -165,7 +202,7 @@ def read_space(space: Space, text: str, file: str) -> None:
             if not listed or any(isinstance(v, bool | float | dict | list) for v in listed):
                 message = f"`{name}` is a list of whole numbers or words"
                 raise wrong(origin, message, f"write `{name} = [1, 2]`")
-            check_values(name, listed, origin)
+            space.check_values(name, listed, origin)
             space.values[name] = tuple(listed)
 
 
@@ -176,7 +213,7 @@ def fix(space: Space, text: str) -> None:
     if not equals or not values:
         raise wrong(origin, f"`{text}` fixes nothing", "write `--fix tp=8`")
     listed = tuple(read_value(v) for v in values.split(","))
-    check_values(name, listed, origin)
+    space.check_values(name, listed, origin)
     space.values[name] = listed
 
 
@@ -189,38 +226,12 @@ def forbid(space: Space, text: str, origin: str = "") -> None:
         if not equals or not value:
             raise wrong(origin, f"`{part}` forbids nothing", "write `--forbid zero=3`")
         together[name] = read_value(value)
-        check_values(name, [together[name]], origin)
+        space.check_values(name, [together[name]], origin)
     space.forbidden.append(together)
 
 
 def read_value(text: str) -> Value:
     return int(text) if text.strip().isdecimal() else text.strip()
-
-
-def check_name(name: str, origin: str) -> None:
-    if name not in NAMES:
-        help_ = did_you_mean(name, NAMES) or f"there are {quoted(NAMES)}"
-        raise wrong(origin, f"a space has no `{name}`", help_)
-
-
-def check_values(name: str, values: Sequence[Value], origin: str) -> None:
-    check_name(name, origin)
-    least, most, words = NUMBERS.get(name), MOST.get(name), WORDS.get(name)
-    if name == "schedule":
-        named = [v for v in values if not is_file(v)]
-        words, values = ("none", *CATALOGUE), named
-    for value in values:
-        if words is not None and value not in words:
-            help_ = did_you_mean(str(value), words) or f"there are {quoted(words)}"
-            raise wrong(origin, f"`{name}` is never `{value}`", help_)
-        if least is None and isinstance(value, int):
-            raise wrong(origin, f"`{name}` is a word, and `{value}` is none", NAMES[name])
-        if least is not None and (
-            not isinstance(value, int) or not least <= value <= (most or value)
-        ):
-            range_ = f"from {least} on" if most is None else f"from {least} to {most}"
-            message = f"`{name}` is a whole number {range_}, and `{value}` is none"
-            raise wrong(origin, message, NAMES[name])
 
 
 def is_file(value: Value) -> bool:

@@ -81,7 +81,7 @@ OPTIONS = {
 def plan_text(
     name: str, point: Point, dims: ModelDims, batch: int, clauses: Sequence[str] = ()
 ) -> str:
-    """A whole plan. `clauses` are added at its end, in place of those of its own that say the same."""
+    """A whole plan, with the `clauses` of all."""
     sizes = sizes_of(point)
     split_data = "dp" in sizes or "ep" in sizes or "replicas" in sizes
     lines = [f"set {dims.batch} = {batch}"]
@@ -105,6 +105,11 @@ def plan_text(
     lines += pipeline_lines(point, dims)
     lines += storage_lines(point, sizes, dims, split_data)
     lines += option_lines(point, dims)
+    return with_clauses(name, lines, clauses)
+
+
+def with_clauses(name: str, lines: Sequence[str], clauses: Sequence[str]) -> str:
+    """A plan of these lines. `clauses` are added at its end, in place of those of its own that say the same."""
     given = {clause.split(maxsplit=1)[0] for clause in clauses if clause.strip()}
     lines = [line for line in lines if line.split(maxsplit=1)[0] not in given & OPTIONS]
     body = "\n".join(f"  {line}" for line in (*lines, *clauses))

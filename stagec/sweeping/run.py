@@ -90,8 +90,12 @@ class Sweep:
         *,
         is_known_good: bool = False,
         until: str | None = None,
+        limit: int | None = None,
     ) -> None:
-        """`is_known_good`: nobody has to be told what is wrong with the request, nor which plans fit. `until`: the last pass, where it says enough."""
+        """`is_known_good`: nobody has to be told what is wrong with the request, and plans may need so much memory (`limit`).
+
+        `until`: the last pass, where it says enough.
+        """
         self.request = request
         self.measure = measure
         self.until = until
@@ -107,7 +111,7 @@ class Sweep:
             self.checked = base.checked
             check_quantities(NamedJob(base, rounded=True), self.quantities)
             limited = request.checked_at(base_point, limited=True)
-        self.limit = None if is_known_good else limited.plan.device.memory
+        self.limit = limit if is_known_good else limited.plan.device.memory
         self.microbatch = name_of_microbatch(self.checked)
 
     def table(self) -> SweepTable:
@@ -236,7 +240,7 @@ class Sweep:
             # Whether each of them can be compiled is asked with its memory.
             columns = {RANKS: ranks_of(structure.job, sizes)}
         else:
-            names = [*{*self.quantities, RANKS, *self.always}]
+            names = sorted({*self.quantities, RANKS, *self.always})
             columns = self.one_by_one(given, names, rows, found)
         if self.measure is not None:
             columns = {**columns, **self.measure.of(structure, sizes, rows)}
@@ -266,7 +270,13 @@ class Sweep:
             given, [w for w in sorted(wanted) if is_of_lives(w) and w not in found]
         )
         if STEP_TIME in wanted:
-            found[STEP_TIME] = self.step_times(structure, sizes, given)
+            fits = np.ones(sizes.count, bool)
+            if self.limit is not None:
+                fits = found[PEAK] <= self.limit
+            rows = np.flatnonzero(fits)
+            found[STEP_TIME] = np.full(sizes.count, np.nan)
+            own = select(sizes, rows), select(given, rows)
+            found[STEP_TIME][rows] = self.step_times(structure, *own) if len(rows) else ()
         for what in wanted - found.keys():
             if what == BUBBLE:
                 found[what] = structure.bubble(sizes, number)
@@ -310,8 +320,12 @@ class Sweep:
                 left.drop(rows[row : row + 1], error.diagnostics[0].message)
                 continue
             for what, column in found.items():
-                column[row] = exact(job, what)
+                is_timed = what == STEP_TIME and not self.is_too_large(found, row)
+                column[row] = exact(job, what) if is_timed or what != STEP_TIME else np.nan
         return found
+
+    def is_too_large(self, found: Mapping[str, np.ndarray], row: int) -> bool:
+        return self.limit is not None and PEAK in found and found[PEAK][row] > self.limit
 
 
 def name_of_microbatch(checked: CheckedModel) -> str | None:

@@ -22,6 +22,7 @@ from random import Random
 from statistics import median
 
 from stagec.searching.forms import NAME, FormsTask, evaluate
+from stagec.sweeping.run import PEAK
 from tests.fidelity import calculon, time_rows
 from tests.fidelity.cluster_plans import sizes_of, structure_of
 from tests.fidelity.cluster_runs import read_run, run_text
@@ -162,7 +163,12 @@ def judged(runs: Sequence[Measured]) -> list[Judged | None]:
     found: list[dict[str, list[float]]] = []
     for wants_memory in (False, True):
         task = FormsTask(
-            "run.stg", runs[0].text, names, rows, tuple(range(len(runs))), wants_memory
+            "run.stg",
+            runs[0].text,
+            names,
+            rows,
+            tuple(range(len(runs))),
+            (PEAK,) if wants_memory else (),
         )
         found.append(evaluate(task).columns)
     times, memory = found

@@ -385,7 +385,7 @@ def test_the_least_memory() -> None:
     text, dims = drawn(1)
     space = small(dims, Random(8))
     space.values |= {"zero": (0, 1, 3), "recompute": ("none", "full"), "microbatch": (1, 2)}
-    asked = replace(goal(text, dims, None, 1), value=objective("memory.peak"))
+    asked = replace(goal(text, dims, None, 1), minimised=objective("memory.peak"))
     found = Search(asked, [space], SerialExecutor()).run()
     every = Search(replace(asked, rises=False), [space], SerialExecutor()).run()
     assert found.proved[0].peak_bytes == every.proved[0].peak_bytes
@@ -450,7 +450,7 @@ def test_clauses_that_a_search_chooses(word: str) -> None:
     }
     clauses |= {"context": "context cp { method = ring }", "device": "device b200"}
     clauses |= {"microbatch": "microbatch 2", "pipeline": "pipeline L over pp { microbatch = 1 }"}
-    options = Namespace(space="space.toml", model="random.stg")
+    options = Namespace(space="space.toml", clause=[], model="random.stg")
     with pytest.raises(CompileError) as raised:
         check_clauses(options, drawn(0)[0], (clauses[word],))
     assert raised.value.diagnostics[0].help == CHOSEN[word]

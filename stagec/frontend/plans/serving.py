@@ -245,7 +245,13 @@ class ServeReader:
             lengths[word] = found
         alike = Counter(zip(lengths[NEW], lengths[CONTEXT], strict=True))
         return [
-            Sequences(known_size(times), known_size(new), known_size(context), entry.span)
+            Sequences(
+                known_size(times),
+                known_size(new),
+                known_size(context),
+                entry.span,
+                named=frozenset(count.size.names),
+            )
             for (new, context), times in alike.items()
         ]
 
@@ -607,7 +613,8 @@ def split_sums(
 def names_of(sequences: Sequences) -> set[str]:
     """The dims that the numbers of some sequences name."""
     shared = () if sequences.shared is None else (sequences.shared,)
-    return {name for each in (*sequences.numbers, *shared) for name in each.size.names}
+    numbers = (*sequences.numbers, *shared)
+    return {*sequences.named, *(name for each in numbers for name in each.size.names)}
 
 
 def in_sizes_of_the_text(serve: Serve, roles: Roles, table: SizeTable) -> Serve:

@@ -1,0 +1,223 @@
+"""`stagec search` among plans that serve: the best of a space whose plans are all compiled whole, and what a user may get wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from stagec.cli.search_command import run
+from stagec.diagnostics import CompileError
+from stagec.driver import compile_text
+from stagec.estimate import batch_of, estimate
+
+MODEL = """
+dim B = 4
+dim S = 64
+dim T = S
+dim D = 1024
+dim H = 8
+dim K = 2
+dim E = 128
+dim F = 2048
+dim V = 4096
+dim L = 4
+dim X = 8
+dim A = 2
+dim N = B * S * A / X
+
+module Experts(x[B, S, D]) -> [B, S, D] {
+  weight router[D, X], up[X, D, F], down[X, F, D]
+  gates, chosen = topk(softmax(x @ router, over = X), over = X, to = A)
+  r = dispatch(x, chosen, experts = X, tokens = N)
+  h[X, N, F] = r @ up
+  y[X, N, D] = silu(h) @ down
+  return combine(y, gates, chosen)
+}
+
+module Block(x[B, S, D]) -> [B, S, D] {
+  weight wq[D, H, E], wk[D, K, E], wv[D, K, E], wo[H, E, D]
+  cache k[B, T, K, E], v[B, T, K, E]
+  keys = append(k, rope(x @ wk))
+  values = append(v, x @ wv)
+  h = x + attention(rope(x @ wq), keys, values, causal = true) @ wo
+  return h + Experts(h)
+}
+
+model Net(tokens[B, S]: i32, targets[B, S]: i32) {
+  weight embed[V, D], head[D, V]
+  x = embedding(tokens, embed)
+  repeat L { x = Block(x) }
+  loss = cross_entropy(x @ head, targets)
+}
+"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    path = tmp_path / "net.stg"
+    path.write_text(MODEL)
+    return str(path)
+
+
+def searched(
+    model: str, capsys: pytest.CaptureFixture[str], serve: str, *flags: str
+) -> dict[str, object]:
+    asked = [model, "--devices", "4", "--device", "h100", "--executor", "serial", "-q"]
+    run([*asked, "--clause", f"serve {{ {serve} }}", "--format", "json", *flags])
+    return json.loads(capsys.readouterr().out)
+
+
+def compiled(plan: str) -> tuple[float, int, int]:
+    """Seconds, bytes and tokens of a plan."""
+    done = compile_text(f"{MODEL}\n{plan}")
+    found = estimate(done)
+    return found.step_time_us / 1e6, max(m.peak_bytes for m in done.memory), batch_of(done)[1] or 0
+
+
+SMALL = ("--fix", "batch=8,16,24,32", "--top", "1000")
+
+
+@pytest.mark.parametrize(
+    "serve",
+    ["decode B at 100, experts = average", "prefill 4 x 32, decode B at 100, experts = average"],
+)
+def test_every_plan_is_what_its_compilation_says(
+    model: str, capsys: pytest.CaptureFixture[str], serve: str
+) -> None:
+    found = searched(model, capsys, serve, *SMALL, "--fix", "pp=1,2", "--fix", "tp=1,2")
+    assert not found["mismatches"]
+    best = found["best"]
+    assert isinstance(best, list)
+    choices = [each["choices"] for each in best]
+    assert {(c["tp"], c["pp"], c["dp"], c["ep"]) for c in choices} >= {
+        (2, 2, 1, 1), (2, 2, 1, 2), (1, 1, 4, 4), (2, 1, 2, 4), (2, 1, 2, 2), (1, 2, 2, 2)
+    }  # fmt: skip
+    assert {c["microbatches"] for c in choices} == {1, 2}
+    for each in best[:: max(1, len(best) // 8)]:
+        step, peak, tokens = compiled(each["plan"])
+        own = each["choices"]
+        assert each["step_time"] == pytest.approx(step)
+        assert each["memory_peak"] == peak
+        assert own["tokens"] == tokens == own["batch"] + (128 if "prefill" in serve else 0)
+        assert each["value"] == pytest.approx(step * 4 / tokens)
+        assert each["outline"]["step"] == pytest.approx(step)
+    values = [each["value"] for each in best]
+    assert values == sorted(values)
+
+
+def test_limits_are_kept(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    serve = "decode B at 100, experts = average"
+    every = searched(model, capsys, serve, *SMALL)["best"]
+    assert isinstance(every, list)
+    times = sorted(each["step_time"] for each in every)
+    peaks = sorted(each["memory_peak"] for each in every)
+    time, peak = times[len(times) // 2], peaks[2 * len(peaks) // 3]
+    limits = (
+        "--within",
+        f"step_time <= {time * 1e6 + 0.001:.3f}us",
+        "--within",
+        f"memory.peak < {peak}",
+    )
+    few = searched(model, capsys, serve, *SMALL, *limits)["best"]
+    assert isinstance(few, list)
+    own = [e["plan"] for e in every if e["step_time"] <= time and e["memory_peak"] < peak]
+    assert 0 < len(own) < len(every)
+    assert sorted(each["plan"].partition("{")[2] for each in few) == sorted(
+        plan.partition("{")[2] for plan in own
+    )
+
+
+def test_more_sequences_are_chosen_until_one_takes_too_much(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where sequences are not alike not every plan is compiled; the best of those that are is the best of all."""
+    serve = "prefill 4 x 32, decode B at 100, experts = average"
+    some = ("--fix", "pp=1", "--fix", "tp=2", "--fix", "ep=1", "--top", "1")
+    sizes = [f"{n}" for n in range(4, 200, 4)]
+    late = ("--within", "step_time < 420us", *some, "--fix", f"batch={','.join(sizes)}")
+    found = searched(model, capsys, serve, *late)
+    asked, best = found["by_closed_forms"], found["best"]
+    assert isinstance(asked, int) and isinstance(best, list)
+    assert asked < len(sizes) // 2
+    (one,) = best
+    more = one["plan"].replace(
+        f"set B = {one['choices']['batch']}", f"set B = {one['choices']['batch'] + 4}"
+    )
+    assert compiled(one["plan"])[0] < 420e-6 <= compiled(more)[0]
+
+
+WRONG = [
+    (("--fix", "zero=1"), "E0710", "a space has no `zero`"),
+    (("--fix", "batch=0"), "E0710", "`batch` is a whole number from 1 on, and `0` is none"),
+    (("--within", "step_time < 5"), "E0710", "`step_time < 5` is no limit"),
+    (("--within", "step_time > 5ms"), "E0710", "`step_time > 5ms` is no limit"),
+    (("--clause", "serve { decode 4 at 10 }"), "E0711", "`serve` is said twice"),
+    (("--clause", "zero 1 over dp"), "E0710", "says what a search chooses"),
+    (("--clause", "nothing"), "E0710", "is no clause of a plan"),
+    (("--batch", "4", "--set", "B=4"), "E0711", "the batch is said twice"),
+    (("--minimise", "token"), "E0710", "there is no `token` to minimise"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("flags", "code", "message"), WRONG)
+def test_mistakes(model: str, flags: Sequence[str], code: str, message: str) -> None:
+    asked = [model, "--devices", "4", "--device", "h100", "-q", *flags]
+    with pytest.raises(CompileError) as raised:
+        run([*asked, "--clause", "serve { decode B at 100, experts = average }"])
+    (found,) = raised.value.diagnostics
+    assert found.code == code
+    assert message in found.message
+
+
+@pytest.mark.parametrize(
+    ("serve", "flags", "message"),
+    [
+        ("decode 0 at 10", (), "the number of sequences"),
+        ("decode 4 at 10", ("--batch", "8"), "`serve` says how many sequences there are"),
+        ("decode B ta 10", (), "tokens before them (`at`)"),
+    ],
+)
+def test_mistakes_of_what_is_served(
+    model: str, serve: str, flags: Sequence[str], message: str
+) -> None:
+    asked = [model, "--devices", "4", "--device", "h100", "-q", *flags]
+    with pytest.raises(CompileError, match=re.escape(message)):
+        run([*asked, "--clause", f"serve {{ {serve} }}"])
+
+
+def test_all_that_fit_are_drawn_and_the_best_are_written(model: str, tmp_path: Path) -> None:
+    page, plans = tmp_path / "plans.html", tmp_path / "plans.stg"
+    asked = [
+        model,
+        "--devices",
+        "4",
+        "--device",
+        "h100",
+        "--executor",
+        "serial",
+        "-q",
+        "--top",
+        "1",
+    ]
+    served = "serve { decode B at 100, experts = average }"
+    run([*asked, "--clause", served, "--fix", "batch=8", "--plot", str(page), "-o", str(plans)])
+    assert "token_cost against step_time" in page.read_text()
+    found = compile_text(plans.read_text(), plan="best1")
+    assert batch_of(found)[0] == 8
+
+
+def test_a_number_of_sequences_stays(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    best = searched(model, capsys, "decode 16 at 100, experts = average", "--top", "50")["best"]
+    assert isinstance(best, list)
+    assert {each["choices"]["batch"] for each in best} == {16}
+    assert all("set B" not in each["plan"] for each in best)
+
+
+def test_sequences_of_several_lengths_are_as_many_as_a_dim_says() -> None:
+    """`serve` gives `B` another size, which a plan may give it first."""
+    plan = "plan p { set B = 9 serve { decode B at uniform { least = 5, most = 50, seed = 1 }, experts = average } }"
+    assert batch_of(compile_text(f"{MODEL}\n{plan}"))[0] == 9
