@@ -27,7 +27,7 @@ from stagec.searching.candidates import Candidates
 from stagec.searching.changes import changes
 from stagec.searching.forms import NAME, source_with
 from stagec.searching.model import ModelDims, read_model
-from stagec.searching.objective import objective, rises
+from stagec.searching.objective import TOKENS, objective, rises
 from stagec.searching.results import Goal, Outcome, Proved, compare
 from stagec.searching.search import Search
 from stagec.searching.sensitivity import DEVICE_NUMBERS
@@ -540,16 +540,16 @@ def show_changes(options: argparse.Namespace, text: str, source: Source) -> int:
     if base.error:
         raise CompileError(base.diagnostics)
     limit = capacity(checked.plan, options)
-    value = objective(options.minimise)
+    value = objective(options.minimise or STEP_TIME)
     ranks = float(checked.plan.num_ranks)
     shown = plain_table("each single change of the plan")
     for name in ("step_time", "", "memory.peak", "change"):
         shown.add_column(name, justify="left" if name == "change" else "right", no_wrap=True)
     good = [each for each in answers if not each.error]
+    # No change is one of tokens.
+    alike = {"ranks": ranks, TOKENS: 1.0}
     numbers = {
-        each.number: value(
-            {"step_time": each.step_time, "ranks": ranks, "memory.peak": float(each.peak_bytes)}
-        )
+        each.number: value({STEP_TIME: each.step_time, PEAK: float(each.peak_bytes), **alike})
         for each in good
     }
     for each in sorted(good, key=lambda each: (numbers[each.number], each.number)):
