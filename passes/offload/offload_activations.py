@@ -202,8 +202,8 @@ class Offloading:
         for use in value.uses:
             op = ancestor_in(self.level.forward, use.operation)
             yield op
-            if self.is_view(op):
-                yield from self.uses(op.results[0])
+            for view in op.results if self.is_view(op) else ():
+                yield from self.uses(view)
 
     def readers(self, argument: SSAValue) -> list[Operation]:
         """The ops of the layer's backward pass that read a slice."""
@@ -230,11 +230,11 @@ class Offloading:
         """What was saved, as a view of what is loaded."""
         if value is origin:
             return loaded
-        op = value.owner
-        assert isinstance(op, Operation)
+        assert isinstance(value, OpResult)
+        op = value.op
         source = op.operands[0]
         view = op.clone({source: self.viewed(source, origin, loaded)})
         stg.marks(view)["phase"] = StringAttr("bwd")
         view.location = op.location
         self.level.backward.insert_op_before(view, self.first)
-        return view.results[0]
+        return view.results[value.index]

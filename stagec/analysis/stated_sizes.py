@@ -139,7 +139,7 @@ class OneElse(dict[str, int]):
 
 
 def check_costs(module: ModuleOp, numbers: Mapping[str, int]) -> None:
-    """That nothing costs less than nothing, and that what a collective leaves is what its kind makes of what goes in."""
+    """That nothing costs less than nothing, that a collective leaves what its kind makes of what goes in, and that results have room where they are put."""
     known: dict[Size, Fraction] = {}
     mesh, values = mesh_of(module), OneElse(numbers)
 
@@ -155,6 +155,13 @@ def check_costs(module: ModuleOp, numbers: Mapping[str, int]) -> None:
             for size in sizes_in(each):
                 if number(size) < 0:
                     raise wrong(op, f"`{name}` is less than nothing: `{size}` is {number(size)}")
+        for each in op.memory_effects.overwrites:
+            made, taken = op.results[each.result].type, op.operands[each.operand].type
+            if not isinstance(made, ValueType) or not isinstance(taken, ValueType):
+                continue
+            if number(made.num_bytes) > number(taken.num_bytes):
+                message = f"it puts `{made.num_bytes}` bytes into the memory of operand {each.operand}, which has `{taken.num_bytes}`"
+                raise wrong(op, message)
         if isinstance(op, sched.CollectiveOp):
             ranks = prod(mesh[axis] for axis in op.axes.data)
             before, after = (ranks if part else 1 for part in RATIOS[op.kind.data])

@@ -237,6 +237,10 @@ def test_sizes_that_cannot_be() -> None:
             ('on "comm.tp"', 'on "comm tp"'),
             ('on "comm.tp"', 'on "comm.pt"'),
             ('on "compute"', 'on "computes"'),
+            (
+                'on "compute" : (!stg.tensor<[B/(mb*dp), S], i32>, !stg.tensor<[V/tp, D], fp32>)',
+                'on "compute" effects <overwrites 0 by 0> : (!stg.tensor<[B/(mb*dp), S], i32>, !stg.tensor<[V/tp, D], fp32>)',
+            ),
         )
     ) == [
         "`stg.dim`: `L` is 0, and a dim has 1 or more",
@@ -249,6 +253,7 @@ def test_sizes_that_cannot_be() -> None:
         "`sched.collective`: a stream's name has no blanks, as `comm.dp` has none, and is not empty",
         "`sched.collective`: there is no stream `comm.pt`",
         "`sched.compute`: there is no stream `computes`",
+        "`sched.compute`: it puts `4*B*D*S/(dp*mb)` bytes into the memory of operand 0, which has `4*B*S/(dp*mb)`",
     ]
 
 

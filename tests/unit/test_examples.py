@@ -8,7 +8,8 @@ from stagec.backend.encode import encode_traces
 from stagec.backend.program import HostUpdate, TraceSet
 from stagec.backend.writer import write_traces
 from stagec.checking import check_traces
-from stagec.driver import compile_model
+from stagec.driver import Stops, compile_model, compile_program
+from stagec.frontend import check
 from tests.unit.examples import (
     CASES,
     ENDS,
@@ -20,6 +21,7 @@ from tests.unit.examples import (
     ids,
     is_first,
     is_small,
+    parsed,
     plans_of,
     smaller,
 )
@@ -48,6 +50,13 @@ def test_compiles_to_a_small_program(path: Path, plan: str) -> None:
     example = compile_example(path, plan)
     assert sum(1 for _ in example.module.walk()) < 3000
     assert len(example.trace_set.classes) <= 16
+
+
+@pytest.mark.seldom
+@pytest.mark.parametrize(("path", "plan"), CASES, ids=ids(CASES))
+def test_what_a_pass_leaves_verifies(path: Path, plan: str) -> None:
+    """Behind each pass, and not behind the last alone: who stops there is shown it."""
+    compile_program(check(parsed(path), plan), stops=Stops(after="lower-to-tasks"))
 
 
 @pytest.mark.parametrize(("path", "plan"), mostly(is_small, ENDS), ids=ids(ENDS))
