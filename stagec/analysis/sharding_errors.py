@@ -33,6 +33,10 @@ class ShardingErrors:
         plan = next((op for op in module.body.ops if isinstance(op, dist.PlanOp)), None)
         self.batch = plan.batch_dim if plan is not None else ""
         self.dispatches = [op for op in module.walk() if isinstance(op, stg.DispatchOp)]
+        trains = plan is not None and plan.is_training
+        sent = {op.tokens.data for op in self.dispatches if op.dropless is not None and trains}
+        self.shared_out = self.averages.keys() | sent
+        """Dims of tokens that a router shares out: parts of them need not be whole."""
         self.findings = Findings()
         self.seen: set[tuple[str, tuple[str, ...]]] = set()
 
@@ -90,7 +94,7 @@ class ShardingErrors:
 
     def check_dim(self, dim: Dim, value: str, notes: Sequence[str] = ()) -> None:
         """E0301: the axes that split a dim do not divide it."""
-        if not dim.split or (dim.name, dim.split) in self.seen or dim.name in self.averages:
+        if not dim.split or (dim.name, dim.split) in self.seen or dim.name in self.shared_out:
             return
         self.seen.add((dim.name, dim.split))
         if dim.name not in self.sizes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from graphlib import CycleError, TopologicalSorter
 
 from stagec import symbolic
@@ -109,6 +110,9 @@ class Routed:
     copies: int = 0
 
 
+TRAINED = "trained"
+"""Of tokens of experts: an average where it is not whole, as dispatchers that drop none leave it to the router how many an expert has."""
+
 NOT_ROUTED = Routed()
 
 
@@ -123,8 +127,8 @@ def resolve_sizes(
 ) -> SizeTable:
     """Size every dim and axis. `overrides` are those of `--set`; what is `served` says the sizes of some dims.
 
-    `shares` has the dims of experts' tokens where something is served, and whether they are `exact`, `padded` or an `average`; `routed` has
-    those of the model, and of experts.
+    `shares` has the dims of experts' tokens, and whether they are `exact`, `padded`, an `average` or `TRAINED`; `routed` has those of the model, and of
+    experts.
     """
     resolver = _SizeResolver(dims, merged, overrides, findings, served or {}, shares or {}, routed)
     return resolver.resolve()
@@ -423,16 +427,25 @@ class _SizeResolver:
 
     def share_of(self, name: str, visible: Sizes, findings: Findings, what: str) -> Quantity | None:
         """The size of a dim as the text has it: exact, if it is not of experts' tokens."""
-        expr = self.exprs[name]
-        if self.shares.get(name, "exact") != "exact":
+        expr, how = self.exprs[name], self.shares.get(name, "exact")
+        if how == TRAINED and self.divides(expr, visible):
+            return whole(expr, visible, findings, what)
+        if how != "exact":
             found = whole(rounded_up(expr), visible, findings, what)
             exact = quantity(expr, visible, Findings())
-            if found is None or exact is None or self.shares[name] == "padded":
+            if found is None or exact is None or how == "padded":
                 return found
             self.table.averages.add(name)
             return Quantity(exact.size, found.value)
         help_ = "serve numbers of tokens that divide, or let experts have their average: `serve { ..., experts = average }`"
         return whole(expr, visible, findings, what, help_=help_ if name in self.shares else "")
+
+    def divides(self, expr: syntax.Expr, visible: Sizes) -> bool:
+        """Whether a size is whole, or a mistake that is said of it anyway."""
+        found = quantity(expr, visible, Findings())
+        if found is None:
+            return True
+        return conditions.note("whole", found.size, holds=Fraction(found.value).denominator == 1)
 
 
 def rounded_up(expr: syntax.Expr) -> syntax.Expr:

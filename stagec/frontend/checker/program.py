@@ -31,6 +31,7 @@ from stagec.frontend.plans.resolve import resolve_plan
 from stagec.frontend.plans.serving import Batch, Roles, ServeReader, batch_of, roles_of, unserved
 from stagec.frontend.printing import text_of
 from stagec.frontend.sizes import (
+    TRAINED,
     Routed,
     SizeTable,
     check_requirements,
@@ -184,13 +185,11 @@ HOW = {"padded": "padded", "average": "an average"}
 """What tokens of experts are, in words."""
 
 
-def _shares(
-    definitions: Definitions, batch: Batch | None, findings: Findings
-) -> dict[str, str] | None:
-    """The dims of experts' tokens where something is served, and whether they are exact, rounded up or an average."""
-    if batch is None:
-        return None
+def _shares(definitions: Definitions, batch: Batch | None, findings: Findings) -> dict[str, str]:
+    """The dims of experts' tokens, and whether they are exact, rounded up or an average; of what trains an average where they do not divide."""
     tokens = dims_of_dispatches(definitions, "tokens")
+    if batch is None:
+        return dict.fromkeys(tokens, TRAINED)
     how = batch.serve.experts
     if how != "exact" and not tokens:
         message = f"the model has no experts whose tokens could be {HOW[how]}"
