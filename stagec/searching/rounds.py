@@ -19,7 +19,7 @@ from stagec.sweeping.run import PEAK
 
 AT_A_TIME = 8
 """Structures that are asked for at a time, the most promising first: those that follow may be left out by what they say."""
-SLACK = 1.1
+SLACK = 1.02
 """Of a structure that is compiled anyway, plans are evaluated that may be so much worse than what is enough, which rises when some of the best do not fit."""
 TextKey = tuple[object, ...]
 """Of a structure: `text_key`."""

@@ -22,7 +22,7 @@ from stagec.searching.model import read_model
 from stagec.searching.objective import objective
 from stagec.searching.results import Goal
 from stagec.searching.search import Search
-from stagec.searching.space import Space, Value, default_space
+from stagec.searching.space import Space, Value, default_space, fix
 from stagec.searching.texts import plan_text
 from stagec.searching.whole_plans import WholePlan, compiled_whole
 from tests.fidelity.time_models import Model, text
@@ -96,13 +96,16 @@ def rows_of(path: Path) -> Iterator[Submitted]:
         )
 
 
-def told(row: Submitted, executor: str) -> str:
+def told(row: Submitted, executor: str, fixed: Sequence[str] = (), top: int = 10) -> str:
+    """`fixed`: as `stagec search --fix`; the row's own values belong to the space all the same."""
     file, source = "submitted.stg", text(row.model, row.batch, row.sequence, False, False)
     device = row.clauses[-1]
     probe = check(parse_text(f"{source}\nplan {NAME} {{\n  {device}\n}}\n", file), NAME)
     dims, limit = read_model(probe), probe.plan.device.capacity
     assert limit is not None
     space = default_space(dims, row.devices, probe.plan.device.node)
+    for each in fixed:
+        fix(space, each)
     widened(space, row.choice)
     space.values["bucket"] = (row.choice["bucket"],)
     goal = Goal(
@@ -114,6 +117,7 @@ def told(row: Submitted, executor: str) -> str:
         row.clauses,
         int(limit * (1 - MARGIN)),
         objective("step_time"),
+        top,
     )
     started = time.perf_counter()
     with open_executor(executor) as pool:
@@ -158,10 +162,12 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("file", type=Path)
     parser.add_argument("--only", default="", metavar="TEXT", help="rows whose name has this text")
     parser.add_argument("--executor", default="processes")
+    parser.add_argument("--fix", action="append", default=[], metavar="NAME=VALUES")
+    parser.add_argument("--top", type=int, default=10, help="plans to propose")
     options = parser.parse_args(arguments)
     for row in rows_of(options.file):
         if options.only in row.name:
-            print(told(row, options.executor), flush=True)
+            print(told(row, options.executor, options.fix, options.top), flush=True)
     return 0
 
 
