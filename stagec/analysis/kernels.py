@@ -63,8 +63,22 @@ def table_form(op: sched.ComputeOp) -> KernelForm | None:
 
 
 def quantize_form(op: sched.ComputeOp) -> KernelForm:
-    """Formats find their scales in different ways."""
-    return KernelForm(Work.QUANTIZE, tensor_of(op.outputs[0].type).dtype, ())
+    """Formats find their scales in different ways. `batch`: of how many experts' tokens, where products read these one by one."""
+    made = tensor_of(op.outputs[0].type)
+    products = (
+        user
+        for user in (use.operation for use in op.outputs[0].uses)
+        if isinstance(user, sched.ComputeOp) and sched.work_of(user) == Work.PRODUCT
+    )
+    own = {name for user in products for name in batch_names(user)}
+    sizes = (("batch", dims_product(made, own)),) if own else ()
+    return KernelForm(Work.QUANTIZE, made.dtype, sizes)
+
+
+def batch_names(op: sched.ComputeOp) -> set[str]:
+    """Dims that both operands of a product have, and its result."""
+    left, right = (tensor_of(value.type) for value in op.inputs[:2])
+    return set(left.names) & set(right.names) & set(tensor_of(op.outputs[0].type).names)
 
 
 def product_form(op: sched.ComputeOp) -> KernelForm:
@@ -72,13 +86,12 @@ def product_form(op: sched.ComputeOp) -> KernelForm:
     made = set(tensor_of(op.outputs[0].type).names)
     both = set(left.names) & set(right.names)
     sizes = {
-        "batch": dims_product(left, both & made),
+        "batch": dims_product(left, batch_names(op)),
         "m": dims_product(left, set(left.names) - both),
         "n": dims_product(right, set(right.names) - both),
         "k": dims_product(left, both - made),
     }
     sizes |= {"all_m": sizes["m"], "all_n": sizes["n"]}
-    linear = is_linear(op)
     sum_dtype = summed_in(op.outputs[0])
     if sum_dtype is not None:
         sizes["summed"] = bytes_of(tensor_of(op.outputs[0].type).num_elements, sum_dtype)
@@ -86,10 +99,10 @@ def product_form(op: sched.ComputeOp) -> KernelForm:
         sizes |= columnwise_sizes(op, both)
     if stg.phase_of(op) == "bwd" and left.dtype in QUANTIZED:
         sizes |= transposed_sizes(op)
-    if linear and sizes["batch"] == ONE:
+    if is_linear(op):
         sizes |= merged_sizes(op, both)
-    elif linear:
-        sizes |= experts_sizes(op, sizes)
+        if sizes["batch"] != ONE:
+            sizes |= experts_sizes(op, sizes)
     return KernelForm(Work.PRODUCT, left.dtype, tuple(sizes.items()), stored=stored_weight(op))
 
 

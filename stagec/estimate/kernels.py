@@ -110,8 +110,10 @@ class KernelPrices:
 
     def find(self, compute: Compute, backward: bool) -> Price:
         kernel = compute.kernel
-        if kernel is None or kernel.kind == Work.QUANTIZE:
+        if kernel is None:
             return self.moved(compute.num_bytes, compute.num_ops)
+        if kernel.kind == Work.QUANTIZE:
+            return self.quantized(kernel, compute.num_bytes)
         if kernel.kind == Work.OTHER:
             price = self.moved(compute.num_bytes, compute.num_ops)
             return Price(price.us + self.added_us(kernel), price.basis)
@@ -138,6 +140,20 @@ class KernelPrices:
         if key not in self._known:
             self._known[key] = self.find_moved(num_bytes, num_ops)
         return self._known[key]
+
+    def quantized(self, kernel: Kernel, num_bytes: float) -> Price:
+        """What it takes to read an operand and to write it in few bits, of experts by a kernel for each.
+
+        Transformer Engine has one kernel for all with delayed scaling alone (`multi_tensor_quantize_impl`: "Quantize kernels individually").
+        """
+        together = kernel.dtype == "fp8" and self.scales_are_known
+        experts = dict(kernel.sizes).get("batch", 1) if self.takes_turns and not together else 1
+        return scaled(self.moved(num_bytes / experts), experts)
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether kernels are those of Transformer Engine, which multiplies the tokens of one expert after the other."""
+        return self.trains == "cudnn" and self.engine != "grouped"
 
     def find_moved(self, num_bytes: float, num_ops: float) -> Price:
         found = self.by_table(("memory",), {"bytes": np.float64(max(num_bytes, 1))})
@@ -290,8 +306,14 @@ class KernelPrices:
         return Price(max(us, self.device.launch_us), price.basis) if found else price
 
     def matrix(self, dtype: str, sizes: Sizes) -> Price | None:
-        """By the table of products. Several of one shape take as long as one of as many rows, if rows fill tiles."""
+        """By the table of products. Several of one shape take as long as one of as many rows, if rows fill tiles.
+
+        Transformer Engine's are kernels of cuBLAS, one for each expert, on four streams that share the device (`multi_stream_cublas_gemm`).
+        """
         batch = sizes["batch"]
+        if batch > 1 and self.takes_turns:
+            single = self.by_table(("product", dtype), {**sizes, "batch": np.float64(1)})
+            return None if single is None else Price(single.us * float(batch), Basis.RULE)
         one = {"m": sizes["m"] * batch, "n": sizes["n"], "k": sizes["k"]}
         found = self.by_table(("product", dtype), one)
         if found is None:

@@ -48,23 +48,29 @@ class NodeCosts:
     us: Floats
     basis: Ints
     moved: Floats
-    """Bytes that a node which computes reads and writes."""
+    """Bytes that a node which computes reads and writes, or that a collective has before and after."""
     written: Floats
 
     @staticmethod
     def of(nodes: Sequence[Node], prices: Sequence[Price]) -> NodeCosts:
         """In one plan."""
-        computes = [n.action if isinstance(n.action, Compute) else NO_WORK for n in nodes]
+        found = np.array([bytes_of(node.action) for node in nodes], float).reshape(-1, 2)
         one = (len(nodes), 1)
         return NodeCosts(
             np.array([price.us for price in prices]).reshape(one),
             np.array([int(price.basis) for price in prices], np.int64).reshape(one),
-            np.array([each.num_bytes for each in computes], float).reshape(one),
-            np.array([each.num_written for each in computes], float).reshape(one),
+            found[:, :1],
+            found[:, 1:],
         )
 
 
-NO_WORK = Compute(0, 0)
+def bytes_of(action: NodeAction) -> tuple[int, int]:
+    """What computation reads and writes, or a collective has before and after; the second of each by itself too."""
+    if isinstance(action, Collective):
+        return action.operand_bytes + action.result_bytes, action.result_bytes
+    return (action.num_bytes, action.num_written) if isinstance(action, Compute) else (0, 0)
+
+
 BACKWARD = ("bwd", "wgrad")
 """Phases whose products run in a backward pass."""
 
@@ -109,6 +115,7 @@ class Prices:
         for i in self.inside(program, index):
             costs.us[i], costs.basis[i] = 0.0, Basis.RULE
         self.sum_pieces(segment, costs)
+        self.pack_exchanges(segment, costs)
 
     def node(self, node: Node) -> Price:
         """By itself."""
@@ -124,8 +131,10 @@ class Prices:
                 return Price(0.0, Basis.RULE)
             if self.finds_scale(action):
                 # "Performance analysis" in Transformer Engine's "FP8 Current Scaling": two reads, one for the largest number and one to convert.
-                found = self.kernels.moved(action.num_bytes - action.num_written)
-                whole = self.kernels.moved(action.num_bytes)
+                assert action.kernel is not None
+                read = action.num_bytes - action.num_written
+                found = self.kernels.quantized(action.kernel, read)
+                whole = self.kernels.quantized(action.kernel, action.num_bytes)
                 return Price(found.us + whole.us, whole.basis)
             found = self.kernels.price(action, node.phase in BACKWARD)
             further = (action.num_kernels - 1) * self.kernels.device.launch_us
@@ -312,6 +321,29 @@ class Prices:
                 moved = node.pieces * costs.written[made] * (1 + 1 / ways)
                 known = {each: self.kernels.moved(each).us for each in set(moved.tolist())}
                 costs.us[made] += np.array([known[each] for each in moved.tolist()]) / node.pieces
+
+    def pack_exchanges(self, segment: TraceSegment, costs: NodeCosts) -> None:
+        """An exchange of heads for positions beside attention is packed by a kernel in front of it, rank by rank, and put into place by one behind it.
+
+        So do Transformer Engine (`flash_attn_a2a_communicate`: `movedim(...).contiguous()` and `index_select`) and DeepSpeed (`single_all_to_all`); of
+        experts' exchanges these are nodes of their own.
+        """
+        assert self.kernels is not None
+        exchanges = {
+            i
+            for i, node in enumerate(segment.nodes)
+            if isinstance(node.action, Collective) and node.action.kind == "all_to_all"
+        }
+        packed: set[int] = set()
+        for i, node in enumerate(segment.nodes):
+            if exchanges and work_of(node) in (*ATTENTION, Work.ATTENTION_GRAD):
+                packed |= {dep.node for dep in node.data_deps if dep.slot < 0} & exchanges
+            elif i in exchanges:
+                before = [segment.nodes[dep.node] for dep in node.data_deps if dep.slot < 0]
+                if any(work_of(each) in (*ATTENTION, Work.ATTENTION_GRAD) for each in before):
+                    packed.add(i)
+        for i in packed:
+            costs.us[i] += [2 * self.kernels.moved(each).us for each in costs.moved[i].tolist()]
 
     @property
     def host_launch_us(self) -> float:

@@ -380,8 +380,9 @@ class Device(Clause):
     """Whether the host launches graphs of kernels, and so no computation waits for it."""
     all_reduce: str = setting("choice", "nccl", "nccl", "vllm", "sglang", "trtllm")
     """Whose all-reduce runs in a node: NCCL's, or an inference engine's own where that is faster."""
-    experts: str = setting("choice", "trtllm", "vllm", "sglang", "trtllm")
-    """Whose kernels multiply the tokens of experts, where a device has tables of several engines."""
+    experts: str = setting("choice", "trtllm", "vllm", "sglang", "trtllm", "grouped")
+    """Whose kernels multiply the tokens of experts, where a device has tables of several engines. `grouped`: in a step that trains one kernel does so for all
+    experts of a device, in place of Transformer Engine's, one for each."""
     price_per_hour: float | None = setting("number", None)
     """Of a device, for what tokens cost."""
 

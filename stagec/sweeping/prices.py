@@ -78,10 +78,11 @@ class PriceColumns:
     def bytes_of(
         self, node: Node, numbers: Sequence[tuple[Size, ...]]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """What a node that computes moves, and what it writes of that; nothing of others."""
-        if not isinstance(node.action, Compute):
+        """What a node that computes moves, and what it writes of that; of a collective what it has before and after. Nothing of others."""
+        if not isinstance(node.action, Compute | Collective):
             return self.nothing, self.nothing
-        reads, written = (self.number(each).astype(float) for each in numbers[1:3])
+        first = int(isinstance(node.action, Compute))
+        reads, written = (self.number(each).astype(float) for each in numbers[first : first + 2])
         return reads + written, written
 
     @cached_property

@@ -28,6 +28,7 @@ from stagec.searching.whole_plans import WholePlan, compiled_whole
 from tests.fidelity.time_models import Model, text
 from tests.fidelity.time_rows import (
     BENCHMARKS,
+    by_megatron,
     device_clause,
     number,
     overlap,
@@ -86,7 +87,7 @@ def rows_of(path: Path) -> Iterator[Submitted]:
         seen.add(key)
         yield Submitted(
             name,
-            model,
+            by_megatron(model, layout),
             number(r, "gpus"),
             float(r["step_s"]),
             number(r, "global_batch"),

@@ -31,6 +31,8 @@ class Model:
     """Into how many parts layers are cut that take turns in that: a part may begin or end with either kind."""
     normed: bool = False
     """Whether queries and keys are normed, head by head."""
+    keys_of_rank: int = 0
+    """Heads of keys that a rank has, where one product makes queries, keys and values (Megatron-LM); 0: each has its own."""
     sorts: bool = False
     """Whether a dispatcher sorts tokens by expert once they have come, and back before they go (`sort_chunks_by_idxs`)."""
 
@@ -102,14 +104,34 @@ def repeats(model: Model) -> list[Repeat]:
     return found
 
 
-def attention(unfused: bool, rotary: bool, normed: bool = False, window: int = 0) -> str:
+def taken_apart(model: Model) -> str:
+    """What takes queries, keys and values out of what one product made, head of keys by head of keys: `queries_apart` and `values_apart`.
+
+    `get_query_key_value_tensors` of Megatron-LM (core 0.15) copies queries where a rank has several heads of keys, each with its queries beside it
+    (`query.reshape`). Keys are views that rotation reads; values Transformer Engine copies, as their strides are not those of keys (`get_qkv_layout` of 2.9:
+    `x.contiguous()`). Behind the backward pass gradients of all three are joined again (`torch.cat` in `SplitAlongDim.backward`); those of keys
+    count with those of values here.
+    """
+    copied = 4 if model.keys_of_rank > 1 else 0
+    sizes = (("queries", "B, S, H, E", copied, 4), ("values", "B, S, K, E", 4, 8))
+    return "".join(
+        f"op {name}_apart(x[{dims}]) -> [{dims}] {{ flops = 0, bytes = {there} * {size}, backward_bytes = {back} * {size} }}\n"
+        for name, dims, there, back in sizes
+        for size in (dims.replace(", ", " * "),)
+    )
+
+
+def attention(model: Model, unfused: bool) -> str:
     """With the scores written out, or in one op."""
-    q, k = ("x @ wq", "x @ wk")
+    normed, window = model.normed, model.window
+    q, k, v, ops = "x @ wq", "x @ wk", "x @ wv", ""
+    if model.keys_of_rank and model.heads != model.key_heads:
+        q, v, ops = f"queries_apart({q})", f"values_apart({v})", taken_apart(model)
     weights = "wq[D, H, E], wk[D, K, E], wv[D, K, E], wo[H, E, D]"
     if normed:
         q, k = f"rms_norm({q}, norm_q)", f"rms_norm({k}, norm_k)"
         weights += ", norm_q[E], norm_k[E]"
-    if rotary:
+    if model.gated:
         q, k = f"rope({q})", f"rope({k})"
     mixed = "  mixed[B, S, H, E] = attention(q, k, v, causal = true)"
     if unfused:
@@ -122,23 +144,23 @@ def attention(unfused: bool, rotary: bool, normed: bool = False, window: int = 0
         weights += ", sinks[H]"
         mixed = mixed.replace("v, causal", "v, sinks, causal")
         looks_back = mixed.replace("= true", f"= true, window = {window}")
-        local = module("LocalAttention", weights, q, k, looks_back)
-    return local + module("Attention", weights, q, k, mixed)
+        local = module("LocalAttention", weights, q, k, v, looks_back)
+    return ops + local + module("Attention", weights, q, k, v, mixed)
 
 
-def module(name: str, weights: str, q: str, k: str, mixed: str) -> str:
+def module(name: str, weights: str, q: str, k: str, v: str, mixed: str) -> str:
     return f"""module {name}(x[B, S, D]) -> [B, S, D] {{
   weight {weights}
   q[B, S, H, E] = {q}
   k[B, S, K, E] = {k}
-  v[B, S, K, E] = x @ wv
+  v[B, S, K, E] = {v}
 {mixed}
   return mixed @ wo
 }}
 """
 
 
-def adapted() -> str:
+def adapted(model: Model) -> str:
     """Attention with adapters on its projections, which alone learn: of queries, keys and values in common, and of what comes out.
 
     As NeMo runs them (`LoRALinear` and `ParallelLinearAdapter` of `collections/llm/peft` at 8cfedd72): Megatron-LM's own linear layers, which multiply in bf16
@@ -150,14 +172,14 @@ def adapted() -> str:
         f"op {name}_added(x[{dims}], y[{dims}]) -> [{dims}] {{ flops = {size}, bytes = 6 * {size}, backward_flops = 0, backward_bytes = 0 }}\n"
         for name, dims, size in (("projected", "B, S, Q, E", whole), ("mixed", "B, S, D", out))
     ]
-    return f"""{"".join(ops)}
+    return f"""{"".join(ops)}{taken_apart(model)}
 module Attention(x[B, S, D]) -> [B, S, D] {{
   weight wqkv[D, Q, E], wo[H, E, D]
   weight a[D, R], b[R, Q, E], ao[H, E, R], bo[R, D]
   r = dropout(x, rate = 0.1) @ (a * 1)
   all = projected_added(x @ wqkv, projected(r @ (b * 1)))
   q, k, v = split(all, over = Q, to = [H, K, J])
-  y = attention(rope(q), rope(k), v[J -> K], causal = true)
+  y = attention(rope(queries_apart(q)), rope(k), values_apart(v[J -> K]), causal = true)
   return mixed_added(y @ wo, mixed(dropout(y, rate = 0.1) @ (ao * 1) @ (bo * 1)))
 }}
 """
@@ -234,9 +256,7 @@ def text(
         sizes += "\ndim T = S"
     if model.adapters:
         sizes += f"\ndim R = {model.adapters}\ndim J = K\ndim Q = H + K + J"
-    shape = adapted()
-    if not model.adapters:
-        shape = attention(unfused, model.gated, model.normed, model.window)
+    shape = adapted(model) if model.adapters else attention(model, unfused)
     if model.heads == model.key_heads:
         shape = shape.replace("K, E", "H, E")
     ending = f"FeedForward({second})"

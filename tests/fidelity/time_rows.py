@@ -108,6 +108,10 @@ class Layout:
     reduce: str = "bf16"
     tp_overlap: bool = False
     ep_overlap: bool = False
+    once: bool = False
+    """Whether a token goes once to each device that has experts of its own (HybridEP, DeepEP), in place of once for each expert."""
+    grouped: bool = False
+    """Whether one kernel multiplies the tokens of all experts of a device."""
     grad_overlap: bool = True
     param_gather: bool = False
     """Updated parameters are gathered beside the next forward pass."""
@@ -129,12 +133,14 @@ def plan(layout: Layout, model: Model) -> str:
     # Experts are whole (`expert_tensor_parallel_size` is 1), on ranks that share tensors first.
     over = x.ep // x.tp if x.ep % x.tp == 0 else x.ep
     if experts:
-        outer = [("pp", x.pp), ("edp", x.dp // over), ("ep", over)]
+        whole = [("en", 1)] if x.once else []
+        outer = [("pp", x.pp), ("edp", x.dp // over), *whole, ("ep", over)]
     mesh = ", ".join(f"{axis} = {size}" for axis, size in [*outer, *inner])
-    batch = "edp, ep" if experts else "dp"
+    dealt_over = "en, ep" if x.once else "ep"
+    batch = f"edp, {dealt_over}" if experts else "dp"
     lines = [f"  mesh {mesh}", f"  shard B over {batch}"]
     if experts:
-        whose = "ep, tp" if over < x.ep else "ep"
+        whose = f"{dealt_over}, tp" if over < x.ep else dealt_over
         lines += [f"  shard X over {whose}", "  shard C over edp"]
     elif model.experts:
         lines += ["  shard C over dp"]
@@ -181,7 +187,7 @@ def plan(layout: Layout, model: Model) -> str:
             settings.append(f"bucket_bytes = {x.bucket_bytes}")
         lines.append(f"  gradients {{ {', '.join(settings)} }}")
     lines.append(f"  {overlap(x)}")
-    lines.append("  collectives { keep = shard }")
+    lines.append(f"  collectives {{ keep = shard{', exchange = hierarchical' if x.once else ''} }}")
     body = "\n".join([*lines, f"  {device_clause(x)}"])
     return f"\nplan measured {{\n{body}\n}}\n"
 
@@ -205,7 +211,8 @@ def precision(x: Layout) -> str:
 
 def device_clause(x: Layout) -> str:
     node = f", node = {x.rack}" if x.rack else ""
-    return f"device {device_word(x.device)} {{ kernels = {x.kernels}, graphs = {str(x.graphs).lower()}{node} }}"
+    experts = ", experts = grouped" if x.grouped else ""
+    return f"device {device_word(x.device)} {{ kernels = {x.kernels}, graphs = {str(x.graphs).lower()}{node}{experts} }}"
 
 
 def device_word(device: str) -> str:
@@ -271,7 +278,7 @@ def rack_of(device: str, gpus: int) -> int:
 
 def mlperf(r: Cells) -> Timed | None:
     name = f"{r['benchmark']} {r['gpus']} {r['gpu']} {r['precision']}"
-    group = f"{r['benchmark']}|{r['gpu']}|{r['gpus']}|{r['precision']}"
+    group = f"{r['benchmark']}|{r['gpu']}|{r['gpus']}|{r['global_batch']}"
     source = "MLPerf LoRA" if r["benchmark"].endswith("_lora") else "MLPerf pre-training"
     measured = float(r["step_s"])
     model, _ = BENCHMARKS[r["benchmark"]]
@@ -335,7 +342,7 @@ PUBLISHED = {
 
 def published(r: Cells) -> Timed | None:
     name = f"{r['source'].split()[0]} {r['release']} {r['model']} {r['gpus']} {r['gpu']} {r['precision']}"
-    group = f"{r['model']}|{r['gpu']}|{r['gpus']}|{r['precision']}|{r['kind']}"
+    group = f"{r['model']}|{r['gpu']}|{r['gpus']}|{r['global_batch']}|{r['sequence']}|{r['kind']}"
     measured = float(r["step_s"])
     source = {"Megatron-Bridge": "Megatron-Bridge", "torchtitan": "torchtitan"}.get(
         r["source"], "Korthikanti 2022"
@@ -355,6 +362,9 @@ def published(r: Cells) -> Timed | None:
     model = MODELS[PUBLISHED[r["model"]]]
     if model.experts:
         source += " experts"
+    if "other quantization granularity" in r["note"] and r["gpu"][0] != "H":
+        # "32x32 for both weights and activations" on GB200 and B200 (below the table): MXFP8, of whose recipes its degrees are (`fp8_mx`, v0.1.0rc4).
+        r = {**r, "precision": "mxfp8"}
     layout = Layout(
         tp=number(r, "tp"),
         pp=number(r, "pp"),
@@ -396,6 +406,9 @@ def published(r: Cells) -> Timed | None:
             layout = replace(layout, attention="fp8")
         if model.experts:
             layout = of_recipe(r, layout)
+            # Exchanges that are hidden are left as they are: of two in a row interleaving hides one.
+            once = is_flexible(r) and not layout.ep_overlap
+            layout = replace(layout, once=once, grouped=is_one_kernel(r))
             model = replace(model, stages=layout.pp, **dispatched(r, layout, model))
         # `scripts/performance` there: tensor-parallel communication overlaps where there is any; FSDP in one unit per block.
         # `comm_overlap.py` overlaps gathers of parameters wherever ranks hold other data.
@@ -424,7 +437,7 @@ def of_recipe(r: Cells, layout: Layout) -> Layout:
     Of `moe_a2a_overlap`, `cuda_graph_impl` and `recompute_modules`.
     """
     release, wide = r["release"], r["precision"] == "bf16"
-    whole_graphs = release >= "26.06" and r["precision"] == "mxfp8" and r["gpu"][:2] == "GB"
+    whole_graphs = is_one_kernel(r) and r["gpu"][:2] == "GB"
     if r["model"].startswith("GPT OSS"):
         again = wide and r["gpu"] != "GB300"
         overlaps = whole_graphs or (r["gpu"] == "GB200" and wide and release >= "26.04")
@@ -437,18 +450,28 @@ def of_recipe(r: Cells, layout: Layout) -> Layout:
     return replace(layout, ep_overlap=whole_graphs)
 
 
-def dispatched(r: Cells, layout: Layout, model: Model) -> dict[str, int]:
-    """What Megatron-LM's dispatcher and experts have by themselves.
+def is_flexible(r: Cells) -> bool:
+    """Whether a token goes once to each device (`moe_flex_dispatcher_backend` of the same configurations: HybridEP).
 
-    `moe_flex_dispatcher_backend` of the same configurations: HybridEP or DeepEP, but for GPT-OSS, before 26.04 or not on GB200, and Qwen3 235B on H100 and
-    B200. From 26.06 on experts in mxfp8 are one fused kernel with their bias.
+    Not of GPT-OSS, but for GB200 in 26.04 and what is one kernel; not of Qwen3 235B on H100 and B200; nor where tokens are dropped (25.09).
     """
-    is_oss, is_large = r["model"].startswith("GPT OSS"), r["model"].startswith("Qwen3_235B")
-    flex = r["gpu"] == "GB200" and r["release"] >= "26.04" if is_oss else not is_large
-    sorts = not flex and (is_oss or r["gpu"] in ("H100", "B200"))
-    is_fused = r["release"] >= "26.06" and r["precision"] == "mxfp8"
-    found = {"sorts": int(sorts and not is_fused)}
-    if is_oss and not is_fused:
+    if r["model"].startswith("GPT OSS"):
+        return is_one_kernel(r) or (r["gpu"] == "GB200" and r["release"][:5] == "26.04")
+    is_large = r["model"].startswith("Qwen3_235B")
+    return r["release"] >= "25.11" and (not is_large or r["gpu"][:2] == "GB")
+
+
+def is_one_kernel(r: Cells) -> bool:
+    """Whether experts are one fused kernel with their bias (`cutedsl_fused_grouped_mlp`)."""
+    return r["release"] >= "26.06" and r["precision"] == "mxfp8"
+
+
+def dispatched(r: Cells, layout: Layout, model: Model) -> dict[str, int]:
+    """What Megatron-LM's dispatcher and experts have by themselves, if they are not one kernel."""
+    if is_one_kernel(r):
+        return {}
+    found = {"sorts": int(not is_flexible(r))}
+    if r["model"].startswith("GPT OSS"):
         found["biased"] = model.experts // layout.ep
     return found
 
@@ -626,6 +649,11 @@ def experts_plan(x: Layout) -> str:
     return "\nplan measured {\n" + "\n".join(lines) + "\n}\n"
 
 
+def by_megatron(model: Model, layout: Layout) -> Model:
+    """With what its code does by itself, on the ranks of a plan."""
+    return replace(model, keys_of_rank=max(model.key_heads // layout.tp, 1))
+
+
 def timed(
     source: str,
     name: str,
@@ -638,5 +666,7 @@ def timed(
     unfused: bool = False,
 ) -> Timed:
     whole_again = unfused and layout.recompute.startswith("full")
+    if layout.kernels == "fused":
+        model = by_megatron(model, layout)
     whole = text(model, batch, sequence, unfused, whole_again) + plan(layout, model)
     return Timed(source, name, group, measured, whole, layout.device)

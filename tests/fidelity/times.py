@@ -81,20 +81,22 @@ def estimated(row: Timed) -> Found:
 
 
 def ranks(values: Sequence[float]) -> np.ndarray:
-    order = np.argsort(np.argsort(values))
-    return order.astype(float)
+    """From 0 on; what is equal shares the mean of its places."""
+    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(count) - (count + 1) / 2)[place]
 
 
 def rank_correlation(found: Iterable[Found]) -> tuple[float, int]:
-    """Spearman's, the median over groups of five or more, and how many there are."""
-    groups: dict[str, list[Found]] = defaultdict(list)
+    """Spearman's, the median over groups of five plans or more, and how many there are. A plan that was run several times counts once, by its median."""
+    groups: dict[str, dict[str, list[Found]]] = defaultdict(lambda: defaultdict(list))
     for each in found:
-        groups[each.row.group].append(each)
+        groups[each.row.group][each.row.text].append(each)
     values: list[float] = []
     for group in groups.values():
         if len(group) >= SMALLEST_GROUP:
-            a = ranks([each.row.measured_s for each in group])
-            b = ranks([each.estimated_s for each in group])
+            runs = group.values()
+            a = ranks([float(np.median([each.row.measured_s for each in run])) for run in runs])
+            b = ranks([run[0].estimated_s for run in runs])
             values.append(float(np.corrcoef(a, b)[0, 1]))
     return (float(np.median(values)), len(values)) if values else (float("nan"), 0)
 

@@ -256,6 +256,14 @@ def test_a_step_waits_for_the_slowest_device_at_its_power_limit() -> None:
         ).price(large, True)
 
 
+def test_what_products_keep_up_on_a_blackwell_is_measured_on_another() -> None:
+    """A B200 has 1.0 kW where a B300 has 1.1, and its clock falls with the cube root of that; a GB200 keeps as much more in each dtype as in fp8."""
+    b200, b300, gb200 = (named(name).sustained for name in ("b200", "b300", "gb200"))
+    for dtype in ("bf16", "fp8", "mxfp8"):
+        assert b200[dtype] == pytest.approx(b300[dtype] * (1.0 / 1.1) ** (1 / 3), rel=1e-3)
+        assert gb200[dtype] == pytest.approx(b300[dtype] * 2880 / 2814, rel=1e-3)
+
+
 def test_blackwell_is_measured_for_itself() -> None:
     """GB300 has more power than B200, and its tables say so, though their datasheets have one peak."""
     large = quantized(product(8192, 16384, 16384), "fp8")

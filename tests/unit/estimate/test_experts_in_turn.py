@@ -1,0 +1,157 @@
+"""Transformer Engine multiplies and quantizes the tokens of one expert after the other; and what packs an exchange beside attention."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stagec.backend.program import Collective, Compute, Kernel
+from stagec.devices import named
+from stagec.dialects.work import Work
+from stagec.driver import Compiled, compile_text
+from stagec.estimate.kernels import KernelPrices
+from stagec.estimate.prices import Prices, kernel_sizes, work_of
+
+
+def product(batch: int, m: int, n: int, k: int) -> Kernel:
+    return Kernel(Work.PRODUCT, "bf16", (("batch", batch), ("m", m), ("n", n), ("k", k)))
+
+
+def test_experts_take_turns_where_no_kernel_is_for_all() -> None:
+    """On SimuMax's B200 160 experts with 154 tokens each take 1.48 ms for [154, 1536] by [1536, 5120] (`group_matmul`, bf16, forward)."""
+    device = named("b200")
+    trained = KernelPrices(device, trains="cudnn")
+    experts, single = product(160, 154, 5120, 1536), product(1, 154, 5120, 1536)
+    one = trained.product(single, False).us
+    assert trained.product(experts, False).us == pytest.approx(160 * one)
+    for others in (
+        KernelPrices(device, trains="cudnn", engine="grouped"),
+        KernelPrices(device, trains="flash2"),
+        KernelPrices(device),
+    ):
+        assert others.product(single, False).us == one
+        assert others.product(experts, False).us < 0.8 * 160 * one
+
+
+LAYER = """
+dim B = 8
+dim S = 1024
+dim H = 8
+dim E = 128
+dim D = H * E
+dim F = 768
+dim X = 16
+dim A = 2
+dim C = B * S * A / X
+dim L = 2
+dim V = 512
+
+module Block(x[B, S, D]) -> [B, S, D] {
+  weight wq[D, H, E], wo[H, E, D], norm[D], router[D, X], gate[X, D, F], up[X, D, F], down[X, F, D]
+  q[B, S, H, E] = x @ wq
+  h = rms_norm(attention(q, q, q, causal = true) @ wo, norm)
+  gates, chosen = topk(softmax(h @ router, over = X), over = X, to = A, normalise = true)
+  own = dispatch(h, chosen, experts = X, tokens = C, dropless = true)
+  g[X, C, F] = own @ gate
+  u[X, C, F] = own @ up
+  y[X, C, D] = (silu(g) * u) @ down
+  return x + combine(y, gates, chosen)
+}
+
+model Net(x[B, S, D], targets[B, S]: i32) {
+  weight head[D, V]
+  repeat L {
+    x = Block(x)
+  }
+  loss = cross_entropy(x @ head, targets)
+}
+plan p {
+  mesh ep = 2
+  shard B over ep
+  shard X over ep
+  precision { weights = bf16, activations = bf16, products = %s, unquantized = router }
+  device b200 { experts = %s }
+}
+"""
+
+
+@pytest.mark.parametrize("dtype", ["mxfp8", "fp8"])
+def test_tokens_of_each_expert_are_quantized_by_a_kernel(dtype: str) -> None:
+    """With delayed scaling one kernel does it for all."""
+    found = {}
+    for engine in ("trtllm", "grouped"):
+        compiled = compile_text(LAYER % (dtype, engine))
+        prices = Prices.of(compiled.trace_set, compiled.plan)
+        kernels = prices.kernels
+        assert kernels is not None
+        nodes = [node for s in compiled.trace_set.classes[0].program.segments for node in s.nodes]
+        experts = [n for n in nodes if work_of(n) == Work.QUANTIZE and kernel_sizes(n)]
+        assert [kernel_sizes(node)["batch"] for node in experts] == [8] * len(experts) != []
+        found[engine] = [prices.node(node).us for node in experts]
+        for node, us in zip(experts, found[engine], strict=True):
+            assert isinstance(node.action, Compute)
+            apart = 8 * kernels.moved(node.action.num_bytes / 8).us
+            together = kernels.moved(node.action.num_bytes).us
+            turns = engine == "trtllm" and dtype == "mxfp8"
+            assert us == (apart if turns else together)
+    assert (found["trtllm"] > found["grouped"]) == (dtype == "mxfp8")
+
+
+def test_gates_of_experts_are_one_product() -> None:
+    compiled = compile_text(LAYER % ("bf16", "trtllm"))
+    nodes = [node for s in compiled.trace_set.classes[0].program.segments for node in s.nodes]
+    sizes = [kernel_sizes(node) for node in nodes if work_of(node) == Work.PRODUCT]
+    assert sum(each["batch"] == 8 and each["all_n"] == 2 * 768 for each in sizes) >= 2
+
+
+EXCHANGED = """
+dim B = 4
+dim S = 4096
+dim H = 16
+dim E = 128
+dim D = H * E
+dim V = 512
+
+model Net(x[B, S, D], targets[B, S]: i32) {
+  weight head[D, V], wq[D, H, E], wk[D, H, E], wv[D, H, E], wo[H, E, D]
+  y = attention(x @ wq, x @ wk, x @ wv, causal = true) @ wo
+  loss = cross_entropy(y @ head, targets)
+}
+plan p {
+  mesh dp = 1, cp = 4
+  shard B over dp
+  shard S over cp
+  context cp { method = ulysses }
+  microbatch 1
+  precision { weights = bf16, activations = bf16 }
+  device h100
+}
+"""
+
+
+def exchanges(compiled: Compiled) -> tuple[list[float], list[float]]:
+    """What exchanges take with what packs them, and what their messages take."""
+    prices = Prices.of(compiled.trace_set, compiled.plan)
+    whole, alone = [], []
+    for rank_class in compiled.trace_set.classes:
+        for index, segment in enumerate(rank_class.program.segments):
+            us = prices.segment(rank_class, index).us
+            for node, each in zip(segment.nodes, us.tolist(), strict=True):
+                action = node.action
+                if isinstance(action, Collective) and action.kind == "all_to_all":
+                    whole.append(each)
+                    alone.append(prices.node(node).us)
+    return whole, alone
+
+
+def test_what_an_exchange_beside_attention_moves_is_packed_and_put_into_place() -> None:
+    compiled = compile_text(EXCHANGED)
+    whole, alone = exchanges(compiled)
+    assert len(whole) == 8
+    moved = 2 * 4096 * 2048 // 4 * 2
+    kernels = Prices.of(compiled.trace_set, compiled.plan).kernels
+    assert kernels is not None
+    assert np.subtract(whole, alone) == pytest.approx([2 * kernels.moved(moved).us] * 8)
+    # Tokens of experts are packed by nodes of their own.
+    whole, alone = exchanges(compile_text(LAYER % ("bf16", "trtllm")))
+    assert whole == alone != []
