@@ -19,6 +19,7 @@ from stagec.analysis.sizes import size_values
 from stagec.arrays import Ints
 from stagec.diagnostics import CompileError, Diagnostic, Span, refused, span_of
 from stagec.dialects import dist, sched
+from stagec.dialects.op import first_op
 from stagec.dialects.types import TIME_AXIS
 from stagec.schedules import (
     CATALOGUE,
@@ -40,7 +41,7 @@ T = TypeVar("T")
 
 
 def schedule_op(module: ModuleOp) -> sched.ScheduleOp | None:
-    return next((op for op in module.body.ops if isinstance(op, sched.ScheduleOp)), None)
+    return first_op(module, sched.ScheduleOp)
 
 
 def stage_placement(module: ModuleOp) -> Placement | None:

@@ -246,8 +246,7 @@ class Pool:
             raise wrong(message, checked.plan.span, help_, [note])
         mesh = dict(mesh_of(module))
         microbatches = int(size_values(module)[TIME_AXIS])
-        stages = next((op for op in module.body.ops if isinstance(op, dist.StagesOp)), None)
-        axis = stages.axis.data if stages is not None else ""
+        axis = dist.stage_axis(module)
         if axis and mesh[axis] == 1:
             axis = ""  # all layers are on one
         served = tuple(map(Alike.of, checked.batch.serve.sequences))
@@ -271,7 +270,7 @@ class Pool:
 def caches_of(module: ModuleOp) -> Iterator[tuple[str, Kept]]:
     """The caches of a module, by path."""
     kinds = {stg.text(each, "kind"): each for each in programs(module)}
-    stages = next((op for op in module.body.ops if isinstance(op, dist.StagesOp)), None)
+    stages = dist.stages_of(module)
     if stages is None:
         for program in kinds.values():
             for op in caches_in(program):

@@ -302,11 +302,10 @@ class PoolKnown:
         with conditions.unrecorded():
             values = dict(conditions.unread(size_values(module)))
             mesh = dict(conditions.unread(mesh_of(module)))
-        pool = next(op for op in module.body.ops if isinstance(op, dist.PoolOp))
-        stages = next((op for op in module.body.ops if isinstance(op, dist.StagesOp)), None)
-        axis = stages.axis.data if stages is not None else ""
+        pool, axis = dist.pool_of(module), dist.stage_axis(module)
+        assert pool is not None
         first, microbatches = pool.first.value.data, int(values[TIME_AXIS])
-        ends = dict(ends_in(module, stages))
+        ends = dict(ends_in(module))
         even = averages(module).keys()
         return PoolKnown(name, first, mesh, axis, microbatches, values, even, ends, module, plan)
 
@@ -318,12 +317,11 @@ class PoolKnown:
         return PoolSide(self.first, self.mesh, self.ends[path].holds, 1, self.axis)
 
 
-def ends_in(module: ModuleOp, stages: dist.StagesOp | None) -> Iterator[tuple[str, End]]:
+def ends_in(module: ModuleOp) -> Iterator[tuple[str, End]]:
     """What is between layers is of one stage."""
-    kinds = [stage.kind for stage in stages.stages.data] if stages is not None else [""]
     by_kind = {stg.text(program, "kind"): program for program in programs(module)}
     found: dict[str, End] = {}
-    for number, kind in enumerate(kinds):
+    for number, kind in enumerate(dist.stage_kinds(module)):
         for op in by_kind[kind].walk():
             if isinstance(op, dist.TowerSendOp | dist.TowerRecvOp):
                 sends = isinstance(op, dist.TowerSendOp)

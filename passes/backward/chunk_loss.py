@@ -84,7 +84,7 @@ from stagec.diagnostics import CompileError, refused, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import CHUNK_AXIS, TensorType
 from stagec.dialects.use_def import followed, through
-from stagec.rewriting import inherit, programs, set_type
+from stagec.rewriting import inherit, insert_before, programs, set_type
 from stagec.symbolic import conditions
 
 NAME = "chunk-loss"
@@ -120,8 +120,7 @@ class ChunkLoss(ModulePass):
 
 def define_axis(module: ModuleOp, program: stg.ProgramOp, chunks: int) -> None:
     size = stg.DimOp(CHUNK_AXIS, symbolic.constant(chunks))
-    inherit(size, program)
-    module.body.block.insert_op_before(size, program)
+    insert_before(program, [size])
 
 
 def refusal(

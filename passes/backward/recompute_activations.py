@@ -74,6 +74,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Operation, SSAValue
 from xdsl.passes import ModulePass
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from stagec.analysis.recompute_choice import FULL, WHOLE, Choice, call_of
 from stagec.diagnostics import CompileError, Diagnostic, quoted, span_of
@@ -221,9 +222,7 @@ class Rebuilding:
         self.made |= dict(zip(op.results, again.results, strict=True))
         for each in again.walk():
             stg.marks(each).update({"phase": StringAttr("recompute"), "made_by": StringAttr(NAME)})
-        block = before.parent_block()
-        assert block is not None
-        block.insert_op_before(again, before)
+        Rewriter.insert_op(again, InsertPoint.before(before))
 
 
 def verify_dropped(dropped: Dropped) -> None:

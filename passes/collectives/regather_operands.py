@@ -39,6 +39,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.passes import ModulePass
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from stagec.analysis.recompute_choice import call_of
 from stagec.dialects import dist, stg
@@ -130,9 +131,7 @@ def regather(gather: dist.AllGatherOp, shard: SSAValue, reads: list[Read]) -> No
     again = gather.clone({gather.operand: shard})
     stg.marks(again).update({"phase": StringAttr(phase), "made_by": StringAttr(NAME)})
     first = reads[0][0]
-    block = first.parent_block()
-    assert block is not None
-    block.insert_op_before(again, first)
+    Rewriter.insert_op(again, InsertPoint.before(first))
     for _, reader, index in reads:
         reader.operands[index] = again.result
 

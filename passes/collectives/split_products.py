@@ -51,6 +51,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr, UnitAttr
 from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
 from xdsl.passes import ModulePass
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from stagec import symbolic
 from stagec.analysis.communication import communication_kind
@@ -59,7 +60,7 @@ from stagec.analysis.recompute_choice import ancestor_in
 from stagec.analysis.sizes import mesh_of, size_values
 from stagec.dialects import dist, stg
 from stagec.dialects.types import PIECE_AXIS, TensorType
-from stagec.rewriting import inherit, programs, set_type
+from stagec.rewriting import inherit, insert_before, programs, set_type
 from stagec.symbolic import conditions
 
 NAME = "split-products"
@@ -91,8 +92,7 @@ class SplitProducts(ModulePass):
         if found:
             first = programs(op)[0]
             size = stg.DimOp(PIECE_AXIS, symbolic.constant(self.pieces))
-            inherit(size, first)
-            op.body.block.insert_op_before(size, first)
+            insert_before(first, [size])
 
     def fits(self, moved: dist.AllGatherOp | dist.ReduceScatterOp, values: dict[str, int]) -> bool:
         """Whether pieces of what a rank has are of one size."""
@@ -224,9 +224,7 @@ def split(
         add(stg.JoinChunksOp(stack, name, stg.tensor_type(v), within)).results[0]
         for v, stack in zip(outside, loop.results, strict=True)
     ]
-    block = place.parent_block()
-    assert block is not None
-    block.insert_ops_before(made, place)
+    Rewriter.insert_op(made, InsertPoint.before(place))
     for old, new in zip(outside, joined, strict=True):
         new.name_hint = old.name_hint
         old.replace_all_uses_with(new)

@@ -54,7 +54,7 @@ from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import dist, stg
 from stagec.dialects.attributes import Dim
 from stagec.dialects.types import TensorType, tensor_of
-from stagec.rewriting import defined, inherit, programs
+from stagec.rewriting import defined, insert_before, programs
 from stagec.rewriting.weighted_copies import last_product, make_weights_early, weighted
 
 NAME = "gather-tokens"
@@ -234,12 +234,9 @@ def weights_with(dispatch: stg.DispatchOp) -> list[SSAValue]:
 
 
 def insert(made: list[Operation], routed: Routed, before: Operation) -> None:
-    block = before.parent_block()
-    assert block is not None
+    insert_before(before, made, NAME, routed)
     for each in made:
-        inherit(each, routed, NAME)
         stg.add_names(each, stg.names_of(routed))
-    block.insert_ops_before(made, before)
 
 
 def replace(op: Operation, result: SSAValue) -> None:

@@ -48,7 +48,6 @@ what comes out of it; where no product comes last, what comes out. The backward 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
@@ -61,7 +60,7 @@ from stagec.analysis.exchanges import exchanges, placements
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import dist, stg
 from stagec.dialects.types import TensorType, tensor_of
-from stagec.rewriting import inherit, programs
+from stagec.rewriting import insert_before, programs
 from stagec.rewriting.weighted_copies import dispatch_of, last_product, make_weights_early, weighted
 
 NAME = "send-weights"
@@ -94,13 +93,13 @@ def weight_at_experts(combine: stg.CombineOp, weights: SSAValue, change: dist.Re
             dist.ReshardOp(value, TensorType.of(way.target.dims[:2], tensor_of(value.type).dtype))
         )
         assert behind.next_op is not None
-        insert(made, combine, behind.next_op)
+        insert_before(behind.next_op, made, NAME, combine)
         value, behind, made = made[-1].results[0], made[-1], []
-    insert([*made, *weighted(reader, place, value)], combine, reader)
+    insert_before(reader, [*made, *weighted(reader, place, value)], NAME, combine)
     added = stg.CombineOp(combine.routed, combine.experts)
     stg.add_names(added, stg.names_of(combine))
     added.result.name_hint = combine.result.name_hint
-    insert([added], combine, combine)
+    insert_before(combine, [added], NAME)
     combine.result.replace_all_uses_with(added.result)
     Rewriter.erase_op(combine)
 
@@ -122,14 +121,6 @@ def maker(value: SSAValue, block: Block | None) -> Operation | None:
     """The op of this block that makes a value."""
     owner = value.owner
     return owner if isinstance(owner, Operation) and owner.parent_block() is block else None
-
-
-def insert(made: Sequence[Operation], combine: stg.CombineOp, before: Operation) -> None:
-    block = before.parent_block()
-    assert block is not None
-    for each in made:
-        inherit(each, combine, NAME)
-    block.insert_ops_before(list(made), before)
 
 
 def nothing_exchanged(module: ModuleOp) -> Diagnostic:

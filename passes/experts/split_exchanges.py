@@ -72,7 +72,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Operation, SSAValue
 from xdsl.passes import ModulePass
-from xdsl.rewriter import Rewriter
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from stagec import symbolic
 from stagec.analysis.exchanges import Routed, exchanges, placements
@@ -235,9 +235,7 @@ class Steps:
             if isinstance(each, stg.FanOutOp | stg.FanInOp):
                 stg.marks(each)[stg.PART_OF] = StringAttr(kind)
         result.name_hint = op.results[0].name_hint
-        block = op.parent_block()
-        assert block is not None
-        block.insert_ops_before(list(made), op)
+        Rewriter.insert_op(list(made), InsertPoint.before(op))
         op.results[0].replace_all_uses_with(result)
         Rewriter.erase_op(op)
 

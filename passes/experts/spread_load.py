@@ -60,7 +60,7 @@ from stagec.analysis.token_copies import chooser, numbers_of
 from stagec.diagnostics import CompileError, Diagnostic, refused, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import StackType, TensorType
-from stagec.rewriting import inherit, programs, rename_dims, set_type
+from stagec.rewriting import insert_before, programs, rename_dims, set_type
 from stagec.symbolic import Size, product, symbol
 
 NAME = "spread-load"
@@ -141,9 +141,7 @@ def define_sent(module: ModuleOp, load: dist.SentLoadOp, size: Size) -> None:
     dims.append(stg.DimOp(load.dim.data, mean, average=True))
     dims.append(stg.DimOp(f"{load.dim.data}{dist.MAX}", size.substitute(most), average=True))
     known = {op.dim.data for op in module.body.ops if isinstance(op, stg.DimOp)}
-    for op in (*(dim for dim in dims if dim.dim.data not in known), load):
-        inherit(op, program)
-        module.body.block.insert_op_before(op, program)
+    insert_before(program, [*(dim for dim in dims if dim.dim.data not in known), load])
 
 
 @dataclass(frozen=True)
@@ -260,9 +258,8 @@ def define(module: ModuleOp, load: dist.ExpertLoadOp, program: stg.ProgramOp) ->
     for copies in copies_of(load):
         own = f"{copies}{dist.SUFFIX}"
         sizes |= dict.fromkeys((f"{copies}{dist.SENT}", own, f"{own}{dist.MAX}"), symbol(copies))
-    for op in (*(stg.DimOp(name, average) for name, average in sizes.items()), load):
-        inherit(op, program)
-        module.body.block.insert_op_before(op, programs(module)[0])
+    dims = [stg.DimOp(name, average) for name, average in sizes.items()]
+    insert_before(programs(module)[0], [*dims, load], origin=program)
 
 
 def copies_of(load: dist.ExpertLoadOp | dist.SentLoadOp) -> tuple[str, ...]:

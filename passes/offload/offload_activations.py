@@ -69,7 +69,7 @@ from stagec.analysis.sizes import mesh_of
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import TensorType
-from stagec.rewriting import inherit, programs
+from stagec.rewriting import inherit, insert_before, programs
 from stagec.rewriting.saved_values import BlockPair, levels_of, remove_unread
 from stagec.symbolic import conditions
 
@@ -182,8 +182,7 @@ class Offloading:
         if last is None:
             first = block.first_op
             assert first is not None
-            inherit(op, first, NAME)
-            block.insert_op_before(op, first)
+            insert_before(first, [op], NAME)
         else:
             inherit(op, value.owner if isinstance(value.owner, Operation) else last, NAME)
             block.insert_op_after(op, last)
@@ -221,8 +220,7 @@ class Offloading:
             op = kind([host])
             stg.marks(op)["phase"] = StringAttr("wgrad" if late else "bwd")
             stg.marks(op)["prefetch"] = IntegerAttr(ahead, i64)
-            inherit(op, first, NAME)
-            block.insert_op_before(op, first)
+            insert_before(first, [op], NAME)
             host = op.outputs[0]
         return host
 

@@ -47,7 +47,7 @@ from xdsl.passes import ModulePass
 
 from stagec.analysis.recompute_choice import ancestor_in
 from stagec.dialects import dist, stg
-from stagec.rewriting import inherit, programs
+from stagec.rewriting import insert_before, programs
 
 NAME = "offload-parameters"
 
@@ -119,10 +119,7 @@ class Loading:
             stg.marks(op)["prefetch"] = IntegerAttr(ahead, i64)
         else:
             stg.marks(op)["apart"] = UnitAttr()
-        inherit(op, first, NAME)
-        block = first.parent_block()
-        assert block is not None
-        block.insert_op_before(op, first)
+        insert_before(first, [op], NAME)
         return op.outputs
 
 

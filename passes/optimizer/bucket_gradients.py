@@ -109,7 +109,7 @@ def is_of_whole(shard: SSAValue) -> bool:
 
 def first_kind(module: ModuleOp) -> str | None:
     """The kind of the first stage of a pipeline."""
-    stages = next((op for op in module.body.ops if isinstance(op, dist.StagesOp)), None)
+    stages = dist.stages_of(module)
     return stages.stages.data[0].kind if stages is not None else None
 
 

@@ -52,6 +52,7 @@ from xdsl.rewriter import Rewriter
 
 from stagec.analysis.sizes import mesh_of, module_of
 from stagec.dialects import dist, stg
+from stagec.dialects.op import first_op
 from stagec.dialects.types import ShardType, StackType, tensor_of
 from stagec.dialects.use_def import weight_path
 from stagec.rewriting import insert_before, programs
@@ -98,7 +99,7 @@ class Clipping:
 
     def run(self) -> None:
         block = self.program.body.block
-        step = next((op for op in block.ops if isinstance(op, stg.OptimizerStepOp)), None)
+        step = first_op(block, stg.OptimizerStepOp)
         end = step or block.last_op
         assert end is not None
         kinds = [k for k in ("finite", "norm") if getattr(self.options, k)]
@@ -134,9 +135,9 @@ class Clipping:
 
     def of_all_pools(self, value: SSAValue, kind: str, end: Operation) -> SSAValue:
         """A norm is a number of each pool, of which there is a sum; a flag is one."""
-        found = {type(op): op for op in module_of(end).body.ops}
-        towers, pool = found.get(dist.TowersOp), found.get(dist.PoolOp)
-        if not isinstance(towers, dist.TowersOp) or not isinstance(pool, dist.PoolOp):
+        module = module_of(end)
+        towers, pool = first_op(module, dist.TowersOp), dist.pool_of(module)
+        if towers is None or pool is None:
             return value
         count = 1 if kind == "finite" else len(towers.towers.data)
         op = dist.AllReducePoolsOp(value, count, pool.total.value.data)
@@ -147,14 +148,11 @@ class Clipping:
 
 def counted_elsewhere(module: ModuleOp) -> Mapping[str, Collection[str]]:
     """By kind of stage, the weights outside of layers that an earlier stage has too, or a pool that is named before."""
-    ops = {type(op): op for op in module.body.ops}
-    pool, stages = ops.get(dist.PoolOp), ops.get(dist.StagesOp)
+    pool = dist.pool_of(module)
     others = {
         op.weight.data
         for op in module.body.ops
-        if isinstance(op, dist.SharedOp)
-        and isinstance(pool, dist.PoolOp)
-        and op.pools.data[0] != pool.pool.data
+        if isinstance(op, dist.SharedOp) and pool is not None and op.pools.data[0] != pool.pool.data
     }
     trained = {
         stg.text(program, "kind"): {
@@ -166,10 +164,9 @@ def counted_elsewhere(module: ModuleOp) -> Mapping[str, Collection[str]]:
         }
         for program in programs(module)
     }
-    kinds = [s.kind for s in stages.stages.data] if isinstance(stages, dist.StagesOp) else [""]
     found: dict[str, set[str]] = {}
     before = set(others)
-    for kind in dict.fromkeys(kinds):
+    for kind in dict.fromkeys(dist.stage_kinds(module)):
         found[kind] = set(before)
         before |= trained[kind]
     return found

@@ -30,8 +30,9 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
 from stagec.dialects import dist, sched
+from stagec.dialects.op import first_op
 from stagec.dialects.types import TIME_AXIS
-from stagec.rewriting import inherit, programs
+from stagec.rewriting import insert_before, programs
 from stagec.symbolic import symbol
 
 
@@ -50,15 +51,13 @@ class SchedulePipeline(ModulePass):
         first = programs(op)[0]
         ranks, microbatches = symbol(self.axis), symbol(TIME_AXIS)
         made = sched.ScheduleOp(self.schedule, ranks, self.virtual, microbatches, part_of(op))
-        inherit(made, first)
-        op.body.block.insert_op_before(made, first)
+        insert_before(first, [made])
 
 
 def part_of(module: ModuleOp) -> tuple[int, int] | None:
     """Where the ranks of a pool that trains are in the pipeline of all pools, and how many that has."""
-    found = {type(op): op for op in module.body.ops}
-    pool, towers = found.get(dist.PoolOp), found.get(dist.TowersOp)
-    if not isinstance(pool, dist.PoolOp) or not isinstance(towers, dist.TowersOp):
+    pool, towers = dist.pool_of(module), first_op(module, dist.TowersOp)
+    if pool is None or towers is None:
         return None
     number = towers.number_of(pool.pool.data)
     return towers.first_rank(number), towers.first_rank(len(towers.towers.data))

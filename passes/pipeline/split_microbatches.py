@@ -53,7 +53,7 @@ from stagec.analysis.sizes import size_values
 from stagec.diagnostics import quoted, refused, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import FLOATS, TIME_AXIS, StackType, TensorType, tensor_of
-from stagec.rewriting import inherit, output_of, programs, set_type
+from stagec.rewriting import inherit, insert_before, output_of, programs, set_type
 from stagec.symbolic import conditions
 
 NAME = "split-microbatches"
@@ -183,8 +183,7 @@ def add_axis(module: ModuleOp, program: stg.ProgramOp, count: symbolic.Size) -> 
     values = conditions.unread(size_values(module))
     check_extent(program, {**values, TIME_AXIS: count.integer(values)})
     op = stg.DimOp(TIME_AXIS, count)
-    inherit(op, program)
-    module.body.block.insert_op_before(op, program)
+    insert_before(program, [op])
 
 
 def wrap(program: stg.ProgramOp, dtype: str, own: str) -> None:
@@ -205,8 +204,7 @@ def wrap(program: stg.ProgramOp, dtype: str, own: str) -> None:
         if isinstance(weight.owner, stg.WeightOp)
     ]
     loop = stg.AccumulateOp(TIME_AXIS, Region(inner), sums)
-    inherit(loop, output, NAME)
-    block.insert_op_before(loop, output)
+    insert_before(output, [loop], NAME)
     finished = stg.OutputOp([], output.weights, loop.sums)
     inherit(finished, output)
     Rewriter.replace_op(output, finished)

@@ -51,12 +51,12 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Operation, SSAValue
 from xdsl.passes import ModulePass
-from xdsl.rewriter import Rewriter
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from stagec.dialects import dist, stg
 from stagec.dialects.types import StackType, tensor_of
 from stagec.pipeline_schedule import stage_placement
-from stagec.rewriting import inherit, output_of, programs
+from stagec.rewriting import inherit, insert_before, output_of, programs
 from stagec.schedules import Placement
 
 NAME = "tie-weights"
@@ -67,7 +67,7 @@ class TieWeights(ModulePass):
     name = NAME
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        stages = next((each for each in op.body.ops if isinstance(each, dist.StagesOp)), None)
+        stages = dist.stages_of(op)
         placement = stage_placement(op)
         if stages is None or placement is None:
             return
@@ -165,9 +165,7 @@ def copied(program: stg.ProgramOp, kind: str) -> stg.ProgramOp:
     for old, new in zip(program.walk(), clone.walk(), strict=True):
         new.location = old.location
     stg.marks(clone)["kind"] = StringAttr(kind)
-    block = program.parent_block()
-    assert block is not None
-    block.insert_op_after(clone, program)
+    Rewriter.insert_op(clone, InsertPoint.after(program))
     return clone
 
 
@@ -198,8 +196,5 @@ def tie(program: stg.ProgramOp, role: Role, axis: str) -> None:
 def insert(op: Operation, path: str, before: Operation) -> Operation:
     stg.marks(op)["scope"] = StringAttr(path)
     stg.marks(op)["phase"] = StringAttr("grad_reduce")
-    inherit(op, before, NAME)
-    block = before.parent_block()
-    assert block is not None
-    block.insert_op_before(op, before)
+    insert_before(before, [op], NAME)
     return op

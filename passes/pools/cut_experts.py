@@ -62,6 +62,7 @@ from xdsl.rewriter import Rewriter
 
 from stagec.diagnostics import CompileError, did_you_mean, refused, span_of
 from stagec.dialects import dist, stg
+from stagec.dialects.op import first_op
 from stagec.dialects.types import TensorType
 from stagec.rewriting import inherit, insert_after, insert_before, output_of, programs
 from stagec.rewriting.saved_values import without_unread_slices
@@ -74,9 +75,8 @@ class CutExperts(ModulePass):
     name = NAME
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        found = {type(each): each for each in op.body.ops}
-        pool, parts = found.get(dist.PoolOp), found.get(dist.ExpertsOp)
-        if not isinstance(pool, dist.PoolOp) or not isinstance(parts, dist.ExpertsOp):
+        pool, parts = dist.pool_of(op), first_op(op, dist.ExpertsOp)
+        if pool is None or parts is None:
             return
         for program in programs(op):
             split = ExpertsOf(program, parts.modules.data if parts.modules is not None else ())

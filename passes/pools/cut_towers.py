@@ -63,8 +63,9 @@ from xdsl.rewriter import Rewriter
 from stagec.analysis.dependence import Dependence
 from stagec.diagnostics import CompileError, quoted, refused, span_of
 from stagec.dialects import dist, stg
+from stagec.dialects.op import first_op
 from stagec.dialects.types import TensorType
-from stagec.rewriting import inherit, insert_after, output_of, programs
+from stagec.rewriting import inherit, insert_after, insert_before, output_of, programs
 from stagec.symbolic import size
 
 NAME = "cut-towers"
@@ -75,9 +76,8 @@ class CutTowers(ModulePass):
     name = NAME
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        found = {type(each): each for each in op.body.ops}
-        pool, towers = found.get(dist.PoolOp), found.get(dist.TowersOp)
-        if not isinstance(pool, dist.PoolOp) or not isinstance(towers, dist.TowersOp):
+        pool, towers = dist.pool_of(op), first_op(op, dist.TowersOp)
+        if pool is None or towers is None:
             return
         for program in programs(op):
             homes = Homes(program, towers)
@@ -213,8 +213,7 @@ class Cut:
                     "forward", number, self.pool(maker), value_type, trained.on_weights(value)
                 )
                 made.value.name_hint = value.name_hint
-                inherit(made, first, NAME)
-                block.insert_op_before(made, first)
+                insert_before(first, [made], NAME)
                 value.replace_uses_with_if(
                     made.value, lambda use: self.is_here(holder(use.operation, block))
                 )

@@ -60,7 +60,7 @@ from stagec.diagnostics import refused, span_of
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.attributes import LayerStagesAttr
 from stagec.dialects.types import TensorType, tensor_of
-from stagec.rewriting import inherit, programs, rewrite
+from stagec.rewriting import insert_before, programs, rewrite
 from stagec.symbolic import ZERO, Size, constant, symbol
 
 NAME = "hand-over-activations"
@@ -118,8 +118,7 @@ def is_within_layers(module: ModuleOp) -> bool:
 
 def messages_of(module: ModuleOp, holds: TensorType, said: dist.HandedOp) -> Messages:
     pool = next(each for each in module.body.ops if isinstance(each, dist.PoolOp))
-    stages = next((each for each in module.body.ops if isinstance(each, dist.StagesOp)), None)
-    axis = stages.axis.data if stages is not None else ""
+    axis = dist.stage_axis(module)
     own = PoolSide(pool.first.value.data, dict(mesh_of(module)), holds, 1, axis)
     gives = isinstance(said, dist.GivesOp)
     return messages(own, other_side(said), said.moving.data, holds.names[0], gives)
@@ -183,5 +182,4 @@ def add_dim(module: ModuleOp, name: str, number: int) -> None:
     block = module.body.block
     if not any(isinstance(op, stg.DimOp) and op.dim.data == name for op in block.ops):
         op, program = stg.DimOp(name, constant(number)), programs(module)[0]
-        inherit(op, program)
-        block.insert_op_before(op, program)
+        insert_before(program, [op])

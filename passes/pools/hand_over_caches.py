@@ -62,7 +62,7 @@ class HandOverCaches(ModulePass):
     name = NAME
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        pool = next((each for each in op.body.ops if isinstance(each, dist.PoolOp)), None)
+        pool = dist.pool_of(op)
         if pool is None:
             return
         for said in list(op.body.ops):
@@ -106,8 +106,7 @@ def messages_of(
     module: ModuleOp, pool: dist.PoolOp, said: dist.GivesOp | dist.TakesOp, cache: SSAValue
 ) -> Messages:
     values = size_values(module)
-    stages = next((op for op in module.body.ops if isinstance(op, dist.StagesOp)), None)
-    axis = stages.axis.data if stages is not None else ""
+    axis = dist.stage_axis(module)
     holds = tensor_of(cache.type)
     own = PoolSide(pool.first.value.data, dict(mesh_of(module)), holds, values[TIME_AXIS], axis)
     other = other_side(said)

@@ -75,13 +75,11 @@ class SumOverPools(ModulePass):
     """Storage is split by elements of a parameter, not by its rows."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        found = {type(each): each for each in op.body.ops}
-        pool, stages = found.get(dist.PoolOp), found.get(dist.StagesOp)
+        pool, kinds = dist.pool_of(op), dist.stage_kinds(op)
         shared = {each.weight.data: each for each in op.body.ops if isinstance(each, dist.SharedOp)}
-        if not shared or not isinstance(pool, dist.PoolOp):
+        if not shared or pool is None:
             return
         by_kind = {stg.text(program, "kind"): program for program in programs(op)}
-        kinds = [s.kind for s in stages.stages.data] if isinstance(stages, dist.StagesOp) else [""]
         for path, said in shared.items():
             own = [kind for kind in kinds if path in trained(by_kind[kind])]
             if own.count(own[0]) > 1:

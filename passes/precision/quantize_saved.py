@@ -55,7 +55,7 @@ from stagec.analysis.recompute_choice import ancestor_in, call_of, kinds_of
 from stagec.diagnostics import CompileError, Diagnostic, Span, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import FLOATS, QUANTIZED, TensorType
-from stagec.rewriting import inherit, programs
+from stagec.rewriting import inherit, insert_before, programs
 from stagec.rewriting.saved_values import BlockPair, levels_of, remove_unread
 
 NAME = "quantize-saved"
@@ -142,6 +142,5 @@ class Quantizing:
         op = stg.CastOp(small, argument.type.dtype)
         late = all(stg.phase_of(reader) == "wgrad" for reader in readers)
         stg.marks(op)["phase"] = StringAttr("wgrad" if late else "bwd")
-        inherit(op, first, NAME)
-        block.insert_op_before(op, first)
+        insert_before(first, [op], NAME)
         return op.result

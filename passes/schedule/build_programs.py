@@ -94,7 +94,7 @@ class BuildPrograms(ModulePass):
     name = NAME
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        stages = next((inner for inner in op.body.ops if isinstance(inner, dist.StagesOp)), None)
+        stages = dist.stages_of(op)
         builder = ProgramBuilder(op, size_values(op))
         if stages is None:
             builder.build_alone()

@@ -57,6 +57,7 @@ from xdsl.passes import ModulePass
 from stagec.analysis.dataflow import behind_views, is_node
 from stagec.analysis.segments import TASK_OF_PHASE, is_of_stage, transfer_task, whole
 from stagec.dialects import dist, sched, stg
+from stagec.dialects.op import first_op
 from stagec.dialects.sched.tasks import ONCE, PASS_GATHERS, TRANSFER_TASKS
 from stagec.pipeline_schedule import pipeline_schedule, schedule_op, tasks_overlap
 from stagec.rewriting import programs
@@ -87,8 +88,8 @@ class CutSegments(ModulePass):
 
 def kind_of_first_stage(module: ModuleOp) -> str | None:
     """The kind of the program that the first stage runs, in a pipeline of several."""
-    stages = next((op.stages.data for op in module.body.ops if isinstance(op, dist.StagesOp)), ())
-    return stages[0].kind if len(stages) > 1 else None
+    kinds = dist.stage_kinds(module)
+    return kinds[0] if len(kinds) > 1 else None
 
 
 def has_several_stages(module: ModuleOp) -> bool:
@@ -127,7 +128,7 @@ class Cutter:
 
     def cut(self, program: stg.ProgramOp) -> None:
         self.reduces_early = reduces_early(program)
-        loop = next((op for op in program.body.block.ops if isinstance(op, stg.AccumulateOp)), None)
+        loop = first_op(program, stg.AccumulateOp)
         if loop is not None:
             compute = ("F", "I", "W") if self.halves else ("F", "B")
             for task in (*PASS_GATHERS, *compute, *TRANSFER_TASKS):

@@ -57,7 +57,7 @@ from stagec.dialects import dist, stg
 from stagec.dialects.attributes import NamesAttr, SizeAttr
 from stagec.dialects.parts import PART, part_of
 from stagec.dialects.types import TIME_AXES, ShardType, StackType, TensorType, ValueType, tensor_of
-from stagec.rewriting import inherit, programs, rename_dims, set_type
+from stagec.rewriting import insert_before, programs, rename_dims, set_type
 from stagec.symbolic import call, ceildiv, conditions, product, symbol
 
 NAME = "split-unevenly"
@@ -228,8 +228,7 @@ def define(module: ModuleOp, dim: str, rule: dist.RuleOp, leader: str) -> None:
     largest = stg.DimOp(f"{dim}{PART}{dist.MAX}", times * ceildiv(size, ways))
     program = programs(module)[0]
     for op in (stg.DimOp(f"{dim}{PART}", times * own, parts=dim), largest):
-        inherit(op, program)
-        module.body.block.insert_op_before(op, program)
+        insert_before(program, [op])
 
 
 def apart(op: Operation, rule: dist.RuleOp, note: str) -> Diagnostic:

@@ -153,7 +153,7 @@ class ExpertLoad:
 
 def num_layers(module: ModuleOp) -> int:
     """Layers of the repeat that has most, over all stages."""
-    stages = next((op for op in module.body.ops if isinstance(op, dist.StagesOp)), None)
+    stages = dist.stages_of(module)
     if stages is not None:
         return max(map(sum, zip(*(stage.layers for stage in stages.stages.data), strict=True)))
     values = size_values(module)

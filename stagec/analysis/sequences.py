@@ -25,6 +25,7 @@ from stagec.dialects.dist.sequences import (
     Kind,
     SequencesAttr,
 )
+from stagec.dialects.op import first_op
 from stagec.symbolic import Size, constant, symbol
 from stagec.symbolic.columns import Columns, add
 from stagec.symbolic.conditions import Conditions, of_each, unread
@@ -76,7 +77,7 @@ class ModuleSequences:
 
     @staticmethod
     def of(module: ModuleOp) -> ModuleSequences | None:
-        op = next((each for each in module.body.ops if isinstance(each, dist.SequencesOp)), None)
+        op = first_op(module, dist.SequencesOp)
         if op is None:
             return None
         named = dim_sizes(module)

@@ -14,6 +14,7 @@ from stagec.analysis.sizes import averages, size_values
 from stagec.diagnostics import Diagnostic, Findings, quoted, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.attributes import Dim
+from stagec.dialects.op import first_op
 from stagec.dialects.parts import CHUNK, last_part
 from stagec.dialects.types import TensorType, tensor_of
 from stagec.symbolic import conditions, symbol
@@ -30,7 +31,7 @@ class ShardingErrors:
         self.slots = {op.dim.data: op.slots.data for op in dims if op.slots is not None}
         """Dims of experts and their copies, and those of experts alone."""
         self.averages = averages(module)
-        plan = next((op for op in module.body.ops if isinstance(op, dist.PlanOp)), None)
+        plan = first_op(module, dist.PlanOp)
         self.batch = plan.batch_dim if plan is not None else ""
         self.dispatches = [op for op in module.walk() if isinstance(op, stg.DispatchOp)]
         trains = plan is not None and plan.is_training

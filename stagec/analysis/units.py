@@ -9,6 +9,7 @@ from xdsl.ir import Operation, OpResult, SSAValue
 
 from stagec.analysis.dependence import Dependence
 from stagec.dialects import stg
+from stagec.dialects.op import first_op
 
 ROOT = ""
 """The unit of all parameters that belong to no other."""
@@ -75,7 +76,7 @@ def gradient_makers(
     loop: stg.AccumulateOp, program: stg.ProgramOp, weights: Sequence[SSAValue]
 ) -> list[Operation]:
     """What makes the gradients of weights in the loop over microbatches, before they are reduced."""
-    step = next((op for op in program.body.block.ops if isinstance(op, stg.OptimizerStepOp)), None)
+    step = first_op(program, stg.OptimizerStepOp)
     if step is None:
         return []
     makers = [

@@ -6,9 +6,10 @@ super().__init__([x, weight], [x.type], over=over, normalise=True)
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, UnitAttr, i64
-from xdsl.ir import Attribute, Operation, Region, SSAValue
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.irdl import IRDLOperation
 from xdsl.utils.exceptions import VerifyException
 
@@ -54,3 +55,12 @@ def as_attribute(value: PlainValue) -> Attribute | None:
     if isinstance(value, int):
         return IntegerAttr(value, i64)
     return SizeAttr(value) if isinstance(value, Size) else NamesAttr(tuple(value))
+
+
+Found = TypeVar("Found", bound=Operation)
+
+
+def first_op(within: Operation | Block, kind: type[Found]) -> Found | None:
+    """The first op of a kind among those of a module, a program or a block, not of what is in these; None if there is none."""
+    block = within if isinstance(within, Block) else within.regions[0].block
+    return next((op for op in block.ops if isinstance(op, kind)), None)

@@ -107,7 +107,7 @@ class Names:
 
     @cached_property
     def stages(self) -> dist.StagesOp | None:
-        return next((op for op in self.module.body.ops if isinstance(op, dist.StagesOp)), None)
+        return dist.stages_of(self.module)
 
     @cached_property
     def num_stages(self) -> Size:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from xdsl.ir import Block, Operation, OpResult, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from stagec import symbolic
 from stagec.diagnostics import CompileError, Diagnostic, Span, quoted, refused, span_of
@@ -181,9 +182,7 @@ def put_after(op: Operation, other: Operation) -> None:
     op.location = other.location
     if "scope" in stg.marks(other):
         stg.marks(op)["scope"] = stg.marks(other)["scope"]
-    block = other.parent_block()
-    assert block is not None
-    block.insert_op_after(op, other)
+    Rewriter.insert_op(op, InsertPoint.after(other))
 
 
 def drop_unread(program: stg.ProgramOp, dropped: Collection[Operation] = ()) -> None:

@@ -30,6 +30,7 @@ from xdsl.ir import Attribute
 
 from stagec.diagnostics import Span, did_you_mean, quoted, refused, span_of
 from stagec.dialects import dist, stg
+from stagec.dialects.op import first_op
 from stagec.ir_text import place_of
 from stagec.plans.clauses import Plan, SettingKind
 
@@ -63,7 +64,7 @@ def read_plan(op: dist.PlanOp, mesh: Mapping[str, int]) -> Plan:
 def stated_plan(module: ModuleOp) -> dist.PlanOp:
     """What a module says of its plan. E0716 if it says nothing."""
     has_program = any(isinstance(op, stg.ProgramOp) for op in module.body.ops)
-    found = next((op for op in module.body.ops if isinstance(op, dist.PlanOp)), None)
+    found = first_op(module, dist.PlanOp)
     if found is None or not has_program:
         what = "`dist.plan`" if has_program else "`stg.program`"
         message = f"there is no {what} in the IR, which says what is compiled"

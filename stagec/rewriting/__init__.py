@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from xdsl.dialects.builtin import LocationAttr, ModuleOp, StringAttr, UnknownLoc
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, PatternRewriteWalker, RewritePattern
+from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.traits import IsTerminator
 
 from stagec.diagnostics import CompileError, Diagnostic, refused, span_of
@@ -104,22 +105,20 @@ class _Inheriting(RewritePattern):
         self.left -= rewriter.has_done_action
 
 
-def insert_before(op: Operation, new: Sequence[Operation], pass_name: str) -> None:
-    """Insert ops that serve `op`."""
-    block = op.parent_block()
-    assert block is not None
+def insert_before(
+    op: Operation, new: Sequence[Operation], pass_name: str = "", origin: Operation | None = None
+) -> None:
+    """Insert ops that serve `op`, or another one that they come from."""
     for made in new:
-        inherit(made, op, pass_name)
-    block.insert_ops_before(list(new), op)
+        inherit(made, origin or op, pass_name)
+    Rewriter.insert_op(new, InsertPoint.before(op))
 
 
 def insert_after(op: Operation, new: Sequence[Operation], pass_name: str) -> None:
     """Insert ops that use what `op` makes."""
-    block = op.parent_block()
-    assert block is not None
     for made in new:
         inherit(made, op, pass_name)
-    block.insert_ops_after(list(new), op)
+    Rewriter.insert_op(new, InsertPoint.after(op))
 
 
 def programs(module: ModuleOp) -> list[stg.ProgramOp]:

@@ -11,8 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from stagec.dialects import stg
+from stagec.dialects.op import first_op
 from stagec.dialects.types import StackType, ValueType
 
 
@@ -141,9 +143,7 @@ def rebuilt(op: stg.RepeatOp, stacks: Sequence[SSAValue], kept: Sequence[int]) -
     new = stg.RepeatOp(op.count.data, op.carried, stacks, body, types, reverse=reverse)
     stg.marks(new).take(stg.marks(op))
     new.location = op.location
-    block = op.parent_block()
-    assert block is not None
-    block.insert_op_before(new, op)
+    Rewriter.insert_op(new, InsertPoint.before(op))
     for position, result in zip(kept, new.results, strict=True):
         old = op.results[position]
         result.name_hint = old.name_hint
@@ -167,7 +167,7 @@ def without_unread_slices(repeat: stg.RepeatOp) -> None:
 def levels_of(program: stg.ProgramOp) -> list[BlockPair]:
     """The levels of a program, inner ones before those around them."""
     block = program.body.block
-    loop = next((op for op in block.ops if isinstance(op, stg.AccumulateOp)), None)
+    loop = first_op(block, stg.AccumulateOp)
     top = loop.body.block if loop is not None else block
     found: list[BlockPair] = []
     collect(BlockPair(top, top), found)

@@ -7,10 +7,11 @@ from itertools import groupby
 
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, UnitAttr, i64
 from xdsl.ir import Block, Operation, Region, SSAValue
-from xdsl.rewriter import Rewriter
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from stagec.dialects import dist, stg
 from stagec.dialects.dist.storage import whole_of
+from stagec.dialects.op import first_op
 from stagec.dialects.types import ShardType, StackType, ValueType, tensor_of
 from stagec.dialects.use_def import followed, from_body, from_stack, one_by_one, through
 from stagec.rewriting import inherit, output_of, set_operand, set_type
@@ -119,9 +120,7 @@ def insert(op: Operation, before: Operation, origin: Operation | None = None) ->
     for each in op.walk():
         inherit(each, origin or before, NAME)
         stg.marks(each).pop("scope", None)
-    block = before.parent_block()
-    assert block is not None
-    block.insert_op_before(op, before)
+    Rewriter.insert_op(op, InsertPoint.before(before))
 
 
 def gather_updated(
@@ -141,7 +140,7 @@ def gather_updated(
     it gathers parameters as their gradients were reduced.
     """
     block = program.body.block
-    step = next((op for op in block.ops if isinstance(op, stg.OptimizerStepOp)), None)
+    step = first_op(block, stg.OptimizerStepOp)
     if step is None:
         return
     loops = (op for op in block.ops if isinstance(op, stg.AccumulateOp))

@@ -141,7 +141,7 @@ class ModuleReader:
         ops = list(self.module.body.ops)
         named = (sched.TasksOp, sched.RankProgramOp)
         self.symbols = {op.sym_name.data: op for op in ops if isinstance(op, named)}
-        self.stages = next((op for op in ops if isinstance(op, dist.StagesOp)), None)
+        self.stages = dist.stages_of(self.module)
 
     @property
     def axis(self) -> str:

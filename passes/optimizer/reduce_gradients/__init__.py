@@ -45,13 +45,14 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr, UnitAttr
 from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
 from xdsl.passes import ModulePass
-from xdsl.rewriter import Rewriter
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from stagec.analysis.dependence import Dependence
 from stagec.analysis.recompute_choice import call_of
 from stagec.analysis.units import ROOT, first_use, takes_gradient, unit_of
 from stagec.dialects import dist, stg
 from stagec.dialects.dist.storage import leaf_of
+from stagec.dialects.op import first_op
 from stagec.dialects.types import ShardType, StackType, ValueType, tensor_of, with_dtype
 from stagec.dialects.use_def import followed, through, weight_path
 from stagec.passes.optimizer.reduce_gradients.ready_order import ReadyOrder, loop_of
@@ -127,7 +128,7 @@ class Reducer:
         self.merged: Mapping[str, str] = {}
         self.experts: frozenset[str] = frozenset()
         output = output_of(self.program)
-        loop = next((op for op in block.ops if isinstance(op, stg.AccumulateOp)), None)
+        loop = first_op(block, stg.AccumulateOp)
         paths = {g: weight_path(w) for w, g in zip(output.weights, output.gradients, strict=True)}
         if self.options.every_microbatch and loop is not None:
             self.reduce_inside(loop, {own_part(g): path for g, path in paths.items()})
@@ -193,9 +194,7 @@ class Reducer:
         self.mark(op, output)
         stg.marks(op)["of_whole"] = UnitAttr()
         stg.marks(op)["late"] = UnitAttr()
-        block = output.parent_block()
-        assert block is not None
-        block.insert_op_before(op, output)
+        Rewriter.insert_op(op, InsertPoint.before(output))
         return op.outputs[0]
 
     def reduce_inside(self, loop: stg.AccumulateOp, paths: Mapping[SSAValue, str]) -> None:
@@ -244,9 +243,7 @@ class Reducer:
 
         def insert(op: Operation) -> None:
             self.mark(op, before)
-            block = before.parent_block()
-            assert block is not None
-            block.insert_op_before(op, before)
+            Rewriter.insert_op(op, InsertPoint.before(before))
 
         if self.options.one_unit:
             return self.reduce_as_one(partial, paths, insert)

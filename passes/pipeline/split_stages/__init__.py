@@ -87,7 +87,7 @@ from stagec.passes.pipeline.split_stages.cuts import (
 from stagec.passes.pipeline.split_stages.stage_program import StageProgram
 from stagec.passes.pipeline.split_stages.transfer_parts import TransferParts
 from stagec.pipeline_schedule import num_stages, stage_placement
-from stagec.rewriting import inherit, insert_after, programs, set_type
+from stagec.rewriting import insert_after, insert_before, programs, set_type
 from stagec.schedules import Placement
 from stagec.symbolic import Size, conditions, constant, size
 
@@ -244,8 +244,7 @@ def split(
     stages = [dist.Stage(names[r.part], r.counts) for r in ranges]
     block = module.body.block
     listed = dist.StagesOp(stages, options.axis)
-    inherit(listed, program)
-    block.insert_op_before(listed, program)
+    insert_before(program, [listed])
     made: dict[str, StageProgram] = {}
     travel = (
         TransferParts.scattered(module, options.axis)

@@ -14,6 +14,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from stagec.diagnostics import CompileError, Diagnostic, quoted, refused, span_of
 from stagec.dialects import dist, stg
+from stagec.dialects.op import first_op
 from stagec.symbolic import Size
 
 
@@ -68,7 +69,7 @@ def find_cuts(program: stg.ProgramOp, counts: Sequence[Size]) -> Cuts | None:
     Those that are frozen come first.
     E0705 where there are others than those of the forward pass and their gradients: a later pass made them.
     """
-    loop = next((op for op in program.body.block.ops if isinstance(op, stg.AccumulateOp)), None)
+    loop = first_op(program, stg.AccumulateOp)
     if loop is None:
         return None
     put_frozen_first(loop.body.block, counts)

@@ -56,6 +56,7 @@ from stagec.dialects.dist.pools import (
     PoolRecvOp as PoolRecvOp,
     PoolSendOp as PoolSendOp,
     TakesOp as TakesOp,
+    pool_of as pool_of,
 )
 from stagec.dialects.dist.sent_load import MOST as MOST, TOTAL as TOTAL, SentLoadOp as SentLoadOp
 from stagec.dialects.dist.sequences import (
@@ -73,6 +74,9 @@ from stagec.dialects.dist.stages import (
     TakeGradientOp as TakeGradientOp,
     first_layer as first_layer,
     local_count as local_count,
+    stage_axis as stage_axis,
+    stage_kinds as stage_kinds,
+    stages_of as stages_of,
 )
 from stagec.dialects.dist.storage import (
     AllReduceGradientOp as AllReduceGradientOp,

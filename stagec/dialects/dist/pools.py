@@ -26,7 +26,7 @@ from stagec.dialects.dist.mesh import MeshAttr, MeshAxes
 from stagec.dialects.interfaces import TaskInterface
 from stagec.dialects.marks import PURPOSES, word_mark
 from stagec.dialects.memory import Effects
-from stagec.dialects.op import DialectOp
+from stagec.dialects.op import DialectOp, first_op
 from stagec.dialects.sched.pools import PoolRecv, PoolSend
 from stagec.dialects.types import TensorType
 from stagec.symbolic import Size
@@ -52,6 +52,11 @@ class PoolOp(DialectOp):
         first, end, total = (each.value.data for each in (self.first, self.end, self.total))
         if not 0 <= first < end <= total:
             raise self.mistake(f"there are no ranks {first} to {end} of {total}")
+
+
+def pool_of(module: Operation) -> PoolOp | None:
+    """Which pool of several a module is of, if of one."""
+    return first_op(module, PoolOp)
 
 
 _OTHER_POOL = (

@@ -34,7 +34,7 @@ from xdsl.traits import Pure
 from stagec.dialects import sched
 from stagec.dialects.interfaces import TaskInterface, elements, num_bytes
 from stagec.dialects.marks import MarkedOp
-from stagec.dialects.op import DialectOp
+from stagec.dialects.op import DialectOp, first_op
 from stagec.dialects.sched.crossing import StageRecv, StageSend, verify_number
 from stagec.dialects.types import ValueType
 
@@ -181,6 +181,23 @@ class StagesOp(DialectOp):
                 )
             if min(stage.layers, default=0) < 0:
                 raise self.mistake(f"`{stage.kind}` has {min(stage.layers)} layers")
+
+
+def stages_of(module: Operation) -> StagesOp | None:
+    """How a module is cut, if it is."""
+    return first_op(module, StagesOp)
+
+
+def stage_axis(module: Operation) -> str:
+    """The axis of its stages; empty if it is not cut."""
+    stages = stages_of(module)
+    return stages.axis.data if stages is not None else ""
+
+
+def stage_kinds(module: Operation) -> list[str]:
+    """The kind of the program that each stage runs."""
+    stages = stages_of(module)
+    return [each.kind for each in stages.stages.data] if stages is not None else [""]
 
 
 def local_count(index: int) -> str:

@@ -19,6 +19,7 @@ from xdsl.irdl import (
 )
 from xdsl.parser import Parser
 from xdsl.printer import Printer
+from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.traits import IsTerminator, NoTerminator, SingleBlockImplicitTerminator
 
 from stagec.dialects.attributes import SizeAttr, parse_size
@@ -367,9 +368,7 @@ def with_results(op: RepeatOp, result_types: Sequence[Attribute]) -> RepeatOp:
     )
     marks(grown).take(marks(op))
     grown.location = op.location
-    block = op.parent_block()
-    assert block is not None
-    block.insert_op_before(grown, op)
+    Rewriter.insert_op(grown, InsertPoint.before(op))
     for old, new, name in zip(op.results, grown.results, names, strict=False):
         old.replace_all_uses_with(new)
         new.name_hint = name
