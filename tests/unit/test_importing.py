@@ -147,7 +147,30 @@ def test_parameters_of_further_classes(model_type: str, given: dict, parameters:
 
 
 LIQUID = FOUR | {"layer_types": ["conv", "conv", "full_attention", "conv"]}
+DISENTANGLED = {
+    "vocab_size": 1000,
+    "hidden_size": 96,
+    "num_attention_heads": 3,
+    "intermediate_size": 100,
+    "num_hidden_layers": 3,
+    "relative_attention": True,
+    "position_buckets": 32,
+    "pos_att_type": "p2c|c2p",
+}
 COUNTED = (
+    ("mpnet", {}, 109_516_991, 57_000_198_144, 0),
+    ("albert", {"num_hidden_layers": 3}, 206_368_944, 313_351_208_960, 0),
+    ("hy_v3", {"num_hidden_layers": 3}, 8_667_034_368, 631_091_757_056, 12_288),
+    ("blenderbot", {}, 2_696_268_800, 1_396_294_287_360, 245_760),
+    ("blenderbot-small", {}, 85_113_344, 44_852_051_968, 16_384),
+    (
+        "deberta-v2",
+        DISENTANGLED | {"share_att_key": True, "norm_rel_ebd": "layer_norm"},
+        333_268,
+        203_685_888,
+        0,
+    ),
+    ("deberta-v2", DISENTANGLED | {"legacy": False, "type_vocab_size": 2}, 389_140, 203_685_888, 0),
     (
         "afmoe",
         {"num_hidden_layers": 4, "mup_enabled": True},

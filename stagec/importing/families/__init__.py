@@ -9,6 +9,7 @@ from stagec.importing.families.encoders import ENCODERS
 from stagec.importing.families.experts import EXPERTS
 from stagec.importing.families.gemma4 import GEMMA4
 from stagec.importing.families.hybrid import HYBRID
+from stagec.importing.families.masked import MASKED
 from stagec.importing.families.mixed import MIXED
 from stagec.importing.families.mllama import MLLAMA
 from stagec.importing.families.more import MORE
@@ -28,6 +29,7 @@ FAMILIES: dict[str, Family] = {
     **HYBRID,
     **MIXED,
     **ENCODERS,
+    **MASKED,
     **T5,
     **GEMMA4,
     **MORE,

@@ -324,7 +324,24 @@ def afmoe(c: Config) -> Decoder:
     return decoder(c, "Afmoe", [*dense, *blocks[first:]], embed_factor=factor)
 
 
+def hy_v3(c: Config) -> Decoder:
+    s = stream(c)
+    attention = llama_attention(c, s, qk_norm=RMS, **biases(c.flag("attention_bias")))
+    router = Router(
+        "sigmoid",
+        normalise=True,
+        factor=c.real("router_scaling_factor"),
+        correction="e_score_correction_bias",
+    )
+    bias = c.flag("mlp_bias")
+    moe = deepseek_experts(c, s, router, c.number("num_shared_experts"), bias, key="num_experts")
+    sparse = Block(attention, moe, RMS, stream=s)
+    dense = Block(attention, llama_mlp(c, s, bias=bias), RMS, stream=s)
+    return decoder(c, "HyV3", sparse_or_dense(dense_first(c, 1), sparse, dense))
+
+
 DEEPSEEK = {
+    "hy_v3": hy_v3,
     "minicpm3": minicpm3,
     "afmoe": afmoe,
     "deepseek_v2": deepseek_v2,

@@ -170,7 +170,7 @@ def bert(
         embed_norm=(LAYER if post else NO_NORM, "embeddings.LayerNorm"),
         norm="encoder.LayerNorm",
         tied=c.flag("tie_word_embeddings"),
-        types=("embeddings.token_type_embeddings", c.number("type_vocab_size")),
+        types=("embeddings.token_type_embeddings", c.count("type_vocab_size")),
         transform=transform[0],
         transform_norm=transform[1],
         bias=transform[2],
@@ -656,6 +656,14 @@ def pegasus(c: Config) -> Written:
     return bart(c, "Pegasus", post=False, embed_norm=False, offset=0)
 
 
+def blenderbot(c: Config) -> Written:
+    return bart(c, "Blenderbot", post=False, embed_norm=False, offset=0)
+
+
+def blenderbot_small(c: Config) -> Written:
+    return bart(c, "BlenderbotSmall", offset=0)
+
+
 def marian(c: Config) -> Written:
     return bart(c, "Marian", embed_norm=False, offset=0)
 
@@ -745,6 +753,8 @@ ENCODERS = {
     "bart": bart,
     "mbart": mbart,
     "pegasus": pegasus,
+    "blenderbot": blenderbot,
+    "blenderbot-small": blenderbot_small,
     "marian": marian,
     "m2m_100": m2m_100,
 }
