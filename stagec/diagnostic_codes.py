@@ -75,6 +75,7 @@ CODES: dict[str, str] = {
     "E0421": "sequences or iterations that cannot be read",
     "E0422": "a plan of several pools where one is meant",
     "E0423": "pools that cannot hand over what another one needs",
+    "E0424": "a sequence that ends in its image",
     "E0501": "a device with too little memory",
     "E0613": "ranks that wait for each other",
     "E0701": "a file that cannot be read",

@@ -29,6 +29,7 @@ from stagec.frontend.checker.steps import (
     NameStep,
     OnceStep,
     OpStep,
+    PartsStep,
     ReadStep,
     RepeatStep,
     StateStep,
@@ -258,6 +259,10 @@ class _Lowering:
     def step(self, step: Step, values: Values, scope: Scope) -> None:
         if isinstance(step, OpStep):
             operands = [values[operand] for operand in step.operands]
+            if isinstance(step, PartsStep) and self.has_in_front(step):
+                made = self.joined if step.joins else self.cut
+                values.update(zip(step.results, made(step, operands, scope), strict=True))
+                return
             if isinstance(step, StateStep) and self.batch is not None:
                 op = step.resume(operands, values[step.cache], self.batch)
             else:
@@ -386,11 +391,71 @@ class _Lowering:
         """What is computed where all sequences begin; where none does, the cache, which no iteration writes again."""
         if self.batch is None:
             return values[step.new]
+        if not self.begins(step.span):
+            return values[step.cache]
+        op = stg.FillOp(values[step.cache], values[step.new])
+        self.add(op, step.span, scope)
+        return op.result
+
+    def has_in_front(self, step: PartsStep) -> bool:
+        """Whether all parts but the last are of sequences that begin alone, and these are not all there is, each a row."""
+        batch = self.batch
+        if batch is None or batch.is_imagined or step.whole != batch.roles.new:
+            return False
+        return batch.is_packed or not self.begins(step.span)
+
+    def joined(
+        self, step: PartsStep, operands: Sequence[SSAValue], scope: Scope
+    ) -> Sequence[SSAValue]:
+        """What stands in front of text, and this, in rows; where no sequence begins, text is all that is new."""
+        assert self.batch is not None
+        *in_front, text = operands
+        if not self.begins(step.span):
+            op = stg.RenameOp(text, [step.parts[-1]], [step.whole])
+            self.add(op, step.span, scope)
+            return op.results
+        rows: list[SSAValue] = []
+        for name, operand in zip(step.in_front, in_front, strict=True):
+            if tensor_of(operand.type).names[:2] != (self.batch.roles.batch, name):
+                message = f"what stands in front of sequences of several lengths begins with `{self.batch.roles.batch}, {name}`"
+                raise refused("E0415", message, step.span, help="join it in that shape")
+            row = stg.InRowsOp(operand)
+            self.add(row, step.span, scope)
+            rows.append(row.result)
+        parts = (*map(stg.begun, step.in_front), step.parts[-1])
+        op = stg.ConcatOp([*rows, text], parts, step.whole)
+        self.add(op, step.span, scope)
+        return op.results
+
+    def cut(
+        self, step: PartsStep, operands: Sequence[SSAValue], scope: Scope
+    ) -> Sequence[SSAValue]:
+        """The same backwards. Where no sequence begins, what is made of other parts is read by none."""
+        (x,) = operands
+        if not self.begins(step.span):
+            unread = step.build(operands)
+            op = stg.RenameOp(x, [step.whole], [step.parts[-1]])
+            for each in (unread, op):
+                self.add(each, step.span, scope)
+            return [*unread.results[:-1], op.result]
+        op = stg.SplitOp(x, step.whole, (*map(stg.begun, step.in_front), step.parts[-1]))
+        self.add(op, step.span, scope)
+        *in_front, text = op.results
+        found: list[SSAValue] = []
+        for each in in_front:
+            apart = stg.OutOfRowsOp(each)
+            self.add(apart, step.span, scope)
+            found.append(apart.result)
+        return [*found, text]
+
+    def begins(self, span: Span) -> bool:
+        """Whether there are sequences that begin, of which something is computed once. E0420 where that is not the same everywhere."""
+        assert self.batch is not None
         begins = self.batch.begins
         if any(any(each) != any(begins[0]) for each in begins):
             raise OtherPrograms(np.array([any(each) == any(begins[0]) for each in begins]))
         if not any(begins[0]):
-            return values[step.cache]
+            return False
         if not all(map(all, begins)):
             sums = self.batch.sums
             at, one, several = "on", "device", "devices"
@@ -398,14 +463,12 @@ class _Lowering:
                 at, one, several = "in", "microbatch", "microbatches"
             message = f"sequences begin {at} some {several}, and {at} others none do: what is computed once is for those that begin alone"
             help_ = f"serve one that begins {at} each {one}, or {at} none"
-            raise refused("E0420", message, step.span, help=help_)
+            raise refused("E0420", message, span, help=help_)
         if not self.batch.is_packed and not self.batch.all_begin:
             message = "sequences are rows, of which some begin and some go on: what is computed once is for those that begin alone"
             help_ = "serve them in iterations of their own"
-            raise refused("E0420", message, step.span, help=help_)
-        op = stg.FillOp(values[step.cache], values[step.new])
-        self.add(op, step.span, scope)
-        return op.result
+            raise refused("E0420", message, span, help=help_)
+        return True
 
     def declared(self, step: WeightStep | CacheStep, scope: Scope) -> SSAValue:
         """A weight or a cache of the program; inside repeats, one of its stack."""

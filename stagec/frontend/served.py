@@ -13,12 +13,16 @@ from stagec.diagnostics import CompileError, Diagnostic, Span, quoted, refused, 
 from stagec.dialects import stg
 from stagec.dialects.attributes import RequestsAttr
 from stagec.dialects.types import StackType, TensorType, tensor_of
-from stagec.frontend.plans.serving import Batch, pairs
+from stagec.frontend.plans.serving import Batch, begins, pairs
 from stagec.rewriting import set_type
 from stagec.symbolic import ONE, ZERO, Size
 
 WRITERS = (stg.AppendOp, stg.FillOp, stg.ResumedOp)
 """Ops that write what requests keep, whether or not anything reads their results."""
+
+INTO_ROWS = (stg.FillOp, stg.InRowsOp)
+"""Ops whose operand `x` is of sequences that begin, and whose result is of rows."""
+BETWEEN_ROWS = (*INTO_ROWS, stg.OutOfRowsOp)
 
 ServedAttention = stg.AttentionOp | stg.LatentAttentionOp
 ATTENTION = (stg.AttentionOp, stg.LatentAttentionOp)
@@ -80,8 +84,8 @@ class Behind:
     """Of the program."""
 
 
-def behind(values: Iterable[SSAValue]) -> Behind:
-    """All ops, with those inside of repeats, and inputs that lead to some values."""
+def behind(values: Iterable[SSAValue], until: tuple[type[Operation], ...] = ()) -> Behind:
+    """All ops, with those inside of repeats, and inputs that lead to some values; nothing behind the ops `until` which."""
     found = Behind()
     waiting, seen = list(values), set[SSAValue]()
     while waiting:
@@ -93,7 +97,7 @@ def behind(values: Iterable[SSAValue]) -> Behind:
         if isinstance(owner, Operation):
             for op in owner.walk():
                 found.ops.add(op)
-                waiting += op.operands
+                waiting += () if isinstance(op, until) else op.operands
         elif not isinstance(owner.parent_op(), stg.RepeatOp):
             found.inputs.add(value)
     return found
@@ -256,10 +260,15 @@ def split_sources(
         dims[stg.of_sources(one)] = symbolic.symbol(one) * batch.in_a_row(lambda *_: ONE)
         keep_all(op.cache, one, batch)
     name, made = batch.roles.batch, stg.begun(batch.roles.batch)
-    fills = [op for op in program.walk() if isinstance(op, stg.FillOp)]
-    if fills:
+    into_rows = [op for op in program.walk() if isinstance(op, INTO_ROWS)]
+    if into_rows:
         dims[made] = batch.sequences_begun
-    side = behind(op.x for op in fills)
+    for op in into_rows:
+        if isinstance(op, stg.InRowsOp):
+            one = tensor_of(op.x.type).names[1]
+            of_row = batch.in_a_row(lambda _, before: begins(before))
+            dims[stg.begun(one)] = symbolic.symbol(one) * of_row
+    side = behind((op.x for op in into_rows), until=(stg.OutOfRowsOp,))
     renamed: set[SSAValue] = set()
 
     def rename(value: SSAValue) -> None:
@@ -277,7 +286,7 @@ def split_sources(
                 size = attribute.data.substitute({name: symbolic.symbol(made)})
                 op.properties[key] = stg.SizeAttr(size)
     for op in program.walk():
-        if isinstance(op, stg.FillOp) or op.regions:
+        if isinstance(op, BETWEEN_ROWS) or op.regions:
             continue
         own = [value for value in op.operands if name in names_of(value)]
         if (op in side.ops and own) or (op not in side.ops and renamed & set(op.operands)):
@@ -374,7 +383,8 @@ def check_packed(program: stg.ProgramOp, batch: Batch) -> None:
                 and new in names_of(op.result)
                 and bool(positions & {n for x in op.operands for n in names_of(x)})
             )
-            mixes = mixes or (isinstance(op, stg.RenameOp) and new in op.old.data)
+            is_cut = isinstance(op, stg.RenameOp) and op.new.data[0] in batch.roles.in_front
+            mixes = mixes or (isinstance(op, stg.RenameOp) and new in op.old.data and not is_cut)
         if mixes:
             found.append(mixing(op, batch))
     if found:

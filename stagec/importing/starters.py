@@ -88,26 +88,18 @@ DECODED, CONTEXT = 128, 2047
 
 
 def served(w: Writer, ways: int, stored: str) -> str:
-    """An iteration of serving: one token more for each of many sequences, or their prompts where more than positions is kept."""
-    prompts = w.carries_state or bool(w.images)
-    new = w.dims["S"].value if prompts else 1
-    parts = [x // gcd(x, chosen * new) for chosen, x in w.shares]
-    many = lcm(4 if prompts else DECODED, *parts)
-    about = "An iteration of serving: a token for each of many sequences."
-    what = f"decode {many} at {CONTEXT}"
-    if prompts:
-        about = "An iteration of serving: the prompts of a few sequences."
-        what = f"prefill {many} x {new}"
+    """An iteration of serving: one token more for each of many sequences."""
+    many = lcm(DECODED, *(x // gcd(x, chosen) for chosen, x in w.shares))
     clauses = [f"mesh tp = {ways}"]
     if ways > 1:
         clauses.append(f"shard {', '.join(tensor_dims(w, ways))} over tp")
     return plan_text(
         f"serve_tp{ways}",
-        about,
+        "An iteration of serving: a token for each of many sequences.",
         (
             *clauses,
             f"precision {{ weights = bf16{stored and ', '}{stored} }}",
-            f"serve {{ {what}, block = 16 }}",
+            f"serve {{ decode {many} at {CONTEXT}, block = 16 }}",
         ),
     )
 

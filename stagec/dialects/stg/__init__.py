@@ -64,7 +64,9 @@ from stagec.dialects.stg.caching import (
     AppendOp as AppendOp,
     CacheOp as CacheOp,
     FillOp as FillOp,
+    InRowsOp as InRowsOp,
     LastPositionsOp as LastPositionsOp,
+    OutOfRowsOp as OutOfRowsOp,
     begun as begun,
     is_stored as is_stored,
     of_sources as of_sources,
@@ -136,7 +138,11 @@ from stagec.dialects.stg.interface import (
     Signature as Signature,
     only as only,
 )
-from stagec.dialects.stg.joining import ConcatOp as ConcatOp, SplitOp as SplitOp
+from stagec.dialects.stg.joining import (
+    ConcatOp as ConcatOp,
+    SplitOp as SplitOp,
+    joined_dims as joined_dims,
+)
 from stagec.dialects.stg.latent import LatentAttentionOp as LatentAttentionOp
 from stagec.dialects.stg.lookup import (
     ROW_STATES as ROW_STATES,

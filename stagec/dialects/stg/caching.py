@@ -24,9 +24,9 @@ from xdsl.utils.exceptions import VerifyException
 from stagec.dialects.interfaces import Bytes, elements, num_bytes
 from stagec.dialects.marks import MarkedOp
 from stagec.dialects.memory import Effects, Overwrite
-from stagec.dialects.stg.base import Indices, TensorOp, expect_dims, tensor_type
+from stagec.dialects.stg.base import PLACEMENT, Indices, TensorOp, expect_dims, tensor_type
 from stagec.dialects.stg.interface import Option, Signature
-from stagec.dialects.types import TensorType, ValueType, unscaled_bytes
+from stagec.dialects.types import TIME_AXIS, TensorType, ValueType, unscaled_bytes
 from stagec.dialects.work import Work
 from stagec.symbolic import ZERO, Size
 
@@ -196,6 +196,76 @@ class FillOp(TensorOp):
         # Sequences that begin are on the devices whose row they are in.
         blocked = frozenset(cache[1:2]) if cache != x else frozenset[str]()
         return Indices((cache, cache), (cache,), blocked=blocked)
+
+
+def verify_rows(op: InRowsOp | OutOfRowsOp, apart: TensorType, rows: TensorType) -> None:
+    """[B.begun, M, D] and [B, M.begun, D] are the same positions."""
+    batch, positions, *rest = apart.names
+    wanted = (batch.removesuffix(BEGUN), begun(positions), *rest)
+    if rows.names != wanted:
+        raise op.mistake(f"<{apart.body}> in rows is [{', '.join(wanted)}], not <{rows.body}>")
+    op.verify_operands()
+    local = apart.with_names(dict(zip(apart.names, wanted, strict=True)))
+    # Rows are split in time, too, but all go through at once; sequences that begin are counted by themselves.
+    own = (local, local.split_in_time(wanted[0], TIME_AXIS))
+    if PLACEMENT not in op.properties and rows not in own:
+        raise op.mistake(f"<{apart.body}> in rows is <{local.body}>, not <{rows.body}>")
+
+
+@irdl_op_definition
+class InRowsOp(TensorOp):
+    """What stands in front of the text of sequences that begin, as positions of the rows that these are in. A view.
+
+    [B.begun, M, D] -> [B, M.begun, D]: rows are one sequence after the other.
+    """
+
+    name = "stg.in_rows"
+    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
+    IS_VIEW: ClassVar[bool] = True
+
+    x = operand_def(TensorType)
+    result = result_def(TensorType)
+
+    def __init__(self, x: SSAValue) -> None:
+        source = tensor_type(x)
+        batch, positions, *_ = source.names
+        renames = {positions: begun(positions), batch: batch.removesuffix(BEGUN)}
+        super().__init__([x], [source.with_names(renames)])
+
+    def verify_(self) -> None:
+        verify_rows(self, tensor_type(self.x), tensor_type(self.result))
+
+    def indices(self) -> Indices:
+        rows = tensor_type(self.result).names
+        # Sequences that begin are on the devices whose row they are in.
+        return Indices((rows,), (rows,), blocked=frozenset(rows[1:2]))
+
+
+@irdl_op_definition
+class OutOfRowsOp(TensorOp):
+    """What stands in front of the text of sequences that begin, each by itself: `stg.in_rows` backwards. A view.
+
+    [B, M.begun, D] -> [B.begun, M, D].
+    """
+
+    name = "stg.out_of_rows"
+    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
+    IS_VIEW: ClassVar[bool] = True
+
+    x = operand_def(TensorType)
+    result = result_def(TensorType)
+
+    def __init__(self, x: SSAValue) -> None:
+        rows = tensor_type(x)
+        positions = rows.names[1]
+        super().__init__([x], [rows.with_names({positions: positions.removesuffix(BEGUN)})])
+
+    def verify_(self) -> None:
+        verify_rows(self, tensor_type(self.result), tensor_type(self.x))
+
+    def indices(self) -> Indices:
+        rows = tensor_type(self.x).names
+        return Indices((rows,), (rows,), blocked=frozenset(rows[1:2]))
 
 
 @irdl_op_definition

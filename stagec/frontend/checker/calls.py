@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import ChainMap
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from xdsl.ir import SSAValue
@@ -12,9 +13,16 @@ from stagec.dialects import stg
 from stagec.dialects.types import DTYPE_BITS, FLOATS, TensorType
 from stagec.frontend import syntax
 from stagec.frontend.checker.expressions import ExpressionChecker
-from stagec.frontend.checker.steps import AppendStep, CallStep, OnceStep, StateStep, Value
+from stagec.frontend.checker.steps import (
+    AppendStep,
+    CallStep,
+    OnceStep,
+    PartsStep,
+    StateStep,
+    Value,
+)
 from stagec.frontend.checker.types import ModuleSignature, Typed, shown
-from stagec.frontend.numbers import SIZE_FUNCTIONS, quantity, shown as shown_number, whole
+from stagec.frontend.numbers import SIZE_FUNCTIONS, Sizes, quantity, shown as shown_number, whole
 from stagec.frontend.printing import text_of
 from stagec.symbolic import conditions
 from stagec.symbolic.quantity import Quantity
@@ -311,7 +319,7 @@ class CallChecker(ExpressionChecker):
             values = self.in_one_dtype(values, call.span)
         types = [value.type for value in values]
         state = options.pop("state", None)
-        checked = stg.Call(signature.name, types, options, self.context.sizes)
+        checked = stg.Call(signature.name, types, options, self.sizes_of_call(function.op, options))
         try:
             function.op.check_call(checked)
         except stg.CallError as error:
@@ -322,6 +330,13 @@ class CallChecker(ExpressionChecker):
         def build(operands: Sequence[SSAValue]) -> stg.TensorOp:
             return op.from_call(checked, operands)
 
+        if issubclass(op, stg.ConcatOp | stg.SplitOp):
+            results = self.emit(values, build, call.span)
+            joins = issubclass(op, stg.ConcatOp)
+            parts = stg.joined_dims(checked) if joins else checked.dims("to")
+            whole = checked.dim("to" if joins else "over")
+            self.steps[-1] = PartsStep(values, results, build, call.span, parts, whole, joins)
+            return results
         if not isinstance(state, Value) or not issubclass(op, stg.StatefulOp):
             return self.emit(values, build, call.span)
         new_dim, shape = op.state_of(checked)
@@ -340,6 +355,20 @@ class CallChecker(ExpressionChecker):
             ),
         )
         return results
+
+    def sizes_of_call(self, op: type[stg.TensorOp], options: Mapping[str, object]) -> Sizes:
+        """Of dims; what stands in front of the sequences of a row adds up with their text as `serve` says, not as the text does."""
+        sizes = self.context.sizes
+        match options:
+            case {"over": (*front, str(text)), "to": str(whole)} if issubclass(op, stg.ConcatOp):
+                parts = (*front, text)
+            case {"over": str(whole), "to": (*front, str(text))} if issubclass(op, stg.SplitOp):
+                parts = (*front, text)
+            case _:
+                return sizes
+        if text not in self.context.served:
+            return sizes
+        return ChainMap(dict.fromkeys((*parts, whole)), sizes)  # pyright: ignore[reportArgumentType]
 
     def in_one_dtype(self, values: list[Value], span: Span) -> list[Value]:
         """Floating-point values that stand side by side, in the widest dtype of any."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from xdsl.ir import Block, Operation, SSAValue
@@ -34,6 +34,8 @@ class CheckerContext:
     costs: Mapping[str, Mapping[str, Size] | None] = field(default_factory=dict)
     """Of each op that the user declares; None if what is written is wrong."""
     plan_name: str = ""
+    served: Container[str] = ()
+    """The dims that `serve` gives their sizes."""
 
 
 @dataclass

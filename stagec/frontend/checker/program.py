@@ -428,6 +428,7 @@ def _check_bodies(
         findings=findings,
         costs={n: read_costs(definitions.ops[n], sizes, findings) for n in ops},
         plan_name=plan.name,
+        served=table.served,
     )
     bodies: dict[str, CheckedBody] = {}
     for name in modules:

@@ -95,6 +95,22 @@ class StateStep(OpStep):
 
 
 @dataclass
+class PartsStep(OpStep):
+    """`concat(image, text, over = [M, U], to = S)`, or `split(x, over = S, to = [M, U])`, which undoes it.
+
+    Where something is served and `whole` counts its new positions, all parts but the last stand in front of a sequence.
+    """
+
+    parts: Sequence[str]
+    whole: str
+    joins: bool
+
+    @property
+    def in_front(self) -> Sequence[str]:
+        return self.parts[:-1]
+
+
+@dataclass
 class OnceStep:
     """`once(k, source @ wk)`: computed when a sequence begins, and read from a cache after that."""
 

@@ -32,7 +32,7 @@ from stagec.dialects.dist.sequences import (
     DealtSequences,
 )
 from stagec.frontend import syntax
-from stagec.frontend.checker.steps import AppendStep, CheckedBody, StateStep
+from stagec.frontend.checker.steps import AppendStep, CheckedBody, PartsStep, StateStep
 from stagec.frontend.numbers import Sizes, as_read, whole
 from stagec.frontend.plans.iterations import Iterations, deal
 from stagec.frontend.plans.lengths import LengthsReader
@@ -67,10 +67,19 @@ class Roles:
     positions: Mapping[str, Quantity | None] = field(default_factory=dict)
     """Positions that caches hold, and how many at most."""
     spans: Mapping[str, Span] = field(default_factory=dict)
+    in_front: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """New positions of text, and those of images that stand in front of them where a sequence begins."""
+
+
+def in_front_of(bodies: Iterable[CheckedBody], new: str) -> dict[str, tuple[str, ...]]:
+    """`Roles.in_front`: what is joined to new positions, of which the last part is text."""
+    steps = (step for body in bodies for step in body.walk() if isinstance(step, PartsStep))
+    return {s.parts[-1]: tuple(s.in_front) for s in steps if s.joins and s.whole == new}
 
 
 def roles_of(bodies: Iterable[CheckedBody], findings: Findings) -> Roles | None:
     """The roles of dims, as the caches of a model tell them."""
+    bodies = list(bodies)
     batch = new = ""
     seen: Span | None = None
     positions: dict[str, Quantity | None] = {}
@@ -95,7 +104,8 @@ def roles_of(bodies: Iterable[CheckedBody], findings: Findings) -> Roles | None:
                 help_ = "give those of each window a dim of their own"
                 findings.say("E0205", message, step.span, secondary=where, help=help_)
                 return None
-    return Roles(batch, new, positions, spans) if batch else None
+    in_front = in_front_of(bodies, new)
+    return Roles(batch, new, positions, spans, in_front) if batch else None
 
 
 def unserved(plan: Plan, roles: Roles | None, table: SizeTable, findings: Findings) -> Plan:
@@ -372,6 +382,17 @@ class Batch:
         return {self.roles.new: new, **dict.fromkeys(self.roles.positions, whole)}
 
     @property
+    def numbers_of_sequences(self) -> list[tuple[int, int]]:
+        """New positions of each kind of sequences, and those before them."""
+        if self.sums is not None:
+            kinds = self.sums.sequences.kinds
+            return [
+                (int(new), int(before))
+                for new, before in zip(kinds[:, 1], kinds[:, 2], strict=True)
+            ]
+        return [(as_read(each.new), as_read(each.context)) for each in self.serve.sequences]
+
+    @property
     def all_begin(self) -> bool:
         """Whether none goes on."""
         if self.sums is not None:
@@ -381,10 +402,7 @@ class Batch:
     @property
     def sequences_begun(self) -> Size:
         """On all devices together: those that begin."""
-        return (
-            self.in_a_row(lambda _, before: ONE - symbolic.call("min", ONE, before))
-            * self.rows.size
-        )
+        return self.in_a_row(lambda _, before: begins(before)) * self.rows.size
 
     @property
     def positions_with_logits(self) -> str:
@@ -668,6 +686,10 @@ def served_sizes(
         of_one[stg.stored(name)] = batch.stored(size)
         stored[stg.stored(name)] = size
     known = conditions.unread(table.known)
+    if batch.is_packed or not batch.all_begin:
+        for name, others in roles.in_front.items():
+            of_one[name] = positions_of_text(others)
+            check_prompts(batch, others, table, findings)
     found: dict[str, Size] = {roles.batch: batch.rows.size}
     for name, each in of_one.items():
         if name in stored and batch.sums is None:
@@ -710,6 +732,38 @@ def served_sizes(
         )
         for name, size in changed.items()
     }
+
+
+def begins(context: Size) -> Size:
+    """1 of a sequence that begins, 0 of one that goes on."""
+    return ONE - symbolic.call("min", ONE, context)
+
+
+def positions_of_text(in_front: Sequence[str]) -> OfOne:
+    """Of new positions, those behind what stands in front of a sequence."""
+    images = symbolic.total(map(symbolic.symbol, in_front))
+    return lambda new, context: new - begins(context) * images
+
+
+def check_prompts(
+    batch: Batch, in_front: Sequence[str], table: SizeTable, findings: Findings
+) -> None:
+    """E0424 for a sequence that ends, or goes on, in the middle of what stands in front of its text."""
+    images = 0
+    for name in in_front:
+        size = table.values[name] or 0
+        conditions.read(symbolic.symbol(name), size)
+        images += size
+    names = " + ".join(in_front)
+    for new, context in batch.numbers_of_sequences:
+        whole = new + context
+        if (context == 0 and new <= images) or 0 < context < images:
+            message = f"a sequence has {new} new positions after {context}, and {images} in front of its text"
+            if context == 0:
+                message = f"a sequence begins with {whole} positions, and {images} are in front of its text"
+            help_ = f"serve more than `{names} = {images}` positions of sequences that begin"
+            findings.say("E0424", message, batch.serve.span, help=help_)
+            return
 
 
 def named_sum(batch: Batch, name: str, of_one: OfOne, known: Mapping[str, int]) -> Size:

@@ -125,8 +125,14 @@ def unused_rules(module: ModuleOp, implied: Collection[str] = ()) -> list[Diagno
     taken: set[tuple[str, str]] = set()
     """Axes that split other dims where there is a dim."""
     for op in module.walk():
-        if isinstance(op, stg.TensorOp) and not isinstance(op, stg.PlaceOp):
+        if isinstance(op, stg.WeightOp) and not op.weight.uses:
+            # A device keeps it for other iterations: those that see images, for instance.
+            split = list(own_splits(op.weight, rules).items())
+        elif isinstance(op, stg.TensorOp) and not isinstance(op, stg.PlaceOp):
             split = list(_split_dims(op, rules))
+        else:
+            split = []
+        if split:
             here = {dim for dim, _ in split}
             for dim, axes in split:
                 dims.add(dim)
