@@ -136,6 +136,11 @@ MODELS = UNARY | {
         "loss = sum(y * y * u, over = [B, H, D])",
         "i[B, H, S]: i32",
     ),
+    "each pair": model(
+        "weight u[S, D], v[H, D]\n p[H, S, D] = u * v\n q[H, S, D] = u - v\n r[S, D, H] = u / v\n"
+        "loss = mean(p * q * r * x, over = [B, S, H, D])",
+        "x[B, S, H, D]",
+    ),
     "tables of two lookups": model(
         "weight w[V, D], u[D]\n y = embedding_bag(i, w, over = S) + mean(embedding(i, w), over = S)\n"
         "loss = sum(y * y * u, over = [B, D])",

@@ -128,14 +128,17 @@ class ExpressionChecker(BodyState, ABC):
         if sides is None:
             return None
         left, right = sides
+        names = max(left.type.names, right.type.names, key=len)
         if not _contains(left, right) and not _contains(right, left):
-            self.broadcast_error(expr, left, right)
-            return None
+            names = tuple(want or ())
+            if {*names} != {*left.type.names, *right.type.names}:
+                self.broadcast_error(expr, left, right)
+                return None
         if expr.operator in _SWAPS and len(right.type.names) > len(left.type.names):
             left, right = right, left
         build = _ELEMENTWISE[expr.operator]
         (value,) = self.emit([left, right], lambda v: build(v[0], v[1]), expr.span)
-        return self.ordered(value, max(left.type.names, right.type.names, key=len), expr.span)
+        return self.ordered(value, names, expr.span)
 
     def sides(self, expr: syntax.Binary, want: Sequence[str] | None) -> tuple[Value, Value] | None:
         """Both sides, a number on one as a constant of the other's dtype."""
@@ -161,7 +164,7 @@ class ExpressionChecker(BodyState, ABC):
             "E0205",
             f"neither side of `{expr.operator}` has all dims of the other",
             expr.span,
-            help_,
+            help_ or "a result that declares all of them has each pair: `y[A, B] = a + b`",
             label=f"{shown(left.type)} {expr.operator} {shown(right.type)}",
             secondary=self.origins((expr.left, left), (expr.right, right)),
             notes=[f"{quoted(only_left)} only left, {quoted(only_right)} only right"],
