@@ -27,7 +27,7 @@ from stagec.analysis.dataflow import Dataflow
 from stagec.analysis.kernels import Forms
 from stagec.analysis.loads import Loads
 from stagec.analysis.segments import nodes_inside
-from stagec.analysis.sizes import dim_sizes, mesh_of
+from stagec.analysis.sizes import averages, dim_sizes, mesh_of
 from stagec.backend.lowering.templates import Templates
 from stagec.backend.program import Mesh, Node, Transfer
 from stagec.diagnostics import line_of
@@ -500,7 +500,8 @@ def pads_of(module: ModuleOp) -> Mapping[str, str]:
 
 def without_padding(module: ModuleOp) -> Mapping[str, Size]:
     """Dims that rules pad, and those that are made of padded ones, as experts' tokens are of a batch: what each is without padding."""
-    found = {name: symbol(hidden) for name, hidden in pads_of(module).items()}
+    exact = averages(module)
+    found = {n: exact.get(hidden, symbol(hidden)) for n, hidden in pads_of(module).items()}
     # What a load fills in is no function of other sizes: it is a share of all tokens, padding included.
     filled = {
         op.dim.data: op.tokens.data for op in module.body.ops if isinstance(op, dist.ExpertLoadOp)

@@ -416,8 +416,6 @@ class _SizeResolver:
         expr = self.exprs[name]
         if name in self.table.unpadded:
             # What is wrong with `pad` is said where the plan's rules are read.
-            if self.shares.get(name) == "average":
-                self.table.averages.add(name)
             return whole(expr, visible, Findings(), what)
         own = Findings()
         found = self.share_of(name, visible, own, what)
@@ -432,7 +430,7 @@ class _SizeResolver:
             return whole(expr, visible, findings, what)
         if how != "exact":
             found = whole(rounded_up(expr), visible, findings, what)
-            exact = quantity(expr, visible, Findings())
+            exact = quantity(not_rounded_up(expr), visible, Findings())
             if found is None or exact is None or how == "padded":
                 return found
             self.table.averages.add(name)
@@ -446,6 +444,14 @@ class _SizeResolver:
         if found is None:
             return True
         return conditions.note("whole", found.size, holds=Fraction(found.value).denominator == 1)
+
+
+def not_rounded_up(expr: syntax.Expr) -> syntax.Expr:
+    """What `ceildiv(a, b)` rounds up."""
+    if not (isinstance(expr, syntax.Call) and expr.function.text == "ceildiv"):
+        return expr
+    top, bottom = (argument.value for argument in expr.arguments)
+    return syntax.Binary(top, "/", bottom, span=expr.span)
 
 
 def rounded_up(expr: syntax.Expr) -> syntax.Expr:

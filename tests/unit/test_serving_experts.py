@@ -230,6 +230,23 @@ def test_rules_pad_tokens_of_experts(seed: int, how: str):
     products = [a.num_ops for a in actions if isinstance(a, Compute)]
     assert products.count(2 * own * each * D * F) == 2 * len(done.trace_set.classes)
     assert max(a.operand_bytes for a in actions if isinstance(a, Collective)) == own * each * D * 2
+    if "average" in how:
+        # Padding is no work of the model's.
+        tokens = number * length
+        found = matrix_flops(done.module, done.counts).model
+        assert found == 2 * tokens * D * X + 2 * 2 * A * tokens * D * F
+
+
+@pytest.mark.parametrize("rule", ["", "shard T over ep { pad = 3 }"])
+@pytest.mark.parametrize(
+    "kinds", ["decode 6 at 3", "prefill 2 x 3, decode 4 at 5", "decode 7 at 3"]
+)
+def test_an_average_is_not_rounded_up(kinds: str, rule: str):
+    """A text may round the tokens of an expert up, for its training: what is served on average is the quotient."""
+    plan = f"plan p {{ mesh ep = 2 shard B over ep shard X over ep {rule} precision {{ weights = bf16 }} serve {{ {kinds}, experts = average }} }}"
+    rounded = MODEL.replace("dim T = B * S * A / X", "dim T = ceildiv(B * S * A, X)")
+    assert rounded != MODEL
+    assert nodes_of(rounded + plan) == nodes_of(MODEL + plan)
 
 
 def test_rules_pad_the_average_that_devices_send():
