@@ -23,7 +23,7 @@ import numpy as np
 
 from stagec.driver import compile_text
 from stagec.estimate import step_summary
-from tests.fidelity.serving_models import text_of_model
+from tests.fidelity.serving_models import has_experts, text_of_model
 from tests.fidelity.times import ranks
 
 TPOT, TTFT = "time per output token", "time to first token"
@@ -123,7 +123,7 @@ def row_of(name: str, cells: Mapping[str, str]) -> Row:
                 cells["output_tokens"],
             )
         ),
-        kind="experts" if cells["moe_quant"] else "dense",
+        kind="experts" if cells["moe_quant"] or has_experts(cells["model"]) else "dense",
         model=cells["model"],
         engine=cells["engine"] if cells["engine"] in ("vllm", "sglang", "trtllm") else "nccl",
         device=DEVICES.get(cells["gpu"], ""),

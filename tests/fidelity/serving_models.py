@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,10 +68,25 @@ WHOLE_EXPERTS = """shard X over tp
 
 def with_scores(text: str) -> str:
     """With names for what a router makes, for a plan to say where it is."""
-    return text.replace(
-        "  gates, chosen = topk(sigmoid(x @ router), ",
-        "  logits[B, S, X] = x @ router\n  scores[B, S, X] = sigmoid(logits)\n  gates, chosen = topk(scores, ",
+    return re.sub(
+        r"  gates, chosen = topk\((sigmoid|softmax)\(x @ router(, over = X)?\), ",
+        r"  logits[B, S, X] = x @ router\n  scores[B, S, X] = \1(logits\2)\n  gates, chosen = topk(scores, ",
+        text,
     )
+
+
+@cache
+def imported_text(model: str) -> str:
+    """A model by the configuration that ships, without plans; nothing if none does."""
+    found = shipped(model)
+    if found is None:
+        return ""
+    imported = import_configuration(found[1], model)
+    return imported.text.partition("\nplan ")[0].rpartition("\n#")[0]
+
+
+def has_experts(model: str) -> bool:
+    return "dispatch(" in imported_text(model)
 
 
 def text_of_model(row: Row, sequences: str) -> str:
@@ -82,13 +99,20 @@ def text_of_model(row: Row, sequences: str) -> str:
         # The shared expert is cut as a dense layer is, and added up with the others in one all-reduce (`DeepseekV2MoE`).
         experts = f"{WHOLE_EXPERTS if row.ep > 1 else ''}\n  shard FX over tp"
         return with_scores(text) + plan_of(row, sequences, "H, F, V", experts, f"use {use}")
-    found = shipped(row.model)
-    if found is None:
+    text = imported_text(row.model)
+    if not text:
         raise ValueError(f"no configuration of {row.model}")
-    imported = import_configuration(found[1], row.model)
-    text = imported.text.partition("\nplan ")[0].rpartition("\n#")[0]
-    experts = WHOLE_EXPERTS if row.ep > 1 else "shard M over tp"
-    return with_scores(text) + plan_of(row, sequences, "H, K, V", experts)
+    inner = re.search(r"down_proj\[X, (\w+), D\]", text)
+    assert inner is not None
+    experts = WHOLE_EXPERTS if row.ep > 1 else f"shard {inner[1]} over tp"
+    # What sees images is on each device, and sees none here. Gated delta nets have heads of their own.
+    heads = ["H", "V", *(name for name in ("KD", "HD") if f"\ndim {name} =" in text)]
+    keys = re.search(r"^dim K = (\d+)", text, re.MULTILINE)
+    copies = " { replicate = true }" if keys is not None and int(keys[1]) < row.tp else ""
+    experts += f"\n  shard K over tp{copies}"
+    # A shared expert is cut as a dense layer is, and added up with the others in one all-reduce.
+    shared = "\n  shard FS over tp" if "\ndim FS =" in text else ""
+    return with_scores(text) + plan_of(row, sequences, ", ".join(heads), experts + shared)
 
 
 def dense_text(model: str) -> str:
