@@ -53,7 +53,7 @@ Gradients that each microbatch reduces add up where `sums` says: FSDP2's `CPUOff
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, UnitAttr, i64
@@ -107,8 +107,10 @@ class Streaming:
             self.pass_through_host()
         gone = self.leave() if self.options.on_host else {}
         updates = [
-            OffloadedUpdate(weight, gone.get(gradient, gradient), self.kept(weight))
-            for weight, gradient in zip(step.weights, step.gradients, strict=True)
+            OffloadedUpdate(number, weight, gone.get(gradient, gradient), self.kept(weight))
+            for number, (weight, gradient) in enumerate(
+                zip(step.weights, step.gradients, strict=True)
+            )
         ]
         if not self.options.parameters and not any(update.kept for update in updates):
             return
@@ -255,7 +257,12 @@ class Streaming:
             return body.insert_arg(value.type.element, len(body.args))
 
         inner = [
-            OffloadedUpdate(sliced(u.weight), sliced(u.gradient), [sliced(k) for k in u.kept])
+            replace(
+                u,
+                weight=sliced(u.weight),
+                gradient=sliced(u.gradient),
+                kept=[sliced(k) for k in u.kept],
+            )
             for u in updates
         ]
         nested: dict[object, list[OffloadedUpdate]] = {}
@@ -299,7 +306,7 @@ class Streaming:
             *(weights if self.options.parameters else ()),
             *(k for u in updates for k in u.kept),
         ]
-        gradients, step = [u.gradient for u in updates], self.step
+        gradients = [u.gradient for u in updates]
         reads = weights if self.options.parameters_on_nvme else []
         read = dist.ReadOp(reads) if reads else None
         if read is not None:
@@ -308,17 +315,7 @@ class Streaming:
         loaded = list(load.outputs) if load else []
         if self.options.parameters:
             weights = loaded[: len(weights)]
-        master = step.master.data if step.master is not None else None
-        update = stg.OptimizerStepOp(
-            step.algorithm.data,
-            step.states.data,
-            master,
-            weights,
-            gradients,
-            loaded,
-            step.average.data if step.average is not None else None,
-            step.scale,
-        )
+        update = self.step.of(weights, gradients, loaded, chosen=[u.number for u in updates])
         ops: list[Operation] = [update]
         if load is not None:
             self.ahead(load, is_layer)
@@ -459,8 +456,9 @@ class Leaving:
 
 @dataclass(frozen=True)
 class OffloadedUpdate:
-    """A weight, its gradient, and what the host keeps for it."""
+    """A weight, the `number`-th of the step, its gradient, and what the host keeps for it."""
 
+    number: int
     weight: SSAValue
     gradient: SSAValue
     kept: list[SSAValue]

@@ -9,7 +9,7 @@ import pytest
 
 from stagec.backend.program import Collective, Compute, HostCopy, HostUpdate, RankClass
 from stagec.diagnostics import CompileError
-from stagec.driver import Compiled, compile_text
+from stagec.driver import Compiled, Stops, compile_text
 from stagec.estimate.prices import Prices
 from stagec.memory import ClassPlan, Kind
 from stagec.summary import ClassSummary, summarize
@@ -111,6 +111,18 @@ def test_state_stays_where_parameters_alone_are_on_the_host() -> None:
         ways = 2 if zero else 1
         assert plan.host_bytes == {Kind.PARAMETERS: 2 * parameters // ways}
         assert plan.always_bytes == sum(here.values()) // ways
+
+
+@pytest.mark.parametrize("name", ["muon", "adafactor", "shampoo", "soap"])
+def test_what_is_kept_of_matrices_stays_where_parameters_alone_are_on_the_host(name: str) -> None:
+    """Momenta, sums and factors of each matrix, however its update is cut out of the step."""
+    clauses = (f"optimizer {name}", "offload { parameters = true }")
+    there, gone = one(clauses[0]), one(*clauses)
+    for kind in (Kind.OPTIMIZER, Kind.MASTER):
+        assert gone.static.num_bytes[kind] == there.static.num_bytes[kind] > 0
+    # Each pass leaves what verifies, matrices and all.
+    text = TEXT.replace("CLAUSES", "\n".join(clauses))
+    compile_text(text, "net.stg", stops=Stops(after="lower-to-tasks"))
 
 
 def test_state_passes_through_layer_by_layer() -> None:
