@@ -7,15 +7,15 @@ import numpy as np
 Intervals = np.ndarray
 
 
-def union(starts: np.ndarray, ends: np.ndarray) -> Intervals:
-    """What any of the intervals covers."""
+def union(starts: np.ndarray, ends: np.ndarray, gap: float = 0.0) -> Intervals:
+    """What any of the intervals covers; those with at most `gap` between them become one."""
     kept = ends > starts
     starts, ends = starts[kept], ends[kept]
     if not len(starts):
         return np.zeros((0, 2))
     order = np.argsort(starts, kind="stable")
     starts, ends = starts[order], np.maximum.accumulate(ends[order])
-    first = np.concatenate([[True], starts[1:] > ends[:-1]])
+    first = np.concatenate([[True], starts[1:] > ends[:-1] + gap])
     last = np.concatenate([first[1:], [True]])
     return np.stack([starts[first], ends[last]], axis=1)
 
@@ -68,3 +68,12 @@ def difference(first: Intervals, second: Intervals) -> Intervals:
     if not len(first):
         return first
     return intersection(first, complement(second, float(first[-1, 1])))
+
+
+def at_most(intervals: Intervals, count: int) -> Intervals:
+    """As many as one can draw: the shortest gaps between them are closed."""
+    if len(intervals) <= count:
+        return intervals
+    starts, ends = intervals.T
+    gaps = np.sort(starts[1:] - ends[:-1])
+    return union(starts, ends, float(gaps[len(starts) - count - 1]))

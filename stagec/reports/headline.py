@@ -14,11 +14,11 @@ from stagec.dialects.memory import BEYOND
 from stagec.dialects.types import TIME_AXIS
 from stagec.estimate import Estimate, batch_of, estimate_if_known
 from stagec.estimate.costs import why_unknown
+from stagec.estimate.intervals import Intervals, union
 from stagec.estimate.memory import most_along_time, timed_peaks
 from stagec.memory import TITLES
 from stagec.pictures.scales import MICROSECONDS, behind_the_point, digits, in_unit
 from stagec.plans.presets import KNOWN
-from stagec.reports.spans import Spans, joined
 
 GIB = 1 << 30
 UNITS = ((GIB, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
@@ -173,7 +173,9 @@ def reduction_of(compiled: Compiled, microbatches: int | None = None) -> str:
     return f"{what}: gradients reduced once after {number:,} microbatches"
 
 
-def stream_spans(rank_class: RankClass, starts: np.ndarray, ends: np.ndarray) -> dict[str, Spans]:
+def stream_spans(
+    rank_class: RankClass, starts: np.ndarray, ends: np.ndarray
+) -> dict[str, Intervals]:
     """When a rank computes, and when it communicates over which axes."""
     program = rank_class.program
     chosen: dict[str, list[np.ndarray]] = {}
@@ -187,8 +189,8 @@ def stream_spans(rank_class: RankClass, starts: np.ndarray, ends: np.ndarray) ->
                     continue  # a part of an exchange
                 name = "host" if isinstance(action, HostCopy | HostUpdate) else action.over
             chosen.setdefault(name, []).append(first + i)
-    found: dict[str, Spans] = {}
+    found: dict[str, Intervals] = {}
     for name, parts in chosen.items():
         at = np.concatenate(parts)
-        found[name] = joined(starts[at], ends[at])
+        found[name] = union(starts[at], ends[at])
     return found

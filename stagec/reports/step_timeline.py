@@ -11,6 +11,7 @@ import numpy as np
 
 from stagec.compiled import Compiled
 from stagec.estimate import Estimate
+from stagec.estimate.intervals import Intervals, at_most, difference, overlap, union
 from stagec.estimate.pools import PoolsEstimate
 from stagec.estimate.tasks import TaskSpan, tasks_of
 from stagec.pictures.colours import colour
@@ -19,7 +20,6 @@ from stagec.pictures.page import resource
 from stagec.pictures.scales import MICROSECONDS, Scale, digits, unit_for
 from stagec.pipeline_schedule import pipeline_schedule, schedule_op
 from stagec.reports.headline import COMPUTE, stream_spans
-from stagec.reports.spans import Spans, at_most, joined, shares, without
 
 MOST_CLASSES = 24
 MOST_SPANS = 6_000
@@ -149,7 +149,7 @@ def pools_timeline(
     for way in found.ways:
         what = f"{way.giver} to {way.taker}"
         shade = shades.number(f"way {what}", colour(5 + 4 * len(lines)), f"handed over, {what}")
-        spans, most = joined(way.start_us, way.end_us), MOST_SPANS // len(found.ways)
+        spans, most = union(way.start_us, way.end_us), MOST_SPANS // len(found.ways)
         lines.append({"name": what, "bars": bars_of(spans, most, shade, what)})
     return canvas(name, found.end_us, [*groups, {"name": "between pools", "rows": lines}], shades)
 
@@ -224,16 +224,13 @@ def groups_of(
         lines: list[dict[str, Any]] = [{"name": "tasks", "bars": bars}]
         spans = stream_spans(rank_class, starts, ends)
         most = max(20, round(MOST_SPANS * detail) // max(len(shown) * (len(spans) + 1), 1))
-        busy = spans.pop(COMPUTE, (np.zeros(0), np.zeros(0)))
+        busy = spans.pop(COMPUTE, np.zeros((0, 2)))
         for i, name in enumerate(sorted(spans)):
             shade = shades.number(f"comm {name}", colour(3 + 4 * i), f"communication over {name}")
             lines.append({"name": name, "bars": bars_of(spans[name], most, shade, name)})
         if spans:
-            everything = joined(
-                np.concatenate([s for s, _ in spans.values()]),
-                np.concatenate([e for _, e in spans.values()]),
-            )
-            exposed = without(everything, busy)
+            everything = union(*np.concatenate([*spans.values()]).T)
+            exposed = difference(everything, busy)
             shade = shades.number(
                 "exposed", EXPOSED, "communication that computation does not hide"
             )
@@ -242,13 +239,12 @@ def groups_of(
     return groups
 
 
-def bars_of(spans: Spans, most: int, shade: int, label: str) -> list[list[Any]]:
+def bars_of(spans: Intervals, most: int, shade: int, label: str) -> list[list[Any]]:
     """At most so many bars. One that stands for several stretches says what share of it they are, and is drawn paler."""
     few = at_most(spans, most)
     found: list[list[Any]] = []
-    for start, end, share in zip(
-        *(each.tolist() for each in (*few, shares(spans, few))), strict=True
-    ):
+    shares = overlap(spans, *few.T) / (few[:, 1] - few[:, 0])
+    for (start, end), share in zip(few.tolist(), shares.tolist(), strict=True):
         bar = [rounded(start), rounded(end), shade, label]
         found.append(bar if share > ALL_BUT else [*bar, round(share, 2)])
     return found

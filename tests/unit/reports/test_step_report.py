@@ -12,8 +12,8 @@ from stagec.backend.program import Collective
 from stagec.cli import main
 from stagec.driver import compile_text
 from stagec.estimate import estimate
+from stagec.estimate.intervals import at_most, difference, length, overlap, union
 from stagec.reports.headline import headline
-from stagec.reports.spans import Spans, at_most, joined, shares, without
 from stagec.reports.step_report import report_page
 from stagec.reports.traffic import factor, traffic
 from tests.fidelity.totals import nodes_of, ranks_of
@@ -65,18 +65,13 @@ def arrays(pairs: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
 def test_spans_are_sets_of_moments(
     one: list[tuple[int, int]], other: list[tuple[int, int]], count: int
 ) -> None:
-    first, second = joined(*arrays(one)), joined(*arrays(other))
-    assert covered(first) == len(covers(one))
-    assert covered(without(first, second)) == len(covers(one) - covers(other))
+    first, second = union(*arrays(one)), union(*arrays(other))
+    assert length(first) == len(covers(one))
+    assert length(difference(first, second)) == len(covers(one) - covers(other))
     few = at_most(first, count)
-    assert len(few[0]) <= count
-    assert covered(without(first, few)) == 0
-    shown = shares(first, few) * (few[1] - few[0])
-    assert shown.sum() == pytest.approx(covered(first))
-
-
-def covered(spans: Spans) -> float:
-    return float((spans[1] - spans[0]).sum())
+    assert len(few) <= count
+    assert length(difference(first, few)) == 0
+    assert overlap(first, *few.T).sum() == pytest.approx(length(first))
 
 
 def test_headline() -> None:
