@@ -12,8 +12,8 @@ from pathlib import Path
 
 from stagec.estimate import on_device
 from stagec.frontend import check, parse_file
+from stagec.sweeping.grid import grid
 from stagec.sweeping.plans import SweepRequest
-from stagec.sweeping.points import grid
 from stagec.sweeping.run import sweep
 
 LIMIT_S = {False: 10.0, True: 20.0}

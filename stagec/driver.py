@@ -26,13 +26,8 @@ from stagec.frontend import CheckedModel, check, lower, parse_file, parse_text, 
 from stagec.frontend.checker import pools_in
 from stagec.frontend.plans.iterations import Iterations
 from stagec.frontend.plans.merge import DOT
-from stagec.idle import IdleParts
 from stagec.ir_text import Said, locate, parse_ir, verify_ir
-from stagec.pipelines import default_pipeline, final_passes, make
-from stagec.plans.clauses import Plan
-from stagec.plugins import Registry, registry
-from stagec.rewriting import programs
-from stagec.running import (
+from stagec.pass_manager import (
     PassLoader,
     Stops,
     check_names,
@@ -44,8 +39,13 @@ from stagec.running import (
     told,
     write_down,
 )
+from stagec.pipelines import default_pipeline, final_passes, make
+from stagec.plans.clauses import Plan
+from stagec.plugins import Registry, registry
+from stagec.rewriting import programs
 from stagec.symbolic import conditions
 from stagec.unrolling.module import UnrollingContext, rank_runs
+from stagec.without_effect import IdleParts
 
 
 def compile_model(

@@ -14,7 +14,7 @@ from xdsl.passes import ModulePass
 from stagec.backend.errors import TraceError
 from stagec.diagnostics import CompileError, Diagnostic, Span, printable
 from stagec.ir_text import place_of
-from stagec.running import is_our_class, is_ours
+from stagec.pass_manager import is_our_class, is_ours
 
 WRAPPED = "Error while applying pattern"
 

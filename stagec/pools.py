@@ -29,11 +29,11 @@ from stagec.frontend import CheckedModel, Source, check
 from stagec.frontend.checker import plan_of_pool, pools_in, sizes_of
 from stagec.frontend.plans.iterations import Iterations
 from stagec.frontend.plans.merge import DOT
+from stagec.pass_manager import PassLoader, Stops
 from stagec.pipeline_schedule import stage_placement
 from stagec.plans.clauses import Plan, Sequences
 from stagec.plugins import Registry, registry
 from stagec.rewriting import programs
-from stagec.running import PassLoader, Stops
 from stagec.symbolic import ONE, Size, conditions
 from stagec.towers import PoolKnown, all_of, experts_said_before, said_after, said_before
 

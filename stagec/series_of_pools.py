@@ -30,6 +30,7 @@ from stagec.driver import MOST_PROGRAMS, compile_series, too_many
 from stagec.frontend import CheckedModel, Source, check
 from stagec.frontend.checker import plan_of_pool, pools_in
 from stagec.frontend.plans.iterations import Iterations
+from stagec.pass_manager import Stops
 from stagec.plans.clauses import Plan
 from stagec.plugins import Registry, registry
 from stagec.pools import (
@@ -43,7 +44,6 @@ from stagec.pools import (
     sized_dims,
     wrong,
 )
-from stagec.running import Stops
 from stagec.symbolic import ONE, Size
 
 GIVES, TAKES = "gives", "takes"

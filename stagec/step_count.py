@@ -24,8 +24,8 @@ from xdsl.ir import Operation
 
 from stagec import symbolic
 from stagec.analysis.dataflow import Dataflow
+from stagec.analysis.expert_loads import Loads
 from stagec.analysis.kernels import Forms
-from stagec.analysis.loads import Loads
 from stagec.analysis.segments import nodes_inside
 from stagec.analysis.sizes import averages, dim_sizes, mesh_of
 from stagec.backend.lowering.templates import Templates

@@ -22,7 +22,7 @@ from stagec.cli.ops_command import first_line, signatures
 from stagec.cli.passes_command import spelling
 from stagec.diagnostic_codes import CODES
 from stagec.driver import compile_text
-from stagec.editing.answers import clause_words
+from stagec.editing.language_features import clause_words
 from stagec.estimate import estimate
 from stagec.frontend.parser import class_name
 from stagec.passes import ALL_PASSES

@@ -53,7 +53,7 @@ from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Operation, SSAValue
 from xdsl.passes import ModulePass
 
-from stagec.analysis.loads import num_layers
+from stagec.analysis.expert_loads import num_layers
 from stagec.analysis.sequences import ModuleSequences
 from stagec.analysis.sizes import averages, size_values
 from stagec.analysis.token_copies import chooser, numbers_of

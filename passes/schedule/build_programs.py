@@ -56,8 +56,8 @@ from xdsl.passes import ModulePass
 
 from stagec.analysis.coordinates import Coordinates, Others, axes_in, coordinate_classes
 from stagec.analysis.dataflow import Dataflow
+from stagec.analysis.expert_loads import Loads, num_layers
 from stagec.analysis.gathers import Units, found_gathered, gathered_units, pass_of, separated
-from stagec.analysis.loads import Loads, num_layers
 from stagec.analysis.sequences import ModuleSequences
 from stagec.analysis.sizes import dims_by_place, mesh_of, module_of, size_values, values_at
 from stagec.arrays import Ints, widened

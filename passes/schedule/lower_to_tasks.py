@@ -41,9 +41,9 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
-from stagec.analysis.answers import check_lowered
 from stagec.analysis.communication import COMMUNICATION_KINDS, communication_kind
 from stagec.analysis.contexts import Contexts
+from stagec.analysis.plug_in_ops import check_lowered
 from stagec.analysis.sizes import averages, mesh_of, size_values
 from stagec.diagnostics import refused, span_of
 from stagec.dialects import sched, stg

@@ -62,8 +62,8 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 
+from stagec.analysis.node_waits import Waiting, deps_of, edges, ready_early
 from stagec.analysis.segments import whole
-from stagec.analysis.waiting import Waiting, deps_of, edges, ready_early
 from stagec.arrays import Bools, Ints, laid_out, places_of_each
 from stagec.dialects import sched
 from stagec.dialects.sched.tasks import HeldAttr, Lines, PerRow, PerRowAttr

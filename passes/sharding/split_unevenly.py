@@ -34,7 +34,7 @@ After:
 exchanged is as large for all members of a group: the largest part. Of tokens of which devices send other numbers (`dist.sent_load`) it is
 what the busiest sends, or what the one with most experts gets, if that is more.
 
-It runs last, when every collective is there: nothing before it knows which rank has more. How ranks divide a dim is `stagec.dialects.parts`.
+It runs last, when every collective is there: nothing before it knows which rank has more. How ranks divide a dim is `stagec.dialects.uneven_parts`.
 
 Exchanging as much as the largest part is what PyTorch's DTensor does, which pads the parts of an uneven `Shard`
 for its collectives.
@@ -55,8 +55,8 @@ from stagec.analysis.sizes import module_of, size_values, slots_in_words
 from stagec.diagnostics import CompileError, Diagnostic, quoted, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.attributes import NamesAttr, SizeAttr
-from stagec.dialects.parts import PART, part_of
 from stagec.dialects.types import TIME_AXES, ShardType, StackType, TensorType, ValueType, tensor_of
+from stagec.dialects.uneven_parts import PART, part_of
 from stagec.rewriting import insert_before, programs, rename_dims, set_type
 from stagec.symbolic import call, ceildiv, conditions, product, symbol
 

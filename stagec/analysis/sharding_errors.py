@@ -15,8 +15,8 @@ from stagec.diagnostics import Diagnostic, Findings, quoted, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.attributes import Dim
 from stagec.dialects.op import first_op
-from stagec.dialects.parts import CHUNK, last_part
 from stagec.dialects.types import TensorType, tensor_of
+from stagec.dialects.uneven_parts import CHUNK, last_part
 from stagec.symbolic import conditions, symbol
 
 

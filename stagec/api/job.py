@@ -35,8 +35,8 @@ from stagec.reports.step_report import report_page
 from stagec.reports.step_timeline import picture, task_rows
 from stagec.simulators.infragraph import on_network
 from stagec.summary import Summary, summarize
+from stagec.sweeping.grid import grid
 from stagec.sweeping.plans import SweepRequest
-from stagec.sweeping.points import grid
 from stagec.sweeping.pools import names_of_plan, table_of
 
 Sizes = Mapping[str, int | str]

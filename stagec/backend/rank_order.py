@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from stagec.analysis.waiting import Waiting, deps_of, edges, ready_early, so_far
+from stagec.analysis.node_waits import Waiting, deps_of, edges, ready_early, so_far
 from stagec.arrays import Ints, laid_out, places_of_each
 from stagec.backend.program import Collective, Compute, Node, RankClass, TraceSegment, Transfer
 from stagec.diagnostics import CompileError, refused

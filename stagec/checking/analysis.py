@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stagec.checking.load import FileFindings, LoadedTrace, LocalFinding
 from stagec.checking.memory_rules import check_memory
+from stagec.checking.node_decoding import FileFindings, LoadedTrace, LocalFinding
 from stagec.checking.node_rules import check_nodes, communication_is_known
 from stagec.checking.node_table import Column, NodeTable, TraceLimitError
 from stagec.checking.program import (

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stagec.checking.load import FileFindings
+from stagec.checking.node_decoding import FileFindings
 from stagec.checking.node_table import NodeTable
 from stagec.checking.schema import ABSENT, COLL, COLLECTIVES, NO_VALUE, SEND, STRING_LIST
 from stagec.checking.structure import DependencyGraph

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from stagec.checking.load import FileFindings
+from stagec.checking.node_decoding import FileFindings
 from stagec.checking.node_table import NodeTable
 from stagec.checking.schema import (
     ABSENT,

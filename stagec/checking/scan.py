@@ -12,7 +12,7 @@ import numpy as np
 
 from stagec.checking.analysis import FileSummary, analyse
 from stagec.checking.as_written import crc_of_file
-from stagec.checking.load import FileFindings, LoadedTrace, decode_trace
+from stagec.checking.node_decoding import FileFindings, LoadedTrace, decode_trace
 from stagec.checking.program import Channel, Program
 from stagec.checking.templates import Templates
 from stagec.checking.trace_file import TraceFile, TraceFileError, read_bytes

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stagec.checking.load import FileFindings
+from stagec.checking.node_decoding import FileFindings
 from stagec.checking.node_table import NodeTable
 
 

@@ -4,7 +4,7 @@ from collections import OrderedDict
 
 from stagec.checking.analysis import TraceAnalysis, analyse
 from stagec.checking.findings import Place
-from stagec.checking.load import load_trace
+from stagec.checking.node_decoding import load_trace
 from stagec.checking.trace_file import TraceFile
 
 _KEPT = 8

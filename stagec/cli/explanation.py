@@ -8,8 +8,8 @@ import re
 import sys
 from collections.abc import Sequence
 
+from stagec.cli.closed_forms import number, simplified, where, wrapped
 from stagec.cli.device_flags import planned
-from stagec.cli.forms import number, simplified, where, wrapped
 from stagec.cli.inputs import compile_parts, is_ir
 from stagec.cli.node_page import node_page, sources_text
 from stagec.cli.step_page import step_page

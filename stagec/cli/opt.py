@@ -40,9 +40,9 @@ from stagec.dialects import dist, stg
 from stagec.frontend import check, lower, parse_text, warnings_of
 from stagec.frontend.files import decode
 from stagec.ir_text import Said, locate, parse_ir, place_of, print_ir, verify_ir
+from stagec.pass_manager import apply_pass, check_whole
 from stagec.plugins import Registry, registry
 from stagec.reading import read_file
-from stagec.running import apply_pass, check_whole
 from stagec.trust import allow
 
 SEPARATORS = {"stg": b"# -----"}

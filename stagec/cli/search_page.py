@@ -25,7 +25,7 @@ from stagec.plans.clauses import Device, Plan
 from stagec.reports.plans_chart import plans_page
 from stagec.searching.candidates import Candidates
 from stagec.searching.changes import changes
-from stagec.searching.forms import NAME, source_with
+from stagec.searching.evaluation import NAME, source_with
 from stagec.searching.model import ModelDims, read_model
 from stagec.searching.objective import TOKENS, objective, rises
 from stagec.searching.results import Goal, Outcome, Proved, compare

@@ -18,8 +18,8 @@ from stagec.explaining.names import MICROBATCH
 from stagec.frontend import CheckedModel, Source, check, parse_file
 from stagec.frontend.checker import plan_of_pool, pools_in
 from stagec.pools import overrides_by_pool
+from stagec.sweeping.grid import Grid
 from stagec.sweeping.plans import SweepRequest
-from stagec.sweeping.points import Grid
 from stagec.sweeping.pools import names_of_plan, of_pool, table_of
 from stagec.sweeping.run import STEP_TIME
 from stagec.symbolic.conditions import RELATIONS

@@ -19,8 +19,8 @@ from stagec.frontend import parse_file
 from stagec.frontend.checker import pools_in
 from stagec.plans.clauses import Plan
 from stagec.reports.plans_chart import plans_page
+from stagec.sweeping.grid import grid
 from stagec.sweeping.plans import SweepRequest
-from stagec.sweeping.points import grid
 from stagec.sweeping.pools import names_of_plan, table_of
 from stagec.sweeping.run import SweepTable
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from stagec.checking.analysis import analyse
 from stagec.checking.comm_groups import find_group_file, read_groups
 from stagec.checking.findings import Findings
-from stagec.checking.load import FileFindings, LoadedTrace, decode_trace
+from stagec.checking.node_decoding import FileFindings, LoadedTrace, decode_trace
 from stagec.checking.program import Slots
 from stagec.checking.templates import Templates
 from stagec.checking.trace_file import (
@@ -28,7 +28,7 @@ from stagec.checking.trace_file import (
 )
 from stagec.comparing.comparison import Comparison, Section, compare, differ
 from stagec.comparing.labels import Labels, mesh_of_manifest
-from stagec.comparing.tally import GROUP, NOBODY, NodeCount, tally
+from stagec.comparing.node_counts import GROUP, NOBODY, NodeCount, tally
 from stagec.diagnostics import CompileError, refused
 
 Progress = Callable[[int, int], None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pygments.lexer import RegexLexer, bygroups, words
 from pygments.token import Comment, Keyword, Name, Number, Operator, Punctuation, String, Text
 
-from stagec.frontend.words import RESERVED
+from stagec.frontend.keywords import RESERVED
 
 CLAUSES = (
     "collectives",

@@ -15,7 +15,7 @@ from pygls.lsp.server import LanguageServer
 from pygls.uris import from_fs_path, to_fs_path
 
 from stagec.diagnostics import CompileError, Diagnostic, Span
-from stagec.editing.answers import (
+from stagec.editing.language_features import (
     IMPORT,
     complete,
     describe,
@@ -28,8 +28,8 @@ from stagec.editing.names import Index, NamePlace, index_of
 from stagec.formatting import format_text
 from stagec.frontend import parse_text
 from stagec.frontend.files import read_text
+from stagec.frontend.keywords import RESERVED
 from stagec.frontend.parser import parse
-from stagec.frontend.words import RESERVED
 from stagec.plugins import Registry
 
 PROTOCOL = "3.17"

@@ -10,7 +10,7 @@ from stagec.dialects import stg
 from stagec.dialects.types import ValueType
 from stagec.explaining.bubble import bubble
 from stagec.explaining.job import NamedJob
-from stagec.explaining.kv import kv
+from stagec.explaining.kv_cache import kv
 from stagec.explaining.memory import memory
 from stagec.explaining.papers import sources
 from stagec.explaining.quantities import (

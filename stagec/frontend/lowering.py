@@ -42,7 +42,7 @@ from stagec.frontend.paths import Scope, is_named
 from stagec.frontend.plans.serving import BatchSums
 from stagec.frontend.redundant import add_copies, slots
 from stagec.frontend.routed_tokens import transposed_experts
-from stagec.frontend.served import (
+from stagec.frontend.serving_program import (
     ATTENTION,
     ServedAttention,
     check_packed,

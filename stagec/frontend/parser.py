@@ -22,8 +22,8 @@ from lark.grammar import Rule
 
 from stagec.diagnostics import Findings, Span, refused
 from stagec.frontend import syntax, syntax_errors
+from stagec.frontend.keywords import PARAMETER_WORDS, RESERVED, SETTING_WORDS
 from stagec.frontend.recovery import resume_after
-from stagec.frontend.words import PARAMETER_WORDS, RESERVED, SETTING_WORDS
 
 DEEPEST = 100
 """Levels of nesting that are read. The checker recurses on expressions and repeats."""

@@ -15,7 +15,7 @@ from lark.exceptions import UnexpectedInput
 from lark.parsers.lalr_analysis import Shift
 from lark.parsers.lalr_interactive_parser import InteractiveParser
 
-from stagec.frontend.words import DEFINITIONS, RESERVED
+from stagec.frontend.keywords import DEFINITIONS, RESERVED
 
 _PIECE = re.compile(r'#[^\n]*|"[^"\n]*"|[A-Za-z_][A-Za-z0-9_]*|\n|[][(){}]|[^\S\n]+|.', re.DOTALL)
 

@@ -15,8 +15,8 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedInput
 from lark.parsers.lalr_interactive_parser import InteractiveParser
 
 from stagec.diagnostics import Diagnostic, Span, closest, quoted
+from stagec.frontend.keywords import DEFINITIONS
 from stagec.frontend.recovery import error_position, open_brackets
-from stagec.frontend.words import DEFINITIONS
 
 _EXPRESSION = {"NAME", "INT", "FLOAT", "BYTES", "TRUE", "FALSE", "LPAR", "MINUS"}
 _OPERATORS = set(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import gcd, lcm
 
 from stagec.importing.text import RANKS, Module, Writer
-from stagec.importing.theirs import plans_of, tensor_clauses
+from stagec.importing.transformers_plans import plans_of, tensor_clauses
 
 PRECISION = (
     "precision { weights = bf16, activations = bf16, gradients = fp32, optimizer = fp32 }",

@@ -12,9 +12,9 @@ from typing import Any
 
 from stagec.devices import DeviceModel, load
 from stagec.diagnostics import Span
-from stagec.dialects.parts import UNEVEN
 from stagec.dialects.stg import NUM_STATES, ROW_STATES
 from stagec.dialects.types import FLOATS, QUANTIZED
+from stagec.dialects.uneven_parts import UNEVEN
 from stagec.plans.presets import PRESETS
 from stagec.schedules.catalogue import names as schedule_names
 from stagec.symbolic.quantity import Quantity

@@ -15,7 +15,7 @@ import numpy as np
 from stagec.arrays import Bools, Ints
 from stagec.schedules.dependencies import positions
 from stagec.schedules.table import ActionKind, Schedule
-from stagec.schedules.waiting import deadlock
+from stagec.schedules.wait_cycles import deadlock
 
 
 @dataclass(frozen=True, eq=False)

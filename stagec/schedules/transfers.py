@@ -25,7 +25,7 @@ from stagec.arrays import Bools, Ints
 from stagec.schedules.dependencies import producers
 from stagec.schedules.longest_path import Stuck, longest_path
 from stagec.schedules.table import ActionColumns, ActionKind, Schedule, concatenate
-from stagec.schedules.waiting import no_order
+from stagec.schedules.wait_cycles import no_order
 
 RESIDENT_STAGES = 3
 """Stages of a rank whose parameters PyTorch keeps gathered: those that are used next."""

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from stagec.searching.candidates import TOO_LARGE
-from stagec.searching.forms import HELD, Found, held_as
-from stagec.searching.held import Storage
-from stagec.searching.outline import LEAST, LEAST_AGAIN, LEAST_WHOLE
+from stagec.searching.coarse_times import LEAST, LEAST_AGAIN, LEAST_WHOLE
+from stagec.searching.evaluation import HELD, Found, held_as
+from stagec.searching.memory_bound import Storage
 from stagec.searching.questions import SearchStep
 from stagec.searching.space import Point
 from stagec.searching.texts import at_least, in_turn

@@ -14,7 +14,7 @@ from typing import Any
 from stagec.backend.files import disk_error
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.reading import read_whole_text
-from stagec.searching.forms import FormsTask, Found
+from stagec.searching.evaluation import FormsTask, Found
 from stagec.searching.whole_plans import WholeAnswer, WholePlan
 
 MOST_CACHE_BYTES = 1 << 30

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from stagec.searching.forms import HELD, Found
-from stagec.searching.outline import LEAST
+from stagec.searching.coarse_times import LEAST
+from stagec.searching.evaluation import HELD, Found
 from stagec.searching.results import Goal, Outcome
 from stagec.searching.serving_space import serving_points
 from stagec.searching.space import Point, Space, points

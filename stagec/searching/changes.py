@@ -8,7 +8,7 @@ from itertools import permutations
 
 from stagec.frontend import CheckedModel
 from stagec.plans.clauses import Plan
-from stagec.searching.forms import NAME
+from stagec.searching.evaluation import NAME
 from stagec.searching.model import ModelDims
 
 SCHEDULES = ("1f1b", "zb_h1", "gpipe")

@@ -11,7 +11,7 @@ from stagec.arrays import Ints
 from stagec.schedules.catalogue import CATALOGUE, FORWARD_ONLY
 from stagec.schedules.table import ActionColumns, ActionKind
 from stagec.schedules.transfers import RESIDENT_STAGES
-from stagec.searching.outline import Turns
+from stagec.searching.coarse_times import Turns
 from stagec.sweeping.peaks import distinct
 
 SAVED, LATE, SUMS, GATHERED = range(4)

@@ -9,7 +9,7 @@ import numpy as np
 
 from stagec.pictures.charts import front
 from stagec.searching.candidates import TOO_LATE
-from stagec.searching.forms import HELD, TIMES
+from stagec.searching.evaluation import HELD, TIMES
 from stagec.searching.questions import SearchStep
 from stagec.searching.results import Proved, in_order, least_ratio
 from stagec.searching.whole_plans import WholeAnswer

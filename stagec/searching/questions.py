@@ -11,7 +11,7 @@ from stagec.backend.executors import run_tasks
 from stagec.searching import serving_space
 from stagec.searching.cache import Cache
 from stagec.searching.candidates import Candidates
-from stagec.searching.forms import NAME, FormsTask, Found, evaluate
+from stagec.searching.evaluation import NAME, FormsTask, Found, evaluate
 from stagec.searching.results import Goal, Outcome
 from stagec.searching.serving_space import Iteration, serving_text
 from stagec.searching.space import Point

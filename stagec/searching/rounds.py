@@ -10,7 +10,7 @@ import numpy as np
 
 from stagec.searching.bounds import BESIDES, behind, bound_of, is_behind
 from stagec.searching.candidates import Candidates
-from stagec.searching.outline import LEAST
+from stagec.searching.coarse_times import LEAST
 from stagec.searching.proofs import Proofs
 from stagec.searching.questions import SearchStep
 from stagec.searching.space import Point

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stagec.schedules.catalogue import CATALOGUE, FORWARD_ONLY
+from stagec.searching.coarse_times import Turns
 from stagec.searching.model import ModelDims
-from stagec.searching.outline import Turns
 from stagec.searching.space import NAMES, SIZES, Point
 
 AXES = ("pp", "replicas", "shards", "dp", "edp", "ep", "cp", "tp")

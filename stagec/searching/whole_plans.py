@@ -16,7 +16,7 @@ from stagec.estimate.graph import build_graph
 from stagec.frontend import check, parse_text
 from stagec.plug_in_errors import mistakes_of_plug_ins
 from stagec.plugins import loaded
-from stagec.searching.forms import NAME
+from stagec.searching.evaluation import NAME
 from stagec.searching.sensitivity import with_twice
 
 

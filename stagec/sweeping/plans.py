@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from stagec.analysis.coordinates import axes_in, sizes_of
-from stagec.analysis.loads import Loads
+from stagec.analysis.expert_loads import Loads
 from stagec.analysis.sequences import ModuleSequences
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError
@@ -19,7 +19,7 @@ from stagec.frontend.files import Source
 from stagec.plans.clauses import Plan
 from stagec.plugins import Registry, registry
 from stagec.schedules.catalogue import CATALOGUE
-from stagec.sweeping.points import Grid, Listed
+from stagec.sweeping.grid import Grid, Listed
 
 Point = Mapping[str, int]
 MOST_TRIED = 64

@@ -38,8 +38,8 @@ from stagec.pools import (
     sized_dims,
 )
 from stagec.sweeping.conditions import Feasible, named_sizes
+from stagec.sweeping.grid import Listed
 from stagec.sweeping.plans import MOST_TRIED, Point, SweepRequest, first_that_checks
-from stagec.sweeping.points import Listed
 from stagec.sweeping.run import (
     PEAK,
     RANKS,

@@ -29,7 +29,7 @@ from stagec.estimate.repetition import SAME, RepeatedNodes, block_of, is_put_in,
 from stagec.estimate.timeline import Hosts, Times, slower, solve
 from stagec.explaining.job import NamedJob
 from stagec.sweeping.actions import action_sizes, numbers_of
-from stagec.sweeping.prices import PriceColumns
+from stagec.sweeping.op_costs import PriceColumns
 from stagec.sweeping.structures import Structure
 from stagec.symbolic import Size
 from stagec.symbolic.columns import Columns

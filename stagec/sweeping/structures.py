@@ -31,8 +31,8 @@ from stagec.passes.schedule.interleave_tasks import interleave
 from stagec.pipeline_schedule import num_together, part_of, schedule_op
 from stagec.rewriting import programs
 from stagec.schedules import Schedule, build
+from stagec.sweeping.equal_memory import OrderSignature, signature
 from stagec.sweeping.peaks import KindsAtPeak, LiveCounts, RankLives, rank_lives
-from stagec.sweeping.signatures import OrderSignature, signature
 from stagec.symbolic import Size, total
 from stagec.symbolic.columns import Columns
 from stagec.unrolling.rank import RankRun, StageRun, arrange

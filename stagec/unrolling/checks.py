@@ -14,7 +14,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from stagec.analysis.buffers import owned, stored_rows
 from stagec.analysis.coordinates import SUFFIX
 from stagec.analysis.dataflow import Dataflow
-from stagec.analysis.loads import Loads
+from stagec.analysis.expert_loads import Loads
 from stagec.analysis.placement import source_of
 from stagec.analysis.segments import Segment, segments_of, whole
 from stagec.analysis.sequences import ModuleSequences

@@ -11,7 +11,7 @@ from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 
 from stagec.analysis.coordinates import SUFFIX
-from stagec.analysis.loads import Loads
+from stagec.analysis.expert_loads import Loads
 from stagec.analysis.sequences import ITERATION, ModuleSequences
 from stagec.analysis.sizes import dims_by_place, size_values, values_at
 from stagec.analysis.stated_sizes import wrong

@@ -15,7 +15,7 @@ import numpy as np
 from xdsl.ir import Block, Operation, SSAValue
 
 from stagec.analysis.dataflow import Dataflow, OpInstance, Path, behind_views
-from stagec.analysis.loads import Loads
+from stagec.analysis.expert_loads import Loads
 from stagec.analysis.segments import Segment, path_of, segments_of, whole
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.dist.stages import is_first_layer

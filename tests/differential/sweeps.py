@@ -15,8 +15,8 @@ from stagec.frontend import check, parse_text
 from stagec.frontend.files import Source
 from stagec.memory import ClassPlan, Kind
 from stagec.summary import ClassSummary, summarize
+from stagec.sweeping.grid import grid
 from stagec.sweeping.plans import SweepRequest
-from stagec.sweeping.points import grid
 from stagec.sweeping.run import sweep
 from stagec.symbolic.conditions import recording
 from tests.differential.random_plans import Drawn

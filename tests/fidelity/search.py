@@ -21,7 +21,7 @@ from pathlib import Path
 from random import Random
 from statistics import median
 
-from stagec.searching.forms import NAME, FormsTask, evaluate
+from stagec.searching.evaluation import NAME, FormsTask, evaluate
 from stagec.sweeping.run import PEAK
 from tests.fidelity import calculon, time_rows
 from tests.fidelity.cluster_plans import sizes_of, structure_of

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from stagec.backend.executors import open_executor
 from stagec.frontend import check, parse_text
-from stagec.searching.forms import NAME
+from stagec.searching.evaluation import NAME
 from stagec.searching.model import read_model
 from stagec.searching.objective import objective
 from stagec.searching.results import Goal

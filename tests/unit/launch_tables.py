@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from stagec.importing.families import FAMILIES
-from stagec.importing.launch.idle import FIELDS_UNSAID, MEGATRON_UNSAID, idle
-from stagec.importing.launch.words import DEEPSPEED, FIELDS, MEGATRON, MLPERF, TORCHTITAN, Word
+from stagec.importing.launch.flags import DEEPSPEED, FIELDS, MEGATRON, MLPERF, TORCHTITAN, Word
+from stagec.importing.launch.ignored import FIELDS_UNSAID, MEGATRON_UNSAID, idle
 from tests.unit.doc_examples import DOCS
 
 PAGE = DOCS / "importing.md"

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stagec.checking import check_traces, load, node_table, scan, templates, trace_file
+from stagec.checking import check_traces, node_decoding, node_table, scan, templates, trace_file
 from stagec.checking.analysis import FileSummary, Template, TraceAnalysis, analyse
-from stagec.checking.load import FileFindings, LoadedTrace, decode_trace
+from stagec.checking.node_decoding import FileFindings, LoadedTrace, decode_trace
 from stagec.checking.scan import Scanner, scan_traces
 from stagec.checking.trace_file import find_traces
 from stagec.reading import at_once
@@ -202,9 +202,9 @@ def test_large_files_are_mapped(
 def test_limits_of_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = encode_trace([Node(k, "n", 4, list(range(k))) for k in range(60)])
     assert one_file(tmp_path, data) == set()
-    monkeypatch.setattr(load, "MAX_NODES", 59)
+    monkeypatch.setattr(node_decoding, "MAX_NODES", 59)
     assert one_file(tmp_path, data) == {"E0698"}
-    monkeypatch.setattr(load, "MAX_NODES", 60)
+    monkeypatch.setattr(node_decoding, "MAX_NODES", 60)
     assert one_file(tmp_path, data) == set()
     monkeypatch.setattr(node_table, "MAX_DEPENDENCIES", 1000)
     assert one_file(tmp_path, data) == {"E0698"}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from stagec.backend.et_def_pb2 import Node as NodeMessage
-from stagec.checking.load import FileFindings, decode_trace
+from stagec.checking.node_decoding import FileFindings, decode_trace
 from stagec.checking.node_table import NodeTable, TraceLimitError, decode_nodes
 from stagec.checking.schema import ABSENT, ATTRIBUTES, IS_SIGNED, NO_VALUE, VALUE_KINDS
 from stagec.checking.wire import packed_varints, read_varints, split_frames

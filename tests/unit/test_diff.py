@@ -28,7 +28,7 @@ from stagec.comparing.jobs import (
     joined,
 )
 from stagec.comparing.labels import Labels, mesh_of_manifest
-from stagec.comparing.tally import op_name
+from stagec.comparing.node_counts import op_name
 from stagec.comparing.traces import compare_traces
 from stagec.diagnostics import CompileError
 from stagec.driver import compile_model

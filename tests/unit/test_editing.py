@@ -12,11 +12,11 @@ from lsprotocol import types
 from pygls.lsp.client import LanguageClient
 from pygments.token import Error, Keyword, Operator
 
-from stagec.editing.answers import clause_words
 from stagec.editing.highlighting import CLAUSES, StgLexer
+from stagec.editing.language_features import clause_words
 from stagec.editing.names import Symbol, index_of
+from stagec.frontend.keywords import DEFINITIONS, RESERVED
 from stagec.frontend.parser import grammar_text, parse
-from stagec.frontend.words import DEFINITIONS, RESERVED
 from tests.unit.examples import EXAMPLES, FOLDER
 
 ROOT = Path(__file__).parents[2]

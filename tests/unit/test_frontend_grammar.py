@@ -12,6 +12,7 @@ from lark.exceptions import GrammarError
 
 from stagec.diagnostics import CompileError
 from stagec.frontend import syntax
+from stagec.frontend.keywords import DEFINITIONS, RESERVED, SETTING_WORDS
 from stagec.frontend.parser import (
     DEEPEST,
     MOST_TOKENS,
@@ -24,7 +25,6 @@ from stagec.frontend.parser import (
 )
 from stagec.frontend.printing import text_of
 from stagec.frontend.syntax_errors import TERMINAL_NAMES
-from stagec.frontend.words import DEFINITIONS, RESERVED, SETTING_WORDS
 from stagec.plans import clauses
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

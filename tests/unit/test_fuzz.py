@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from stagec.diagnostics import CompileError, Span
 from stagec.frontend import check, lower, parse_text, syntax
+from stagec.frontend.keywords import RESERVED
 from stagec.frontend.parser import parse
 from stagec.frontend.printing import text_of
-from stagec.frontend.words import RESERVED
 
 VALID = """
 dim B = 8

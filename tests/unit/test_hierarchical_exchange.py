@@ -15,7 +15,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from stagec.analysis.apportioning import apportion
 from stagec.analysis.copy_loads import copy_load
-from stagec.analysis.loads import Loads
+from stagec.analysis.expert_loads import Loads
 from stagec.analysis.sizes import size_values
 from stagec.analysis.token_copies import Routing, likely_parts, num_copies, parts_reached
 from stagec.backend.encode import encode_traces
@@ -28,8 +28,8 @@ from stagec.dialects.types import tensor_of
 from stagec.driver import Compiled, Stops, compile_model, compile_text
 from stagec.frontend import parse_text
 from stagec.summary import summarize
+from stagec.sweeping.grid import grid
 from stagec.sweeping.plans import SweepRequest
-from stagec.sweeping.points import grid
 from stagec.sweeping.run import sweep
 from tests.fidelity.totals import model_flops, nodes_of
 from tests.unit.seldom import some

@@ -10,7 +10,7 @@ import pytest
 from stagec.diagnostics import CompileError
 from stagec.driver import Compiled, compile_text
 from stagec.frontend.plans import idle_settings
-from stagec.idle import NEEDS
+from stagec.without_effect import NEEDS
 from tests.differential.random_plans import draw
 from tests.differential.sweeps import whole
 from tests.unit.examples import digest

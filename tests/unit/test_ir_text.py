@@ -14,8 +14,8 @@ from stagec.dialects import stg
 from stagec.dialects.types import TensorType
 from stagec.driver import Stops, compile_text
 from stagec.ir_text import Verifier, parse_ir, verify_ir
+from stagec.pass_manager import apply_pass
 from stagec.rewriting import set_type
-from stagec.running import apply_pass
 from stagec.symbolic import symbol
 
 TEXT = """

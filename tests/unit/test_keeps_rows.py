@@ -13,7 +13,7 @@ from xdsl.passes import ModulePass
 from stagec.diagnostics import CompileError
 from stagec.dialects import sched
 from stagec.driver import Stops, compile_text
-from stagec.running import run_passes
+from stagec.pass_manager import run_passes
 from stagec.unrolling.module import KeepsRows, UnrollingContext, made_of
 from tests.attack.models import MODELS, random_plan
 

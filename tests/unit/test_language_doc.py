@@ -11,7 +11,7 @@ from stagec.backend.encode import encode_traces
 from stagec.dialects.stg import FUNCTIONS
 from stagec.frontend import check, lower, parse_text, syntax, warnings_of
 from stagec.frontend.checker import pools_in
-from stagec.frontend.words import RESERVED
+from stagec.frontend.keywords import RESERVED
 from stagec.plans import clauses as plan
 from stagec.pools import compile_pools
 from tests.unit.doc_examples import DOCS, Example, examples

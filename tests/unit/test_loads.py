@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from stagec.analysis.apportioning import apportion
-from stagec.analysis.loads import Loads, shares
+from stagec.analysis.expert_loads import Loads, shares
 from stagec.analysis.sizes import size_values
 from stagec.backend.encode import encode_traces
 from stagec.backend.program import Collective, Compute, RankClass

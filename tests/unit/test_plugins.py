@@ -13,7 +13,7 @@ import stagec
 from stagec import plugins
 from stagec.cli import main, opt_main
 from stagec.diagnostics import CompileError
-from stagec.editing.answers import describe_word, diagnose
+from stagec.editing.language_features import describe_word, diagnose
 from stagec.plugins import registry
 
 PASSES = """

@@ -17,8 +17,8 @@ from stagec.frontend import parse_text
 from stagec.frontend.files import Source
 from stagec.plans.clauses import Plan
 from stagec.pools import CompiledPools, compile_pools
+from stagec.sweeping.grid import grid
 from stagec.sweeping.plans import SweepRequest, with_microbatch
-from stagec.sweeping.points import grid
 from stagec.sweeping.pools import names_of_plan, table_of
 from tests.differential.sweeps import NEAR_S, whole
 from tests.unit import test_experts_apart as experts, test_towers as towers

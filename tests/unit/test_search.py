@@ -20,8 +20,8 @@ from stagec.frontend import check, parse_text
 from stagec.schedules.catalogue import CATALOGUE, FORWARD_ONLY
 from stagec.searching.bounds import behind, bound_of, storage_of
 from stagec.searching.cache import Cache
-from stagec.searching.forms import HELD, NAME, evaluate, held_as
-from stagec.searching.held import Storage
+from stagec.searching.evaluation import HELD, NAME, evaluate, held_as
+from stagec.searching.memory_bound import Storage
 from stagec.searching.model import ModelDims, read_model
 from stagec.searching.objective import objective
 from stagec.searching.results import Goal, least_ratio

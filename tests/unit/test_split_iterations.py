@@ -15,7 +15,7 @@ from stagec.dialects.dist.sequences import SEQUENCES, TOKENS, DealtSequences, Ki
 from stagec.driver import Compiled, compile_ir, compile_text
 from stagec.ir_text import print_ir
 from stagec.memory import Kind as MemoryKind
-from stagec.running import Stops
+from stagec.pass_manager import Stops
 from tests.replay.machine import replay
 from tests.replay.models import traces_of
 from tests.unit.seldom import some

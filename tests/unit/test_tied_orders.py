@@ -14,7 +14,7 @@ from stagec.checking.deadlock import ANY_TIMES
 from stagec.diagnostics import CompileError
 from stagec.driver import compile_text
 from stagec.estimate import estimate
-from stagec.searching.forms import NAME
+from stagec.searching.evaluation import NAME
 from stagec.searching.whole_plans import WholePlan, compiled_whole
 from tests.unit.seldom import mostly
 

@@ -9,8 +9,8 @@ from fractions import Fraction
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
+from stagec.analysis.expert_loads import Loads
 from stagec.analysis.kernels import Forms, known_form
-from stagec.analysis.loads import Loads
 from stagec.analysis.sequences import ITERATION, ModuleSequences
 from stagec.backend.program import (
     Collective,

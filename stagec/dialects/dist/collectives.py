@@ -34,9 +34,9 @@ from stagec.dialects.interfaces import (
 )
 from stagec.dialects.marks import PURPOSES, MarkedOp, flag_mark, word_mark
 from stagec.dialects.memory import ALONE, Effects, Overwrite
-from stagec.dialects.parts import PART
 from stagec.dialects.stg.structure import ProgramOp
 from stagec.dialects.types import ALL_POOLS, TensorType
+from stagec.dialects.uneven_parts import PART
 from stagec.dialects.work import Work
 from stagec.symbolic import ZERO, Size
 

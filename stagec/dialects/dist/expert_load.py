@@ -3,7 +3,7 @@
     dist.expert_load "T.load" of "T" experts "X" chosen "A" over [ep] among [mb, edp] zipf "1.2" seed 0
 
 `T.load` stands where `T` does in the tokens of a device's own experts; `T.load.max` in what is exchanged. What
-numbers they have is `stagec.analysis.loads`. Where tokens go to nodes first (`split-exchanges`), copies have loads too:
+numbers they have is `stagec.analysis.expert_loads`. Where tokens go to nodes first (`split-exchanges`), copies have loads too:
 
     dist.expert_load "T.load" of "T" experts "X" chosen "A" over [en, el] among [mb] copies ["T.outer", "T.inner"] groups "8" limit "4" zipf "1.2"
 

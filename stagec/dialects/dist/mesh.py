@@ -24,7 +24,7 @@ from xdsl.printer import Printer
 
 from stagec.dialects.attributes import NamesAttr, parse_name
 from stagec.dialects.op import DialectOp
-from stagec.dialects.parts import UNEVEN
+from stagec.dialects.uneven_parts import UNEVEN
 
 
 @dataclass(frozen=True)

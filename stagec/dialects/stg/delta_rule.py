@@ -81,7 +81,7 @@ def verify_delta_rule(op: DeltaRule) -> None:
                 raise op.mistake(f"each device needs all of `{name}` in <{tensor.body}>")
 
 
-class Widths:
+class DeltaWidths:
     """Sizes on a device that costs are made of."""
 
     def __init__(self, op: DeltaRule) -> None:
@@ -206,12 +206,12 @@ class GatedDeltaRuleOp(StatefulOp):
         super().verify_()
 
     def flops(self) -> Size:
-        w = Widths(self)
+        w = DeltaWidths(self)
         return w.tokens * (chunk_of(self) * w.within(3, 2) + 6 * w.state)
 
     def moved_bytes(self) -> Bytes:
         # Written by one kernel and read by the next: the solution of each chunk, times keys and times values, values as they are added, and states.
-        w = Widths(self)
+        w = DeltaWidths(self)
         between = w.bytes * (w.tokens * (chunk_of(self) + w.key + 2 * w.value) + states(self))
         return Bytes(all_bytes(self.operands) + between, all_bytes(self.results) + between)
 
@@ -276,16 +276,16 @@ class GatedDeltaRuleGradOp(TensorOp):
         # Again: the solution times keys and values, states and what is added to them, q k^T, k k^T. dv of a chunk: (q k^T)^T dy. From the end: k dstate,
         # q^T dy, w^T dv. dq, dk and dw: dy v^T; dy, v and dv times states; that times k and q. Of the solution: dw k^T, dv v^T, it times dw and dv, and it
         # on both sides of its gradient; that times k, twice.
-        w, chunk = Widths(self), chunk_of(self)
+        w, chunk = DeltaWidths(self), chunk_of(self)
         return w.tokens * (chunk * w.within(9, 5) + 4 * chunk * chunk + 16 * w.state)
 
     def flops_again(self) -> Size:
-        w = Widths(self)
+        w = DeltaWidths(self)
         return w.tokens * (chunk_of(self) * w.within(3, 1) + 4 * w.state)
 
     def moved_bytes(self) -> Bytes:
         # As forward, and gradients of the same; those of values are written twice.
-        w = Widths(self)
+        w = DeltaWidths(self)
         between = w.tokens * (chunk_of(self) + 2 * w.key + 4 * w.value) + 2 * states(self)
         between = w.bytes * between
         return Bytes(all_bytes(self.operands) + between, all_bytes(self.results) + between)
@@ -334,13 +334,13 @@ class ResumedDeltaRuleOp(ResumedRecurrenceOp):
         super().verify_()
 
     def flops(self) -> Size:
-        w, counts = Widths(self), self.counts(tensor_type(self.v))
+        w, counts = DeltaWidths(self), self.counts(tensor_type(self.v))
         heads = tensor_type(self.v).dims[2].size
         of_chunks = counts.pairs * w.within(3, 2) + 6 * counts.in_chunks * w.state
         return heads * (of_chunks + 7 * counts.alone * w.state)
 
     def moved_bytes(self) -> Bytes:
-        w, counts = Widths(self), self.counts(tensor_type(self.v))
+        w, counts = DeltaWidths(self), self.counts(tensor_type(self.v))
         heads = tensor_type(self.v).dims[2].size
         of_tokens = counts.pairs + counts.in_chunks * (w.key + 2 * w.value)
         between = w.bytes * heads * (of_tokens + counts.chunks * w.state)

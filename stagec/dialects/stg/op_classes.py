@@ -1,6 +1,6 @@
 """What the class of an op says that cannot be: told when it is loaded, before any model uses it.
 
-What its methods answer is seen where they are asked (`stagec.analysis.answers`).
+What its methods answer is seen where they are asked (`stagec.analysis.plug_in_ops`).
 """
 
 from __future__ import annotations

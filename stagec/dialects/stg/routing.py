@@ -27,7 +27,6 @@ from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import Dim, SizeAttr
 from stagec.dialects.interfaces import elements
-from stagec.dialects.parts import PART
 from stagec.dialects.stg.base import (
     PLACEMENT,
     Indices,
@@ -46,6 +45,7 @@ from stagec.dialects.stg.interface import (
     only,
 )
 from stagec.dialects.types import TensorType
+from stagec.dialects.uneven_parts import PART
 from stagec.dialects.work import Work
 from stagec.symbolic import ZERO, Size
 

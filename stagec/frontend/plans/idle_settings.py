@@ -1,4 +1,4 @@
-"""Settings that change nothing, for want of what the plan would have to say: W0304. Those of which the program says so are found in `stagec/idle.py`."""
+"""Settings that change nothing: W0304. Those of which the program says so are found in `stagec/without_effect.py`."""
 
 from __future__ import annotations
 

@@ -10,10 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from stagec.diagnostics import CompileError, Diagnostic, did_you_mean
-from stagec.importing.launch.idle import DEEPSPEED_UNSAID, FIELDS_UNSAID, MEGATRON_UNSAID, idle
-from stagec.importing.launch.launch import Launch, NotAPlan, plan_text
-from stagec.importing.launch.shell import assignments, expanded, with_sourced, words
-from stagec.importing.launch.words import (
+from stagec.importing.launch.flags import (
     DEEPSPEED,
     FIELDS,
     MEGATRON,
@@ -22,6 +19,9 @@ from stagec.importing.launch.words import (
     TORCHTITAN,
     Word,
 )
+from stagec.importing.launch.ignored import DEEPSPEED_UNSAID, FIELDS_UNSAID, MEGATRON_UNSAID, idle
+from stagec.importing.launch.shell import assignments, expanded, with_sourced, words
+from stagec.importing.launch.training_run import Launch, NotAPlan, plan_text
 from stagec.reading import parse_json
 
 KINDS = ("megatron", "torchtitan", "deepspeed", "nemo", "mlperf")

@@ -23,7 +23,7 @@ from stagec.analysis.copy_loads import CopyLoad, copy_load
 from stagec.analysis.sizes import size_values
 from stagec.analysis.token_copies import Routing
 from stagec.dialects import dist, stg
-from stagec.dialects.parts import BALANCED, part_of
+from stagec.dialects.uneven_parts import BALANCED, part_of
 from stagec.symbolic import Size, constant
 
 Values = Mapping[str, int | Fraction]

@@ -18,9 +18,9 @@ from stagec.analysis.contexts import Contexts
 from stagec.analysis.sizes import mesh_of
 from stagec.diagnostics import Diagnostic, Span
 from stagec.dialects import dist
+from stagec.pass_manager import is_our_class
 from stagec.passes import load_pass
 from stagec.plans.clauses import Plan
-from stagec.running import is_our_class
 from stagec.symbolic import conditions
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stagec.importing.launch.launch import Launch, NotAPlan
+from stagec.importing.launch.training_run import Launch, NotAPlan
 
 
 @dataclass(frozen=True)

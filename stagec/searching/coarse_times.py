@@ -35,7 +35,7 @@ from stagec.rewriting.saved_values import levels_of
 from stagec.schedules import build
 from stagec.schedules.transfers import RESIDENT_STAGES
 from stagec.sweeping.actions import ActionForm
-from stagec.sweeping.prices import PriceColumns
+from stagec.sweeping.op_costs import PriceColumns
 from stagec.sweeping.structures import Structure
 from stagec.symbolic import Size, call, ceildiv, constant, product, symbol
 from stagec.symbolic.columns import Columns

@@ -12,10 +12,10 @@ from stagec.diagnostics import CompileError
 from stagec.frontend import Source, parse_text
 from stagec.plug_in_errors import mistakes_of_plug_ins
 from stagec.plugins import loaded
-from stagec.searching.held import Storage, held
-from stagec.searching.outline import BOUNDS, PARTS, Turns, outline
+from stagec.searching.coarse_times import BOUNDS, PARTS, Turns, outline
+from stagec.searching.memory_bound import Storage, held
+from stagec.sweeping.grid import Listed
 from stagec.sweeping.plans import SweepRequest
-from stagec.sweeping.points import Listed
 from stagec.sweeping.run import PEAK, Measure, Sweep
 from stagec.sweeping.structures import Structure
 from stagec.symbolic.columns import Columns

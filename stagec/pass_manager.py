@@ -12,7 +12,7 @@ from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 from xdsl.utils.arg_spec import parse_pipeline
 
-from stagec.analysis.answers import check_answers
+from stagec.analysis.plug_in_ops import check_answers
 from stagec.analysis.sizes import dim_sizes, mesh_of, size_values
 from stagec.analysis.stated_sizes import check_stated
 from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted, refused, span_of

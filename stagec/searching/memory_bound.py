@@ -25,8 +25,8 @@ from stagec.dialects.types import StackType, TensorType, bytes_of, tensor_of
 from stagec.dialects.use_def import followed, viewed
 from stagec.plans.clauses import Plan
 from stagec.rewriting.saved_values import BlockPair, levels_of
+from stagec.searching.coarse_times import Turns, own_turns
 from stagec.searching.in_flight import SUMS, in_flight, is_looped
-from stagec.searching.outline import Turns, own_turns
 from stagec.sweeping.structures import Structure
 from stagec.symbolic import ONE, ZERO, Size, ceildiv, total
 from stagec.symbolic.columns import Columns

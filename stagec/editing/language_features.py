@@ -15,8 +15,8 @@ from stagec.driver import Stops, compile_program
 from stagec.editing.names import Index, NamePlace
 from stagec.frontend import check, parse_text, syntax
 from stagec.frontend.checker import plans_of_one_mesh
+from stagec.frontend.keywords import DEFINITIONS
 from stagec.frontend.parser import class_name, grammar_text
-from stagec.frontend.words import DEFINITIONS
 from stagec.pictures.scales import DECIMAL_BYTES, in_unit
 from stagec.plans import clauses as plans
 from stagec.plug_in_errors import mistakes_of_plug_ins
