@@ -54,7 +54,7 @@ def rises(text: str) -> bool:
     tree = ast.parse(NAMED.get(text.strip(), text).strip(), mode="eval").body
     return all(
         isinstance(node.op, ast.Add | ast.Mult | ast.Pow)
-        or (isinstance(node, ast.BinOp) and name_of(node.right) == TOKENS)
+        or (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and is_same(node.right))
         for node in ast.walk(tree)
         if isinstance(node, ast.BinOp | ast.UnaryOp)
     ) and all(
@@ -62,6 +62,11 @@ def rises(text: str) -> bool:
         for node in ast.walk(tree)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow)
     )
+
+
+def is_same(node: ast.expr) -> bool:
+    """Whether it is above 0, and the same where plans differ but in tokens."""
+    return isinstance(node, ast.Constant) or name_of(node) == TOKENS
 
 
 def name_of(node: ast.expr) -> str | None:

@@ -23,7 +23,7 @@ from stagec.searching.cache import Cache
 from stagec.searching.evaluation import HELD, NAME, evaluate, held_as
 from stagec.searching.memory_bound import Storage
 from stagec.searching.model import ModelDims, read_model
-from stagec.searching.objective import objective
+from stagec.searching.objective import objective, rises
 from stagec.searching.results import Goal, least_ratio
 from stagec.searching.search import Search
 from stagec.searching.space import NAMES, default_space, fix, forbid, points, read_space
@@ -466,3 +466,21 @@ def test_objectives() -> None:
     for text in (*wrong, "1 / 0", "3", "(0 - ranks) ** 0.5", "ranks / (ranks - ranks)"):
         with pytest.raises(CompileError):
             objective(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        ("cost", True),
+        ("token_cost", True),
+        ("step_time + memory.peak / 1e12", True),
+        ("step_time ** 2 * ranks", True),
+        ("1 / step_time", False),
+        ("step_time - tokens", False),
+        ("step_time ** -1", False),
+        ("2 ** step_time", False),
+    ],
+)
+def test_what_rises_is_bounded(text: str, holds: bool) -> None:
+    """Bounds leave plans out where what is minimised is no less for larger numbers."""
+    assert rises(text) == holds
