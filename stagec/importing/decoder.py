@@ -235,11 +235,12 @@ class Decoder:
         ]
         m.parameters = ", ".join(["tokens[B, U]: i32", *inputs, "targets[B, S]: i32"])
         kept = ["seen", *(f"kept{i + 1}" for i in range(len(self.tower.keep)))]
-        if self.deepening or not self.tower.keep:
-            m.line(f"{', '.join(kept)} = {tower.name}({', '.join(name for name, _, _ in given)})")
-        else:  # the tokens are made of a layer before the last
-            m.line(f"_last, seen = {tower.name}({', '.join(name for name, _, _ in given)})")
-            kept = ["seen"]
+        if self.tower.keep and not self.deepening:  # tokens are made of a layer before the last
+            kept = ["_last", "seen"]
+        pooled = ["_pooled"] if self.tower.head else []
+        called = f"{tower.name}({', '.join(name for name, _, _ in given)})"
+        m.line(f"{', '.join([*kept, *pooled])} = {called}")
+        kept = [name for name in kept if name != "_last"]
         results = []
         for i, write in enumerate((self.projector.write_body, *self.deepening)):
             project = w.module("DeepProjector" if i else "Projector", f"x{shape}", "[B, M, D]")

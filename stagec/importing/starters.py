@@ -69,7 +69,7 @@ def tensor_parallel(w: Writer, ways: int) -> str:
             "shard B over dp",
             *tokens_of_experts(w),
             f"shard {', '.join(tensor_dims(w, ways))} over tp",
-            *(["shard S over tp"] if "S" in w.dims else []),
+            *(["shard S over tp"] if "S" in w.dims and w.dims["S"].value % ways == 0 else []),
             *microbatch(w),
             "zero 1 over dp",
             *PRECISION,

@@ -44,6 +44,8 @@ class Tower:
     """and how many there are: one for each patch, or a table to look them up in."""
     first_norm: tuple[Norm, str] = (NO_NORM, "")
     last_norm: tuple[Norm, str] = (NO_NORM, "")
+    head: Callable[[Writer], str] | None = None
+    """Writes the module that makes one vector of the patches, a further result."""
     keep: Sequence[int] = ()
     """Layers whose results go on, besides those of the last."""
     what: str = "layers"
@@ -88,6 +90,11 @@ class Tower:
         result = norm.of(m, "x", "last_norm", D, tensor)
         m.results = ", ".join([f"[{IMAGES}, {sequence}, {D}]"] * (1 + len(self.keep)))
         kept = [f"kept{i + 1}" for i in range(len(self.keep))]
+        if self.head:
+            m.line(f"y = {result}")
+            kept.append(f"{m.call(self.head(w))}(y)")
+            m.results += f", [{IMAGES}, OP, {D}]"
+            result = "y"
         m.line(f"return {', '.join([result, *kept])}")
         return m
 

@@ -20,7 +20,7 @@ from stagec.importing.families.common import (
     windows,
 )
 from stagec.importing.families.dense import by_window, stream
-from stagec.importing.families.multimodal import clip_tower, patches_of, vit_blocks
+from stagec.importing.families.multimodal import clip_tower, patches_of, siglip_tower, vit_blocks
 from stagec.importing.feedforward import Mlp
 from stagec.importing.parts import LAYER, NO_NORM, Norm, Stream, activated
 from stagec.importing.text import Module, Writer
@@ -424,26 +424,25 @@ def dinov2(c: Config) -> Classifier:
     return Classifier("DinoV2", encoder, num_labels(c), mean=True)
 
 
-def clip(c: Config) -> Written:
-    t, v = c.part("text_config", "clip_text_model"), c.part("vision_config", "clip_vision_model")
-    tower = clip_tower(v, "vision_model.")
-    text = Stream(t.number("hidden_size"), "B", "S", "DX")
+def text_block(t: Config, s: Stream, causal: bool) -> Block:
+    """A layer of the text towers of CLIP and SigLIP."""
     heads = t.number("num_attention_heads")
     stem = "text_model.encoder.layers.{i}."
     attention = Attention(
-        text,
+        s,
         heads,
         heads,
-        divided(text.width, heads, "heads"),
+        divided(s.width, heads, "heads"),
         name="TextAttention",
         stem=stem + "self_attn.",
         o="out_proj",
         rotary=0,
+        causal=causal,
         cached=False,
         **biases(True),
     )
     mlp = Mlp(
-        text,
+        s,
         t.number("intermediate_size"),
         activation(t),
         gated=False,
@@ -454,41 +453,99 @@ def clip(c: Config) -> Written:
         down="fc2",
     )
     norms = ("layer_norm1", "layer_norm2")
-    block = Block(attention, mlp, LAYER, "TextBlock", norms=norms, stem=stem, stream=text)
-    length = t.number("max_position_embeddings")
+    return Block(attention, mlp, LAYER, "TextBlock", norms=norms, stem=stem, stream=s)
 
-    def dims(w: Writer) -> None:
+
+@dataclass
+class TwoTowers:
+    """A tower of patches and one of tokens, whose results are compared for all pairs of the batch."""
+
+    name: str
+    tower: Tower
+    text: Config
+    causal: bool
+    pairs: str
+    """Which belong together, as the model is given it."""
+    body: Callable[[Writer, Module, str, str], None]
+    """Writes the rest, given the names of both towers."""
+
+    def write(self, w: Writer) -> Module:
+        t = self.text
+        text = Stream(t.number("hidden_size"), "B", "S", "DX")
+        length = t.number("max_position_embeddings")
         w.dim("B", 4096, "pairs of an image and a text in the global batch")
         w.dim("N", 4096, "texts that an image is compared with", "B")
         w.dim("S", length, "tokens of a text")
         w.dim("V", t.number("vocab_size"), "vocabulary")
         w.dim("DX", text.width, "width of the text tower")
-        w.dim("J", c.number("projection_dim"), "width that both are compared in")
         w.lengths = []
         w.whole_batch = True
-
-    def body(w: Writer, m: Module) -> None:
-        seen = tower.write(w)
+        inputs = f"images[B, C, IY, IX], tokens[B, S]: i32, pairs[{self.pairs}"
+        m = Module(self.name, inputs)
+        seen = self.tower.write(w)
         m.call(seen.name)
         x = w.module("Text", "tokens[B, S]: i32", "[B, S, DX]")
         m.call(x.name)
         x.weight("embed", "V DX", "text_model.embeddings.token_embedding.weight")
         x.weight("places", "S DX", "text_model.embeddings.position_embedding.weight")
         x.line("x = embedding(tokens, embed) + places")
+        block = text_block(t, text, self.causal)
         LayerStack([block] * t.number("num_hidden_layers"), text).write(w, x)
         x.line(f"return {LAYER.of(x, 'x', 'norm', 'DX', 'text_model.final_layer_norm')}")
-        w.dim("SR", length - 1, "tokens before the last of a text", "S - O")
+        one = w.dim("O", 1, "the class token")
+        w.dim("SR", length - 1, "tokens before the last of a text", f"S - {one}")
+        self.body(w, m, seen.name, x.name)
+        return m
+
+
+def clip(c: Config) -> TwoTowers:
+    tower = clip_tower(c.part("vision_config", "clip_vision_model"), "vision_model.")
+
+    def body(w: Writer, m: Module, seen: str, read: str) -> None:
+        w.dim("J", c.number("projection_dim"), "width that both are compared in")
         m.weight("image_projection", "DV J", "visual_projection.weight")
         m.weight("text_projection", "DX J", "text_projection.weight", join=True)
         m.weight("temperature", "", "logit_scale", join=True)
-        m.line(f"token, _patches = split({seen.name}(images), over = PO, to = [O, P])")
-        m.line(f"_before, end = split({x.name}(tokens), over = S, to = [SR, O])")
+        m.line(f"token, _patches = split({seen}(images), over = PO, to = [O, P])")
+        m.line(f"_before, end = split({read}(tokens), over = S, to = [SR, O])")
         m.line("image = rms_norm(sum(token, over = O) @ image_projection, over = J)")
         m.line("text = rms_norm(sum(end, over = O) @ text_projection, over = J)")
         m.line("alike[B, N] = image @ text[B -> N]")
         m.line("loss = cross_entropy(alike * exp(temperature), pairs)")
 
-    return Written("Clip", body, "images[B, C, IY, IX], tokens[B, S]: i32, pairs[B]: i32", dims)
+    text = c.part("text_config", "clip_text_model")
+    return TwoTowers("Clip", tower, text, True, "B]: i32", body)
+
+
+def siglip(c: Config) -> TwoTowers:
+    """Each pair by itself, right or wrong (Zhai et al., arXiv:2303.15343, section 3.2)."""
+    v, t = (
+        c.part("vision_config", "siglip_vision_model"),
+        c.part("text_config", "siglip_text_model"),
+    )
+    width = v.number("hidden_size")
+    if not v.flag("vision_use_head", True):
+        raise Unsupported(
+            "without the pooling head (`vision_use_head`) this class makes nothing of an image"
+        )
+    if t.number("projection_size", t.number("hidden_size")) != width:
+        raise Unsupported("texts and images of different widths cannot be compared")
+    tower = siglip_tower(v, "vision_model.")
+
+    def body(w: Writer, m: Module, seen: str, read: str) -> None:
+        w.dim("J", width, "width that both are compared in", "DV")
+        text = linear(m, "sum(end, over = O)", "text_head", "DX J", "text_model.head", True)
+        m.weight("temperature", "", "logit_scale")
+        m.weight("shift", "", "logit_bias", join=True)
+        m.line(f"_patches, token = {seen}(images)")
+        m.line(f"_before, end = split({read}(tokens), over = S, to = [SR, O])")
+        m.line("image = rms_norm(sum(token, over = OP)[DV -> J], over = J)")
+        m.line(f"text = rms_norm({text}, over = J)")
+        m.line("alike[B, N] = image @ text[B -> N]")
+        m.line("scores = alike * exp(temperature) + shift")
+        m.line("loss = mean(softplus(0 - scores * pairs), over = [B, N])")
+
+    return TwoTowers("Siglip", tower, t, False, "B, N]", body)
 
 
 # An encoder and a decoder
@@ -749,6 +806,7 @@ ENCODERS = {
     "deit": deit,
     "dinov2": dinov2,
     "clip": clip,
+    "siglip": siglip,
     "whisper": whisper,
     "bart": bart,
     "mbart": mbart,

@@ -19,8 +19,10 @@ from stagec.importing.families.dense import (
     mistral,
     qwen2,
     qwen3,
+    smollm3,
 )
 from stagec.importing.families.experts import gpt_oss, mixtral, qwen2_moe, qwen3_moe
+from stagec.importing.families.more import cohere, cohere2
 from stagec.importing.feedforward import Mlp
 from stagec.importing.parts import LAYER, RMS, Norm, activated
 from stagec.importing.text import Module, Writer
@@ -49,6 +51,9 @@ TEXTS: Mapping[str, Callable[[Config], Decoder]] = {
     "gemma2": gemma2,
     "gemma3_text": gemma3_text,
     "gpt_oss": gpt_oss,
+    "cohere": cohere,
+    "cohere2": cohere2,
+    "smollm3": smollm3,
 }
 """Decoders that stand behind towers of any kind."""
 
@@ -183,8 +188,7 @@ def siglip_tower(v: Config, stem: str, pools: bool = True, **more: Any) -> Tower
     `pools`: whether the class has a head that pools patches unless the file says otherwise."""
     side, patch = v.number("image_size"), v.number("patch_size")
     num = patches_of(v, side)
-    if pools and v.flag("vision_use_head", True):
-        raise Unsupported("the pooling head of a SigLIP tower (`vision_use_head`) is not imported")
+    head = pooling_head(v, f"{stem}head.") if pools and v.flag("vision_use_head", True) else None
     blocks = vit_blocks(
         v,
         f"{stem}encoder.layers.{{i}}.",
@@ -205,8 +209,48 @@ def siglip_tower(v: Config, stem: str, pools: bool = True, **more: Any) -> Tower
         places=f"{stem}embeddings.position_embedding.weight",
         num_places=num,
         last_norm=(LAYER, f"{stem}post_layernorm"),
+        head=head,
         **more,
     )
+
+
+def pooling_head(v: Config, stem: str) -> Callable[[Writer], str]:
+    """A query that is trained reads all patches: `[B, P, DV]` as `[B, OP, DV]`."""
+    stream = vision_stream(v.number("hidden_size"), "OP")
+    mlp = Mlp(
+        stream,
+        v.number("intermediate_size"),
+        activation(v),
+        gated=False,
+        bias=True,
+        name="PoolingMlp",
+        stem=f"{stem}mlp.",
+        up="fc1",
+        down="fc2",
+    )
+
+    def write(w: Writer) -> str:
+        w.images.append(w.dim("OP", 1, "a query that reads all patches"))
+        w.images.append(w.dim("PQ", w.dims["P"].value + 1, "patches and this query", "OP + P"))
+        m = w.module("PoolingHead", "x[B, P, DV]", "[B, OP, DV]")
+        m.about = "A query that is trained reads all patches."
+        network = m.call(w.part(mlp))
+        m.weight("probe", "OP DV", f"{stem}probe")
+        made = {}
+        for letter in "qkv":
+            m.weight(f"{letter}_proj", "DV HV EV", f"{stem}attention.in_proj_weight")
+            m.weight(f"{letter}_bias", "HV EV", f"{stem}attention.in_proj_bias", join=True)
+            made[letter] = f"{'probes' if letter == 'q' else 'x'} @ {letter}_proj + {letter}_bias"
+        m.line(
+            "probes, _patches = split(concat(probe, x, over = [OP, P], to = PQ), over = PQ, to = [OP, P])"
+        )
+        tensor = f"{stem}attention.out_proj"
+        core = f"attention({', '.join(made.values())})"
+        m.line(f"y = {linear(m, core, 'out_proj', 'HV EV DV', tensor, True)}")
+        m.line(f"return y + {network}({LAYER.of(m, 'y', 'norm', 'DV', f'{stem}layernorm')})")
+        return m.name
+
+    return write
 
 
 def tower_of_llava(c: Config) -> tuple[Tower, str]:

@@ -1,4 +1,4 @@
-"""Further language models that see: LLaVA-NeXT and OneVision, PaliGemma, Idefics3, SmolVLM, InternVL, GLM-4.1V and GLM-4.5V."""
+"""Further language models that see: LLaVA-NeXT and OneVision, PaliGemma, Idefics3, SmolVLM, InternVL, Aya, Command A, GLM-4.1V and GLM-4.5V."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from stagec.importing.families.deepseek import glm4_moe
 from stagec.importing.families.dense import glm4
 from stagec.importing.families.multimodal import (
     VISUAL,
+    made_width,
     moved_to,
     qkv,
     qwen_patches,
@@ -80,6 +81,37 @@ def idefics3(c: Config, name: str = "Idefics3") -> Decoder:
 
 def smolvlm(c: Config) -> Decoder:
     return idefics3(c, "SmolVlm")
+
+
+def halved_projector(c: Config, tower: Tower, hidden: int, normed: bool) -> Projector:
+    """Neighbouring patches side by side, then SwiGLU whose halves are one product."""
+    together = c.number("downsample_factor") ** 2
+
+    def project(w: Writer, m: Module) -> str:
+        DM = merge_patches(w, m, "x", together, "M", tower.width)
+        x = LAYER.of(m, "m", "norm", DM, f"{PROJECTOR}layernorm") if normed else "m"
+        m.line(f"y = {x}")
+        DH = w.dim("DH", hidden // 2, "hidden width of the projector")
+        up = linear(m, "y", "up_proj", f"{DM} {DH}", f"{PROJECTOR}linear_1", True)
+        gate = linear(m, "y", "gate_proj", f"{DM} {DH}", f"{PROJECTOR}linear_1", True)
+        product = f"(silu({gate}) * ({up}))"
+        return linear(m, product, "linear2", f"{DH} D", f"{PROJECTOR}linear_2", True)
+
+    return Projector(project, tower.num_patches // together)
+
+
+def cohere2_vision(c: Config) -> Decoder:
+    tower = siglip_tower(c.part("vision_config"), "model.vision_tower.")
+    projector = halved_projector(c, tower, c.number("alignment_intermediate_size"), normed=False)
+    return replace(text_decoder(c), name="Cohere2Vision", tower=tower, projector=projector)
+
+
+def aya_vision(c: Config) -> Decoder:
+    tower, _ = tower_of_llava(c)
+    text = text_decoder(c)
+    hidden = c.number("alignment_intermediate_size", text.width)
+    projector = halved_projector(c, tower, hidden, normed=True)
+    return replace(text, name="AyaVision", tower=tower, projector=projector)
 
 
 def side_of(v: Config, key: str) -> int:
@@ -195,7 +227,8 @@ def glm_seeing(c: Config, kind: str, text: Decoder, name: str) -> Decoder:
         gate = linear(m, "y", "gate_proj", f"{DO} {FM}", f"{stem}gate_proj", False)
         up = linear(m, "y", "up_proj", f"{DO} {FM}", f"{stem}up_proj", False)
         product = f"({activated(act, gate, m)} * ({up}))"
-        return linear(m, product, "down_proj", f"{FM} D", f"{stem}down_proj", False)
+        dims = f"{FM} {made_width(w, v)}"
+        return linear(m, product, "down_proj", dims, f"{stem}down_proj", False)
 
     return qwen_seeing(v, text, name, tower, merge, project)
 
@@ -218,6 +251,8 @@ SEEING = {
     "idefics3": idefics3,
     "smolvlm": smolvlm,
     "internvl": internvl,
+    "cohere2_vision": cohere2_vision,
+    "aya_vision": aya_vision,
     "glm4v": glm4v,
     "glm4v_moe": glm4v_moe,
 }
