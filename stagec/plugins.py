@@ -27,7 +27,7 @@ from xdsl.utils.arg_spec import ArgSpec
 from xdsl.utils.hints import isa, type_repr
 from xdsl.utils.target import Target
 
-from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted, refused
+from stagec.diagnostics import CompileError, Diagnostic, closest, did_you_mean, quoted, refused
 from stagec.dialects import stg
 from stagec.dialects.stg.op_classes import mistakes_of_class
 from stagec.passes import pass_factories
@@ -251,7 +251,12 @@ def instantiate(pass_class: type[ModulePass], arguments: Mapping[str, Argument])
         )
         for key in unknown
     ]
-    found += [Diagnostic("E0705", f"the pass `{name}` wants a `{key}`") for key in missing]
+    misspelt = {closest(key, known) for key in unknown}
+    found += [
+        Diagnostic("E0705", f"the pass `{name}` wants a `{key}`")
+        for key in missing
+        if key not in misspelt
+    ]
     hints = get_type_hints(pass_class)
     values: dict[str, tuple[Scalar, ...]] = {}
     for key in given.keys() & set(known):

@@ -59,9 +59,10 @@ def lines(found: StepSummary) -> Iterator[str]:
         )
     else:
         yield f"{found.samples:,} samples in a step: {digits(found.samples / found.step_s)} per second"
-    if found.cost_per_million_tokens is not None:
+    if found.cost_per_million is not None:
+        made = "samples" if found.tokens is None else "tokens"
         yield (
-            f"a million tokens cost {digits(found.cost_per_million_tokens)}, "
+            f"a million {made} cost {digits(found.cost_per_million)}, "
             f"at {found.price_per_hour:g} for an hour of a device"
         )
     for note in found.notes:

@@ -172,7 +172,8 @@ def padding(summary: Summary) -> str:
     dims = [f"{p.dim} from {p.unpadded:,} to {p.size:,}" for p in summary.padded]
     if not dims:
         return ""
-    return f"padded  {', '.join(dims)}: {summary.num_padding:,} of the parameters"
+    added = f": {summary.num_padding:,} of the parameters" if summary.num_padding else ""
+    return f"padded  {', '.join(dims)}{added}"
 
 
 def compute_table(classes: Sequence[ClassSummary], when: str = "one step") -> Table:

@@ -181,12 +181,12 @@ class StepSummary:
         return None if found is None else found / self.num_ranks
 
     @property
-    def cost_per_million_tokens(self) -> float | None:
-        """In the currency of the device's `price_per_hour`."""
-        found = self.tokens_per_s_per_device
-        if found is None or self.price_per_hour is None:
+    def cost_per_million(self) -> float | None:
+        """Tokens, or, of a model that has none, samples; in the currency of the device's `price_per_hour`."""
+        if self.price_per_hour is None:
             return None
-        return self.price_per_hour / 3600 / found * 1e6
+        made = self.samples if self.tokens is None else self.tokens
+        return self.price_per_hour / 3600 * self.step_s * self.num_ranks / made * 1e6
 
 
 def on_device(plan: Plan, device: str) -> Plan:

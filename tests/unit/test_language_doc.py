@@ -8,6 +8,7 @@ from dataclasses import fields
 import pytest
 
 from stagec.backend.encode import encode_traces
+from stagec.devices.file import parse as parse_device
 from stagec.dialects.stg import FUNCTIONS
 from stagec.frontend import check, lower, parse_text, syntax, warnings_of
 from stagec.frontend.checker import pools_in
@@ -75,6 +76,15 @@ def test_every_built_in_op_is_listed(name: str):
 def test_every_reserved_word_is_listed():
     listed = TEXT.split("Reserved are ")[1].split(". Words")[0]
     assert set(re.findall(r"`(\w+)`", listed)) == RESERVED
+
+
+def test_the_device_file_is_one():
+    (text,) = re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL)
+    device = parse_device(text, "mine", "mine.toml")
+    assert device.preset["flops_per_s"] == 800e12
+    assert device.numbers["capacity"] == 40 * 2**30
+    assert device.price_per_hour == 2.5
+    assert device.tables
 
 
 @pytest.mark.parametrize(
