@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from tests.fidelity.bridge_models import RECIPES, Recipe
 from tests.fidelity.cluster_plans import counts_norms
 from tests.fidelity.cluster_runs import read_run, run_text
 from tests.fidelity.deepseek_text import deepseek_text
@@ -125,8 +126,8 @@ class Layout:
     """Devices that share links, if the device's file says otherwise."""
 
 
-def plan(layout: Layout, model: Model) -> str:
-    x = layout
+def plan(layout: Layout, model: Model, recipe: Recipe | None = None) -> str:
+    x, tokens = layout, "T" if recipe else "C"
     inner = [("cp", x.cp), ("tp", x.tp)]
     outer = [("pp", x.pp), ("dp", x.dp)] if not x.pipeline_inside else [("dp", x.dp), ("pp", x.pp)]
     experts = model.experts and x.ep > 1
@@ -141,10 +142,11 @@ def plan(layout: Layout, model: Model) -> str:
     lines = [f"  mesh {mesh}", f"  shard B over {batch}"]
     if experts:
         whose = f"{dealt_over}, tp" if over < x.ep else dealt_over
-        lines += [f"  shard X over {whose}", "  shard C over edp"]
+        lines += [f"  shard X over {whose}", f"  shard {tokens} over edp"]
     elif model.experts:
-        lines += ["  shard C over dp"]
+        lines += [f"  shard {tokens} over dp"]
     split = "H, K, V" if model.experts else "H, K, F, V"
+    split = recipe.tensor if recipe else split
     lines.append(f"  shard {split}{', J, Q' if model.adapters else ''} over tp")
     sequence = [
         axis
@@ -160,14 +162,16 @@ def plan(layout: Layout, model: Model) -> str:
         settings = [f"schedule = {schedule}", f"microbatch = {x.microbatch}"]
         if x.vp > 1:
             settings.append(f"virtual_stages = {x.vp}")
-        if x.in_split:
+        if recipe:
+            settings.append(f"layers = {list(recipe.stages(x.pp, x.vp))}")
+        elif x.in_split:
             settings += ["first = -1", "last = -1"]
         elif model.window:
             each = sum(each.times for each in repeats(model)) // x.pp
             settings.append(f"layers = [{', '.join([str(each)] * x.pp)}]")
         elif model.layers % (x.pp * x.vp):
             settings.append(f"layers = [{', '.join(map(str, dealt(model.layers, x.pp * x.vp)))}]")
-        names = ", ".join(each.name for each in repeats(model))
+        names = recipe.layers if recipe else ", ".join(each.name for each in repeats(model))
         lines.append(f"  pipeline {names} over pp {{ {', '.join(settings)} }}")
     else:
         lines.append(f"  microbatch {x.microbatch}")
@@ -181,6 +185,9 @@ def plan(layout: Layout, model: Model) -> str:
     if x.stored == "fp8" and x.zero < 3 and not model.adapters and x.device in ("h100", "h200"):
         lines.append("  process { transposed_weights = true }")
     lines.append(f"  {precision(x)}")
+    if recipe:
+        lines[-1] = lines[-1].replace(" }", f", unquantized = [{recipe.left(x.products)}] }}")
+        lines.append(f"  optimizer {recipe.optimizer}")
     if x.zero < 3:
         settings = [f"overlap = {str(x.grad_overlap).lower()}"]
         if x.bucket_bytes:
@@ -357,9 +364,10 @@ def published(r: Cells) -> Timed | None:
             measured,
             why_not="which layers have adapters is not published",
         )
-    if r["model"] not in PUBLISHED:
+    recipe = RECIPES.get(r["model"])
+    if r["model"] not in PUBLISHED and recipe is None:
         return Timed(f"{source} others", name, group, measured, why_not=f"no text for {r['model']}")
-    model = MODELS[PUBLISHED[r["model"]]]
+    model = recipe.model if recipe else MODELS[PUBLISHED[r["model"]]]
     if model.experts:
         source += " experts"
     if "other quantization granularity" in r["note"] and r["gpu"][0] != "H":
@@ -402,17 +410,26 @@ def published(r: Cells) -> Timed | None:
         layout = replace(layout, stored=stored, gather=gathered, scaling="current")
         # `fp8_dot_product_attention = True` in its recipes of experts in mxfp8 on GB200 and GB300, from 26.06 (v0.5.0) on.
         narrow = model.experts and layout.products == "mxfp8" and r["release"] >= "26.06"
-        if narrow and layout.device.startswith("gb"):
+        if narrow and recipe is None and layout.device.startswith("gb"):
             layout = replace(layout, attention="fp8")
-        if model.experts:
+        if recipe:
+            layout = replace(layout, graphs=recipe.graphs, recompute=recipe.recompute)
+        elif model.experts:
             layout = of_recipe(r, layout)
+        if model.experts:
             # Exchanges that are hidden are left as they are: of two in a row interleaving hides one.
-            once = is_flexible(r) and not layout.ep_overlap
+            # Across ranks that share tensors, too, an exchange goes straight.
+            once = is_flexible(r) and not layout.ep_overlap and layout.tp == 1
             layout = replace(layout, once=once, grouped=is_one_kernel(r))
+        if model.experts and recipe is None:
             model = replace(model, stages=layout.pp, **dispatched(r, layout, model))
         # `scripts/performance` there: tensor-parallel communication overlaps where there is any; FSDP in one unit per block.
         # `comm_overlap.py` overlaps gathers of parameters wherever ranks hold other data.
         layout = replace(layout, tp_overlap=layout.tp > 1, param_gather=True)
+    if recipe:
+        whole = recipe.sized(number(r, "global_batch"), number(r, "sequence"))
+        whole += plan(layout, model, recipe)
+        return Timed(source, name, group, measured, whole, layout.device)
     return timed(
         source,
         name,

@@ -1,0 +1,128 @@
+"""Models of Megatron-Bridge's tables that are no plain decoders: texts of the examples and imported configurations, under the plans of its recipes.
+
+`scripts/performance/configs` of v0.3.0 (26.02) to v0.5.0 (26.06), and `src/megatron/bridge/recipes` for what models have there beyond their configurations.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from tests.fidelity.serving_models import EXAMPLES, imported_text
+from tests.fidelity.time_models import Model
+
+MTP = """
+dim D2 = 2 * D
+
+# Another token ahead: shares the embedding and the head.
+module Ahead(x[B, S, D], next[B, S]: i32, embed[V, D], head[V, D]) -> [B, S, D] {
+  weight norm1[D], norm2[D], join[D2, D]
+  both = concat(rms_norm(x, norm1), rms_norm(embedding(next, embed), norm2), to = D2)
+  return ExpertsBlock(AttentionBlock(both @ join))
+}
+"""
+"""`mtp_hybrid_override_pattern` is `*E`. Its two repetitions have the same weights there (`mtp_use_repeated_layer`), here their own."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A model, and what its recipe says besides the table."""
+
+    text: Callable[[], str]
+    tensor: str
+    """The dims that tensor parallelism splits."""
+    tokens: str = "T"
+    layers: str = ""
+    """Of repeats that a pipeline cuts."""
+    num_layers: int = 0
+    recompute: str = "none"
+    optimizer: str = "adamw"
+    unquantized: str = "Router"
+    """Of plans in nvfp4 besides: `te_quant.cfg` of the recipe."""
+    graphs: bool = True
+
+    @property
+    def model(self) -> Model:
+        """What plans read of it."""
+        return Model(self.num_layers, 0, 0, 0, 0, 0, experts=1)
+
+    def sized(self, batch: int, sequence: int) -> str:
+        text = self.text()
+        for name, size in (("B", batch), ("S", sequence)):
+            text = re.sub(rf"^dim {name} = .*$", f"dim {name} = {size}", text, flags=re.MULTILINE)
+        return text
+
+    def stages(self, pp: int, vp: int) -> Sequence[int]:
+        """`layout_map` of `recipes/deepseek/deepseek_v3.py`, that of `kimi_k2.py`, and `pp_layout` of 32 parts: as many layers each, what is left the last."""
+        parts = pp * vp
+        if parts == 32:
+            return [1, *[2] * 30, 0]
+        each = -(-self.num_layers // parts)
+        return [*[each] * (parts - 1), self.num_layers - each * (parts - 1)]
+
+    def left(self, products: str) -> str:
+        """What is not quantized."""
+        return self.unquantized if products == "fp4" else "Router"
+
+
+def example(name: str) -> str:
+    """The model of an example, without its plans and what is said of them."""
+    whole = Path(EXAMPLES, name).read_text()
+    end = re.search(r"(\n#[^\n]*)+\nplan ", whole)
+    assert end is not None
+    return whole[: end.start() + 1]
+
+
+def nemotron(name: str, ahead: int = 0) -> str:
+    """An imported configuration, with so many tokens predicted further ahead."""
+    text = imported_text(name)
+    if not ahead:
+        return text
+    inputs = "".join(f", later{i}[B, S]: i32" for i in range(ahead))
+    text = text.replace("targets[B, S]: i32)", f"targets[B, S]: i32{inputs})")
+    steps, following, read = "", "targets", "x"
+    losses = ["cross_entropy(logits, targets)"]
+    for i in range(ahead):
+        steps += f"  ahead{i} = Ahead({read}, {following}, embed, head)\n"
+        losses.append(f"cross_entropy(rms_norm(ahead{i}, norm) @ head, later{i}) * 0.3")
+        following, read = f"later{i}", f"ahead{i}"
+    text = text.replace(
+        "  loss = cross_entropy(logits, targets)\n", f"{steps}  loss = {' + '.join(losses)}\n"
+    )
+    return text.replace("\nmodel NemotronH", f"{MTP}\nmodel NemotronH")
+
+
+LATENT = "Attention.q, Attention.k, Attention.v, Attention.near, Attention.far"  # `mla_up_proj`
+OF_NVFP4 = 'Router, Attention, "Experts.squeeze", "Experts.widen", Ahead'
+NEMOTRON = Recipe(partial(nemotron, ""), "H, K, V, HS, FS", unquantized=OF_NVFP4)
+RECIPES = {
+    "DeepSeekV3": Recipe(
+        partial(example, "deepseek_v3.stg"),
+        "H, V, F",
+        layers="L1, L2",
+        num_layers=61,
+        recompute=LATENT,
+        graphs=False,
+    ),
+    "Kimi_K2": Recipe(
+        partial(example, "kimi_k2.stg"),
+        "H, V, F",
+        layers="L1, L2",
+        num_layers=61,
+        recompute=LATENT,
+        optimizer="muon",
+        graphs=False,
+    ),
+    "Nemotron_3_Nano": replace(
+        NEMOTRON, text=partial(nemotron, "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16")
+    ),
+    "Nemotron_3_Super": replace(
+        NEMOTRON, text=partial(nemotron, "nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-FP8", 2)
+    ),
+    "Nemotron_3_Ultra": replace(
+        NEMOTRON, text=partial(nemotron, "nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16", 2)
+    ),
+}
