@@ -16,7 +16,7 @@ iteration 17 of the other pool has completed. Iterations are counted from 0.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -33,6 +33,8 @@ FROM_POOL = re.compile(r"([0-9]{1,12})x([0-9]{1,12})@([0-9]{1,12})")
 HELP = "write `2x512@4096` for two sequences of 512 new tokens after 4096 others, and `63@1500` for 63 that are decoded"
 
 
+Words = dict[str, Kind]
+"""What words of a column mean that were read before: most are read again and again."""
 TakenSequences = tuple[int, int, int]
 """How many sequences, of how many positions, that which iteration of another pool completed."""
 
@@ -68,12 +70,12 @@ class Iterations:
         """On so many devices. E0421 for a row that says it of another number."""
         if devices == 1 and all(len(row) == 1 for row in self.rows):
             return self.alone()
-        dealt: list[list[list[Kind]]] = []
+        dealt: list[Sequence[Sequence[Kind]]] = []
         for line, row in zip(self.lines, self.rows, strict=True):
             if len(row) == 1:
                 dealt.append(deal(row[0], devices))
             elif len(row) == devices:
-                dealt.append([list(device) for device in row])
+                dealt.append(row)
             else:
                 message = (
                     f"an iteration on {len(row)} devices, and {devices} have sequences of their own"
@@ -122,6 +124,7 @@ def read_iterations(path: str, help_: str = HELP) -> Iterations:
     names: list[str] = []
     places: list[int] | None = None
     cells: dict[tuple[str, str], tuple[tuple[Kind, ...], ...]] = {}
+    known: dict[re.Pattern[str], Words] = {PREFILL: {}, DECODE: {}}
     for line, words in rows:
         if not words or not any(words) or words[0].lstrip().startswith("#"):
             if words and any(words) is False and len(words) > 1 and places is not None:
@@ -147,7 +150,7 @@ def read_iterations(path: str, help_: str = HELP) -> Iterations:
         if any(more):
             found.taken[len(found.rows)] = list(taken(found, line, more[0]))
         if said not in cells:
-            cells[said] = tuple(tuple(device) for device in iteration(found, line, *said))
+            cells[said] = tuple(tuple(device) for device in iteration(found, line, *said, known))
         found.rows.append(cells[said])
         found.lines.append(line)
     if not found.rows:
@@ -155,7 +158,9 @@ def read_iterations(path: str, help_: str = HELP) -> Iterations:
     return found
 
 
-def iteration(file: Iterations, line: int, prefill: str, decode: str) -> list[list[Kind]]:
+def iteration(
+    file: Iterations, line: int, prefill: str, decode: str, words: Mapping[re.Pattern[str], Words]
+) -> list[list[Kind]]:
     """Of each device: first what is decoded, as engines put it, then what is prefilled."""
     parts = [prefill.split("|"), decode.split("|")]
     number = max(map(len, parts))
@@ -163,8 +168,12 @@ def iteration(file: Iterations, line: int, prefill: str, decode: str) -> list[li
         raise file.wrong(line, "`prefill` and `decode` are of other numbers of devices")
     found: list[list[Kind]] = [[] for _ in range(number)]
     for part, form in zip(reversed(parts), (DECODE, PREFILL), strict=True):
+        known = words[form]
         for own, text in zip(found, part, strict=False):
-            own += kinds(file, line, text, form)
+            for word in text.split():
+                if word not in known:
+                    known[word] = kind_of(file, line, word, form)
+                own.append(known[word])
     if not any(found):
         raise file.wrong(line, "an iteration that computes nothing")
     return found
@@ -180,14 +189,13 @@ def taken(file: Iterations, line: int, text: str) -> Iterator[TakenSequences]:
         yield count, positions, number
 
 
-def kinds(file: Iterations, line: int, text: str, form: re.Pattern[str]) -> Iterator[Kind]:
-    for word in text.split():
-        match = form.fullmatch(word)
-        if match is None:
-            raise file.wrong(
-                line, f"`{word}` is nothing that one {'decodes' if form is DECODE else 'prefills'}"
-            )
-        count, new, context = int(match[1]), int(match[2] or 1), int(match[3] or 0)
-        if not count or not new or (form is DECODE and not context):
-            raise file.wrong(line, f"`{word}` computes nothing, or goes on from nothing")
-        yield count, new, context, new if form is DECODE else 1
+def kind_of(file: Iterations, line: int, word: str, form: re.Pattern[str]) -> Kind:
+    match = form.fullmatch(word)
+    if match is None:
+        raise file.wrong(
+            line, f"`{word}` is nothing that one {'decodes' if form is DECODE else 'prefills'}"
+        )
+    count, new, context = int(match[1]), int(match[2] or 1), int(match[3] or 0)
+    if not count or not new or (form is DECODE and not context):
+        raise file.wrong(line, f"`{word}` computes nothing, or goes on from nothing")
+    return count, new, context, new if form is DECODE else 1
