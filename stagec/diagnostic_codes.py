@@ -51,6 +51,7 @@ CODES: dict[str, str] = {
     "W0302": "an axis that nothing uses",
     "W0303": "experts whose work is done several times",
     "W0304": "a setting that changes nothing",
+    "W0305": "a split whose parts change hands",
     "E0401": "a clause that does not fit its plan",
     "E0402": "a setting that a clause does not have",
     "E0403": "a value that a setting cannot have",

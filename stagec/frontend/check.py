@@ -12,6 +12,7 @@ from stagec.dialects import stg
 from stagec.frontend import checker
 from stagec.frontend.files import Source
 from stagec.frontend.plans.iterations import Iterations
+from stagec.frontend.plans.moved_parts import moved_parts
 from stagec.frontend.plans.repeated_experts import repeated_experts
 from stagec.frontend.plans.unused_axes import unused_axes
 from stagec.frontend.plans.unused_rules import (
@@ -51,6 +52,7 @@ def warnings_of(checked: checker.CheckedModel, module: ModuleOp) -> list[Diagnos
             *idle_overrides(module),
             *idle_contexts(module),
         ]
+        rules += moved_parts(module)
         if checked.part != "attention":  # whose experts another pool has
             rules += [*summed_experts(module), *repeated_experts(module)]
         return [*checked.warnings, *rules]
