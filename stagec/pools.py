@@ -21,7 +21,7 @@ from stagec.analysis.handing_over import Messages, PoolSide, messages, not_divid
 from stagec.analysis.sizes import mesh_of, module_of, size_values
 from stagec.backend.program import PooledTraces, TraceSet
 from stagec.compiled import Compiled
-from stagec.diagnostics import CompileError, Diagnostic, Span, location_of, quoted
+from stagec.diagnostics import Span, location_of, quoted
 from stagec.dialects import dist, stg
 from stagec.dialects.types import TIME_AXIS, StackType, TensorType, tensor_of
 from stagec.driver import compile_checked
@@ -33,9 +33,9 @@ from stagec.pass_manager import PassLoader, Stops
 from stagec.pipeline_schedule import stage_placement
 from stagec.plans.clauses import Plan, Sequences
 from stagec.plugins import Registry, registry
-from stagec.rewriting import programs
+from stagec.rewriting import programs_by_kind
 from stagec.symbolic import ONE, Size, conditions
-from stagec.towers import PoolKnown, all_of, experts_said_before, said_after, said_before
+from stagec.towers import PoolKnown, all_of, experts_said_before, said_after, said_before, wrong
 
 KNOWN_AFTER = "insert-collectives"
 """The pass after which nothing changes any more of how devices hold caches."""
@@ -269,7 +269,7 @@ class Pool:
 
 def caches_of(module: ModuleOp) -> Iterator[tuple[str, Kept]]:
     """The caches of a module, by path."""
-    kinds = {stg.text(each, "kind"): each for each in programs(module)}
+    kinds = programs_by_kind(module)
     stages = dist.stages_of(module)
     if stages is None:
         for program in kinds.values():
@@ -302,10 +302,6 @@ def layers_in(op: stg.CacheOp, of_stage: Sequence[int] = ()) -> int:
 
 KnownPool = Pool | PoolKnown
 """One that serves, or one that trains."""
-
-
-def wrong(message: str, span: Span | None, help_: str, notes: Sequence[str] = ()) -> CompileError:
-    return CompileError([Diagnostic("E0423", message, span, notes=tuple(notes), help=help_)])
 
 
 @dataclass(frozen=True)

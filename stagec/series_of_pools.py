@@ -42,9 +42,9 @@ from stagec.pools import (
     said_of,
     serving_pool,
     sized_dims,
-    wrong,
 )
 from stagec.symbolic import ONE, Size
+from stagec.towers import wrong
 
 GIVES, TAKES = "gives", "takes"
 

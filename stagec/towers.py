@@ -18,15 +18,15 @@ from stagec import symbolic
 from stagec.analysis.handing_over import PoolSide, messages, not_dividing
 from stagec.analysis.sequences import ModuleSequences
 from stagec.analysis.sizes import averages, mesh_of, size_values
-from stagec.diagnostics import CompileError, Diagnostic, Span, location_of, quoted
-from stagec.dialects import dist, stg
+from stagec.diagnostics import CompileError, Span, location_of, quoted, refused
+from stagec.dialects import dist
 from stagec.dialects.attributes import Dim
 from stagec.dialects.types import TIME_AXES, TIME_AXIS, TensorType, tensor_of
 from stagec.frontend import CheckedModel
 from stagec.frontend.plans.iterations import Iterations
 from stagec.pass_arguments import virtual_stages
 from stagec.plans.clauses import Optimizer, Pipeline, Plan, Serve
-from stagec.rewriting import programs
+from stagec.rewriting import programs_by_kind
 from stagec.schedules.catalogue import CATALOGUE
 from stagec.symbolic import Size, conditions
 
@@ -319,7 +319,7 @@ class PoolKnown:
 
 def ends_in(module: ModuleOp) -> Iterator[tuple[str, End]]:
     """What is between layers is of one stage."""
-    by_kind = {stg.text(program, "kind"): program for program in programs(module)}
+    by_kind = programs_by_kind(module)
     found: dict[str, End] = {}
     for number, kind in enumerate(dist.stage_kinds(module)):
         for op in by_kind[kind].walk():
@@ -436,4 +436,4 @@ def bytes_of_message(giver: PoolKnown, taker: PoolKnown, path: str) -> Size:
 
 
 def wrong(message: str, span: Span | None, help_: str, notes: Sequence[str] = ()) -> CompileError:
-    return CompileError([Diagnostic("E0423", message, span, notes=tuple(notes), help=help_)])
+    return refused("E0423", message, span, notes=notes, help=help_)

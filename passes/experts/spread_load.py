@@ -59,7 +59,7 @@ from stagec.analysis.sizes import averages, size_values
 from stagec.analysis.token_copies import chooser, numbers_of
 from stagec.diagnostics import CompileError, Diagnostic, refused, span_of
 from stagec.dialects import dist, stg
-from stagec.dialects.types import StackType, TensorType
+from stagec.dialects.types import StackType, TensorType, leaf_of
 from stagec.rewriting import insert_before, programs, rename_dims, set_type
 from stagec.symbolic import Size, product, symbol
 
@@ -308,13 +308,13 @@ def added_up(op: Operation, load: dist.ExpertLoadOp | dist.SentLoadOp) -> Diagno
 
 def names_of(value: SSAValue) -> tuple[str, ...]:
     """The dims of a tensor, or of each of a stack; none of a shard."""
-    leaf = value.type.leaf if isinstance(value.type, StackType) else value.type
+    leaf = leaf_of(value.type)
     return leaf.names if isinstance(leaf, TensorType) else ()
 
 
 def new_names(value: SSAValue, load: dist.ExpertLoadOp | dist.SentLoadOp) -> dict[str, str]:
     """What to call a value's dim of tokens, or of copies."""
-    leaf = value.type.leaf if isinstance(value.type, StackType) else value.type
+    leaf = leaf_of(value.type)
     if not isinstance(leaf, TensorType):
         return {}
     if load.tokens.data in leaf.names:

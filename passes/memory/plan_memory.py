@@ -99,7 +99,6 @@ from stagec.analysis.dataflow import is_node
 from stagec.analysis.placement import source_of
 from stagec.analysis.process_memory import ProcessTerms, process_rows, transposed_rows
 from stagec.dialects import sched, stg
-from stagec.dialects.dist.storage import leaf_of
 from stagec.dialects.memory import (
     ALONE,
     ALWAYS,
@@ -123,7 +122,7 @@ from stagec.dialects.memory import (
     StoredOp,
 )
 from stagec.dialects.sched.tasks import TASKS, Rows
-from stagec.dialects.types import ShardType, tensor_of
+from stagec.dialects.types import ShardType, leaf_of, tensor_of
 from stagec.dialects.use_def import followed, from_stack, through
 from stagec.rewriting import programs
 from stagec.symbolic import Size

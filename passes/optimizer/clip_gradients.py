@@ -53,7 +53,7 @@ from xdsl.rewriter import Rewriter
 from stagec.analysis.sizes import mesh_of, module_of
 from stagec.dialects import dist, stg
 from stagec.dialects.op import first_op
-from stagec.dialects.types import ShardType, StackType, tensor_of
+from stagec.dialects.types import StackType, tensor_of
 from stagec.dialects.use_def import weight_path
 from stagec.rewriting import insert_before, programs
 
@@ -181,6 +181,4 @@ def scaled(step: stg.OptimizerStepOp, scale: SSAValue) -> None:
 
 
 def split_over(gradient: SSAValue) -> tuple[str, ...]:
-    leaf = gradient.type.leaf if isinstance(gradient.type, StackType) else gradient.type
-    stored = leaf.axes if isinstance(leaf, ShardType) else ()
-    return (*tensor_of(gradient.type).split_axes, *stored)
+    return (*tensor_of(gradient.type).split_axes, *dist.stored_over(gradient))

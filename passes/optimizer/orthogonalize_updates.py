@@ -51,7 +51,7 @@ from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from stagec.dialects import dist, stg
-from stagec.dialects.types import ShardType, StackType, ValueType, tensor_of
+from stagec.dialects.types import StackType, ValueType, tensor_of
 from stagec.rewriting import inherit, rewrite
 
 NAME = "orthogonalize-updates"
@@ -131,7 +131,7 @@ class Orthogonalizing:
 
     def shared(self, moment: SSAValue, matrix: stg.Matrix) -> tuple[str, ...]:
         """The axes whose ranks share matrices out: none of one that no axis of `zero` splits, as others split all of it."""
-        stored = stored_over(moment)
+        stored = dist.stored_over(moment)
         return (*stored, *split_over(moment, matrix)) if stored and self.options.dealt else stored
 
     def whole(self, moment: SSAValue, matrix: stg.Matrix) -> SSAValue:
@@ -180,8 +180,10 @@ def repeated(stack: SSAValue, make: Make) -> stg.RepeatOp | None:
 def gathers(moment: SSAValue, matrix: stg.Matrix) -> list[Operation]:
     """Of a momentum: over the ranks that store parts of it, then over those that split its rows or columns."""
     made: list[Operation] = []
-    if stored_over(moment):
-        made.append(dist.UnshardOp([moment], stored_over(moment), tensor_of(moment.type).dtype))
+    if dist.stored_over(moment):
+        made.append(
+            dist.UnshardOp([moment], dist.stored_over(moment), tensor_of(moment.type).dtype)
+        )
         moment = made[-1].results[0]
     for dim in tensor_of(moment.type).dims:
         if dim.split and dim.name in (*matrix.rows, *matrix.columns):
@@ -192,12 +194,6 @@ def gathers(moment: SSAValue, matrix: stg.Matrix) -> list[Operation]:
 
 def deal(shard: SSAValue, axes: Sequence[str]) -> Operation:
     return dist.DealShardsOp([shard], axes, tensor_of(shard.type).dtype)
-
-
-def stored_over(value: SSAValue) -> tuple[str, ...]:
-    """The axes over which a value is stored, besides those that split its tensor."""
-    leaf = value.type.leaf if isinstance(value.type, StackType) else value.type
-    return leaf.axes if isinstance(leaf, ShardType) else ()
 
 
 def split_over(value: SSAValue, matrix: stg.Matrix) -> tuple[str, ...]:

@@ -56,7 +56,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from stagec.dialects import dist, stg
 from stagec.dialects.types import StackType, tensor_of
 from stagec.pipeline_schedule import stage_placement
-from stagec.rewriting import inherit, insert_before, output_of, programs
+from stagec.rewriting import inherit, insert_before, output_of, programs_by_kind
 from stagec.schedules import Placement
 
 NAME = "tie-weights"
@@ -72,7 +72,7 @@ class TieWeights(ModulePass):
         if stages is None or placement is None:
             return
         kinds = [stage.kind for stage in stages.stages.data]
-        by_kind = {stg.text(program, "kind"): program for program in programs(op)}
+        by_kind = programs_by_kind(op)
         roles = roles_of_stages([gradients_of(by_kind[kind]) for kind in kinds], placement)
         names: dict[tuple[str, Role], str] = {}
         programs_of: dict[str, stg.ProgramOp] = {}

@@ -53,7 +53,7 @@ from stagec.diagnostics import CompileError, Diagnostic, quoted, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import tensor_of
 from stagec.dialects.use_def import weight_path
-from stagec.rewriting import inherit, insert_before, output_of, programs
+from stagec.rewriting import inherit, insert_before, output_of, programs_by_kind
 from stagec.rewriting.stored_weights import storage_axes, stored_rows
 
 NAME = "sum-over-pools"
@@ -79,7 +79,7 @@ class SumOverPools(ModulePass):
         shared = {each.weight.data: each for each in op.body.ops if isinstance(each, dist.SharedOp)}
         if not shared or pool is None:
             return
-        by_kind = {stg.text(program, "kind"): program for program in programs(op)}
+        by_kind = programs_by_kind(op)
         for path, said in shared.items():
             own = [kind for kind in kinds if path in trained(by_kind[kind])]
             if own.count(own[0]) > 1:

@@ -81,7 +81,7 @@ from stagec.pipeline_schedule import (
     pipeline_schedule,
     tasks_overlap,
 )
-from stagec.rewriting import programs
+from stagec.rewriting import programs, programs_by_kind
 from stagec.schedules import Schedule
 from stagec.schedules.table import FIRST_TRANSFER, ActionColumns, ActionKind
 from stagec.symbolic.conditions import unread
@@ -130,7 +130,7 @@ class ProgramBuilder:
 
     def build_pipeline(self, stages: dist.StagesOp, schedule: Schedule) -> None:
         """A class for each coordinate along the axis of the stages, of ranks that differ in nothing else."""
-        axis, kinds = stages.axis.data, by_kind(programs(self.module))
+        axis, kinds = stages.axis.data, programs_by_kind(self.module)
         stage_programs = [kinds[stage.kind] for stage in stages.stages.data]
         tied = tied_ranks(schedule, stage_programs)
         first_tied = first_shared(stage_programs)
@@ -228,10 +228,6 @@ def gathers_before(program: stg.ProgramOp) -> bool:
     before = [op for op in tops if not isinstance(op, stg.AccumulateOp)]
     marks = [inner.properties for op in before for inner in op.walk()]
     return any(stg.UNIT in each and stg.EVICTED not in each for each in marks)
-
-
-def by_kind(all_programs: Sequence[stg.ProgramOp]) -> dict[str, stg.ProgramOp]:
-    return {stg.text(program, "kind"): program for program in all_programs}
 
 
 def local_counts(layers: Sequence[int]) -> dict[str, int]:

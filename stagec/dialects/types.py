@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from xdsl.dialects.builtin import StringAttr
-from xdsl.ir import Data, TypeAttribute
+from xdsl.ir import Attribute, Data, TypeAttribute
 from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
@@ -411,6 +411,11 @@ def tensor_of(value_type: object) -> TensorType:
         return value_type
     assert isinstance(value_type, StackType | ShardType), value_type
     return value_type.tensor
+
+
+def leaf_of(value_type: Attribute) -> Attribute:
+    """The type itself, or that of a stack's innermost elements."""
+    return value_type.leaf if isinstance(value_type, StackType) else value_type
 
 
 def with_dtype(value_type: object, dtype: str) -> ValueType:

@@ -13,10 +13,10 @@ from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
-from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
+from xdsl.ir import OpResult, SSAValue
 
 from stagec import symbolic
-from stagec.dialects import stg
+from stagec.analysis.buffers import repeats_around
 from stagec.explaining.job import NamedJob
 from stagec.explaining.quantities import Contribution
 from stagec.memory import TITLES, ClassPlan, Kind
@@ -123,7 +123,8 @@ class Moments:
         in_flight: bool,
     ) -> Size:
         """How many instances: layers times microbatches, as far as all layers of some are alive."""
-        repeats = repeats_around(table.results[value])
+        made = table.results[value]
+        repeats = [*repeats_around(made.op)] if isinstance(made, OpResult) else []
         names, number = self.job.names, self.plan.stages[stage].stage
         form = symbolic.product(names.write(r.count.data, number) for r in repeats)
         values = self.plan.stages[stage].values
@@ -158,17 +159,3 @@ class Moments:
             yield number
         elif pipeline.schedule == "zb_h1":
             yield symbolic.call("min", number, ranks)
-
-
-def repeats_around(value: SSAValue) -> list[stg.RepeatOp]:
-    """The repeats in which a value is made, outermost first."""
-    if isinstance(value, BlockArgument):
-        return []
-    assert isinstance(value, OpResult)
-    found: list[stg.RepeatOp] = []
-    op: Operation | None = value.op.parent_op()
-    while op is not None:
-        if isinstance(op, stg.RepeatOp):
-            found.insert(0, op)
-        op = op.parent_op()
-    return found

@@ -126,6 +126,11 @@ def programs(module: ModuleOp) -> list[stg.ProgramOp]:
     return [op for op in module.body.ops if type(op) is stg.ProgramOp]
 
 
+def programs_by_kind(module: ModuleOp) -> dict[str, stg.ProgramOp]:
+    """The programs of a module, by the kind of stage that runs each."""
+    return {stg.text(program, "kind"): program for program in programs(module)}
+
+
 def defined(module: ModuleOp, origin: Operation, sizes: Mapping[str, Size]) -> list[str]:
     """Names of these sizes. One that means another size already gets a number."""
     known = {op.dim.data: op.size.data for op in module.body.ops if type(op) is stg.DimOp}

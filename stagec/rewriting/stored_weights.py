@@ -12,7 +12,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from stagec.dialects import dist, stg
 from stagec.dialects.dist.storage import whole_of
 from stagec.dialects.op import first_op
-from stagec.dialects.types import ShardType, StackType, ValueType, tensor_of
+from stagec.dialects.types import StackType, ValueType, tensor_of
 from stagec.dialects.use_def import followed, from_body, from_stack, one_by_one, through
 from stagec.rewriting import inherit, output_of, set_operand, set_type
 from stagec.symbolic import Size
@@ -32,7 +32,7 @@ def unshard(
     """
     by_axes: dict[tuple[str, ...], dict[str, list[SSAValue]]] = {}
     for value in values:
-        alike = by_axes.setdefault(stored_over(value), {})
+        alike = by_axes.setdefault(dist.stored_over(value), {})
         alike.setdefault(own_dtype(value) or dtype, []).append(value)
     groups: list[tuple[tuple[str, ...], dict[str, list[SSAValue]]]] = []
     for axes, alike in by_axes.items():
@@ -47,13 +47,6 @@ def unshard(
         stg.marks(op)["phase"] = StringAttr(phase)
         made.append(op)
     return made
-
-
-def stored_over(value: SSAValue) -> tuple[str, ...]:
-    """The axes of a shard, or of a stack's."""
-    leaf = value.type.leaf if isinstance(value.type, StackType) else value.type
-    assert isinstance(leaf, ShardType), value
-    return leaf.axes
 
 
 def weight_of(value: SSAValue) -> stg.WeightOp | None:

@@ -29,7 +29,7 @@ from stagec.passes.schedule.build_programs import (
 )
 from stagec.passes.schedule.interleave_tasks import interleave
 from stagec.pipeline_schedule import num_together, part_of, schedule_op
-from stagec.rewriting import programs
+from stagec.rewriting import programs, programs_by_kind
 from stagec.schedules import Schedule, build
 from stagec.sweeping.equal_memory import OrderSignature, signature
 from stagec.sweeping.peaks import KindsAtPeak, LiveCounts, RankLives, rank_lives
@@ -71,7 +71,7 @@ class Structure:
     @cached_property
     def programs(self) -> dict[str, stg.ProgramOp]:
         """By kind of stage."""
-        return {stg.text(program, "kind"): program for program in programs(self.module)}
+        return programs_by_kind(self.module)
 
     @cached_property
     def counts(self) -> tuple[Size, ...]:

@@ -34,7 +34,7 @@ from stagec.dialects.sched.tasks import (
     spell_task,
 )
 from stagec.dialects.types import TIME_AXIS, ValueType
-from stagec.rewriting import programs
+from stagec.rewriting import programs, programs_by_kind
 from stagec.symbolic import ZERO, Size
 from stagec.symbolic.conditions import unread
 
@@ -44,7 +44,7 @@ def check_module(module: ModuleOp) -> None:
     listed = (sched.TasksOp, sched.RankProgramOp, sched.RanksOp)
     if not any(isinstance(op, listed) for op in module.body.ops):
         return
-    kinds = {stg.text(each, "kind"): each for each in programs(module)}
+    kinds = programs_by_kind(module)
     segments = {kind: segments_of(program) for kind, program in kinds.items()}
     ops = list(module.body.ops)
     stages = next((op for op in ops if isinstance(op, dist.StagesOp)), None)

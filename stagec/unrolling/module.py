@@ -17,7 +17,7 @@ from stagec.analysis.sizes import dims_by_place, size_values, values_at
 from stagec.analysis.stated_sizes import wrong
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.sched.tasks import StageOfRank, Where
-from stagec.rewriting import programs
+from stagec.rewriting import programs, programs_by_kind
 from stagec.symbolic import Size
 from stagec.symbolic.conditions import unread
 from stagec.unrolling.queues import QueueFinder
@@ -137,7 +137,7 @@ class ModuleReader:
         self.values = unread(size_values(self.module))
         self.parts = dims_by_place(self.module)
         self.sequences = ModuleSequences.of(self.module)
-        self.kinds = {stg.text(each, "kind"): each for each in programs(self.module)}
+        self.kinds = programs_by_kind(self.module)
         ops = list(self.module.body.ops)
         named = (sched.TasksOp, sched.RankProgramOp)
         self.symbols = {op.sym_name.data: op for op in ops if isinstance(op, named)}

@@ -51,9 +51,8 @@ from stagec.analysis.dependence import Dependence
 from stagec.analysis.recompute_choice import call_of
 from stagec.analysis.units import ROOT, first_use, takes_gradient, unit_of
 from stagec.dialects import dist, stg
-from stagec.dialects.dist.storage import leaf_of
 from stagec.dialects.op import first_op
-from stagec.dialects.types import ShardType, StackType, ValueType, tensor_of, with_dtype
+from stagec.dialects.types import ShardType, StackType, ValueType, leaf_of, tensor_of, with_dtype
 from stagec.dialects.use_def import followed, through, weight_path
 from stagec.passes.optimizer.reduce_gradients.ready_order import ReadyOrder, loop_of
 from stagec.passes.optimizer.reduce_gradients.registered import registration

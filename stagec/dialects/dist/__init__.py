@@ -90,6 +90,7 @@ from stagec.dialects.dist.storage import (
     TakeApartOp as TakeApartOp,
     TakeShardOp as TakeShardOp,
     UnshardOp as UnshardOp,
+    stored_over as stored_over,
 )
 from stagec.dialects.dist.towers import (
     TIED as TIED,

@@ -42,6 +42,7 @@ from stagec.dialects.types import (
     StackType,
     TensorType,
     bytes_of,
+    leaf_of,
     tensor_of,
     verify_dtypes,
     with_dtype,
@@ -83,6 +84,12 @@ def rows_of(stored: Attribute) -> int | None:
     """How many dims of what is stored so are rows."""
     leaf = leaf_of(stored)
     return leaf.rows if isinstance(leaf, ShardType) else None
+
+
+def stored_over(value: SSAValue) -> tuple[str, ...]:
+    """The axes over which a value is stored, or each of a stack, besides those that split its tensor."""
+    leaf = leaf_of(value.type)
+    return leaf.axes if isinstance(leaf, ShardType) else ()
 
 
 def whole_of(value_type: object, dtype: str) -> TensorType | StackType:
@@ -238,11 +245,6 @@ def bucket_of(op: Operation) -> tuple[int, int] | None:
     sizes = [marks(op).get(key) for key in ("bucket_bytes", "first_bucket_bytes")]
     numbers = [s.value.data for s in sizes if isinstance(s, IntegerAttr)]
     return (numbers[0], numbers[1]) if len(numbers) == 2 else None
-
-
-def leaf_of(value_type: Attribute) -> Attribute:
-    """The type itself, or that of a stack's innermost elements."""
-    return value_type.leaf if isinstance(value_type, StackType) else value_type
 
 
 @irdl_op_definition
