@@ -55,8 +55,12 @@ def matrix_of(weight: SSAValue, classes: set[str]) -> stg.Matrix:
 
 
 def blocked_of(weight: SSAValue) -> stg.Matrix:
-    """The matrix, or vector, that is cut into blocks: of any weight. Columns are what modules store first, outputs and words."""
+    """The matrix, or vector, that is cut into blocks: of any weight. Columns are what modules store first, outputs and words. One that is stored as a
+    vector, whatever dims the text gives it, is one (`bq[H, E |]`)."""
     found, own = matrix_of(weight, set()), tensor_of(weight.type).names
+    stored = weight.owner
+    if isinstance(stored, stg.WeightOp) and stored.rows is not None and stored.num_rows == len(own):
+        return stg.Matrix(own)
     if found.rows:
         return found
     if any(isinstance(op, stg.EmbeddingOp) for op, _ in readers(weight)):

@@ -97,6 +97,31 @@ plan p {{ optimizer {algorithm} {{ block = {block} }} }}
     assert flops_of_a_rank(made) == ours + each * elements
 
 
+@pytest.mark.parametrize("algorithm", UNCOUNTED)
+@pytest.mark.parametrize("stored", ["w[M, N |]", "w[M, N]"])
+def test_small_matrices_and_biases_are_vectors(algorithm: str, stored: str) -> None:
+    """A matrix of no more elements than a block has rows has one factor, and so has what a module stores as a vector, whatever dims the text gives it."""
+
+    def made(weight: str, block: int) -> Compiled:
+        text = f"""
+dim N = 6
+dim M = 8
+dim P = 48
+model Q(x[{weight[2:-1].replace(" |", "")}]) {{
+  weight {weight}
+  loss = mean(x * w, over = [{weight[2:-1].replace(" |", "")}])
+}}
+plan p {{ optimizer {algorithm} {{ block = {block} }} }}
+"""
+        return compile_text(text)
+
+    for block in (16, 47, 48, 64):
+        known, found = made("w[P]", block), made(stored, block)
+        same = state_bytes(found) == state_bytes(known)
+        assert same == ("|" in stored or block >= 48)
+        assert (flops_of_a_rank(found) == flops_of_a_rank(known)) == same
+
+
 def state_bytes(compiled: Compiled) -> int:
     return compiled.memory[0].static.num_bytes[Kind.OPTIMIZER]
 

@@ -39,7 +39,7 @@ from stagec.dialects.types import (
     with_dtype,
 )
 from stagec.dialects.work import Work
-from stagec.symbolic import ONE, Size
+from stagec.symbolic import ONE, ZERO, Size
 
 SHAMPOO, SOAP = "shampoo", "soap"
 PRECONDITIONED = (SHAMPOO, SOAP)
@@ -148,13 +148,16 @@ class MatrixSide:
 
 @dataclass(frozen=True)
 class Blocks:
-    """Of all the matrices that a value is. A vector has one side."""
+    """Of all the matrices that a value is. A vector has one side, and so has a matrix of no more elements than a block has rows: it is `merged` to one
+    (`merge_small_dims`, with `target_parameter_dimensionality = 1`)."""
 
     count: Size
     rows: MatrixSide
     columns: MatrixSide | None
     ranks: Size
     """That deal them out."""
+    merged: Size = ZERO
+    """One if it is so small, else 0; then columns are one."""
 
     @staticmethod
     def of(value: SSAValue, matrix: Matrix, how: Preconditioner) -> Blocks:
@@ -175,15 +178,22 @@ class Blocks:
             columns = symbolic.ceildiv(columns, ranks) if matrix.columns else columns
             rows = rows if matrix.columns else symbolic.ceildiv(rows, ranks)
             ranks = how.ranks_of(value.type)
-        side = MatrixSide(columns, how.block) if matrix.columns else None
-        return Blocks(count, MatrixSide(rows, how.block), side, ranks)
+        if not matrix.columns:
+            return Blocks(count, MatrixSide(rows, how.block), None, ranks)
+        elements = rows * columns
+        merged = ONE - symbolic.call("min", ONE, symbolic.call("floordiv", elements - 1, how.block))
+        apart = ONE - merged
+        side = MatrixSide(apart * columns + merged, how.block)
+        return Blocks(
+            count, MatrixSide(apart * rows + merged * elements, how.block), side, ranks, merged
+        )
 
     def both(self, of_side: Callable[[MatrixSide], Size]) -> Size:
         """A sum over blocks of what each of their sides has."""
         if self.columns is None:
             return of_side(self.rows)
         by_rows = of_side(self.rows) * self.columns.num_blocks
-        return by_rows + of_side(self.columns) * self.rows.num_blocks
+        return by_rows + (ONE - self.merged) * of_side(self.columns) * self.rows.num_blocks
 
     def squares(self) -> Size:
         return self.count * self.both(lambda side: side.sum_of_powers(2))
@@ -201,7 +211,8 @@ class Blocks:
         if self.columns is None:
             return 2 * self.squares()
         left = self.rows.sum_of_powers(2) * self.columns.size
-        return 2 * self.count * (left + self.rows.size * self.columns.sum_of_powers(2))
+        right = (ONE - self.merged) * self.rows.size * self.columns.sum_of_powers(2)
+        return 2 * self.count * (left + right)
 
     def elements(self) -> Size:
         columns = self.columns.size if self.columns is not None else ONE
@@ -212,7 +223,8 @@ class Blocks:
         columns = self.columns
         if columns is not None:
             columns = MatrixSide(columns.largest, columns.block)
-        return Blocks(ONE, MatrixSide(self.rows.largest, self.rows.block), columns, ONE)
+        rows = MatrixSide(self.rows.largest, self.rows.block)
+        return Blocks(ONE, rows, columns, ONE, self.merged)
 
 
 def factor_bytes(algorithm: str, blocks: Blocks) -> Size:
