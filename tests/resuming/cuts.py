@@ -37,7 +37,8 @@ def differences(texts: dict[str, str], whole: Compiled) -> Iterator[str]:
 
 
 def outcome(compiled: Compiled) -> dict[str, object]:
-    """Digests of the traces of every rank, the plan of memory, the lines of the model that both come from, and what is doubtful."""
+    """Digests of the traces of every rank, the plan of memory, the lines of the model that both come from, and what is doubtful: but for settings that
+    changed nothing, of which the compilation of the text has told."""
     ranks = ",".join(map(str, range(min(64, compiled.trace_set.mesh.num_ranks))))
     traces = compiled.trace_set
     return {
@@ -47,7 +48,9 @@ def outcome(compiled: Compiled) -> dict[str, object]:
         "memory": [(m.name, m.peak_bytes, str(m.peak), m.saved_bytes) for m in compiled.memory],
         "lines in memory": [[part.location for part in m.parts_at_peak()] for m in compiled.memory],
         "lines of what is counted": [[op.location for op in c.operations] for c in compiled.counts],
-        "warnings": [(d.code, d.message, d.span) for d in warnings(compiled, None)],
+        "warnings": [
+            (d.code, d.message, d.span) for d in warnings(compiled, None) if d not in compiled.idle
+        ],
     }
 
 
