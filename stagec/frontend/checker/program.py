@@ -119,7 +119,9 @@ def check(
     source, plan, plans = _lent(source, plan)
     findings = Findings(most=MOST_ERRORS, sources=source.texts)
     definitions = collect(source, findings, functions)
-    if not definitions.models:  # of a plan alone nothing more can be said
+    models = definitions.models
+    if not models or models[0].name.text in definitions.modules:
+        # Of a plan alone nothing more can be said, nor of a model that would call itself.
         findings.raise_errors(source.texts)
     definitions.plans = with_pools(plans if plans is not None else definitions.plans)
     chosen = _choose(definitions, plan, findings)
