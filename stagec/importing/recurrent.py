@@ -135,6 +135,62 @@ class ShortConvolution:
 
 
 @dataclass(frozen=True)
+class GatedLinearRecurrence:
+    """Griffin's recurrent block: filters, then a real gated recurrence of each channel (De et al., arXiv:2402.19427, section 2.4)."""
+
+    stream: Stream
+    heads: int
+    """Of the gates, whose matrices are block diagonal,"""
+    width: int
+    """and how many channels each has."""
+    filter: int
+    act: str
+    name: str = "Recurrence"
+    stem: str = "model.layers.{i}.temporal_block."
+
+    def write(self, w: Writer) -> str:
+        s = self.stream
+        w.carries_state = True
+        H = w.dim("HR", self.heads, "blocks of channels of the recurrence")
+        E = w.dim("ER", self.width, "channels of a block")
+        G = w.dim("EG", self.width, "and as their gates", E)
+        K = filter_dim(w, self.filter)
+        w.widths.append(H)
+        inner, rows = f"{H} {E}", f"{s.rows}, {H}, {E}"
+        size = f"{s.rows}, {H}, {E}".replace(", ", " * ")
+        w.op(
+            "linear_scan",
+            "# state = a * state + x, for each channel along the sequence.\n"
+            f"op linear_scan(x[{rows}], a[{rows}]) -> [{rows}] {{\n"
+            f"  flops = 2 * {size}\n  bytes = 6 * {size}\n"
+            f"  backward_flops = 4 * {size}\n  backward_bytes = 12 * {size}\n}}\n",
+        )
+        m = w.module(self.name, f"x{s.shape}", s.shape)
+        stem = self.stem
+        beside = linear(m, "x", "y_proj", f"{s.dim} {inner}", f"{stem}linear_y", True, inner)
+        into = linear(m, "x", "x_proj", f"{s.dim} {inner}", f"{stem}linear_x", True, inner)
+        m.weight("filter", f"{K} {inner}", f"{stem}conv_1d.weight")
+        m.weight("filter_bias", inner, f"{stem}conv_1d.bias", join=True)
+        seen = m.cache("seen", s.batch, K, H, E)
+        m.line(f"y = {activated(self.act, beside, m)}")
+        conv = f"causal_conv({into}, filter, over = {s.sequence}, state = {seen})"
+        m.line(f"u = {conv} + filter_bias")
+        for name, tensor in (("opened", "input_gate"), ("kept", "recurrent_gate")):
+            m.weight(f"{name}_gate", f"{H} {E} {G}", f"{stem}rg_lru.{tensor}_weight")
+            m.weight(f"{name}_bias", f"{H} {G}", f"{stem}rg_lru.{tensor}_bias", join=True)
+            m.line(f"{name}[{s.rows}, {H}, {G}] = u @ {name}_gate")
+            m.line(f"{name} = sigmoid({name} + {name}_bias)")
+        m.weight("decay", inner, f"{stem}rg_lru.recurrent_param")
+        m.line(f"a = exp(kept[{G} -> {E}] * softplus(decay) * (0 - 8))")
+        m.line(f"z = u * opened[{G} -> {E}] * sqrt(1 - a * a)")
+        out = linear(
+            m, "(linear_scan(z, a) * y)", "out_proj", f"{inner} {s.dim}", f"{stem}linear_out", True
+        )
+        m.line(f"return {out}")
+        return m.name
+
+
+@dataclass(frozen=True)
 class Mamba1:
     """Mamba (Gu and Dao, arXiv:2312.00752): a selective scan of each channel by itself."""
 

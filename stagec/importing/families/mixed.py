@@ -1,4 +1,4 @@
-"""Decoders of attention beside Mamba-2 or short convolutions: Granite 4, Bamba, Falcon-H1, LFM2."""
+"""Decoders of attention beside Mamba-2 or short convolutions: Granite 4, Bamba, Falcon-H1, LFM2, RecurrentGemma."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from stagec.importing.config import Config, Unsupported
 from stagec.importing.decoder import Block, Decoder
 from stagec.importing.families.common import (
+    activation,
     biases,
     by_kind,
     divided,
@@ -21,7 +22,7 @@ from stagec.importing.families.dense import decoder, granite_factors, same, stre
 from stagec.importing.families.experts import experts, granite_experts, granite_shared
 from stagec.importing.feedforward import Mlp
 from stagec.importing.parts import RMS, Stream, scaled
-from stagec.importing.recurrent import Mamba2, ShortConvolution
+from stagec.importing.recurrent import GatedLinearRecurrence, Mamba2, ShortConvolution
 from stagec.importing.text import LayerPart, Writer
 
 ATTENDS = {
@@ -209,7 +210,51 @@ def lfm2_moe(c: Config) -> Decoder:
     return liquid(c, "Lfm2Moe", blocks)
 
 
+def recurrent_gemma(c: Config) -> Decoder:
+    s = stream(c)
+    heads, stem = c.number("num_attention_heads"), "model.layers.{i}."
+    on = biases(c.flag("attention_bias"), output=True)
+    width = divided(s.width, heads, "heads")
+    attention = llama_attention(
+        c,
+        s,
+        stem=f"{stem}temporal_block.",
+        width=width,
+        rotary=rotated(c, width, 0.5),
+        window=c.number("sliding_window"),
+        **on,
+    )
+    act = activation(c, "hidden_activation")
+    channels = divided(c.number("lru_width", s.width), heads, "heads")
+    recurrence = GatedLinearRecurrence(s, heads, channels, c.number("conv1d_width"), act)
+    mlp = llama_mlp(
+        c,
+        s,
+        hidden=c.number("intermediate_size") // 2,
+        act=act,
+        bias=True,
+        stem=f"{stem}mlp_block.",
+    )
+    block = Block(
+        attention, mlp, RMS, norms=("temporal_pre_norm", "channel_pre_norm"), stream=s
+    )
+    pattern = list(c.get("block_types"))
+    layers = c.number("num_hidden_layers")
+    attends = [pattern[i % len(pattern)] != "recurrent" for i in range(layers)]
+    blocks = with_mixers(attends, block, recurrence, "RecurrentBlock")
+    return decoder(
+        c,
+        "RecurrentGemma",
+        blocks,
+        norm="final_norm",
+        positions=8192,
+        embed_factor=s.width**0.5,
+        logit_softcap=c.real("logits_soft_cap"),
+    )
+
+
 MIXED = {
+    "recurrent_gemma": recurrent_gemma,
     "granitemoehybrid": granitemoehybrid,
     "bamba": bamba,
     "falcon_h1": falcon_h1,
