@@ -167,6 +167,29 @@ DISENTANGLED = {
     "pos_att_type": "p2c|c2p",
 }
 COUNTED = (
+    ("recurrent_gemma", {"num_hidden_layers": 4}, 862_604_800, 441_911_869_440, 10_240),
+    (
+        "recurrent_gemma",
+        {
+            "num_hidden_layers": 7,
+            "lru_width": 1280,
+            "num_key_value_heads": 1,
+            "attention_bias": True,
+        },
+        941_622_784,
+        482_680_504_320,
+        2_048,
+    ),
+    (
+        "idefics3",
+        {
+            "vision_config": {"model_type": "idefics3", "num_hidden_layers": 2},
+            "text_config": {"num_hidden_layers": 3},
+        },
+        916_570_880,
+        379_567_734_784,
+        49_152,
+    ),
     ("siglip", {}, 203_155_970, 92_880_795_648, 0),
     (
         "cohere2_vision",

@@ -235,9 +235,7 @@ def recurrent_gemma(c: Config) -> Decoder:
         bias=True,
         stem=f"{stem}mlp_block.",
     )
-    block = Block(
-        attention, mlp, RMS, norms=("temporal_pre_norm", "channel_pre_norm"), stream=s
-    )
+    block = Block(attention, mlp, RMS, norms=("temporal_pre_norm", "channel_pre_norm"), stream=s)
     pattern = list(c.get("block_types"))
     layers = c.number("num_hidden_layers")
     attends = [pattern[i % len(pattern)] != "recurrent" for i in range(layers)]

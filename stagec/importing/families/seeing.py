@@ -65,7 +65,7 @@ def paligemma(c: Config) -> Decoder:
 
 def idefics3(c: Config, name: str = "Idefics3") -> Decoder:
     text = moved_to(text_decoder(c), "model.language_model.", "model.text_model.")
-    v = c.part("vision_config")
+    v = c.part("vision_config", c.parts["vision_config"])
     tower = siglip_tower(v, "model.vision_model.", pools=False)
     together = c.number("scale_factor") ** 2
 
@@ -125,7 +125,7 @@ def side_of(v: Config, key: str) -> int:
 
 
 def internvl(c: Config) -> Decoder:
-    v = c.part("vision_config")
+    v = c.part("vision_config", "internvl_vision")
     side, patch = side_of(v, "image_size"), side_of(v, "patch_size")
     num, stem = (side // patch) ** 2, "model.vision_tower."
     layer = f"{stem}encoder.layer.{{i}}."
