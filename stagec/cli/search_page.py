@@ -6,7 +6,8 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from math import ceil, inf
 from pathlib import Path
@@ -248,14 +249,31 @@ def iteration_of(
         source = source_with(text, plan, options.model)
         return check(source, NAME, options.sizes, options.plug_ins.functions)
 
+    size = 0
     for each in ("", *(clause for clause in clauses if clause not in served)):
         try:
-            checked_at(0, each)
+            try:
+                checked_at(size, each)
+            except CompileError:
+                # What the text says of its batch need be nothing that experts divide.
+                size = next(filter(partial(is_right, checked_at), SIZES if batch else ()), size)
+                checked_at(size, each)
         except CompileError as error:
             first = error.diagnostics[0]
             origin = origin_of(options, each or served[0])
             raise refused(first.code, first.message, origin=origin, help=first.help) from None
-    return Iteration(served[0], batch, checked_at)
+    return Iteration(served[0], batch, checked_at, size)
+
+
+SIZES = tuple(2**n for n in range(18))
+
+
+def is_right(checked_at: Callable[[int], CheckedModel], size: int) -> bool:
+    try:
+        checked_at(size)
+    except CompileError:
+        return False
+    return True
 
 
 def limits_of(options: argparse.Namespace, device: Device) -> tuple[int | None, float]:

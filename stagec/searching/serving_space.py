@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 
+from stagec.diagnostics import CompileError
 from stagec.frontend import CheckedModel
 from stagec.plans.clauses import Sequences
 from stagec.searching.model import ModelDims
@@ -30,12 +31,14 @@ class Iteration:
     """The dim that says how many sequences there are; nothing if they are a number."""
     checked_at: Callable[[int], CheckedModel]
     """The model under the clause alone, with so many in that dim."""
+    one: int
+    """A number with which the model can be served."""
     _known: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     @cached_property
     def is_alike(self) -> bool:
         """Whether all sequences are of one kind: then a microbatch is a number of them."""
-        return len(self.kinds(0)) == 1
+        return len(self.kinds(self.one)) == 1
 
     def numbers(self, batch: int) -> tuple[int, int]:
         """Sequences and new tokens, with so many in the dim."""
@@ -58,7 +61,7 @@ def serving_space(dims: ModelDims, devices: int, node: int | None, iteration: It
     space = Space(values, names=SERVING_NAMES)
     space.left_out.update(left_out)
     if not iteration.batch:
-        space.values["batch"] = (iteration.numbers(0)[0],)
+        space.values["batch"] = (iteration.numbers(iteration.one)[0],)
     return space
 
 
@@ -109,7 +112,11 @@ def of_batches(
         usual = [each * dp * number for each in grid(MOST_BATCH)]
         for batch in space.values.get("batch", usual):
             assert isinstance(batch, int)
-            sequences, tokens = iteration.numbers(batch)
+            try:
+                sequences, tokens = iteration.numbers(batch)
+            except CompileError as error:
+                space.left_out[error.diagnostics[0].message] += 1
+                continue
             if sequences < dp or (number > 1 and iteration.is_alike and sequences % (dp * number)):
                 space.left_out["fewer sequences than devices, or than microbatches divide"] += 1
                 continue

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stagec.frontend import CheckedModel
-from stagec.symbolic import Size
+from stagec.symbolic import Size, SizeError
 from stagec.symbolic.columns import Columns, times
 from stagec.symbolic.verdict import written_out
 
@@ -37,11 +37,21 @@ class Feasible:
 def with_definitions(sizes: Columns, definitions: Mapping[str, Size]) -> Columns:
     """The same plans, with numbers for the names that the compiler made."""
     made: dict[str, np.ndarray] = {}
-    for name in definitions:
-        size = written_out(definitions[name], definitions, sizes.names)
+    by_sums: dict[str, Size] = {}
+    for name, own in definitions.items():
+        try:
+            size = written_out(own, definitions, sizes.names)
+        except SizeError:
+            # It is divided by a sum, such as experts and their copies, which has a name.
+            by_sums[name] = own
+            continue
         if name not in sizes.names and size.names <= sizes.names.keys():
             made[name] = sizes.number(size)
-    return Columns({**sizes.names, **made}, sizes.count)
+    found = Columns({**sizes.names, **made}, sizes.count)
+    more = {
+        n: found.number(size) for n, size in by_sums.items() if size.names <= found.names.keys()
+    }
+    return Columns({**more, **found.names}, sizes.count)
 
 
 def named_sizes(

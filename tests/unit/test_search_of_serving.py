@@ -109,6 +109,29 @@ def test_every_plan_is_what_its_compilation_says(
     assert values == sorted(values)
 
 
+def test_copies_of_experts(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    serve = "decode B at 100, experts = average, redundant = 4"
+    best = searched(model, capsys, serve, *SMALL, "--fix", "ep=4", "--fix", "tp=1")["best"]
+    assert isinstance(best, list)
+    assert len({each["choices"]["batch"] for each in best}) == 4
+    for each in best[:2]:
+        step, peak, _ = compiled(each["plan"])
+        assert (each["step_time"], each["memory_peak"]) == (pytest.approx(step), peak)
+
+
+def test_the_batch_of_the_text_need_not_divide(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "net.stg"
+    path.write_text(MODEL.replace("dim B = 4", "dim B = 3"))
+    some = ("--fix", "batch=3,8", "--fix", "tp=1", "--fix", "ep=1", "--fix", "pp=2", "--top", "9")
+    found = searched(str(path), capsys, "decode B at 100", *some)
+    best, why = found["best"], found["left_out"]
+    assert isinstance(best, list) and isinstance(why, dict)
+    assert {each["choices"]["batch"] for each in best} == {8}
+    assert "the size of `N` is 0.75, not a whole number" in why
+
+
 def test_limits_are_kept(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     serve = "decode B at 100, experts = average"
     every = searched(model, capsys, serve, *SMALL)["best"]

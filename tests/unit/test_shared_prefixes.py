@@ -58,3 +58,17 @@ def test_a_prefix_is_stored_once_on_a_device(seed: int) -> None:
     rows = batch.rows.value / devices
     for dim, window in (("T", None), ("W", 48)):
         assert batch.sizes[f"{dim}.stored"].value * rows == blocks(entries, block, window), plan
+
+
+def test_a_dim_says_how_many_sequences_share() -> None:
+    """Devices have one row then, and `B` of the clause is the number of the text all the same."""
+    said = (
+        "plan p { mesh dp = 2 shard B over dp SET serve { decode N at 50 sharing 32, block = 16 } }"
+    )
+    plans = (
+        said.replace("SET", "set B = 12").replace("N", "B"),
+        said.replace("SET", "").replace("N", "12"),
+    )
+    named, counted = (check(parse_text(MODEL + plan)).batch for plan in plans)
+    assert named is not None and counted is not None
+    assert named.sizes["T.stored"].value == counted.sizes["T.stored"].value == 32 + 6 * 32

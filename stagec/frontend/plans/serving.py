@@ -639,9 +639,9 @@ def in_sizes_of_the_text(serve: Serve, roles: Roles, table: SizeTable) -> Serve:
     """The same sequences, with what the text says of dims that they give other sizes: in `decode B at 1500, prefill 2 x 512`, `B` is a number
     of sequences, and then the number of rows.
 
-    `decode B at 1500` alone, and `prefill 4 x S`, leave these dims what they are.
+    `decode B at 1500` alone, and `prefill 4 x S`, leave these dims what they are, if no positions are shared: then devices have one row, too.
     """
-    alone = len(serve.sequences) == 1
+    alone = len(serve.sequences) == 1 and serve.sequences[0].shared is None
     own = {roles.batch, roles.new, *roles.positions}
 
     def written(number: Quantity, but: str = "") -> Quantity:
