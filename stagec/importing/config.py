@@ -11,10 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
+from math import isfinite
 from typing import Any
 
 from stagec.diagnostics import CompileError, refused
 
+MOST = 10**12
+"""What a size is at most: no product of a few overflows then."""
 MOST_LAYERS = 1000
 """Layers are looked at one by one, to find those that repeat."""
 
@@ -96,7 +99,7 @@ class Config:
     def real(self, key: str, otherwise: float | None = None) -> float:
         """A number. `Unsupported` if there is none."""
         value = self.get(key, otherwise)
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
             raise Unsupported(f"`{key}` is {value!r}, not a number")
         return float(value)
 
@@ -114,6 +117,8 @@ class Config:
             raise Unsupported(f"`{key}` is {value!r}, not a whole number")
         if value < 0:
             raise Unsupported(f"`{key} = {value}`: no size is less than 0")
+        if value > MOST:
+            raise Unsupported(f"`{key} = {value:g}`: sizes are at most {MOST:g}")
         if value > MOST_LAYERS and key.endswith("layers"):
             raise Unsupported(f"`{key} = {int(value):,}`: at most {MOST_LAYERS:,} layers are read")
         return int(value)

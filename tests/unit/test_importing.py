@@ -136,6 +136,7 @@ ODD = (
         },
         2_166_142_464,
     ),
+    ("gpt_neo", FOUR | {"attention_layers": ["local", "global"] * 2}, 308_533_248),
     ("minimax", {"num_hidden_layers": 3}, 4_657_905_664),
     ("mistral3", {}, 23_340_272_640),
     ("nemotron_h", {"tie_word_embeddings": True}, 1_968_355_712),
@@ -390,6 +391,14 @@ NO_HEAD = {"vision_use_head": False}
             {"num_hidden_layers": 10**8},
             "`num_hidden_layers = 100,000,000`: at most 1,000 layers are read",
         ),
+        ("t5", {"vocab_size": 1e308}, "`vocab_size = 1e+308`: sizes are at most 1e+12"),
+        ("roberta", {"max_position_embeddings": 1}, "of 1 positions two are those of padding"),
+        (
+            "gemma2",
+            {"final_logit_softcapping": float("nan")},
+            "`final_logit_softcapping` is nan, not a number",
+        ),
+        ("deit", {"image_size": 7}, "an image of 7 rows has no patch of 16"),
         (
             "qwen3",
             {"num_hidden_layers": 2, "layer_types": ["full_attention"] * 3},

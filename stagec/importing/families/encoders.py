@@ -182,7 +182,9 @@ def bert(
 def roberta(c: Config, name: str = "Roberta", post: bool = True) -> MaskedDecoder:
     names = ("lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "lm_head.decoder")
     made = bert(c, "roberta.", names, name, post)
-    made.sequence = made.positions - 2  # two positions are those of padding
+    made.sequence = made.positions - 2
+    if made.sequence < 1:
+        raise Unsupported(f"of {made.positions} positions two are those of padding")
     return made
 
 

@@ -226,9 +226,9 @@ def gpt_neo(c: Config) -> Decoder:
     hidden = c.number("intermediate_size", 4 * s.width)
     mlp = plain_mlp(s, hidden, act, stem + "mlp.", "c_fc c_proj")
     layers = c.number("num_hidden_layers")
-    kinds: list[str] = []
+    kinds = list(c.get("attention_layers", []))
     for names, times in c.get("attention_types", [[["global", "local"], layers // 2]]):
-        kinds += list(names) * times
+        kinds += [] if c.has("attention_layers") else list(names) * times
     if len(kinds) != layers:
         raise Unsupported(f"`attention_types` says {len(kinds)} layers, not {layers}")
     near = [c.number("window_size") if kind == "local" else 0 for kind in kinds]

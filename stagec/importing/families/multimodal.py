@@ -152,6 +152,8 @@ def vit_blocks(
 
 def patches_of(v: Config, side: int) -> int:
     patch = v.number("patch_size")
+    if side < patch:
+        raise Unsupported(f"an image of {side} rows has no patch of {patch}")
     return (side // patch) ** 2
 
 
