@@ -324,6 +324,25 @@ def latent_form(op: sched.ComputeOp) -> KernelForm:
     )
 
 
+def delta_form(op: sched.ComputeOp) -> KernelForm:
+    """Keys are [..., positions, key heads, width], values [..., positions, heads, width]; of a gradient its first operand is that of the result."""
+    work = sched.work_of(op)
+    grad = work == Work.DELTA_RULE_GRAD
+    k, v = (tensor_of(value.type) for value in op.inputs[1 + grad : 3 + grad])
+    sizes = {
+        "batch": symbolic.product(d.size for d in v.dims[:-3]),
+        "seq": v.dims[-3].size,
+        "key_heads": k.dims[-2].size,
+        "heads": v.dims[-2].size,
+        "key_width": k.dims[-1].size,
+        "width": v.dims[-1].size,
+    }
+    if len(op.inputs) > 5 and not grad:
+        kept = tensor_of(op.inputs[5].type)
+        sizes["state_bytes"] = kept.num_bytes / kept.num_elements
+    return KernelForm(work, v.dtype, tuple(sizes.items()), requests=requests_of(op))
+
+
 def requests_of(op: sched.ComputeOp) -> tuple[tuple[Size, Size, Size], ...]:
     return op.requests.data if op.requests is not None else ()
 
@@ -343,6 +362,8 @@ FORMS: Mapping[Work, Callable[[sched.ComputeOp], KernelForm | None]] = {
     Work.ATTENTION: attention_form,
     Work.ATTENTION_GRAD: attention_form,
     Work.LATENT_ATTENTION: latent_form,
+    Work.DELTA_RULE: delta_form,
+    Work.DELTA_RULE_GRAD: delta_form,
     Work.ORTHOGONALIZATION: orthogonalization_form,
     Work.PRECONDITIONING: preconditioning_form,
 }

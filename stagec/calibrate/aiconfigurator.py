@@ -142,12 +142,25 @@ def quantize(what: str) -> Callable[[Record, float, str], Row | None]:
     return read
 
 
+def delta_rule(r: Record, us: float, role: str) -> Row | None:
+    """Kernels of flash-linear-attention as engines call them; what they keep is in fp32 (`--mamba-ssm-dtype` of SGLang)."""
+    widths = float(r["head_k_dim"]), float(r["head_v_dim"])
+    batch, heads = float(r["batch_size"]), float(r["num_v_heads"])
+    if r["kernel_source"] == "chunk_gated_delta_rule":
+        sizes = (batch, float(r["seq_len"]), float(r["num_k_heads"]), heads, *widths)
+        return ("delta_rule", "bf16"), sizes, us, role
+    if r["kernel_source"].startswith("fused_recurrent_gated_delta_rule"):
+        return ("delta_step", "bf16"), (batch, heads, *widths, 4.0), us, role
+    return None
+
+
 READERS: Mapping[str, tuple[str, str, Callable[[Record, float, str], Row | None]]] = {
     "gemm": ("gemm", "gemm", gemm),
     "attention": ("attention", "context_attention", attention("attention")),
     "decode": ("attention", "generation_attention", attention("decode_attention")),
     "latent": ("mla", "context_mla", latent("latent_attention")),
     "latent decode": ("mla", "generation_mla", latent("decode_latent_attention")),
+    "delta rule": ("linear_attention", "gdn", delta_rule),
     "experts": ("moe", "moe", experts),
     "nccl": ("comm/nccl", "nccl", collective),
     "computescale": ("quantize", "computescale", quantize("computescale")),

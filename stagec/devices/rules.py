@@ -149,6 +149,41 @@ def experts_us(device: DeviceModel, dtype: str, s: Sizes) -> Floats:
     )
 
 
+DELTA_CHUNK = 64
+"""`chunk_size` of flash-linear-attention's kernels."""
+
+
+def delta_rule_flops(s: Sizes) -> Floats:
+    """Of its products (Yang et al., arXiv:2412.06464, section 3.3)."""
+    tokens, width, key = s["batch"] * s["seq"] * s["heads"], s["width"], s["key_width"]
+    return (
+        2 * tokens * (np.minimum(DELTA_CHUNK, s["seq"]) * (3 * key + 2 * width) + 3 * key * width)
+    )
+
+
+MEASURED_STATE_BYTES = 4
+"""Of an element of the states that steps of a delta rule were measured with."""
+
+
+def delta_rule_us(device: DeviceModel, dtype: str, s: Sizes) -> Floats:
+    """A gated delta net by chunks: its products, or the bytes that its kernels hand on, in bf16."""
+    tokens, width, key = s["batch"] * s["seq"] * s["heads"], s["width"], s["key_width"]
+    chunk = np.minimum(DELTA_CHUNK, s["seq"])
+    between = tokens * (chunk + key + 2 * width) + tokens / chunk * key * width
+    own = 2 * s["batch"] * s["seq"] * s["key_heads"] * key + tokens * (2 * width + 2)
+    peak = device.peak(dtype)
+    assert peak is not None
+    moved = 2 * (own + 2 * between)
+    seconds = np.maximum(delta_rule_flops(s) / peak, moved / memory_rate(device))
+    return 1e6 * seconds + device.launch_us
+
+
+def delta_step_us(device: DeviceModel, dtype: str, s: Sizes) -> Floats:
+    """A step of it for each sequence: states are read and written."""
+    states = s["batch"] * s["heads"] * s["key_width"] * s["width"]
+    return 1e6 * 2 * s["state_bytes"] * states / memory_rate(device) + device.launch_us
+
+
 def collective_us(device: DeviceModel, kind: str, s: Sizes) -> Floats:
     """A ring in one node of so many `gpus`; `bytes` are those of a rank's larger buffer (Thakur et al. 2005, section 3)."""
     ranks = s["gpus"]
@@ -196,6 +231,10 @@ def decode_axes(s: Sizes) -> dict[str, Floats]:
         "kv_heads": s["batch"] * s["kv_heads"],
         "sharing": s["heads"] / s["kv_heads"],
     }
+
+
+def delta_axes(s: Sizes) -> dict[str, Floats]:
+    return {"seq": s["seq"], "heads": s["batch"] * s["heads"]}
 
 
 def experts_axes(s: Sizes) -> dict[str, Floats]:
@@ -262,6 +301,22 @@ KINDS = {
             decode_latent_us,
             wider("batch", "context", "heads"),
             {"batch": 1, "context": 1, "heads": 1},
+        ),
+        OperatorKind(
+            "delta_rule",
+            "gated delta rule, by chunks",
+            ("batch", "seq", "key_heads", "heads", "key_width", "width"),
+            delta_rule_us,
+            delta_axes,
+            {"seq": 1, "heads": 1},
+        ),
+        OperatorKind(
+            "delta_step",
+            "gated delta rule, one token",
+            ("batch", "heads", "key_width", "width", "state_bytes"),
+            delta_step_us,
+            lambda s: {"heads": s["batch"] * s["heads"]},
+            {"heads": 1},
         ),
         OperatorKind(
             "memory",

@@ -24,6 +24,9 @@ class Work(StrEnum):
     SCAN = "scan"
     """Of a state-space model, in chunks that are products (Dao and Gu 2024)."""
     SCAN_GRAD = "scan_grad"
+    DELTA_RULE = "delta_rule"
+    """Of a gated delta net, in chunks that are solved and are products (Yang et al. 2024)."""
+    DELTA_RULE_GRAD = "delta_rule_grad"
     ATTENTION = "attention"
     """Fused: of queries, keys and values."""
     ATTENTION_GRAD = "attention_grad"
@@ -65,7 +68,7 @@ class Work(StrEnum):
     @property
     def makes_again(self) -> bool:
         """Whether it computes products of the forward pass once more: papers count it as twice that."""
-        return self in (Work.ATTENTION_GRAD, Work.SCAN_GRAD)
+        return self in (Work.ATTENTION_GRAD, Work.SCAN_GRAD, Work.DELTA_RULE_GRAD)
 
     @property
     def keeps_values(self) -> bool:
@@ -76,6 +79,7 @@ class Work(StrEnum):
 MATRIX = frozenset(
     (
         *(Work.PRODUCT, Work.CONVOLUTION, Work.SCAN, Work.SCAN_GRAD),
+        *(Work.DELTA_RULE, Work.DELTA_RULE_GRAD),
         *(Work.ATTENTION, Work.ATTENTION_GRAD, Work.LATENT_ATTENTION),
     )
 )

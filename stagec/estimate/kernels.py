@@ -17,7 +17,16 @@ import numpy as np
 
 from stagec.backend.program import Compute, Kernel
 from stagec.devices.model import DeviceModel, Floats
-from stagec.devices.rules import KINDS, LATENT, ROTARY, Sizes, cache_part, element_bytes
+from stagec.devices.rules import (
+    KINDS,
+    LATENT,
+    MEASURED_STATE_BYTES,
+    ROTARY,
+    Sizes,
+    cache_part,
+    delta_rule_flops,
+    element_bytes,
+)
 from stagec.dialects.types import QUANTIZED, SCALES, bytes_per_element
 from stagec.dialects.work import Work
 
@@ -123,6 +132,8 @@ class KernelPrices:
             return Price(price.us + more, price.basis)
         if kernel.kind in (Work.ORTHOGONALIZATION, Work.PRECONDITIONING):
             return self.products_in_turn(compute, kernel.dtype)
+        if kernel.kind in (Work.DELTA_RULE, Work.DELTA_RULE_GRAD):
+            return self.delta_rule(compute, kernel)
         price = self.attention(compute, kernel)
         # On SimuMax's B200 products keep up 1,083 TFLOP/s, and attention of 131,072 positions, of 63 ms, 1,112 to 1,128; of 32,768 it has 1,311 to 1,352.
         return self.at_most_sustained(price, self.attends, compute.num_ops)
@@ -333,6 +344,41 @@ class KernelPrices:
         moved = batch * (wide * (m * k + n * k) + max(wide, 2) * m * n)
         seconds = max(2 * batch * m * n * k / peak, moved / rate)
         return Price(1e6 * seconds + self.device.launch_us, Basis.ROOFLINE)
+
+    def delta_rule(self, compute: Compute, kernel: Kernel) -> Price:
+        """One kernel of all sequences that have several new positions, and one of those that have one; backward as fast as forward, by FLOPs."""
+        sizes = {name: np.float64(max(size, 1)) for name, size in kernel.sizes}
+        kinds = kernel.requests or ((1, int(sizes["seq"]), int(sizes["seq"])),)
+        one = sum(count for count, new, _ in kinds if new == 1 and "state_bytes" in sizes)
+        found = Price(0.0, Basis.MEASURED)
+        steps = {**sizes, "batch": sizes["batch"] * one}
+        if one:
+            step = self.by_table(("delta_step", "bf16"), steps)
+            if step is None:
+                return self.moved(compute.num_bytes, compute.num_ops)
+            is_measured = sizes["state_bytes"] == MEASURED_STATE_BYTES
+            found = Price(step.us, step.basis if is_measured else Basis.RULE)
+        several = [(n, new) for n, new, _ in kinds if n and (new > 1 or "state_bytes" not in sizes)]
+        if several:
+            number = sum(n for n, _ in several)
+            tokens = sum(n * new for n, new in several)
+            own = {
+                **sizes,
+                "batch": sizes["batch"] * number,
+                "seq": np.float64(tokens / number),
+            }
+            chunks = self.by_table(("delta_rule", "bf16"), own)
+            if chunks is None:
+                return self.moved(compute.num_bytes, compute.num_ops)
+            us, basis = (
+                chunks.us,
+                max(chunks.basis, Basis.RULE if len(several) > 1 else found.basis),
+            )
+            if kernel.kind == Work.DELTA_RULE_GRAD:
+                us *= compute.num_ops / float(delta_rule_flops(own))
+                basis = Basis.RULE
+            found = Price(found.us + us, max(found.basis, basis))
+        return found
 
     def attention(self, compute: Compute, kernel: Kernel) -> Price:
         """One kernel of all sequences that have several new positions, and one of those that have one.

@@ -110,6 +110,8 @@ def text_of_model(row: Row, sequences: str) -> str:
     keys = re.search(r"^dim K = (\d+)", text, re.MULTILINE)
     copies = " { replicate = true }" if keys is not None and int(keys[1]) < row.tp else ""
     experts += f"\n  shard K over tp{copies}"
+    # `mamba_ssm_dtype` of its configuration.
+    text = text.replace("state[B, HD, ED, GD]", "state[B, HD, ED, GD]: fp32")
     # A shared expert is cut as a dense layer is, and added up with the others in one all-reduce.
     shared = "\n  shard FS over tp" if "\ndim FS =" in text else ""
     return with_scores(text) + plan_of(row, sequences, ", ".join(heads), experts + shared)

@@ -14,14 +14,14 @@ states are passed on between chunks. Kernels are those of flash-linear-attention
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from xdsl.ir import SSAValue
-from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
+from xdsl.ir import Operation, SSAValue
+from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, result_def
 
 from stagec import symbolic
-from stagec.dialects.attributes import SizeAttr
+from stagec.dialects.attributes import RequestsAttr, SizeAttr
 from stagec.dialects.interfaces import Bytes, all_bytes, elements, num_bytes
 from stagec.dialects.stg.base import PLACEMENT, Indices, StatefulOp, TensorOp, tensor_type
 from stagec.dialects.stg.interface import (
@@ -125,7 +125,7 @@ class GatedDeltaRuleOp(StatefulOp):
     """
 
     name = "stg.gated_delta_rule"
-    WORK: ClassVar[Work] = Work.SCAN
+    WORK: ClassVar[Work] = Work.DELTA_RULE
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (2,)
     LIKE: ClassVar[int | None] = 2
     STATE: ClassVar[str] = "h[B, H, E, G]"
@@ -240,7 +240,7 @@ class GatedDeltaRuleGradOp(TensorOp):
     """
 
     name = "stg.gated_delta_rule_grad"
-    WORK: ClassVar[Work] = Work.SCAN_GRAD
+    WORK: ClassVar[Work] = Work.DELTA_RULE_GRAD
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
 
     dy = operand_def(TensorType)
@@ -302,6 +302,7 @@ class ResumedDeltaRuleOp(ResumedRecurrenceOp):
     """
 
     name = "stg.resumed_delta_rule"
+    WORK: ClassVar[Work] = Work.DELTA_RULE
     LIKE: ClassVar[int | None] = 2
 
     q = operand_def(TensorType)
@@ -310,13 +311,17 @@ class ResumedDeltaRuleOp(ResumedRecurrenceOp):
     decay = operand_def(TensorType)
     beta = operand_def(TensorType)
     state = operand_def(TensorType)
+    requests = opt_prop_def(RequestsAttr)
+    """Sequences of a row by kind, where there are several."""
     result = result_def(TensorType)
 
     def __init__(
         self, operands: Sequence[SSAValue], state: SSAValue, chunk: Size, requests: Requests
     ) -> None:
-        made = tensor_type(operands[2])
-        super().__init__([*operands, state], [made], **counts_of_chunks(chunk, requests))
+        made, kinds = tensor_type(operands[2]), requests.packed_kinds
+        counts = counts_of_chunks(chunk, requests)
+        counts["requests"] = RequestsAttr(kinds) if kinds else None
+        super().__init__([*operands, state], [made], **counts)
 
     def indices(self) -> Indices:
         operands = delta_indices(self)
@@ -332,6 +337,12 @@ class ResumedDeltaRuleOp(ResumedRecurrenceOp):
         if state.names != (v.names[0], SEQUENCES, heads, q.names[-1], width):
             raise self.mistake(f"<{state.body}> is not a state of <{v.body}>")
         super().verify_()
+
+    def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
+        tasks = super().lowered(mesh)
+        if self.requests is not None:
+            tasks[0].properties["requests"] = self.requests
+        return tasks
 
     def flops(self) -> Size:
         w, counts = DeltaWidths(self), self.counts(tensor_type(self.v))

@@ -62,6 +62,11 @@ class Signature:
 class Requests(Protocol):
     """The sequences of an iteration."""
 
+    @property
+    def packed_kinds(self) -> tuple[tuple[Size, Size, Size], ...]:
+        """Sequences of a row by kind, where it has several: how many, and, twice, their new positions."""
+        ...
+
     def in_a_row(self, of_one: Callable[[Size, Size], Size]) -> Size:
         """A sum over the sequences of a row, of what their new tokens and the tokens before them make."""
         ...

@@ -426,6 +426,11 @@ class Batch:
         total = self.sums.size(of_one)
         return total if self.is_packed else total / self.sums.rows
 
+    @property
+    def packed_kinds(self) -> tuple[tuple[Size, Size, Size], ...]:
+        """Where all sequences are one row: how many of each kind, and, twice, their new positions."""
+        return self.kinds_of_row(stg.Reach(), cached=False) if self.is_packed else ()
+
     def kinds_of_row(self, seen: stg.Reach, cached: bool) -> tuple[tuple[Size, Size, Size], ...]:
         """Sequences of a row by kind: how many, their new positions, and those that these attend to."""
         if self.sums is not None:
