@@ -35,7 +35,7 @@ of tables that no axis splits, though one splits samples: TorchRec's `DATA_PARAL
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
@@ -45,8 +45,10 @@ from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 from xdsl.rewriter import InsertPoint
 
+from stagec.analysis.sizes import mesh_of
 from stagec.dialects import dist, stg
 from stagec.dialects.attributes import Dim
+from stagec.dialects.interfaces import spread
 from stagec.dialects.types import TensorType, tensor_of
 from stagec.rewriting import inherit, rewrite
 
@@ -68,12 +70,13 @@ class UpdateRows(ModulePass):
     """Layers will be cut into stages, which may each look up rows of a table: such a table has a gradient."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        rewrite(op, UpdateTables(self), NAME, once=True)
+        rewrite(op, UpdateTables(self, mesh_of(op)), NAME, once=True)
 
 
 @dataclass(frozen=True)
 class UpdateTables(RewritePattern):
     options: UpdateRows
+    mesh: Mapping[str, int]
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: stg.OutputOp, rewriter: PatternRewriter) -> None:
@@ -81,7 +84,7 @@ class UpdateTables(RewritePattern):
         for weight, gradient in zip(op.weights, op.gradients, strict=True):
             found = lookups(gradient)
             is_shared = self.options.in_stages and len(found) > 1
-            if not found or is_shared or is_data_parallel(weight, found):
+            if not found or is_shared or is_data_parallel(weight, found, self.mesh):
                 left.append((weight, gradient))
             else:
                 self.update(weight, found, rewriter)
@@ -149,10 +152,13 @@ def terms_over(found: Sequence[stg.EmbeddingGradOp | stg.EmbeddingBagGradOp]) ->
 
 
 def is_data_parallel(
-    table: SSAValue, found: Sequence[stg.EmbeddingGradOp | stg.EmbeddingBagGradOp]
+    table: SSAValue,
+    found: Sequence[stg.EmbeddingGradOp | stg.EmbeddingBagGradOp],
+    mesh: Mapping[str, int],
 ) -> bool:
     """Whether all ranks have all of a table, and other samples."""
-    return bool(terms_over(found)) and not tensor_of(table.type).split_axes
+    others = spread(sorted(terms_over(found)), mesh)
+    return bool(others) and not spread(tensor_of(table.type).split_axes, mesh)
 
 
 def erase(gradient: SSAValue, rewriter: PatternRewriter) -> None:

@@ -54,6 +54,7 @@ OPTIMIZERS = (
     "adamw { clip = 1, loss_scale = dynamic }",
     "adam { bits = 8, average = fp32 }",
     "soap { block = 16, frequency = 10, clip = 1 }",
+    "adagrad { tables = partial_rowwise_adam, clip = 1 }",
 )
 SCHEDULES = (
     "gpipe",
