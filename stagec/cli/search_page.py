@@ -32,7 +32,7 @@ from stagec.searching.objective import TOKENS, objective, rises
 from stagec.searching.results import Goal, Outcome, Proved, compare
 from stagec.searching.search import Search
 from stagec.searching.sensitivity import DEVICE_NUMBERS
-from stagec.searching.serving_space import Iteration, serving_space
+from stagec.searching.serving_space import ServedIteration, serving_space
 from stagec.searching.space import (
     NAMES,
     SERVING_NAMES,
@@ -233,7 +233,7 @@ def clauses_of(options: argparse.Namespace) -> tuple[str, ...]:
 
 def iteration_of(
     options: argparse.Namespace, text: str, dims: ModelDims, clauses: Sequence[str]
-) -> Iteration | None:
+) -> ServedIteration | None:
     """What plans serve. The mistake if they cannot."""
     served = [each for each in clauses if word_of(each) == "serve"]
     if not served:
@@ -262,7 +262,7 @@ def iteration_of(
             first = error.diagnostics[0]
             origin = origin_of(options, each or served[0])
             raise refused(first.code, first.message, origin=origin, help=first.help) from None
-    return Iteration(served[0], batch, checked_at, size)
+    return ServedIteration(served[0], batch, checked_at, size)
 
 
 SIZES = tuple(2**n for n in range(18))
@@ -302,7 +302,7 @@ def space_of(
     checked: CheckedModel,
     dims: ModelDims,
     devices: int,
-    iteration: Iteration | None,
+    iteration: ServedIteration | None,
 ) -> Space:
     node = checked.plan.device.node
     if iteration is None:

@@ -13,7 +13,7 @@ from stagec.searching.cache import Cache
 from stagec.searching.candidates import Candidates
 from stagec.searching.evaluation import NAME, FormsTask, Found, evaluate
 from stagec.searching.results import Goal, Outcome
-from stagec.searching.serving_space import Iteration, serving_text
+from stagec.searching.serving_space import ServedIteration, serving_text
 from stagec.searching.space import Point
 from stagec.searching.texts import plan_text, sizes_of, text_key, turns_of
 from stagec.searching.whole_plans import WholeAnswer, WholePlan, compiled_whole
@@ -83,7 +83,7 @@ class Questions:
             )
 
     def serving_tasks(
-        self, points: Mapping[int, Point], iteration: Iteration
+        self, points: Mapping[int, Point], iteration: ServedIteration
     ) -> Iterator[FormsTask]:
         """Of plans that serve: memory and times are asked exactly."""
         goal = self.goal

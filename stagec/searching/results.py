@@ -10,7 +10,7 @@ from math import inf
 from stagec.pictures.scales import DECIMAL_BYTES, SECONDS, in_unit
 from stagec.searching.model import ModelDims
 from stagec.searching.objective import TOKENS
-from stagec.searching.serving_space import Iteration
+from stagec.searching.serving_space import ServedIteration
 from stagec.searching.space import Point
 from stagec.sweeping.run import PEAK, STEP_TIME
 
@@ -45,7 +45,7 @@ class Goal:
     """Whether that is no less where each of these is no less: then bounds leave out what cannot be among the best."""
     tokens: int = 1
     """Of a step."""
-    iteration: Iteration | None = None
+    iteration: ServedIteration | None = None
     """What plans serve; nothing if they train."""
     within: float = inf
     """Seconds that a step may take at most."""

@@ -22,7 +22,7 @@ STEPS = 8
 
 
 @dataclass
-class Iteration:
+class ServedIteration:
     """What plans serve, with any number of sequences."""
 
     clause: str
@@ -53,7 +53,9 @@ class Iteration:
         return found.serve.sequences
 
 
-def serving_space(dims: ModelDims, devices: int, node: int | None, iteration: Iteration) -> Space:
+def serving_space(
+    dims: ModelDims, devices: int, node: int | None, iteration: ServedIteration
+) -> Space:
     """What the model's sizes and the nodes permit."""
     of_training = default_space(dims, devices, node)
     values = {n: of_training.values[n] for n in SERVING_NAMES if n in of_training.values}
@@ -66,7 +68,7 @@ def serving_space(dims: ModelDims, devices: int, node: int | None, iteration: It
 
 
 def serving_points(
-    space: Space, dims: ModelDims, devices: int, iteration: Iteration
+    space: Space, dims: ModelDims, devices: int, iteration: ServedIteration
 ) -> Iterator[dict[str, Value]]:
     """Every plan of a space. What the sizes forbid is counted in `left_out`."""
     values = space.values
@@ -97,7 +99,7 @@ def serving_points(
 
 
 def of_batches(
-    space: Space, own: Mapping[str, Value], iteration: Iteration
+    space: Space, own: Mapping[str, Value], iteration: ServedIteration
 ) -> Iterator[dict[str, Value]]:
     """How many sequences, and in how many microbatches."""
     tp, pp, dp, ep = (int(own[name]) for name in ("tp", "pp", "dp", "ep"))
@@ -142,7 +144,7 @@ def text_key(point: Point) -> tuple[object, ...]:
     return (*cut, *axes, *experts)
 
 
-def sizes_of(point: Point, iteration: Iteration) -> dict[str, int]:
+def sizes_of(point: Point, iteration: ServedIteration) -> dict[str, int]:
     """The axes, the batch and the microbatch, as a sweep varies them."""
     tp, pp, dp = (int(point[name]) for name in ("tp", "pp", "dp"))
     found = {name: size for name, size in (("pp", pp), ("tp", tp)) if size > 1}
@@ -165,7 +167,7 @@ def is_cut(point: Point) -> bool:
 
 
 def serving_text(
-    name: str, point: Point, dims: ModelDims, iteration: Iteration, clauses: Sequence[str]
+    name: str, point: Point, dims: ModelDims, iteration: ServedIteration, clauses: Sequence[str]
 ) -> str:
     """A whole plan, with the `clauses` of all."""
     sizes, number = sizes_of(point, iteration), int(point["microbatches"])

@@ -25,12 +25,14 @@ SETTINGS = (
     *("precision { gather = fp8 }", "precision { cache = fp8 }", "precision { saved = mxfp8 }"),
     *("shard K over tp { replicate = true }", "optimizer adamw { loss_scale = static }"),
     *("precision { weight_gradients = bf16 }", "precision { product_weights = fp8 }"),
+    "optimizer adamw { tables = adam }",
 )
 
 
 WITHOUT = {
     "shard K over tp { replicate = true }": "shard K over tp",
     "optimizer adamw { loss_scale = static }": "optimizer adamw",
+    "optimizer adamw { tables = adam }": "optimizer adamw",
 }
 """The same clause without the setting, where the clause is not one of settings alone."""
 
