@@ -237,7 +237,8 @@ def around_loop(
     start = loops[0] if loops else 0
     after = ops[start + len(loops[:1]) :]
     reductions = [op for op in after if stg.phase_of(op) == "grad_reduce"]
-    of_stages = [op for op in reductions if is_of_stage(op)]
+    waiting = waiting_for_tied(reductions)
+    of_stages = [op for op in reductions if is_of_stage(op) and op not in waiting]
     own = [op for op in reductions if op not in of_stages]
     tied = behind_tied(own) if has_stages else []
     evicted = [
@@ -261,6 +262,16 @@ def behind_tied(reductions: Sequence[Operation]) -> list[Operation]:
         if "tied" in op.properties or readers & found:
             found.add(op)
     return [op for op in reductions if op in found]
+
+
+def waiting_for_tied(reductions: Sequence[Operation]) -> set[Operation]:
+    """Those that read what stages have summed, as the unit does that a shared table is in: other stages may not have done their last backward pass."""
+    found: set[Operation] = set()
+    for op in reductions:
+        read = {operand.owner for operand in op.operands}
+        if read & found or any("tied" in each.properties for each in read & set(reductions)):
+            found.add(op)
+    return found
 
 
 def reduces_early(program: stg.ProgramOp) -> bool:

@@ -20,7 +20,7 @@ UNITS = {"B": 1} | {
     for binary in ("", "i")
 }
 LINK = re.compile(
-    r"(?P<axis>[A-Za-z_]\w*)=(?P<speed>\d+(?:\.\d+)?(?:e\d+)?)(?:(?P<unit>(?:[KMGT]i?)?B)(?:/s)?)?(?:,(?P<latency>\d+(?:\.\d+)?)(?:us)?)?"
+    r"(?P<axis>[A-Za-z_]\w*)=(?P<speed>\d+(?:\.\d+)?(?:e\d+)?)(?:(?P<unit>(?:[kKMGT]i?)?B)(?:/s)?)?(?:,(?P<latency>\d+(?:\.\d+)?)(?:us)?)?"
 )
 
 
@@ -85,7 +85,7 @@ def links_of(plan: Plan, texts: Iterable[str]) -> Iterator[Link]:
             help_ = f"there are {quoted(plan.mesh)}" if plan.mesh else "the plan has no mesh"
             message = f"the mesh has no axis `{match['axis']}`"
             raise usage_error(f"--link {text}", message, "E0710", help_)
-        speed = float(match["speed"]) * UNITS[match["unit"]]
+        speed = float(match["speed"]) * UNITS[match["unit"].replace("k", "K")]
         if speed <= 0:
             raise usage_error(f"--link {text}", "a speed is more than 0", "E0710")
         latency = float(match["latency"]) if match["latency"] else None

@@ -60,7 +60,7 @@ class StgLexer(RegexLexer):
             (r"\n|[^\S\n]+", Text.Whitespace),
             (r"#[^\n]*", Comment.Single),
             (r'"[^"\n]*"', String),
-            (r"\b\d+(\.\d+)?([KMGT]i?)?B\b", Number),
+            (r"\b\d+(\.\d+)?([kKMGT]i?)?B\b", Number),
             (r"\b1f1b\b", Name.Constant),
             (r"\b\d+(\.\d+)?([eE][+-]?\d+)?\b", Number),
             (words(("true", "false"), r"\b", r"\b"), Keyword.Constant),

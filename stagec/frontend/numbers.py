@@ -205,12 +205,12 @@ def literal(expr: syntax.Number) -> Fraction:
 
 def byte_count(expr: syntax.ByteSize, findings: Findings) -> int | None:
     """Bytes: `80GiB` is 80 * 2**30. None after a finding."""
-    match = re.fullmatch(r"([\d.]+)([KMGT]?i?)B", expr.text)
+    match = re.fullmatch(r"([\d.]+)([kKMGT]?i?)B", expr.text)
     assert match, expr.text
     found = quantity(syntax.Number(match[1], span=expr.span), {}, findings)
     if found is None:
         return None
-    count = found.value * _UNITS[match[2]]
+    count = found.value * _UNITS[match[2].replace("k", "K")]
     if count.denominator == 1:
         return count.numerator
     findings.say("E0105", f"`{expr.text}` is not a whole number of bytes", expr.span)

@@ -56,7 +56,9 @@ def plan(draw: random.Random, layers: str) -> str:
         "shard V over tp" if draw.random() < 0.5 else "",
         f"pipeline {layers} over pp {{ {', '.join(settings)} }}",
         f"optimizer adamw {{ {', '.join(told)} }}" if told else "optimizer adamw",
-        f"zero {level} over dp" if level else "",
+        f"zero {level} over dp{' { like = fsdp2 }' if level == 3 and mesh['tp'] == 1 else ''}"
+        if level
+        else "",
         "unit Block" if level == 3 else "",
         f"gradients {{ {gradients} }}" if gradients and level != 3 else "",
         "device h100",
