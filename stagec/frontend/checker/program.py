@@ -128,6 +128,9 @@ def check(
     _is_one(chosen, definitions.plans, findings, source)
     merged = merge(chosen, definitions.plans, findings)
     batch = _batch(source, definitions, merged, overrides or {}, findings, iterations)
+    if batch is None and merged.get(syntax.Serve) is not None:
+        # Without what is served, nothing is known of its sizes.
+        findings.raise_errors(source.texts)
     served = batch.sizes if batch is not None else {}
     shares = _shares(definitions, batch, findings)
     experts, tokens = (dims_of_dispatches(definitions, each) for each in ("experts", "tokens"))
