@@ -129,6 +129,7 @@ HEADS = {
     "modernbert": ("ForMaskedLM",),
     "distilbert": ("ForMaskedLM",),
     "vit": ("ForImageClassification",),
+    "beit": ("ForImageClassification",),
     "deit": ("ForImageClassification",),
     "dinov2": ("ForImageClassification",),
     "clip": ("CLIPModel",),

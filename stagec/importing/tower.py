@@ -44,6 +44,8 @@ class Tower:
     """and how many there are: one for each patch, or a table to look them up in."""
     first_norm: tuple[Norm, str] = (NO_NORM, "")
     last_norm: tuple[Norm, str] = (NO_NORM, "")
+    before: Callable[[Writer, Module], None] | None = None
+    """Writes what stands before the layers, if anything does."""
     head: Callable[[Writer], str] | None = None
     """Writes the module that makes one vector of the patches, a further result."""
     keep: Sequence[int] = ()
@@ -83,6 +85,8 @@ class Tower:
         norm, tensor = self.first_norm
         if norm.kind != "none":
             m.line(f"x = {norm.of(m, 'x', 'first_norm', D, tensor)}")
+        if self.before:
+            self.before(w, m)
         lines = {layer: [f"kept{i + 1} = x"] for i, layer in enumerate(self.keep)}
         stream = Stream(self.width, IMAGES, sequence, self.dim)
         LayerStack(self.blocks, stream, self.what, after=lines).write(w, m)

@@ -168,6 +168,30 @@ DISENTANGLED = {
     "pos_att_type": "p2c|c2p",
 }
 COUNTED = (
+    (
+        "beit",
+        {
+            "num_hidden_layers": 2,
+            "use_relative_position_bias": True,
+            "use_mask_token": True,
+            "use_absolute_position_embeddings": True,
+        },
+        14_941_346,
+        12_094_064_640,
+        0,
+    ),
+    (
+        "beit",
+        {
+            "num_hidden_layers": 2,
+            "use_shared_relative_position_bias": True,
+            "use_mean_pooling": False,
+            "layer_scale_init_value": 0.0,
+        },
+        14_777_426,
+        12_094_064_640,
+        0,
+    ),
     ("recurrent_gemma", {"num_hidden_layers": 4}, 862_604_800, 441_911_869_440, 10_240),
     (
         "recurrent_gemma",

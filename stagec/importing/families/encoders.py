@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from stagec.importing.attention import Attention
@@ -320,22 +321,30 @@ class Classifier:
     classes: int
     mean: bool = False
     """Whether the head reads the mean of the patches besides the class token."""
+    pooled: str = ""
+    """The tensor of a norm of that mean, where the head reads it alone."""
 
     def write(self, w: Writer) -> Module:
         w.dim("B", 256, "images in the global batch")
         w.dim("NC", self.classes, "classes")
-        m = Module(self.name, "images[B, C, IY, IX], labels[B, O]: i32")
+        m = Module(self.name, "")
         encoder = self.tower.write(w)
+        m.parameters = f"{encoder.parameters}, labels[{'B' if self.pooled else 'B, O'}]: i32"
         m.call(encoder.name)
-        m.line(f"x = {encoder.name}(images)")
+        given = ", ".join(re.findall(r"(\w+)\[", encoder.parameters))
+        m.line(f"x = {encoder.name}({given})")
         tokens = ["O", *(["OD"] if self.tower.second_token else []), "P"]
-        names = ["token", *(["_second"] if self.tower.second_token else [])]
-        patches = "patches" if self.mean else "_patches"
-        m.line(f"{', '.join([*names, patches])} = split(x, over = PO, to = [{', '.join(tokens)}])")
-        out = linear(m, "token", "head", "D NC", "classifier", True)
+        reads = self.mean or self.pooled
+        names = ["_token" if self.pooled else "token"]
+        names += [*(["_second"] if self.tower.second_token else [])]
+        names += ["patches" if reads else "_patches"]
+        m.line(f"{', '.join(names)} = split(x, over = PO, to = [{', '.join(tokens)}])")
+        if reads:
+            m.line("mean = sum(patches, over = P) / P")
+        x = LAYER.of(m, "mean", "norm", "D", self.pooled) if self.pooled else "token"
+        out = linear(m, x, "head", "D NC", "classifier", True)
         if self.mean:
             m.weight("mean_head", "D NC", "classifier.weight")
-            m.line("mean = sum(patches, over = P) / P")
             out += " + mean @ mean_head"
         m.line(f"loss = cross_entropy({out}, labels)")
         return m
@@ -389,6 +398,86 @@ def image_encoder(c: Config, blocks: Sequence[Block], prefix: str, **more: Any) 
         dim="D",
         **more,
     )
+
+
+@dataclass(frozen=True)
+class TabledBlock(Block):
+    """A layer whose scores are biased by what it looks up for each pair of patches, in a table of its own or one for all."""
+
+    takes = ", nearness"
+    table: str = ""
+
+    def write(self, w: Writer) -> str:
+        name = super().write(w)
+        m, mixer = w.modules[name], self.mixer
+        assert isinstance(mixer, Attention)
+        pairs = f"{self.stream.sequence}, {mixer.keys(w)}"
+        if not self.table:
+            m.parameters += f", nearness[{pairs}, H]"
+            return name
+        m.parameters += f", nearness[{pairs}]: i32"
+        m.weight("table", "R H", self.table)
+        m.lines.insert(0, "nearness = embedding(nearness, table)")
+        return name
+
+
+def beit(c: Config) -> Classifier:
+    """Scores are biased by the distance of patches (Bao et al., arXiv:2106.08254)."""
+    stem, side = "beit.layers.{i}.", c.number("image_size") // c.number("patch_size")
+    each, shared = (c.flag(f"use_{kind}relative_position_bias") for kind in ("", "shared_"))
+    if each and shared:
+        raise Unsupported("tables of distances of each layer beside one for all are not imported")
+    blocks = vit_blocks(
+        c,
+        stem,
+        c.number("num_hidden_layers"),
+        LAYER,
+        ("layernorm_before", "layernorm_after"),
+        {
+            "stem": f"{stem}attention.",
+            "name": "Attention",
+            "biased": each or shared,
+            **biases(True),
+            "k_bias": False,
+        },
+        {"name": "Mlp"},
+        sequence="PO",
+        dim="D",
+        block_name="Block",
+        scales=("lambda_1", "lambda_2") if c.real("layer_scale_init_value") > 0 else (),
+    )
+    tensor = "relative_position_bias.relative_position_bias_table"
+    attention = blocks[0].mixer
+    assert isinstance(attention, Attention)
+
+    def before(w: Writer, m: Module) -> None:
+        R = w.dim("R", (2 * side - 1) ** 2 + 3, "distances of patches, and of the class token")
+        m.parameters += f", distances[PO, {attention.keys(w)}]: i32"
+        if each:
+            m.line("nearness = distances")
+            return
+        m.weight("table", f"{R} H", f"beit.shared_position_bias.{tensor.partition('.')[2]}")
+        m.line("nearness = embedding(distances, table)")
+
+    if each or shared:
+        block = blocks[0]
+        told = {f.name: getattr(block, f.name) for f in fields(block)}
+        blocks = [TabledBlock(**told, table=stem + tensor if each else "")] * len(blocks)
+    mean = c.flag("use_mean_pooling")
+    encoder = image_encoder(
+        c,
+        blocks,
+        "beit.",
+        mask_token="beit.embeddings.mask_token" if c.flag("use_mask_token") else "",
+        before=before if each or shared else None,
+    )
+    encoder = replace(
+        encoder,
+        places=encoder.places if c.flag("use_absolute_position_embeddings") else "",
+        last_norm=(NO_NORM if mean else LAYER, "beit.layernorm"),
+    )
+    pooled = "beit.pooler.layernorm" if mean else ""
+    return Classifier("BEiT", encoder, num_labels(c), pooled=pooled)
 
 
 def deit(c: Config) -> Classifier:
@@ -805,6 +894,7 @@ ENCODERS = {
     "modernbert": modernbert,
     "distilbert": distilbert,
     "vit": vit,
+    "beit": beit,
     "deit": deit,
     "dinov2": dinov2,
     "clip": clip,
