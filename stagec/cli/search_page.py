@@ -101,6 +101,9 @@ def show_search(options: argparse.Namespace) -> int:
             message = "`serve` says how many sequences there are"
             help_ = f"write `decode {dims.batch} at 1500`, or leave out `--batch`"
             raise usage_error(f"--batch {options.batch}", message, "E0711", help_)
+        if iteration is not None and "tokens" in options.batch:
+            message = "an iteration serves a number of sequences"
+            raise usage_error(f"--batch {options.batch}", message, "E0710", "write `--batch 128`")
         batch = batch_of(options.batch, tokens)
     spaces = [space_of(options, checked, dims, count, iteration) for count in options.numbers]
     if iteration is not None and (options.batch is not None or dims.batch in options.sizes):
@@ -356,10 +359,9 @@ def summary(goal: Goal, outcome: Outcome, options: argparse.Namespace) -> str:
     compiled = f"{len(outcome.proved):,} proposed, each compiled whole"
     limit = ""
     if goal.memory is not None:
-        limit = (
-            f", memory at most {amount(goal.memory)}B: {options.margin} % are left to the "
-            "allocator and to libraries"
-        )
+        limit = f", memory at most {amount(goal.memory)}B"
+        if not any(PEAK in each for each in options.within):
+            limit += f": {options.margin} % are left to the allocator and to libraries"
     if goal.within < inf:
         limit += f"; {step_of(goal)} at most {seconds(goal.within)}"
     undecided = ""

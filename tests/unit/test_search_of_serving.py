@@ -182,6 +182,7 @@ WRONG = [
     (("--clause", "zero 1 over dp"), "E0710", "says what a search chooses"),
     (("--clause", "nothing"), "E0710", "is no clause of a plan"),
     (("--batch", "4", "--set", "B=4"), "E0711", "the batch is said twice"),
+    (("--batch", "1Mtokens"), "E0710", "a number of sequences"),
     (("--minimise", "token"), "E0710", "there is no `token` to minimise"),
 ]  # fmt: skip
 
