@@ -80,6 +80,7 @@ def repeat_over(count: Size, stacks: Sequence[SSAValue], make: Gather, phase: st
     for stack in stacks:
         assert isinstance(stack.type, StackType)
         slices.append(body.insert_arg(stack.type.element, len(body.args)))
+    so_far = of_stacks(count, stacks, body)
     nested = [s for s in slices if isinstance(s.type, StackType)]
     plain = [s for s in slices if s not in nested]
     results: dict[SSAValue, SSAValue] = {}
@@ -97,11 +98,17 @@ def repeat_over(count: Size, stacks: Sequence[SSAValue], make: Gather, phase: st
     for value in yielded:
         assert isinstance(value.type, ValueType)
         types.append(StackType.of(count, value.type))
-    repeat = stg.RepeatOp(count, [], stacks, Region(body), types)
+    repeat = stg.RepeatOp(count, [], stacks, so_far.detach_region(0), types)
+    so_far.erase()
     stg.marks(repeat)["phase"] = StringAttr(phase)
     for op in body.ops:
         inherit(op, repeat, NAME)
     return repeat
+
+
+def of_stacks(count: Size, stacks: Sequence[SSAValue], body: Block) -> stg.RepeatOp:
+    """A repeat of nothing yet: what its slices are of is known from the start, whose weights may have a dtype of their own."""
+    return stg.RepeatOp(count, [], stacks, Region(body), [])
 
 
 def stored_rows(weight: stg.WeightOp, flat: bool) -> int:
@@ -301,6 +308,7 @@ def gathers_in_repeat(
     for stack in stacks:
         assert isinstance(stack.type, StackType)
         inner[stack] = body.insert_arg(stack.type.element, len(body.args))
+    so_far = of_stacks(count, stacks, body)
     slices = [([inner[s] for s in group], is_apart) for group, is_apart in groups]
     whole = insert_gathers(slices, gather, body.add_op)
     body.add_op(stg.YieldOp([whole[inner[stack]] for stack in stacks]))
@@ -309,7 +317,8 @@ def gathers_in_repeat(
         element = whole[inner[stack]].type
         assert isinstance(element, ValueType)
         types.append(StackType.of(count, element))
-    repeat = stg.RepeatOp(count, [], stacks, Region(body), types, reverse=True)
+    repeat = stg.RepeatOp(count, [], stacks, so_far.detach_region(0), types, reverse=True)
+    so_far.erase()
     if steps:
         stg.marks(repeat)[stg.STEPS] = UnitAttr()
     insert_op(repeat)
