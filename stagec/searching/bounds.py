@@ -16,6 +16,8 @@ from stagec.searching.texts import at_least, in_turn
 
 BOUND_OF_AGAIN = {"selective": LEAST_AGAIN, "full": LEAST_WHOLE}
 """Of what a plan that computes nothing again says of others, the bound of those that do."""
+STORED = {"freeze", "offload", "optimizer", "precision"}
+"""Clauses of all plans that say what is stored of parameters, and where."""
 BESIDES = ("recompute", "zero")
 """What says how much a plan does besides what others do, too."""
 
@@ -25,8 +27,9 @@ class Bounds(SearchStep):
 
     def within_bounds(self) -> list[int]:
         """Points whose state might fit, were it split as far as their axes can."""
-        limit = self.goal.memory
-        points = self.candidates.points
+        points, limit = self.candidates.points, self.goal.memory
+        if not STORED.isdisjoint(clause.split(maxsplit=1)[0] for clause in self.goal.clauses):
+            limit = None
         kept = [n for n, p in enumerate(points) if limit is None or self.least(p) <= limit]
         self.outcome.num_bounded = len(points) - len(kept)
         if self.outcome.num_bounded:

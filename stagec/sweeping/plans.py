@@ -106,9 +106,10 @@ def is_plain(job: NamedJob) -> bool:
     Not so with passes of a user's own, which may look at numbers behind our back, a user's schedule, several repeats that are
     cut, costs that depend on a rank's coordinates or on loads of experts, and buckets that are padded: by how much depends on what is in each.
     """
-    plan = job.compiled.plan
-    pipeline = plan.pipeline
-    if pipeline is not None and (len(pipeline.counts) > 1 or pipeline.schedule not in CATALOGUE):
+    plan, stages = job.compiled.plan, job.names.stages
+    if stages is not None and any(len(each.layers) > 1 for each in stages.stages.data):
+        return False
+    if plan.pipeline is not None and plan.pipeline.schedule not in CATALOGUE:
         return False
     if plan.passes:
         return False

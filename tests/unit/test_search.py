@@ -484,3 +484,49 @@ def test_objectives() -> None:
 def test_what_rises_is_bounded(text: str, holds: bool) -> None:
     """Bounds leave plans out where what is minimised is no less for larger numbers."""
     assert rises(text) == holds
+
+
+TWICE = """
+dim B = 8
+dim S = 16
+dim D = 32
+dim F = 64
+dim L = 4
+module Layer(x[B, S, D]) -> [B, S, D] {
+  weight up[D, F], down[F, D]
+  return x + gelu(x @ up) @ down
+}
+model M(x[B, S, D], y[B, S, D]) {
+  repeat L { x = Layer(x) }
+  h = gelu(x)
+  repeat L { h = Layer(h) }
+  loss = mean(square(h - y), over = [B, S, D])
+}
+"""
+
+
+def small_goal(text: str, memory: int | None, *clauses: str) -> tuple[Goal, ModelDims]:
+    dims = read_model(check(parse_text(text, "small.stg")))
+    asked = goal(text, dims, memory, 2)
+    return replace(asked, devices=(4,), batch=8, clauses=(*clauses, "device h100")), dims
+
+
+def test_two_repeats_of_one_dim_are_cut() -> None:
+    asked, dims = small_goal(TWICE, 80 * 2**30)
+    space = default_space(dims, 4, 8)
+    space.values |= {"pp": (2,), "schedule": ("gpipe",), "bucket": (0,), "virtual_stages": (1,)}
+    found = Search(asked, [space], SerialExecutor()).run()
+    assert len(found.proved) == 2
+    assert not found.mismatches
+
+
+def test_what_is_frozen_has_no_state() -> None:
+    """A bound on what is stored counts what the optimizer keeps of all parameters, where no clause says otherwise."""
+    parameters = 2 * 4 * 2 * 32 * 4096
+    for clauses, fits in (((), False), (("freeze up",), True)):
+        asked, dims = small_goal(TWICE.replace("F = 64", "F = 4096"), 13 * parameters, *clauses)
+        space = default_space(dims, 4, 8)
+        space.values |= {"tp": (1,), "pp": (1,), "zero": (0,), "microbatch": (1,)}
+        found = Search(asked, [space], SerialExecutor()).run()
+        assert bool(found.proved) == fits
+        assert bool(found.num_bounded) != fits
