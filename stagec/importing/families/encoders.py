@@ -18,6 +18,7 @@ from stagec.importing.families.common import (
     layer_kinds,
     llama_mlp,
     plain_attention,
+    plain_mlp,
     windows,
 )
 from stagec.importing.families.dense import by_window, stream
@@ -125,33 +126,21 @@ def bert(
     if c.flag("is_decoder") or c.flag("add_cross_attention"):
         raise Unsupported("this class as a decoder is not imported")
     s = stream(c)
-    heads = c.number("num_attention_heads")
     stem = f"{prefix}encoder.layer.{{i}}."
-    attention = Attention(
+    attention = plain_attention(
+        c,
         s,
-        heads,
-        heads,
-        divided(s.width, heads, "heads"),
-        stem=stem + "attention.",
+        stem + "attention.",
         q="self.query",
         k="self.key",
         v="self.value",
         o="output.dense",
-        rotary=0,
         causal=False,
         **biases(True),
     )
     act = activation(c)
-    mlp = Mlp(
-        s,
-        c.number("intermediate_size"),
-        act,
-        gated=False,
-        bias=True,
-        stem=stem,
-        up="intermediate.dense",
-        down="output.dense",
-    )
+    hidden = c.number("intermediate_size")
+    mlp = plain_mlp(s, hidden, act, stem, "intermediate.dense output.dense")
     norms = ("attention.output.LayerNorm", "output.LayerNorm")
     if not post:
         norms = ("attention.self_attn_layer_norm", "LayerNorm")
@@ -259,33 +248,13 @@ def modernbert(c: Config) -> MaskedDecoder:
 
 def distilbert(c: Config) -> MaskedDecoder:
     s = stream(c)
-    heads = c.number("num_attention_heads")
     stem = "distilbert.transformer.layer.{i}."
-    attention = Attention(
-        s,
-        heads,
-        heads,
-        divided(s.width, heads, "heads"),
-        stem=stem + "attention.",
-        q="q_lin",
-        k="k_lin",
-        v="v_lin",
-        o="out_lin",
-        rotary=0,
-        causal=False,
-        **biases(True),
+    names = {letter: f"{letter}_lin" for letter in "qkv"}
+    attention = plain_attention(
+        c, s, stem + "attention.", **names, o="out_lin", causal=False, **biases(True)
     )
     act = activation(c, "activation")
-    mlp = Mlp(
-        s,
-        c.number("hidden_dim"),
-        act,
-        gated=False,
-        bias=True,
-        stem=stem + "ffn.",
-        up="lin1",
-        down="lin2",
-    )
+    mlp = plain_mlp(s, c.number("hidden_dim"), act, stem + "ffn.", "lin1 lin2")
     norms = ("sa_layer_norm", "output_layer_norm")
     block = Block(attention, mlp, LAYER, form="post", norms=norms, stem=stem, stream=s)
     positions = c.number("max_position_embeddings")
@@ -305,7 +274,7 @@ def distilbert(c: Config) -> MaskedDecoder:
         transform_norm="vocab_layer_norm",
         bias="vocab_projector.bias",
         head="vocab_projector",
-        act=activation(c, "activation"),
+        act=act,
     )
 
 

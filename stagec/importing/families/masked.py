@@ -7,7 +7,13 @@ from dataclasses import dataclass, replace
 from stagec.importing.attention import Attention
 from stagec.importing.config import Config, Unsupported
 from stagec.importing.decoder import Block
-from stagec.importing.families.common import activation, biases, divided
+from stagec.importing.families.common import (
+    activation,
+    biases,
+    divided,
+    plain_attention,
+    plain_mlp,
+)
 from stagec.importing.families.dense import same, stream
 from stagec.importing.families.encoders import MaskedDecoder, bert, roberta
 from stagec.importing.feedforward import Mlp
@@ -246,35 +252,14 @@ def albert(c: Config) -> MaskedDecoder:
     if c.number("num_hidden_groups") > 1 or c.number("inner_group_num") > 1:
         raise Unsupported("layers of several groups are not imported")
     head = "predictions."
-    names = (f"{head}dense", f"{head}LayerNorm", f"{head}bias", f"{head}decoder")
-    made = bert(c, "albert.", names, "Albert")
+    told = (f"{head}dense", f"{head}LayerNorm", f"{head}bias", f"{head}decoder")
+    made = bert(c, "albert.", told, "Albert")
     s, narrow = stream(c), c.number("embedding_size")
     stem = "albert.encoder.albert_layer_groups.0.albert_layers.0."
-    heads = c.number("num_attention_heads")
-    attention = Attention(
-        s,
-        heads,
-        heads,
-        divided(s.width, heads, "heads"),
-        stem=f"{stem}attention.",
-        q="query",
-        k="key",
-        v="value",
-        o="dense",
-        rotary=0,
-        causal=False,
-        **biases(True),
-    )
-    mlp = Mlp(
-        s,
-        c.number("intermediate_size"),
-        activation(c),
-        gated=False,
-        bias=True,
-        stem=stem,
-        up="ffn",
-        down="ffn_output",
-    )
+    names = {"q": "query", "k": "key", "v": "value", "o": "dense"}
+    attention = plain_attention(c, s, f"{stem}attention.", **names, causal=False, **biases(True))
+    hidden = c.number("intermediate_size")
+    mlp = plain_mlp(s, hidden, activation(c), stem, "ffn ffn_output")
     norms = ("attention.LayerNorm", "full_layer_layer_norm")
     block = SharedBlock(attention, mlp, LAYER, form="post", norms=norms, stem=stem, stream=s)
     return replace(
