@@ -138,7 +138,8 @@ class Prices:
                 return Price(found.us + whole.us, whole.basis)
             found = self.kernels.price(action, node.phase in BACKWARD)
             further = (action.num_kernels - 1) * self.kernels.device.launch_us
-            return Price(found.us + further, found.basis)
+            passes = 2 if node.op == "cross_entropy_grad" and self.writes_early else 1
+            return Price(passes * found.us + further, found.basis)
         if isinstance(action, Collective):
             return self.network.collective(action)
         if isinstance(action, HostCopy):
@@ -152,6 +153,14 @@ class Prices:
             seconds = action.num_bytes / rate(self.plan.device.host_memory_bytes_per_s)
             return Price(1e6 * seconds, Basis.ROOFLINE)
         return self.network.transfer(action)
+
+    @property
+    def writes_early(self) -> bool:
+        """Whether logits become their gradients beside the loss, and are multiplied by its own when the backward pass is there.
+
+        So in Transformer Engine (`cross_entropy_kernel` and `element_mul_kernel`, 2.9), which reads and writes them twice.
+        """
+        return self.plan.device.kernels == "fused"
 
     def finds_scale(self, compute: Compute) -> bool:
         """Whether a quantization reads its operand for a scale first: then it is in memory, and no kernel makes it and converts it at once.

@@ -208,6 +208,9 @@ def overlap(x: Layout) -> str:
 
 def precision(x: Layout) -> str:
     stored = f", product_weights = {x.stored}" if x.stored else ""
+    if x.ep > 1 and x.products != "bf16":
+        # `router_gating_linear` of Megatron-LM is no layer of Transformer Engine's.
+        stored += ", unquantized = router"
     if x.products == "fp8":
         stored += f", scaling = {x.scaling}"
     return (

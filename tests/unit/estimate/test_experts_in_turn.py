@@ -155,3 +155,16 @@ def test_what_an_exchange_beside_attention_moves_is_packed_and_put_into_place() 
     # Tokens of experts are packed by nodes of their own.
     whole, alone = exchanges(compile_text(LAYER % ("bf16", "trtllm")))
     assert whole == alone != []
+
+
+def test_logits_are_read_and_written_twice_by_transformer_engines_loss() -> None:
+    found = {}
+    for kernels in ("fused", "compiled"):
+        compiled = compile_text(
+            EXCHANGED.replace("device h100", f"device h100 {{ kernels = {kernels} }}")
+        )
+        prices = Prices.of(compiled.trace_set, compiled.plan)
+        nodes = [node for s in compiled.trace_set.classes[0].program.segments for node in s.nodes]
+        (node,) = [each for each in nodes if each.op == "cross_entropy_grad"]
+        found[kernels] = prices.node(node).us
+    assert found["fused"] == 2 * found["compiled"] > 0
