@@ -27,6 +27,8 @@ class Model:
     window: int = 0
     """Positions that every other layer's queries look back, from the first layer on, beside a sink for each head in all layers; 0: all layers look back to the
     beginning."""
+    on_host: int = 0
+    """Of how many layers, the first, what they save is kept on the host."""
     stages: int = 1
     """Into how many parts layers are cut that take turns in that: a part may begin or end with either kind."""
     normed: bool = False
@@ -90,7 +92,12 @@ class Repeat:
 
 
 def repeats(model: Model) -> list[Repeat]:
-    """All layers alike, or in pairs of one with a window and one without, part by part."""
+    """All layers alike, those kept on the host before the others, or in pairs of one with a window and one without, part by part."""
+    if model.on_host:
+        return [
+            Repeat("L0", model.on_host, ("HostBlock",)),
+            Repeat("L1", model.layers - model.on_host),
+        ]
     if not model.window:
         return [Repeat("L", model.layers)]
     found: list[Repeat] = []
@@ -262,15 +269,19 @@ def text(
     ending = f"FeedForward({second})"
     if whole_again:
         ending = f"gelu({ending})"
-    kinds = ("Local", "") if model.window else ("",)
+    kinds = [("", "")]
+    if model.window:
+        kinds = [("Local", "Local"), *kinds]
+    elif model.on_host:
+        kinds = [("Host", ""), *kinds]
     blocks = "\n".join(
         f"""module {kind}Block(x[B, S, D]) -> [B, S, D] {{
   weight {norms}
-  h = x + {kind}Attention({first})
+  h = x + {attends}Attention({first})
   return h + {ending}
 }}
 """
-        for kind in kinds
+        for kind, attends in kinds
     )
     layers = "\n".join(
         "\n    ".join([f"  repeat {each.name} {{", *(f"x = {block}(x)" for block in each.blocks)])

@@ -181,6 +181,8 @@ def plan(layout: Layout, model: Model, recipe: Recipe | None = None) -> str:
     if model.adapters:
         lines.append("  freeze embed, head, norm, norm1, norm2, FeedForward, wqkv, wo")
     lines.append(f"  recompute {x.recompute}")
+    if model.on_host:
+        lines.append("  offload { activations = HostBlock }")
     # Weights that learn are transposed when they are updated; of frozen ones Transformer Engine keeps no second copy.
     if x.stored == "fp8" and x.zero < 3 and not model.adapters and x.device in ("h100", "h200"):
         lines.append("  process { transposed_weights = true }")
@@ -350,6 +352,10 @@ PUBLISHED = {
 }
 
 
+ON_HOST = {("LLAMA3_70B", "GB300"): 20, ("LLAMA3.1_405B", "GB200"): 95}
+"""`cpu_offloading_num_layers` of Megatron-Bridge's recipes by FSDP in fp8 (v0.2.0 to v0.5.0; of 405B v0.1.0rc4)."""
+
+
 def published(r: Cells) -> Timed | None:
     name = f"{r['source'].split()[0]} {r['release']} {r['model']} {r['gpus']} {r['gpu']} {r['precision']}"
     group = f"{r['model']}|{r['gpu']}|{r['gpus']}|{r['global_batch']}|{r['sequence']}|{r['kind']}"
@@ -426,6 +432,8 @@ def published(r: Cells) -> Timed | None:
             layout = replace(layout, once=once, grouped=is_one_kernel(r))
         if model.experts and recipe is None:
             model = replace(model, stages=layout.pp, **dispatched(r, layout, model))
+        if layout.zero == 3:
+            model = replace(model, on_host=ON_HOST.get((r["model"], r["gpu"]), 0))
         # `scripts/performance` there: tensor-parallel communication overlaps where there is any; FSDP in one unit per block.
         # `comm_overlap.py` overlaps gathers of parameters wherever ranks hold other data.
         layout = replace(layout, tp_overlap=layout.tp > 1, param_gather=True)
