@@ -352,6 +352,9 @@ PUBLISHED = {
 }
 
 
+MISPRINTED = ("26.02.01", "LLAMA3_70B", "GB300")
+"""The table gives its plans in NVFP4 and MXFP8 the microbatches, and one of them the degrees, of the plan by FSDP, by which weights and gradients alone are
+larger than the device. Theirs are those of recipes (v0.3.1), as in the releases before and behind."""
 ON_HOST = {("LLAMA3_70B", "GB300"): 20, ("LLAMA3.1_405B", "GB200"): 95}
 """`cpu_offloading_num_layers` of Megatron-Bridge's recipes by FSDP in fp8 (v0.2.0 to v0.5.0; of 405B v0.1.0rc4)."""
 
@@ -379,6 +382,8 @@ def published(r: Cells) -> Timed | None:
     model = recipe.model if recipe else MODELS[PUBLISHED[r["model"]]]
     if model.experts:
         source += " experts"
+    if (r["release"], r["model"], r["gpu"]) == MISPRINTED and not number(r, "fsdp", 0):
+        r = {**r, "micro_batch": "1", "pp": "4", "vp": "5", "dp": "16"}
     if "other quantization granularity" in r["note"] and r["gpu"][0] != "H":
         # "32x32 for both weights and activations" on GB200 and B200 (below the table): MXFP8, of whose recipes its degrees are (`fp8_mx`, v0.1.0rc4).
         r = {**r, "precision": "mxfp8"}

@@ -14,7 +14,8 @@ from stagec.driver import compile_text
 from stagec.estimate import step_summary
 from tests.fidelity import submitted
 from tests.fidelity.halves import SPEEDS, calibrated, device_text, seconds
-from tests.fidelity.time_rows import rows_of
+from tests.fidelity.time_rows import Timed, rows_of
+from tests.fidelity.times import Found, rank_correlation, ranks
 
 RUNS = Path(__file__).parents[1] / "fidelity" / "simumax_b200.csv"
 
@@ -86,3 +87,68 @@ def test_a_submission_is_the_same_plan_as_a_timed_row_and_in_a_search(tmp_path: 
     assert step_summary(compile_text(timed.text)).step_s == pytest.approx(
         SUBMISSION["step_s"], rel=0.15
     )
+
+
+BRIDGE = {
+    "source": "Megatron-Bridge",
+    "kind": "pretrain",
+    "note": "",
+    **dict.fromkeys(("tp", "pp", "vp", "cp", "ep"), 1),
+    "recompute": "",
+    "sequence": 4096,
+    "step_s": 1.0,
+}
+READ = (
+    # "Numbers in parentheses": MXFP8 on Blackwell.
+    (
+        dict(
+            release="25.09",
+            model="LLAMA3_8B",
+            gpu="GB200",
+            precision="fp8 (not in the table)",
+            note="variant in parentheses: other quantization granularity",
+        ),
+        ("products = mxfp8",),
+    ),
+    # 20 of 80 layers keep what they save on the host.
+    (
+        dict(release="26.04", model="LLAMA3_70B", gpu="GB300", precision="fp8", fsdp=8),
+        ("repeat L0 {\n    x = HostBlock(x)", "dim L0 = 20\n", "activations = HostBlock"),
+    ),
+    # HybridEP sends a token once to each device; from 26.06 on one kernel is for all experts, and exchanges are hidden.
+    (
+        dict(release="26.04", model="Qwen3_30B_a3B", gpu="GB200", precision="mxfp8", ep=8),
+        ("shard X over en, ep", "exchange = hierarchical", "unquantized = router"),
+    ),
+    (
+        dict(release="26.06", model="Qwen3_30B_a3B", gpu="GB200", precision="mxfp8", ep=8),
+        ("shard X over ep", "ep = true", "experts = grouped"),
+    ),
+)
+
+
+@pytest.mark.parametrize(("said", "expected"), READ)
+def test_rows_have_what_recipes_say(
+    tmp_path: Path, said: dict[str, object], expected: tuple[str, ...]
+) -> None:
+    row = BRIDGE | {"fsdp": 0} | said | {"gpus": 8, "dp": 8, "global_batch": 128, "micro_batch": 2}
+    path = tmp_path / "nvidia_training.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, [*row, "tokens_s_gpu"])
+        writer.writeheader()
+        writer.writerow(row)
+    (timed,) = rows_of(path)
+    assert not timed.why_not
+    assert [each for each in expected if each not in timed.text] == []
+
+
+def test_runs_of_one_plan_are_one_plan_to_rank() -> None:
+    """Seven runs of five plans: medians of runs in the order of estimates are ranked alike; four plans are no group."""
+    runs = [(1.0, 1), (9.0, 1), (2.0, 1), (3.0, 2), (4.0, 3), (5.0, 4), (6.0, 5)]
+    found = [
+        Found(Timed("s", "", "g", measured, text=f"plan {plan}"), float(plan))
+        for measured, plan in runs
+    ]
+    assert rank_correlation(found) == (pytest.approx(1.0), 1)
+    assert rank_correlation(found[:-1])[1] == 0
+    assert ranks([3.0, 1.0, 3.0, 7.0]).tolist() == [1.5, 0.0, 1.5, 3.0]
