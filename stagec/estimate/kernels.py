@@ -178,7 +178,7 @@ class KernelPrices:
     def product(self, kernel: Kernel, backward: bool) -> Price:
         own = {name: np.float64(max(size, 1)) for name, size in kernel.sizes}
         sizes = {name: own[name] for name in ("batch", "m", "n", "k")}
-        if self.merges:
+        if self.merges and (own["batch"] == 1 or not self.serves):
             sizes |= {"m": own.get("all_m", own["m"]), "n": own.get("all_n", own["n"])}
         share = own["m"] * own["n"] / (sizes["m"] * sizes["n"])
         dtype, stored = (self.device.multiplied(each) for each in (kernel.dtype, kernel.stored))
