@@ -29,13 +29,13 @@ It is what the batched tables of FBGEMM do, which TorchRec's are: their backward
 split samples, but not the table, each find other rows: they gather numbers and what flows back to them, and all do the same update, as all-reduces of
 PyTorch's sparse gradients gather indices and values.
 
-Dense gradients remain those of tables that something else reads as well, of tables of layers, of those that a pipeline looks up in several places, and
-of tables that no axis splits, though one splits samples: TorchRec's `DATA_PARALLEL` sharding leaves these to DDP.
+Dense gradients remain those of tables that something else reads as well, of tables of layers, of those that a pipeline looks up in several places or
+pools share, and of tables that no axis splits, though one splits samples: TorchRec's `DATA_PARALLEL` sharding leaves these to DDP.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
@@ -50,6 +50,7 @@ from stagec.dialects import dist, stg
 from stagec.dialects.attributes import Dim
 from stagec.dialects.interfaces import spread
 from stagec.dialects.types import TensorType, tensor_of
+from stagec.dialects.use_def import weight_path
 from stagec.rewriting import inherit, rewrite
 
 NAME = "update-rows"
@@ -70,13 +71,16 @@ class UpdateRows(ModulePass):
     """Layers will be cut into stages, which may each look up rows of a table: such a table has a gradient."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        rewrite(op, UpdateTables(self, mesh_of(op)), NAME, once=True)
+        shared = {each.weight.data for each in op.body.ops if isinstance(each, dist.SharedOp)}
+        rewrite(op, UpdateTables(self, mesh_of(op), shared), NAME, once=True)
 
 
 @dataclass(frozen=True)
 class UpdateTables(RewritePattern):
     options: UpdateRows
     mesh: Mapping[str, int]
+    shared: Collection[str]
+    """Weights of other pools, too: gradients are what pools tell each other."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: stg.OutputOp, rewriter: PatternRewriter) -> None:
@@ -84,6 +88,7 @@ class UpdateTables(RewritePattern):
         for weight, gradient in zip(op.weights, op.gradients, strict=True):
             found = lookups(gradient)
             is_shared = self.options.in_stages and len(found) > 1
+            is_shared = is_shared or weight_path(weight) in self.shared
             if not found or is_shared or is_data_parallel(weight, found, self.mesh):
                 left.append((weight, gradient))
             else:
