@@ -217,12 +217,21 @@ class Cutter:
         if crossing is not None:
             return crossing
         task = TASK_OF_PHASE[stg.phase_of(op)]
-        if stg.UNIT in op.properties:
+        if is_of_gather(op):
             return f"GATHER_{task}"
         if task == "B" and self.halves:
             is_last = self.is_whole or stg.phase_of(op) in ("wgrad", "grad_reduce")
             return "W" if is_last else "I"
         return task
+
+
+def is_of_gather(op: Operation) -> bool:
+    """Whether an op gathers the parameters of a stage that a schedule frees, or brings from the host what nothing but such gathers reads."""
+    if stg.UNIT in op.properties:
+        return True
+    readers = [use.operation for result in op.results for use in result.uses]
+    comes = isinstance(op, sched.HostCopyOp | sched.ViewOp)
+    return comes and bool(readers) and all(map(is_of_gather, readers))
 
 
 def around_loop(

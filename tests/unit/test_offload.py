@@ -113,6 +113,27 @@ def test_state_stays_where_parameters_alone_are_on_the_host() -> None:
         assert plan.always_bytes == sum(here.values()) // ways
 
 
+@pytest.mark.parametrize("schedule", ["1f1b", "interleaved_1f1b", "zb_v", "dualpipe_v"])
+def test_parameters_are_loaded_for_each_gather_of_a_stage(schedule: str) -> None:
+    """What a schedule gathers for several microbatches is loaded for all of them once, and once more for the update."""
+    virtual = 1 if schedule == "1f1b" else 2
+    pipeline = f"pipeline L over pp {{ schedule = {schedule}, microbatch = 1, virtual_stages = {virtual} }}"
+    text = TEXT.replace("microbatch 4", pipeline)
+    clauses = "zero 3 over dp\noffload { parameters = true }"
+    for ranks in compile_text(text.replace("CLAUSES", clauses), "net.stg").trace_set.classes:
+        layer = LAYER  # two bytes a parameter, over two ranks
+        gathers = sum(
+            count
+            for node, count in nodes_of(ranks)
+            if isinstance(node.action, Collective)
+            and node.action.kind == "all_gather"
+            and node.action.operand_bytes == layer
+        )
+        assert gathers >= 8
+        loads = copies(ranks)["load", layer]
+        assert loads == gathers + copies(ranks)["store", layer]
+
+
 @pytest.mark.parametrize("name", ["muon", "adafactor", "shampoo", "soap"])
 def test_what_is_kept_of_matrices_stays_where_parameters_alone_are_on_the_host(name: str) -> None:
     """Momenta, sums and factors of each matrix, however its update is cut out of the step."""
