@@ -217,12 +217,7 @@ class GatedDeltaRuleOp(StatefulOp):
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         operands = (self.q, self.k, self.v, self.decay, self.beta)
-        if not any(gradients.wants(each) for each in operands):
-            return
-        made = gradients.insert(GatedDeltaRuleGradOp(only(dys), self), self.v)
-        for operand, cotangent in zip(operands, made.results, strict=True):
-            if gradients.wants(operand):
-                gradients.contribute(operand, cotangent)
+        gradients.emit_all(operands, lambda: GatedDeltaRuleGradOp(only(dys), self), self.v)
 
 
 def chunk_said(call: Call) -> Size:

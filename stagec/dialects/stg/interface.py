@@ -186,6 +186,16 @@ class BackwardPass(ABC):
             op = self.insert(make(), operand)
             self.contribute(operand, op.results[0])
 
+    def emit_all(
+        self, operands: Sequence[SSAValue], make: Callable[[], Operation], on_the_way_to: SSAValue
+    ) -> None:
+        """Make the cotangents of several operands by one op, in their order, unless nobody wants any."""
+        wanted = [operand for operand in operands if self.wants(operand)]
+        made = self.insert(make(), on_the_way_to).results if wanted else ()
+        for operand, cotangent in zip(operands, made, strict=False):
+            if operand in wanted:
+                self.contribute(operand, cotangent)
+
 
 def only(dys: Cotangents) -> SSAValue:
     """The cotangent of an op with one result that the loss can depend on."""

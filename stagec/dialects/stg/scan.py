@@ -227,12 +227,7 @@ class SsdScanOp(StatefulOp):
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         operands = (self.x, self.dt, self.a, self.b, self.c)
-        if not any(gradients.wants(v) for v in operands):
-            return
-        made = gradients.insert(SsdScanGradOp(only(dys), self), self.x)
-        for operand, cotangent in zip(operands, made.results, strict=True):
-            if gradients.wants(operand):
-                gradients.contribute(operand, cotangent)
+        gradients.emit_all(operands, lambda: SsdScanGradOp(only(dys), self), self.x)
 
 
 @irdl_op_definition
