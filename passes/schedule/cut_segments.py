@@ -275,10 +275,10 @@ def behind_tied(reductions: Sequence[Operation]) -> list[Operation]:
 
 def waiting_for_tied(reductions: Sequence[Operation]) -> set[Operation]:
     """Those that read what stages have summed, as the unit does that a shared table is in: other stages may not have done their last backward pass."""
+    sums = {op for op in reductions if "tied" in op.properties}
     found: set[Operation] = set()
     for op in reductions:
-        read = {operand.owner for operand in op.operands}
-        if read & found or any("tied" in each.properties for each in read & set(reductions)):
+        if any(operand.owner in sums or operand.owner in found for operand in op.operands):
             found.add(op)
     return found
 
