@@ -168,6 +168,8 @@ DISENTANGLED = {
     "pos_att_type": "p2c|c2p",
 }
 COUNTED = (
+    ("mimo_v2_flash", {"num_hidden_layers": 8}, 47_300_284_800, 1_540_282_646_528, 35_840),
+    ("glm4_moe", {"num_hidden_layers": 3}, 5_948_207_104, 603_216_412_672, 4_032),
     (
         "beit",
         {
@@ -501,3 +503,9 @@ def test_plans_store_weights_as_the_checkpoint(
 def test_a_quantization_that_is_no_mapping_is_refused():
     with pytest.raises(CompileError, match="a value is not of the form that its class reads"):
         import_configuration({"model_type": "qwen3", "quantization_config": 3}, "qwen3")
+
+
+@pytest.mark.parametrize(("key", "window"), [("sliding_window", 128), ("sliding_window_size", 129)])
+def test_a_window_may_be_said_without_the_token_itself(key: str, window: int):
+    text = import_configuration({"model_type": "mimo_v2_flash", key: 128}, "m").text
+    assert f"dim W = {window} " in text

@@ -99,7 +99,7 @@ def tied(c: Config) -> bool:
 
 def llama_attention(c: Config, s: Stream, **more: Any) -> Attention:
     """Attention with the usual keys."""
-    width = head_width(c)
+    width = more["width"] if "width" in more else head_width(c)
     heads = c.number("num_attention_heads")
     settings: dict[str, Any] = {
         "heads": heads,

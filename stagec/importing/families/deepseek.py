@@ -156,11 +156,13 @@ def glm_moe_dsa(c: Config) -> Decoder:
 
 
 def glm4_moe(c: Config) -> Decoder:
+    """Heads need not be as wide together as the model: the class rounds their width down."""
     s = stream(c)
-    width = head_width(c)
+    width = c.number("head_dim", s.width // c.number("num_attention_heads"))
     attention = llama_attention(
         c,
         s,
+        width=width,
         rotary=rotated(c, width, 0.5),
         qk_norm=RMS if c.flag("use_qk_norm") else NO_NORM,
         **biases(c.flag("attention_bias"), output=False),
@@ -220,17 +222,10 @@ def dots1(c: Config) -> Decoder:
 def mimo_v2_flash(c: Config) -> Decoder:
     s = stream(c)
     layers = c.number("num_hidden_layers")
-    pattern = c.get("hybrid_layer_pattern")
-    if pattern is not None:
-        local = [bool(p) for p in pattern]
-    else:
-        kinds = c.layer_types() or []
-        local = [kind == "sliding_attention" for kind in kinds]
+    kinds = layer_kinds(c, lambda i: "sliding_attention" if i and (i + 1) % 6 else "full_attention")
+    local = [bool(p) for p in c.get("hybrid_layer_pattern", windows(kinds, 1))]
     frequency = c.get("moe_layer_freq")
-    if isinstance(frequency, list):
-        sparse = [bool(f) for f in frequency]
-    else:
-        sparse = [k == "sparse" for k in c.get("mlp_layer_types", [])]
+    sparse = [bool(f) for f in frequency] if isinstance(frequency, list) else dense_first(c, 1)
     if len(local) < layers or len(sparse) < layers:
         raise Unsupported(
             "`hybrid_layer_pattern` and `moe_layer_freq` have an entry for each layer"
@@ -245,11 +240,13 @@ def mimo_v2_flash(c: Config) -> Decoder:
         value_factor=0.0 if factor == 1 else factor,
         **biases(c.flag("attention_bias"), output=False),
     )
+    # Beside a token itself a query sees so many before it.
+    reaches = c.get("sliding_window_size") is not None
     near = replace(
         far,
         name="LocalAttention",
         kv_heads=2 * kv_heads,
-        window=c.number("sliding_window"),
+        window=c.count("sliding_window_size") + 1 if reaches else c.number("sliding_window"),
         sinks="sinks",
     )
     for key, value in (
