@@ -187,8 +187,11 @@ def plan(layout: Layout, model: Model, recipe: Recipe | None = None) -> str:
     if x.stored == "fp8" and x.zero < 3 and not model.adapters and x.device in ("h100", "h200"):
         lines.append("  process { transposed_weights = true }")
     lines.append(f"  {precision(x)}")
+    # `router_gating_linear` of Megatron-LM is no layer of Transformer Engine's.
+    left = recipe.left(x.products) if recipe else "router" if model.experts else ""
+    if left and (recipe or x.products != "bf16"):
+        lines[-1] = lines[-1].replace(" }", f", unquantized = [{left}] }}")
     if recipe:
-        lines[-1] = lines[-1].replace(" }", f", unquantized = [{recipe.left(x.products)}] }}")
         lines.append(f"  optimizer {recipe.optimizer}")
     if x.zero < 3:
         settings = [f"overlap = {str(x.grad_overlap).lower()}"]
@@ -210,9 +213,6 @@ def overlap(x: Layout) -> str:
 
 def precision(x: Layout) -> str:
     stored = f", product_weights = {x.stored}" if x.stored else ""
-    if x.ep > 1 and x.products != "bf16":
-        # `router_gating_linear` of Megatron-LM is no layer of Transformer Engine's.
-        stored += ", unquantized = router"
     if x.products == "fp8":
         stored += f", scaling = {x.scaling}"
     return (

@@ -118,7 +118,7 @@ READ = (
     # HybridEP sends a token once to each device; from 26.06 on one kernel is for all experts, and exchanges are hidden.
     (
         dict(release="26.04", model="Qwen3_30B_a3B", gpu="GB200", precision="mxfp8", ep=8),
-        ("shard X over en, ep", "exchange = hierarchical", "unquantized = router"),
+        ("shard X over en, ep", "exchange = hierarchical", "unquantized = [router]"),
     ),
     (
         dict(release="26.06", model="Qwen3_30B_a3B", gpu="GB200", precision="mxfp8", ep=8),
