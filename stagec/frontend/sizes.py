@@ -450,8 +450,11 @@ def not_rounded_up(expr: syntax.Expr) -> syntax.Expr:
     """What `ceildiv(a, b)` rounds up."""
     if not (isinstance(expr, syntax.Call) and expr.function.text == "ceildiv"):
         return expr
-    top, bottom = (argument.value for argument in expr.arguments)
-    return syntax.Binary(top, "/", bottom, span=expr.span)
+    match [argument.value for argument in expr.arguments]:
+        case [top, bottom] if not isinstance(top, syntax.Text | syntax.ListValue):
+            if not isinstance(bottom, syntax.Text | syntax.ListValue):
+                return syntax.Binary(top, "/", bottom, span=expr.span)
+    return expr
 
 
 def rounded_up(expr: syntax.Expr) -> syntax.Expr:
