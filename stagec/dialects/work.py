@@ -41,6 +41,8 @@ class Work(StrEnum):
     """Elementwise: the same numbers in fewer bits, with scales."""
     REDUCTION = "reduction"
     """Elementwise, with sums over a dim."""
+    LOSS_GRAD = "loss_grad"
+    """Elementwise: of the logits of a cross-entropy, from what it kept of each row."""
     NORM_WEIGHT_GRAD = "norm_weight_grad"
     """Made by the kernel of the gradient of the norm's input, which reads the same."""
     SLICE = "slice"

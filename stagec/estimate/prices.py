@@ -138,7 +138,7 @@ class Prices:
                 return Price(found.us + whole.us, whole.basis)
             found = self.kernels.price(action, node.phase in BACKWARD)
             further = (action.num_kernels - 1) * self.kernels.device.launch_us
-            passes = 2 if node.op == "cross_entropy_grad" and self.writes_early else 1
+            passes = 2 if action.work == Work.LOSS_GRAD and self.writes_early else 1
             return Price(passes * found.us + further, found.basis)
         if isinstance(action, Collective):
             return self.network.collective(action)
@@ -285,7 +285,7 @@ class Prices:
         if work == Work.QUANTIZE:
             assert action.kernel is not None
             return (Work.REDUCTION,) if action.kernel.dtype == "fp8" else None
-        if work == Work.REDUCTION:
+        if work in (Work.REDUCTION, Work.LOSS_GRAD):
             return ()
         return ELEMENTWISE if work in ELEMENTWISE else None
 
@@ -421,7 +421,7 @@ ATTENTION = (Work.ATTENTION, Work.LATENT_ATTENTION)
 ELEMENTWISE = (Work.ELEMENTWISE, Work.CAST)
 FED = (*ELEMENTWISE, Work.APPEND, Work.DISPATCH)
 """What kernels do themselves with what they read."""
-JOINED = (*ELEMENTWISE, Work.QUANTIZE, Work.REDUCTION)
+JOINED = (*ELEMENTWISE, Work.QUANTIZE, Work.REDUCTION, Work.LOSS_GRAD)
 """What a compiler makes one kernel of."""
 TRAINING_ATTENTION = {"fused": "cudnn", "compiled": "flash2", "eager": "flash2"}
 """Whose kernels `kernels` has: those of Transformer Engine, or of PyTorch's `scaled_dot_product_attention`."""

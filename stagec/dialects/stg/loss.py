@@ -123,7 +123,7 @@ class CrossEntropyGradOp(TensorOp):
     """
 
     name = "stg.cross_entropy_grad"
-    WORK: ClassVar[Work] = Work.REDUCTION
+    WORK: ClassVar[Work] = Work.LOSS_GRAD
     LIKE: ClassVar[int | None] = 1
 
     dloss = operand_def(TensorType)

@@ -289,9 +289,12 @@ def _batch(
             message = f"sequences come from `{each.source}`, and the plan has no pools"
             help_ = f"leave out `from {each.source}`, or serve them in a `pool`"
             findings.say("E0401", message, each.span, help=help_)
+    of_bodies = Findings()
     with unrecorded():
-        bodies = _check_bodies(source, definitions, table, plan, unheard)
+        bodies = _check_bodies(source, definitions, table, plan, of_bodies)
     roles = roles_of(bodies.values(), findings)
+    if roles is None and of_bodies.errors:
+        return None  # what is wrong there is said when bodies are checked again
     if roles is None:
         message = "the model has no `cache`, so nothing says which dims are sequences and positions"
         inputs = [each.shape for model in definitions.models for each in model.parameters][:1]
