@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from itertools import product
@@ -348,37 +348,45 @@ class KernelPrices:
     def delta_rule(self, compute: Compute, kernel: Kernel) -> Price:
         """One kernel of all sequences that have several new positions, and one of those that have one; backward as fast as forward, by FLOPs."""
         sizes = {name: np.float64(max(size, 1)) for name, size in kernel.sizes}
-        kinds = kernel.requests or ((1, int(sizes["seq"]), int(sizes["seq"])),)
-        one = sum(count for count, new, _ in kinds if new == 1 and "state_bytes" in sizes)
-        found = Price(0.0, Basis.MEASURED)
-        steps = {**sizes, "batch": sizes["batch"] * one}
-        if one:
-            step = self.by_table(("delta_step", "bf16"), steps)
-            if step is None:
-                return self.moved(compute.num_bytes, compute.num_ops)
-            is_measured = sizes["state_bytes"] == MEASURED_STATE_BYTES
-            found = Price(step.us, step.basis if is_measured else Basis.RULE)
-        several = [(n, new) for n, new, _ in kinds if n and (new > 1 or "state_bytes" not in sizes)]
-        if several:
-            number = sum(n for n, _ in several)
-            tokens = sum(n * new for n, new in several)
-            own = {
-                **sizes,
-                "batch": sizes["batch"] * number,
-                "seq": np.float64(tokens / number),
-            }
-            chunks = self.by_table(("delta_rule", "bf16"), own)
-            if chunks is None:
-                return self.moved(compute.num_bytes, compute.num_ops)
-            us, basis = (
-                chunks.us,
-                max(chunks.basis, Basis.RULE if len(several) > 1 else found.basis),
-            )
-            if kernel.kind == Work.DELTA_RULE_GRAD:
-                us *= compute.num_ops / float(delta_rule_flops(own))
-                basis = Basis.RULE
-            found = Price(found.us + us, max(found.basis, basis))
-        return found
+        kinds = [(n, new) for n, new, _ in kernel.requests if n] or [(1, int(sizes["seq"]))]
+        steps = sum(n for n, new in kinds if new == 1) if "state_bytes" in sizes else 0
+        long = [(n, new) for n, new in kinds if not steps or new > 1]
+        parts = [self.delta_steps(sizes, steps)] if steps else []
+        parts += [self.delta_chunks(sizes, long)] if long else []
+        known = [part for part in parts if part is not None]
+        if len(known) < len(parts):
+            return self.moved(compute.num_bytes, compute.num_ops)
+        us, basis = sum(part.us for part in known), max(part.basis for part in known)
+        if kernel.kind == Work.DELTA_RULE_GRAD:
+            us *= compute.num_ops / float(delta_rule_flops(sizes))
+            basis = Basis.RULE
+        return Price(us, basis)
+
+    def delta_steps(self, sizes: Sizes, count: int) -> Price | None:
+        """A token for each of so many sequences of a row."""
+        found = self.by_table(("delta_step", "bf16"), of_sequences(sizes, count))
+        if found is None or sizes["state_bytes"] == MEASURED_STATE_BYTES:
+            return found
+        return Price(found.us, Basis.RULE)
+
+    def delta_chunks(self, sizes: Sizes, kinds: Sequence[tuple[int, int]]) -> Price | None:
+        """So many sequences of so many new positions each: together they fill the device, as in `attention`.
+
+        Each kind takes its share, by positions, of what the kernel would take if all were of that kind. The state of a sequence goes from chunk to chunk,
+        so that none is done sooner than its kind is alone.
+        """
+        positions = sum(n * new for n, new in kinds)
+        us, longest, basis = 0.0, 0.0, Basis.MEASURED if len(kinds) == 1 else Basis.RULE
+        for count, new in kinds:
+            own = {**sizes, "seq": np.float64(new)}
+            alone = self.by_table(("delta_rule", "bf16"), of_sequences(own, count))
+            alike = self.by_table(("delta_rule", "bf16"), of_sequences(own, positions / new))
+            if alone is None or alike is None:
+                return None
+            us += alike.us * count * new / positions
+            longest = max(longest, alone.us)
+            basis = max(basis, alone.basis)
+        return Price(max(us, longest), basis)
 
     def attention(self, compute: Compute, kernel: Kernel) -> Price:
         """One kernel of all sequences that have several new positions, and one of those that have one.
@@ -563,6 +571,11 @@ class KernelPrices:
         dtype = key[1] if len(key) > 1 else ""
         us = float(np.asarray(kind.rule(self.device, dtype, sizes)) * table.factor(axes))
         return Price(us, Basis.MEASURED if bool(table.covers(axes)) else Basis.RULE)
+
+
+def of_sequences(sizes: Sizes, count: float) -> Sizes:
+    """Of so many sequences in each row."""
+    return {**sizes, "batch": sizes["batch"] * count}
 
 
 def scaled(price: Price, share: Floats | float) -> Price:

@@ -30,12 +30,14 @@ class Timed:
     source: str
     name: str
     group: str
-    """Runs of one model on as many devices: plans that can be ranked."""
+    """Runs of one model on as many devices: plans that can be ranked, by the time of a token."""
     measured_s: float
     text: str = ""
     device: str = ""
     why_not: str = ""
     """Why there is no plan."""
+    tokens: int = 1
+    """Of a step, where plans of a group have different ones."""
 
 
 def rows_of(path: Path) -> Iterator[Timed]:
@@ -290,7 +292,7 @@ def rack_of(device: str, gpus: int) -> int:
 
 def mlperf(r: Cells) -> Timed | None:
     name = f"{r['benchmark']} {r['gpus']} {r['gpu']} {r['precision']}"
-    group = f"{r['benchmark']}|{r['gpu']}|{r['gpus']}|{r['global_batch']}"
+    group = f"{r['benchmark']}|{r['gpu']}|{r['gpus']}"
     source = "MLPerf LoRA" if r["benchmark"].endswith("_lora") else "MLPerf pre-training"
     measured = float(r["step_s"])
     model, _ = BENCHMARKS[r["benchmark"]]
@@ -361,7 +363,7 @@ ON_HOST = {("LLAMA3_70B", "GB300"): 20, ("LLAMA3.1_405B", "GB200"): 95}
 
 def published(r: Cells) -> Timed | None:
     name = f"{r['source'].split()[0]} {r['release']} {r['model']} {r['gpus']} {r['gpu']} {r['precision']}"
-    group = f"{r['model']}|{r['gpu']}|{r['gpus']}|{r['global_batch']}|{r['sequence']}|{r['kind']}"
+    group = f"{r['model']}|{r['gpu']}|{r['gpus']}|{r['kind']}"
     measured = float(r["step_s"])
     source = {"Megatron-Bridge": "Megatron-Bridge", "torchtitan": "torchtitan"}.get(
         r["source"], "Korthikanti 2022"
@@ -443,9 +445,9 @@ def published(r: Cells) -> Timed | None:
         # `comm_overlap.py` overlaps gathers of parameters wherever ranks hold other data.
         layout = replace(layout, tp_overlap=layout.tp > 1, param_gather=True)
     if recipe:
-        whole = recipe.sized(number(r, "global_batch"), number(r, "sequence"))
-        whole += plan(layout, model, recipe)
-        return Timed(source, name, group, measured, whole, layout.device)
+        batch, sequence = number(r, "global_batch"), number(r, "sequence")
+        whole = recipe.sized(batch, sequence) + plan(layout, model, recipe)
+        return Timed(source, name, group, measured, whole, layout.device, tokens=batch * sequence)
     return timed(
         source,
         name,
@@ -702,4 +704,5 @@ def timed(
     if layout.kernels == "fused":
         model = by_megatron(model, layout)
     whole = text(model, batch, sequence, unfused, whole_again) + plan(layout, model)
-    return Timed(source, name, group, measured, whole, layout.device)
+    tokens = batch * sequence
+    return Timed(source, name, group, measured, whole, layout.device, tokens=tokens)

@@ -95,8 +95,10 @@ def rank_correlation(found: Iterable[Found]) -> tuple[float, int]:
     for group in groups.values():
         if len(group) >= SMALLEST_GROUP:
             runs = group.values()
-            a = ranks([float(np.median([each.row.measured_s for each in run])) for run in runs])
-            b = ranks([run[0].estimated_s for run in runs])
+            a = ranks(
+                [float(np.median([r.row.measured_s / r.row.tokens for r in run])) for run in runs]
+            )
+            b = ranks([run[0].estimated_s / run[0].row.tokens for run in runs])
             values.append(float(np.corrcoef(a, b)[0, 1]))
     return (float(np.median(values)), len(values)) if values else (float("nan"), 0)
 

@@ -26,9 +26,17 @@ from xdsl.irdl import (
 )
 
 from stagec import symbolic
-from stagec.dialects.attributes import NamesAttr, RequestsAttr, SizeAttr
+from stagec.dialects.attributes import NamesAttr, SizeAttr
 from stagec.dialects.interfaces import Bytes, elements, num_bytes
-from stagec.dialects.stg.base import PLACEMENT, SHARED, Indices, TensorOp, expect_dims, tensor_type
+from stagec.dialects.stg.base import (
+    PLACEMENT,
+    SHARED,
+    Indices,
+    RequestsOp,
+    TensorOp,
+    expect_dims,
+    tensor_type,
+)
 from stagec.dialects.stg.interface import (
     BackwardPass,
     Call,
@@ -198,7 +206,7 @@ def with_window(tasks: Sequence[Operation], window: SizeAttr | None) -> Sequence
 
 
 @irdl_op_definition
-class AttentionOp(TensorOp):
+class AttentionOp(RequestsOp):
     """softmax(q k^T) v without the scores in memory (FlashAttention, Dao et al. 2022).
 
     Keeps the output and `lse`, the log-sum-exp of each query and head in fp32. `count` says how FLOPs
@@ -256,7 +264,6 @@ class AttentionOp(TensorOp):
     alibi = opt_prop_def(UnitAttr)
     pairs = opt_prop_def(SizeAttr)
     copies = opt_prop_def(NamesAttr)
-    requests = opt_prop_def(RequestsAttr)
     result = result_def(TensorType)
     lse = result_def(TensorType)
 
@@ -418,10 +425,7 @@ class AttentionOp(TensorOp):
         return reach_of(self)
 
     def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
-        tasks = with_window(super().lowered(mesh), self.window)
-        if self.requests is not None:
-            tasks[0].properties["requests"] = self.requests
-        return tasks
+        return with_window(super().lowered(mesh), self.window)
 
     def moved_bytes(self) -> Bytes:
         moved = super().moved_bytes()

@@ -21,11 +21,12 @@ from xdsl.irdl import (
     OptPropertyDef,
     VarOperandDef,
     VarResultDef,
+    opt_prop_def,
 )
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.diagnostics import refused, span_of
-from stagec.dialects.attributes import PlacementAttr
+from stagec.dialects.attributes import PlacementAttr, RequestsAttr
 from stagec.dialects.interfaces import CostInterface, views
 from stagec.dialects.marks import (
     MADE_BY as MADE_BY,
@@ -267,6 +268,19 @@ class LocalStatisticsOp(TensorOp, ABC):
 
     def decomposed(self, steps: Decomposition) -> Sequence[SSAValue] | None:
         return None
+
+
+class RequestsOp(TensorOp, ABC):
+    """An op whose kernel takes as long as the sequences of a row have it, where these are of several kinds."""
+
+    requests = opt_prop_def(RequestsAttr)
+    """How many there are of each kind, their new positions, and those that these see."""
+
+    def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
+        tasks = super().lowered(mesh)
+        if self.requests is not None:
+            tasks[0].properties["requests"] = self.requests
+        return tasks
 
 
 class StatefulOp(TensorOp, ABC):

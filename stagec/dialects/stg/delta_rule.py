@@ -14,40 +14,35 @@ states are passed on between chunks. Kernels are those of flash-linear-attention
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
-from xdsl.ir import Operation, SSAValue
-from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, result_def
+from xdsl.ir import SSAValue
+from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
 
 from stagec import symbolic
 from stagec.dialects.attributes import RequestsAttr, SizeAttr
 from stagec.dialects.interfaces import Bytes, all_bytes, elements, num_bytes
-from stagec.dialects.stg.base import PLACEMENT, Indices, StatefulOp, TensorOp, tensor_type
+from stagec.dialects.stg.base import PLACEMENT, Indices, RequestsOp, TensorOp, tensor_type
 from stagec.dialects.stg.interface import (
-    BackwardPass,
     Call,
     CallError,
-    Cotangents,
     Option,
     Requests,
     Signature,
     listed,
-    only,
 )
 from stagec.dialects.stg.recurrent import (
     SEQUENCES,
+    RecurrenceOp,
     ResumedRecurrenceOp,
     counts_of_chunks,
     state_traffic,
+    types_of_gradients,
 )
-from stagec.dialects.stg.scan import types_of_gradients
 from stagec.dialects.types import TensorType
 from stagec.dialects.work import Work
 from stagec.symbolic import Size
-
-DEFAULT_CHUNK = 64
-"""`chunk_size` of its kernels."""
 
 
 def delta_indices(op: DeltaRule) -> tuple[tuple[str, ...], ...]:
@@ -114,7 +109,7 @@ def states(op: GatedDeltaRuleOp | GatedDeltaRuleGradOp) -> Size:
 
 
 @irdl_op_definition
-class GatedDeltaRuleOp(StatefulOp):
+class GatedDeltaRuleOp(RecurrenceOp):
     """Run the recurrence. Nothing but its operands is kept: the backward pass solves its chunks again.
 
     Linear in v. An axis that splits heads of values splits those of keys.
@@ -128,6 +123,8 @@ class GatedDeltaRuleOp(StatefulOp):
     WORK: ClassVar[Work] = Work.DELTA_RULE
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (2,)
     LIKE: ClassVar[int | None] = 2
+    # `chunk_size` of its kernels.
+    DEFAULT_CHUNK: ClassVar[int] = 64
     STATE: ClassVar[str] = "h[B, H, E, G]"
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
         Signature(
@@ -143,7 +140,6 @@ class GatedDeltaRuleOp(StatefulOp):
     v = operand_def(TensorType)
     decay = operand_def(TensorType)
     beta = operand_def(TensorType)
-    chunk = prop_def(SizeAttr)
     result = result_def(TensorType)
 
     def __init__(
@@ -179,10 +175,6 @@ class GatedDeltaRuleOp(StatefulOp):
             raise CallError(message, operand=0)
 
     @classmethod
-    def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
-        return GatedDeltaRuleOp(*operands, chunk=chunk_said(call))
-
-    @classmethod
     def state_of(cls, call: Call) -> tuple[str, tuple[str, ...]]:
         *rows, new, heads, width = call.types[2].names
         return new, (*rows, heads, call.types[0].names[-1], width)
@@ -191,7 +183,7 @@ class GatedDeltaRuleOp(StatefulOp):
     def with_state(
         cls, call: Call, operands: Sequence[SSAValue], state: SSAValue, requests: Requests
     ) -> TensorOp:
-        return ResumedDeltaRuleOp(operands, state, chunk_said(call), requests)
+        return ResumedDeltaRuleOp(operands, state, cls.chunk_said(call), requests)
 
     @property
     def goes_along(self) -> str:
@@ -215,13 +207,8 @@ class GatedDeltaRuleOp(StatefulOp):
         between = w.bytes * (w.tokens * (chunk_of(self) + w.key + 2 * w.value) + states(self))
         return Bytes(all_bytes(self.operands) + between, all_bytes(self.results) + between)
 
-    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
-        operands = (self.q, self.k, self.v, self.decay, self.beta)
-        gradients.emit_all(operands, lambda: GatedDeltaRuleGradOp(only(dys), self), self.v)
-
-
-def chunk_said(call: Call) -> Size:
-    return call.size("chunk") or symbolic.constant(DEFAULT_CHUNK)
+    def gradient_op(self, dy: SSAValue) -> TensorOp:
+        return GatedDeltaRuleGradOp(dy, self)
 
 
 @irdl_op_definition
@@ -287,7 +274,7 @@ class GatedDeltaRuleGradOp(TensorOp):
 
 
 @irdl_op_definition
-class ResumedDeltaRuleOp(ResumedRecurrenceOp):
+class ResumedDeltaRuleOp(ResumedRecurrenceOp, RequestsOp):
     """The recurrence of gated delta nets from a state: by chunks for sequences with several new tokens, else one step of it.
 
     v is [B, S, H, G], the state [B, sequences, H, E, G]; the others as of `stg.gated_delta_rule`.
@@ -306,8 +293,6 @@ class ResumedDeltaRuleOp(ResumedRecurrenceOp):
     decay = operand_def(TensorType)
     beta = operand_def(TensorType)
     state = operand_def(TensorType)
-    requests = opt_prop_def(RequestsAttr)
-    """Sequences of a row by kind, where there are several."""
     result = result_def(TensorType)
 
     def __init__(
@@ -332,12 +317,6 @@ class ResumedDeltaRuleOp(ResumedRecurrenceOp):
         if state.names != (v.names[0], SEQUENCES, heads, q.names[-1], width):
             raise self.mistake(f"<{state.body}> is not a state of <{v.body}>")
         super().verify_()
-
-    def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
-        tasks = super().lowered(mesh)
-        if self.requests is not None:
-            tasks[0].properties["requests"] = self.requests
-        return tasks
 
     def flops(self) -> Size:
         w, counts = DeltaWidths(self), self.counts(tensor_type(self.v))

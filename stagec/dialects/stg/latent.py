@@ -8,17 +8,17 @@ that make keys and values of latents are absorbed into those before and behind i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 from xdsl.dialects.builtin import UnitAttr
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, result_def
 
 from stagec import symbolic
-from stagec.dialects.attributes import RequestsAttr, SizeAttr
+from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.stg.attention import HALF, KEY
-from stagec.dialects.stg.base import Indices, TensorOp, tensor_type
+from stagec.dialects.stg.base import Indices, RequestsOp, TensorOp, tensor_type
 from stagec.dialects.stg.interface import Call, CallError, Option, Signature, listed
 from stagec.dialects.types import TensorType
 from stagec.dialects.work import Work
@@ -26,7 +26,7 @@ from stagec.symbolic import ONE, Size
 
 
 @irdl_op_definition
-class LatentAttentionOp(TensorOp):
+class LatentAttentionOp(RequestsOp):
     """softmax(near latents^T + far rotated^T) latents, without the scores in memory.
 
     `pairs` is the number of pairs of a query and a position for each row, where the shapes do not say. Nothing is differentiated through it:
@@ -55,7 +55,6 @@ class LatentAttentionOp(TensorOp):
     rotated = operand_def(TensorType)
     causal = opt_prop_def(UnitAttr)
     pairs = opt_prop_def(SizeAttr)
-    requests = opt_prop_def(RequestsAttr)
     result = result_def(TensorType)
     lse = result_def(TensorType)
 
@@ -139,12 +138,6 @@ class LatentAttentionOp(TensorOp):
             shapes = ", ".join(f"<{each.body}>" for each in (near, far, latents, rotated))
             raise self.mistake(f"{shapes} do not fit together")
         super().verify_()
-
-    def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
-        tasks = super().lowered(mesh)
-        if self.requests is not None:
-            tasks[0].properties["requests"] = self.requests
-        return tasks
 
     def flops(self) -> Size:
         # 2 for each pair, head, and element: scores over C + R, latents of the result over C. Softmax is not counted, as in `stg.attention`.

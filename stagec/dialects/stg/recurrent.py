@@ -10,7 +10,8 @@ what depends on where each begins is said as sums over the sequences of a row. N
 
 from __future__ import annotations
 
-from abc import ABC
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -21,8 +22,8 @@ from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
 from stagec import symbolic
 from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.interfaces import Bytes, all_bytes, elements, num_bytes
-from stagec.dialects.stg.base import Indices, TensorOp, tensor_type
-from stagec.dialects.stg.interface import Requests
+from stagec.dialects.stg.base import Indices, StatefulOp, TensorOp, tensor_type
+from stagec.dialects.stg.interface import BackwardPass, Call, Cotangents, Requests, only
 from stagec.dialects.types import TensorType
 from stagec.dialects.work import Work
 from stagec.symbolic import ONE, ZERO, Size
@@ -49,6 +50,51 @@ def state_traffic(state: SSAValue, resumed: Size) -> Bytes:
     """Each sequence's state is written, and read if it has tokens before."""
     kept = tensor_type(state)
     return Bytes(num_bytes(state) * resumed / kept.dim(SEQUENCES).size, num_bytes(state))
+
+
+class RecurrenceOp(StatefulOp, ABC):
+    """A recurrence along a sequence, chunk by chunk. Nothing but its operands is kept: the backward pass makes the states of chunks again."""
+
+    DEFAULT_CHUNK: ClassVar[int]
+
+    chunk = prop_def(SizeAttr)
+
+    @classmethod
+    def chunk_said(cls, call: Call) -> Size:
+        return call.size("chunk") or symbolic.constant(cls.DEFAULT_CHUNK)
+
+    @classmethod
+    def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
+        return cls(*operands, chunk=cls.chunk_said(call))  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+    @abstractmethod
+    def gradient_op(self, dy: SSAValue) -> TensorOp:
+        """The op that makes the gradients of all operands."""
+
+    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
+        if not any(gradients.wants(operand) for operand in self.operands):
+            return
+        made = gradients.insert(self.gradient_op(only(dys)), self.operands[self.LIKE or 0])
+        for operand, cotangent in zip(self.operands, made.results, strict=True):
+            if gradients.wants(operand):
+                gradients.contribute(operand, cotangent)
+
+
+def types_of_gradients(
+    dy: SSAValue, operands: Sequence[SSAValue], indices: Sequence[Sequence[str]]
+) -> list[TensorType]:
+    """Of operands with these indices: a gradient is summed over those that its operand lacks."""
+    splits = {
+        index: dim.split
+        for operand, names in zip(operands, indices, strict=True)
+        for dim, index in zip(tensor_type(operand).dims, names, strict=True)
+    }
+    carried = tensor_type(dy).partial
+    types: list[TensorType] = []
+    for operand, names in zip(operands, indices, strict=True):
+        summed = [a for index, axes in splits.items() if index not in names for a in axes]
+        types.append(tensor_type(operand).with_partial(sorted({*carried, *summed})))
+    return types
 
 
 class ResumedOp(TensorOp, ABC):

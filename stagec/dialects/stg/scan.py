@@ -22,19 +22,21 @@ from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
 from stagec import symbolic
 from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.interfaces import Bytes, all_bytes
-from stagec.dialects.stg.base import PLACEMENT, Indices, StatefulOp, TensorOp, tensor_type
+from stagec.dialects.stg.base import PLACEMENT, Indices, TensorOp, tensor_type
 from stagec.dialects.stg.interface import (
-    BackwardPass,
     Call,
     CallError,
-    Cotangents,
     Option,
     Requests,
     Signature,
     listed,
-    only,
 )
-from stagec.dialects.stg.recurrent import STATE_BYTES, ResumedScanOp
+from stagec.dialects.stg.recurrent import (
+    STATE_BYTES,
+    RecurrenceOp,
+    ResumedScanOp,
+    types_of_gradients,
+)
 from stagec.dialects.types import TensorType
 from stagec.dialects.work import Work
 from stagec.symbolic import Size
@@ -101,25 +103,8 @@ def pair_elements(op: SsdScanOp | SsdScanGradOp) -> Size:
     return symbolic.product(d.size for d in b.dims[:-1]) * chunk
 
 
-def types_of_gradients(
-    dy: SSAValue, operands: Sequence[SSAValue], indices: Sequence[Sequence[str]]
-) -> list[TensorType]:
-    """Of operands with these indices: a gradient is summed over those that its operand lacks."""
-    splits = {
-        index: dim.split
-        for operand, names in zip(operands, indices, strict=True)
-        for dim, index in zip(tensor_type(operand).dims, names, strict=True)
-    }
-    carried = tensor_type(dy).partial
-    types: list[TensorType] = []
-    for operand, names in zip(operands, indices, strict=True):
-        summed = [a for index, axes in splits.items() if index not in names for a in axes]
-        types.append(tensor_type(operand).with_partial(sorted({*carried, *summed})))
-    return types
-
-
 @irdl_op_definition
-class SsdScanOp(StatefulOp):
+class SsdScanOp(RecurrenceOp):
     """Run the recurrence. Nothing but its operands is kept: the backward pass makes the states of chunks again.
 
     Linear in x. An axis that splits heads splits groups; without groups b and c are the same for all heads.
@@ -132,6 +117,7 @@ class SsdScanOp(StatefulOp):
     WORK: ClassVar[Work] = Work.SCAN
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
     LIKE: ClassVar[int | None] = 0
+    DEFAULT_CHUNK: ClassVar[int] = 256
     STATE: ClassVar[str] = "h[B, H, E, N]"
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
         Signature(
@@ -147,7 +133,6 @@ class SsdScanOp(StatefulOp):
     a = operand_def(TensorType)
     b = operand_def(TensorType)
     c = operand_def(TensorType)
-    chunk = prop_def(SizeAttr)
     result = result_def(TensorType)
 
     def __init__(
@@ -188,10 +173,6 @@ class SsdScanOp(StatefulOp):
                 )
 
     @classmethod
-    def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
-        return SsdScanOp(*operands, chunk=call.size("chunk") or symbolic.constant(256))
-
-    @classmethod
     def state_of(cls, call: Call) -> tuple[str, tuple[str, ...]]:
         *rows, new, heads, width = call.types[0].names
         return new, (*rows, heads, width, call.types[3].names[-1])
@@ -201,8 +182,7 @@ class SsdScanOp(StatefulOp):
         cls, call: Call, operands: Sequence[SSAValue], state: SSAValue, requests: Requests
     ) -> TensorOp:
         x, dt, a, b, c = operands
-        chunk = call.size("chunk") or symbolic.constant(256)
-        return ResumedScanOp(x, dt, a, b, c, state, chunk, requests)
+        return ResumedScanOp(x, dt, a, b, c, state, cls.chunk_said(call), requests)
 
     @property
     def goes_along(self) -> str:
@@ -225,9 +205,8 @@ class SsdScanOp(StatefulOp):
         between = STATE_BYTES * (2 * states(self) + pair_elements(self))
         return Bytes(all_bytes(self.operands) + between, all_bytes(self.results) + between)
 
-    def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
-        operands = (self.x, self.dt, self.a, self.b, self.c)
-        gradients.emit_all(operands, lambda: SsdScanGradOp(only(dys), self), self.x)
+    def gradient_op(self, dy: SSAValue) -> TensorOp:
+        return SsdScanGradOp(dy, self)
 
 
 @irdl_op_definition

@@ -65,6 +65,20 @@ def test_prompts_and_single_tokens_are_priced_apart(seed: int):
     assert served_us(groups) == pytest.approx(apart, rel=1e-3)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_lengths_of_prompts_share_a_kernel(seed: int):
+    """It takes as long as the longest kind alone, and no longer than one after the other; halves of one kind are that kind."""
+    rng = random.Random(f"lengths {seed}")
+    groups = [Group(rng.randint(1, 12), rng.choice([40, 300, 2048, 9000]), 0) for _ in range(3)]
+    alone = [served_us([each]) for each in groups]
+    together = served_us(groups)
+    assert max(alone) <= together * 1.0001
+    assert together <= sum(alone) * 1.0001
+    count = rng.randint(1, 8)
+    halves = [Group(count, 700, 0), Group(count, 700, 0)]
+    assert served_us(halves) == pytest.approx(served_us([Group(2 * count, 700, 0)]), rel=1e-6)
+
+
 def test_a_narrower_state_is_read_faster():
     wide, narrow = (served_us([Group(512, 1, 100)], state=each) for each in ("fp32", "bf16"))
     assert narrow == pytest.approx(wide / 2, rel=0.05)
