@@ -53,6 +53,7 @@ from stagec.frontend.serving_program import (
     has_bias,
     pad_experts,
     served_results,
+    split_pairs,
     split_sources,
 )
 from stagec.plans.in_ir import plan_op
@@ -214,7 +215,8 @@ class _Lowering:
             drop_unread(program, dropped)
             if self.batch.is_packed:
                 self.made_dims = split_sources(program, self.kept, self.batch)
-            check_packed(program, self.batch)
+                check_packed(program, self.batch)
+                self.made_dims |= split_pairs(program, self.batch)
             if self.batch.serve.experts == "padded":
                 pad_experts(program)
             if not self.batch.is_imagined:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from stagec import symbolic
 from stagec.diagnostics import CompileError, Diagnostic, Span, quoted, refused, span_of
 from stagec.dialects import stg
-from stagec.dialects.attributes import RequestsAttr
-from stagec.dialects.types import StackType, TensorType, tensor_of
+from stagec.dialects.attributes import Dim, NamesAttr, RequestsAttr
+from stagec.dialects.types import StackType, TensorType, ValueType, tensor_of
 from stagec.frontend.plans.serving import Batch, begins, pairs
 from stagec.rewriting import set_type
 from stagec.symbolic import ONE, ZERO, Size
@@ -298,6 +299,32 @@ def split_sources(
     return dims
 
 
+def split_pairs(program: stg.ProgramOp, batch: Batch) -> dict[str, Size]:
+    """Where all sequences are one row: let what is of each query and key, as biases of scores are, be of those of each sequence.
+
+    The dims that are made for it.
+    """
+    new, dims = batch.roles.new, dict[str, Size]()
+    values = [*program.body.block.args]
+    for op in program.walk():
+        values += [*op.results, *(a for region in op.regions for a in region.block.args)]
+    for value in dict.fromkeys(values):
+        for keys in keys_of_pairs(value, batch):
+            name, window = stg.paired(new, keys), batch.roles.positions[keys]
+            seen = batch.positions(None if window is None else window.size)
+            dims[name] = batch.in_a_row(lambda new, before, seen=seen: new * seen(new, before))
+            tensor = tensor_of(value.type)
+            left = [Dim(name) if d.name == new else d for d in tensor.data.dims if d.name != keys]
+            set_type(value, TensorType.of(left, tensor.dtype, tensor.partial))
+    return dims
+
+
+def keys_of_pairs(value: SSAValue, batch: Batch) -> list[str]:
+    """The positions that a value has for each new one, if it does."""
+    names = tensor_of(value.type).names if isinstance(value.type, ValueType) else ()
+    return [n for n in batch.roles.positions if n in names] if batch.roles.new in names else []
+
+
 def keep_all(cache: SSAValue, one: str, batch: Batch) -> None:
     """Let a cache, and what is read from it, be of all sequences of a row. Attention says its pairs: of each sequence, with its own source."""
     size, waiting = symbolic.symbol(one), [cache]
@@ -354,8 +381,10 @@ def mixing(op: Operation, batch: Batch) -> Diagnostic:
     help_ = "write `attention(q, k, v)`, or serve sequences of one kind"
     if isinstance(op, ATTENTION):
         help_ = "compute what a sequence attends to when it begins, `once(cache, k)`, or serve sequences of one kind"
-        if has_bias(op):
+        if has_bias_of_one(op, batch):
             help_ = "serve sequences of one kind: a bias is of the positions of one"
+    elif mixes_pairs(op, batch):
+        help_ = "read what is of each query and key from an input, or serve sequences of one kind"
     return Diagnostic(
         "E0415",
         "sequences of several lengths are served, and this takes them for one",
@@ -369,14 +398,12 @@ def mixing(op: Operation, batch: Batch) -> Diagnostic:
 
 def check_packed(program: stg.ProgramOp, batch: Batch) -> None:
     """E0415 where an op would mix the sequences of a row: pairs of positions that are written out count all of a row."""
-    if not batch.is_packed:
-        return
     new, positions = batch.roles.new, set(batch.roles.positions)
     found: list[Diagnostic] = []
     for op in program.walk():
         if isinstance(op, ATTENTION):
             of_rows = names_of(op.operands[0])[0] == stg.begun(batch.roles.batch)
-            mixes = has_bias(op) or (op.pairs is None and not of_rows)
+            mixes = has_bias_of_one(op, batch) or (op.pairs is None and not of_rows)
         else:
             mixes = (
                 isinstance(op, stg.ContractOp)
@@ -385,7 +412,33 @@ def check_packed(program: stg.ProgramOp, batch: Batch) -> None:
             )
             is_cut = isinstance(op, stg.RenameOp) and op.new.data[0] in batch.roles.in_front
             mixes = mixes or (isinstance(op, stg.RenameOp) and new in op.old.data and not is_cut)
+            mixes = mixes or mixes_pairs(op, batch)
         if mixes:
             found.append(mixing(op, batch))
     if found:
         raise CompileError(found)
+
+
+def has_bias_of_one(op: ServedAttention, batch: Batch) -> bool:
+    """Whether its scores have a bias of new positions that is not of those which a cache holds."""
+    return (
+        has_bias(op) and op.query_dim == batch.roles.new and op.key_dim not in batch.roles.positions
+    )
+
+
+def mixes_pairs(op: Operation, batch: Batch) -> bool:
+    """Whether an op that is no attention has what is of pairs of positions with what is of one side, or stores it: inputs alone have it of each sequence."""
+    own = (*op.operands, *op.results)
+    if op.regions or not any(keys_of_pairs(value, batch) for value in own):
+        return False
+    sides = {batch.roles.new, *batch.roles.positions}
+    apart = (value for value in own if not keys_of_pairs(value, batch))
+    named = (
+        {*each.data} if isinstance(each, NamesAttr) else {each.data}
+        for each in op.properties.values()
+        if isinstance(each, NamesAttr | StringAttr)
+    )
+    is_stored = isinstance(op, stg.WeightOp | stg.CacheOp)
+    return is_stored or any(
+        sides & names for names in (*(set(names_of(value)) for value in apart), *named)
+    )

@@ -32,35 +32,40 @@ dim S = 24
 dim T = S
 dim C = 20
 dim G = 2 * C
+dim U = C
 dim D = 16
 dim H = 4
 dim E = D / H
 dim F = 32
 dim L = 3
+dim R = 7
 
 op halve(x[B, G, D], kernel[D, F]) -> [B, C, F] {
   flops = 2 * B * C * D * F
   bytes = 2 * (B * G * D + B * C * F + D * F)
 }
 
-module Encoder(x[B, C, F]) -> [B, C, F] {
+module Encoder(x[B, C, F], bias[C, U, H]) -> [B, C, F] {
   weight wq[F, H, E], wk[F, H, E], wv[F, H, E], wo[H, E, F], norm[F]
   n = rms_norm(x, norm)
-  return x + attention(n @ wq, n @ wk, n @ wv) @ wo
+  return x + attention(n @ wq, (n @ wk)[C -> U], (n @ wv)[C -> U], bias) @ wo
 }
 
-module Decoder(x[B, S, F], source[B, C, F]) -> [B, S, F] {
+module Decoder(x[B, S, F], source[B, C, F], bias[S, T, H]) -> [B, S, F] {
   weight wq[F, H, E], wk[F, H, E], wv[F, H, E], wo[H, E, F], cq[F, H, E], ck[F, H, E], cv[F, H, E], co[H, E, F]
   cache keys[B, T, H, E], values[B, T, H, E], far[B, C, H, E], past[B, C, H, E]
-  h = x + attention(x @ wq, append(keys, x @ wk), append(values, x @ wv), causal = true) @ wo
+  h = x + attention(x @ wq, append(keys, x @ wk), append(values, x @ wv), bias, causal = true) @ wo
   return h + attention(h @ cq, once(far, source @ ck), once(past, source @ cv)) @ co
 }
 
-model Net(sound[B, G, D], x[B, S, F]) {
-  weight kernel[D, F], places[C, F]
+# As in T5, one table of biases serves all layers of a side.
+model Net(sound[B, G, D], x[B, S, F], near[C, U]: i32, past[S, T]: i32) {
+  weight kernel[D, F], places[C, F], distances[R, H], delays[R, H]
   y = halve(sound, kernel) + places
-  repeat L { y = Encoder(y) }
-  repeat L { x = Decoder(x, y) }
+  bias = embedding(near, distances)
+  repeat L { y = Encoder(y, bias) }
+  bias = embedding(past, delays)
+  repeat L { x = Decoder(x, y, bias) }
   return x
 }
 """
@@ -104,17 +109,27 @@ def matrix_flops(done: Compiled) -> int:
 def test_an_iteration_costs_its_sequences_one_by_one(seed: int):
     dp, tp, begin, on = drawn(seed)
     done = compile_text(MODEL + plan(dp, tp, clause([*begin, *on])))
-    flops = cached = 0
+    flops = cached = read = 0
     for count, new, before in [*begin, *on]:
         pairs = sum(before + 1 + k for k in range(new))
-        each = L * (new * 2 * 6 * F * H * E + 4 * (pairs + new * C) * H * E)
+        each = L * (new * 2 * 6 * F * H * E + (4 * E + 1) * pairs * H + 4 * new * C * H * E)
+        # Queries and what is mixed, keys and values as they are cached, of the bias what a mask leaves, and a number for each query.
+        moved = H // tp * (new * 2 * E * 2 + 2 * (before + new) * E + 2 * pairs + 4 * new)
+        read += L * count // dp * moved
         if not before:
-            encoder = C * 2 * 4 * F * H * E + 4 * C * C * H * E
+            encoder = C * 2 * 4 * F * H * E + (4 * E + 1) * C * C * H
             each += L * (encoder + 2 * C * 2 * F * H * E)
             flops += count // dp * 2 * C * D * F
         flops += count // dp * each // tp
         cached += count // dp * L * 2 * (before + new + C) * H * E // tp
     assert matrix_flops(done) == flops
+    attends = [
+        node.action.num_bytes
+        for c in done.trace_set.classes
+        for node in unrolled(c.program)
+        if node.op == "attention" and node.scope == "Decoder" and isinstance(node.action, Compute)
+    ]
+    assert sum(attends[::2]) == read
     (memory,) = done.memory
     assert memory.static.num_bytes[Kind.CACHE] == cached
     fills = [

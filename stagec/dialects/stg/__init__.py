@@ -70,6 +70,7 @@ from stagec.dialects.stg.caching import (
     begun as begun,
     is_stored as is_stored,
     of_sources as of_sources,
+    paired as paired,
     stored as stored,
 )
 from stagec.dialects.stg.choices import (

@@ -37,6 +37,7 @@ from stagec.dialects.stg.base import (
     expect_dims,
     tensor_type,
 )
+from stagec.dialects.stg.caching import PAIRS, paired
 from stagec.dialects.stg.interface import (
     BackwardPass,
     Call,
@@ -194,7 +195,8 @@ def unread_bias(op: AttentionOp | AttentionGradOp) -> Size:
     if op.bias is None:
         return ZERO
     bias = tensor_type(op.bias)
-    all_pairs = tensor_type(op.q).dims[-3].size * tensor_type(op.k).dims[-3].size
+    positions = positions_of_bias(tensor_type(op.q), tensor_type(op.k), bias)
+    all_pairs = symbolic.product(bias.dim(name).size for name in positions)
     return num_bytes(op.bias) - bias.num_bytes / all_pairs * pairs_of(op)
 
 
@@ -217,8 +219,8 @@ class AttentionOp(RequestsOp):
     no value goes with: softmax shares out less than 1 among the keys (gpt-oss, arXiv:2508.10925; Xiao et al., arXiv:2309.17453), and `lse` counts it.
 
     `bias` [S, T, H], or of fewer or more of the dims of scores but of both positions, is added to them (T5, arXiv:1910.10683; Swin, arXiv:2103.14030):
-    it is read once for all that share it, where a mask leaves pairs. `alibi` adds a slope of each head times the distance (Press et al., arXiv:2108.12409),
-    which the kernel computes.
+    it is read once for all that share it, where a mask leaves pairs. Of a row of several sequences it is that of each: [S.T.pairs, H].
+    `alibi` adds a slope of each head times the distance (Press et al., arXiv:2108.12409), which the kernel computes.
     `scale` is what the products of queries and keys are multiplied by, in place of 1 / sqrt(E).
 
     `copies` are axes that split the heads of queries and not those of keys: their ranks have the same keys, of which a gradient is then partial.
@@ -459,7 +461,14 @@ def check_count(op: AttentionOp | AttentionGradOp) -> None:
 
 def is_bias(operand: TensorType) -> bool:
     """Whether an operand behind queries, keys and values is no list of sinks: it has more dims than heads."""
-    return len(operand.names) > 1
+    return len(operand.names) > 1 or any(name.endswith(PAIRS) for name in operand.names)
+
+
+def positions_of_bias(q: TensorType, k: TensorType, bias: TensorType) -> tuple[str, ...]:
+    """The dims of a bias that say whose it is: positions of queries and keys, or the pairs of several sequences."""
+    queries, keys = q.names[-3], k.names[-3]
+    both = paired(queries, keys)
+    return (both,) if both in bias.names else (queries, keys)
 
 
 def wrong_bias(q: TensorType, k: TensorType, bias: TensorType) -> str:
@@ -468,7 +477,8 @@ def wrong_bias(q: TensorType, k: TensorType, bias: TensorType) -> str:
     if queries == keys:
         return f"queries and keys both have positions `{queries}`, so that no dim of a bias says whose they are"
     others = [name for name in q.names[:-1] if name != queries]
-    if {queries, keys} <= {*bias.names} <= {queries, keys, *others}:
+    positions = {*positions_of_bias(q, k, bias)}
+    if positions <= {*bias.names} <= {*positions, *others}:
         return ""
     return f"a bias has the positions `{queries}` and `{keys}`, and may have [{', '.join(others)}], but is {listed(bias)}"
 

@@ -58,6 +58,15 @@ def begun(batch: str) -> str:
     return f"{batch}{BEGUN}"
 
 
+PAIRS = ".pairs"
+"""After the names of a dim of queries and one of keys: the pairs of both in every sequence of a row, one sequence after the other."""
+
+
+def paired(queries: str, keys: str) -> str:
+    """The dim of what there is of each query and key of one sequence, where a row has several: `T.W.pairs`."""
+    return f"{queries}.{keys}{PAIRS}"
+
+
 SAMPLED = "sequences.sampled"
 """The dim of what is one of each position that a token is sampled from: of sequences whose drafted tokens are verified all new ones, of others the last."""
 
