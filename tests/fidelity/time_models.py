@@ -37,6 +37,12 @@ class Model:
     """Heads of keys that a rank has, where one product makes queries, keys and values (Megatron-LM); 0: each has its own."""
     sorts: bool = False
     """Whether a dispatcher sorts tokens by expert once they have come, and back before they go (`sort_chunks_by_idxs`)."""
+    pads: bool = False
+    """Whether tokens of each expert are copied to where there is room for a whole number of blocks, and back (`Fp8Padding`, `Fp8Unpadding`)."""
+    stretched: bool = False
+    """Whether rotary embeddings reach further than a model was trained for and scale what they turn (YaRN), which no fused kernel of Megatron-LM's does."""
+    clamps: bool = False
+    """Whether both halves of what experts activate are clamped by kernels of their own."""
 
 
 LLAMA3 = 128256
@@ -54,7 +60,17 @@ MODELS = {
         94, 4096, 1536, 64, 4, 151936, head_width=128, experts=128, topk=8, normed=True
     ),
     "gpt_oss_120b": Model(
-        36, 2880, 2880, 64, 8, 201088, head_width=64, experts=128, topk=4, window=128
+        36,
+        2880,
+        2880,
+        64,
+        8,
+        201088,
+        head_width=64,
+        experts=128,
+        topk=4,
+        window=128,
+        stretched=True,
     ),
 }
 """By their papers, model cards and the configurations in Megatron-Bridge and MLCommons' training repository."""
@@ -128,6 +144,20 @@ def taken_apart(model: Model) -> str:
     )
 
 
+def turned() -> str:
+    """Rotary embeddings that scale, `queries_turned` and `keys_turned`: `_apply_rotary_pos_emb_bshd` of Megatron-LM (core 0.15 to 0.18), kernel by kernel.
+
+    "mscale is not supported by TE's fused RoPE" (`apply_rotary_pos_emb`). PyTorch runs six kernels that read and write twelve times what is turned
+    (two products, a negated half, two joins, a sum) behind six on angles alone, and seven in the backward pass, fourteen times.
+    """
+    return "".join(
+        f"op {name}_turned(x[{dims}]) -> [{dims}] {{ flops = 3 * {size}, bytes = 24 * {size}, kernels = 12,\n"
+        f"  backward_flops = 4 * {size}, backward_bytes = 28 * {size}, backward_kernels = 7 }}\n"
+        for name, dims in (("queries", "B, S, H, E"), ("keys", "B, S, K, E"))
+        for size in (dims.replace(", ", " * "),)
+    )
+
+
 def attention(model: Model, unfused: bool) -> str:
     """With the scores written out, or in one op."""
     normed, window = model.normed, model.window
@@ -138,7 +168,9 @@ def attention(model: Model, unfused: bool) -> str:
     if normed:
         q, k = f"rms_norm({q}, norm_q)", f"rms_norm({k}, norm_k)"
         weights += ", norm_q[E], norm_k[E]"
-    if model.gated:
+    if model.stretched:
+        q, k, ops = f"queries_turned({q})", f"keys_turned({k})", ops + turned()
+    elif model.gated:
         q, k = f"rope({q})", f"rope({k})"
     mixed = "  mixed[B, S, H, E] = attention(q, k, v, causal = true)"
     if unfused:
@@ -206,12 +238,22 @@ def with_bias(experts: int) -> str:
     )
 
 
+CLAMPED = """op clamped(x[X, C, F]) -> [X, C, F] { flops = 2 * X * C * F, bytes = 16 * X * C * F, kernels = 3,
+  backward_flops = 2 * X * C * F, backward_bytes = 30 * X * C * F, backward_kernels = 9 }
+"""
+"""Both halves of what a gated activation reads, each clamped and both joined, in front of the kernel that activates (`weighted_bias_quick_geglu_impl` of
+Megatron-LM, core 0.15 to 0.18): 16 bytes for an element of a half, and behind the backward pass 30, with the comparisons that PyTorch makes."""
+
+
 def feed_forward(model: Model) -> str:
     if model.experts:
-        ops, came, made = "", "routed", "y"
-        if model.sorts:
-            ops += "op sorted(x[X, C, D]) -> [X, C, D] { flops = 0, bytes = 4 * X * C * D, backward_bytes = 4 * X * C * D }\n"
-            came, made = "sorted(routed)", "sorted(y)"
+        ops, came, made, active = "", "routed", "y", "g"
+        for name, does in (("sorted", model.sorts), ("padded", model.pads)):
+            if does:
+                ops += f"op {name}(x[X, C, D]) -> [X, C, D] {{ flops = 0, bytes = 4 * X * C * D, backward_bytes = 4 * X * C * D }}\n"
+                came, made = f"{name}({came})", f"{name}({made})"
+        if model.clamps:
+            ops, active = ops + CLAMPED, "clamped(g)"
         if model.biased:
             ops += with_bias(model.biased)
             made = made.replace("y", "with_bias(y)")
@@ -223,7 +265,7 @@ def feed_forward(model: Model) -> str:
   own = {came}
   g[X, C, F] = own @ gate
   u[X, C, F] = own @ up
-  y[X, C, D] = (silu(g) * u) @ down
+  y[X, C, D] = (silu({active}) * u) @ down
   return combine({made}, gates, chosen)
 }}
 """

@@ -476,7 +476,9 @@ def of_recipe(r: Cells, layout: Layout) -> Layout:
     if r["model"].startswith("GPT OSS"):
         again = wide and r["gpu"] != "GB300"
         overlaps = whole_graphs or (r["gpu"] == "GB200" and wide and release >= "26.04")
-        recompute = "rms_norm, silu, mul in LocalBlock, Block" if again else layout.recompute
+        recompute = (
+            "rms_norm, clamped, silu, mul in LocalBlock, Block" if again else layout.recompute
+        )
         return replace(layout, ep_overlap=overlaps, graphs=not again, recompute=recompute)
     if r["model"].startswith("Qwen3_235B"):
         apart = r["gpu"] in ("H100", "B200") and release >= "25.11"
@@ -505,9 +507,12 @@ def dispatched(r: Cells, layout: Layout, model: Model) -> dict[str, int]:
     """What Megatron-LM's dispatcher and experts have by themselves, if they are not one kernel."""
     if is_one_kernel(r):
         return {}
-    found = {"sorts": int(not is_flexible(r))}
+    sorts = not is_flexible(r)
+    # HybridEP leaves room itself; without it `TEGroupedMLP` does, where it quantizes what no capacity has cut to blocks before (25.09).
+    pads = sorts and layout.products != "bf16" and r["release"] >= "25.11"
+    found = {"sorts": int(sorts), "pads": int(pads)}
     if r["model"].startswith("GPT OSS"):
-        found["biased"] = model.experts // layout.ep
+        found |= {"biased": model.experts // layout.ep, "clamps": 1}
     return found
 
 
