@@ -212,6 +212,7 @@ def shard_parameters(plan: Plan) -> Arguments:
         "one_unit": plan.units == (),
         "reshard": zero.reshard,
         "reshard_root": zero.reshards_root,
+        "reshard_over": zero.reshard_over,
         "flat": zero.shards_flat,
         "once_per_step": pipeline is not None,
         "evicted": virtual > RESIDENT_STAGES,

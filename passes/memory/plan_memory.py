@@ -123,7 +123,7 @@ from stagec.dialects.memory import (
 )
 from stagec.dialects.sched.tasks import TASKS, Rows
 from stagec.dialects.types import ShardType, leaf_of, tensor_of
-from stagec.dialects.use_def import followed, from_stack, through
+from stagec.dialects.use_def import followed, from_body, from_stack, through
 from stagec.rewriting import programs
 from stagec.symbolic import Size
 from stagec.unrolling.module import KeepsRows
@@ -327,7 +327,9 @@ class Planner:
         for op, draft in self.nodes.items():
             if any(buffer.kind == Kind.GATHERED for buffer in draft.buffers):
                 for shard, whole in zip(op.operands, op.results, strict=True):
-                    gathers.setdefault(source_of(shard), []).append(whole)
+                    stored = followed(shard, from_stack, from_body, gathered_from)
+                    gathers.setdefault(stored, []).append(whole)
+                self.keep_parts_of(op)
         for weight, update in updates(self.program).items() if gathers else ():
             # FSDP frees it before it copies gradients into the buffer that is reduced (`FSDPParamGroup.post_backward`).
             made: dict[Block | None, list[Operation]] = {}
@@ -343,6 +345,23 @@ class Planner:
                     buffers[whole.index] = replace(buffers[whole.index], until=group)
                     for op in last:
                         self.nodes[op].lasts.append(group)
+
+    def keep_parts_of(self, gather: Operation) -> None:
+        """The parts that a gather was given by a forward pass are there until its first reader waits for it (`FSDPParam.to_unsharded`)."""
+        parts = [followed(part, from_stack, from_body) for part in gather.operands]
+        kept = [part for part in parts if isinstance(part, OpResult) and gathered_from(part)]
+        if not kept or not isinstance(gather, sched.CollectiveOp):
+            return
+        readers = {use.operation for whole in gather.results for use in whole.uses}
+        following = gather.next_op
+        while following is not None and following not in readers:
+            following = following.next_op
+        if following in self.nodes:
+            group = self.group()
+            self.nodes[following].lasts.append(group)
+            for part in kept:
+                buffers = self.nodes[part.op].buffers
+                buffers[part.index] = replace(buffers[part.index], until=group, before=True)
 
     def read_by_gradients(self) -> set[SSAValue]:
         """What units gathered that the backward pass reads, for more than what is computed again."""
@@ -379,6 +398,14 @@ def is_stored(made: OpResult) -> bool:
 def weight_behind(made: OpResult) -> SSAValue:
     """The weight whose parts a gather reads, or what else it gathers."""
     return followed(made.op.operands[made.index], from_stack, through(sched.ViewOp))
+
+
+def gathered_from(value: SSAValue) -> SSAValue | None:
+    """From what was gathered, or the part of it that a rank keeps, to what it was gathered from."""
+    if isinstance(value, OpResult) and isinstance(value.op, sched.CollectiveOp | sched.ComputeOp):
+        is_gathered = sched.effects_of(value.op).makes == Kind.GATHERED
+        return value.op.operands[value.index] if is_gathered else None
+    return None
 
 
 def is_kept(result: OpResult) -> bool:

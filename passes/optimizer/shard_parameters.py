@@ -27,7 +27,9 @@ After:
     }
 
 Level 3 (FSDP2, Zhao et al. 2023): a unit's parameters are gathered before its forward pass, and again before its backward pass
-unless `reshard` is false: then layers stack what they gathered. A unit is gathered whole, with what its backward pass does not read (biases).
+unless `reshard` is false: then layers stack what they gathered. `reshard_over` some of the axes, a rank keeps its part of what was gathered, split over
+these alone, and gathers it again from them (an integer for FSDP2's `reshard_after_forward`, ZeRO++'s `zero_hpz_partition_size`).
+A unit is gathered whole, with what its backward pass does not read (biases).
 A layer is a unit, the rest is the root unit, gathered once per microbatch; or `units` names modules, one of which may be in another.
 A unit outside of the layers that comes last in the forward pass is kept for the backward pass, which begins with it (torchtitan);
 one that no gradient reads, an embedding, is gathered again like the others.
@@ -101,6 +103,8 @@ class ShardParameters(ModulePass):
     """Free gathered parameters after the forward pass, and gather them again."""
     reshard_root: bool = False
     """So of the unit of all that no other has, where layers have some of it (`reshard_after_forward=True` of FSDP2's root; None keeps it)."""
+    reshard_over: tuple[str, ...] = ()
+    """Where it is freed, keep the rank's part over these axes, and gather that again."""
     once_per_step: bool = False
     """Gather what is not freed before the first microbatch and keep it, as the stages of pipelines do; gather the rest where it was freed."""
     at_first_use: bool = False
@@ -326,6 +330,7 @@ class Sharder:
         """Gather a unit before its first forward reader, and again before its first backward one."""
         block = self.loop.body.block
         phases = (FORWARD, BACKWARD) if again else (FORWARD,)
+        kept: dict[SSAValue, SSAValue] = {}
         for phase in phases:
             chosen = [
                 (w, use)
@@ -339,13 +344,18 @@ class Sharder:
                 needing = gradient_makers(self.loop, self.program, [w.weight for w in members])
             if not needing:
                 continue
-            values = [w.weight for w in members]
+            values = [kept.get(w.weight, w.weight) for w in members]
             before = min(map(self.position, needing))
             if at_start:
                 before = 0 if phase == FORWARD else self.first_backward(block, readers)
             gathered = self.gather(values, phase, operation_at(block, before))
             for weight, use in chosen:
-                set_operand(use.operation, use.index, gathered[weight.weight])
+                set_operand(
+                    use.operation, use.index, gathered[kept.get(weight.weight, weight.weight)]
+                )
+            if again and phase == FORWARD and self.options.reshard_over:
+                last = operation_at(block, max(map(self.position, needing)))
+                kept = self.keep_parts(gathered, last)
 
     def first_backward(self, block: Block, readers: Readers) -> int:
         """Where the root's backward pass begins, that of the loss behind it: at the first reader of any weight (`FSDPState._pre_backward`, a hook on what the
@@ -386,7 +396,7 @@ class Sharder:
         )
 
     def gather_in_layers(
-        self, repeat: stg.RepeatOp, paths: Mapping[SSAValue, str], kept: dict[SSAValue, SSAValue]
+        self, repeat: stg.RepeatOp, paths: dict[SSAValue, str], kept: dict[SSAValue, SSAValue]
     ) -> None:
         """Gather a layer's units where they begin, in each direction; or keep them as they were gathered first.
 
@@ -405,6 +415,8 @@ class Sharder:
         for position, stack in enumerate(repeat.stacks):
             if stack in kept:
                 set_operand(repeat, repeat.num_carried + position, kept[stack])
+                if self.options.reshard:
+                    paths[kept[stack]] = paths[stack]
         body = repeat.body.block
         groups: dict[str, list[BlockArgument]] = {}
         inner_paths: dict[SSAValue, str] = {}
@@ -429,8 +441,26 @@ class Sharder:
                     set_operand(use.operation, use.index, output)
             if not self.options.reshard:
                 inside |= gathered
+            elif self.options.reshard_over and phase == FORWARD:
+                reads = [index_in(body, use.operation) for each in uses.values() for use in each]
+                inside |= self.keep_parts(gathered, operation_at(body, max(reads)))
         if inside:
             kept |= keep_gathered(repeat, {stack_of[a]: whole for a, whole in inside.items()})
+
+    def keep_parts(
+        self, gathered: Mapping[SSAValue, SSAValue], behind: Operation
+    ) -> dict[SSAValue, SSAValue]:
+        """What a rank keeps of a unit that was gathered, behind its last reader, by the shards that it was gathered from."""
+        kept: dict[SSAValue, SSAValue] = {}
+        following = behind.next_op
+        assert following is not None
+        for op in dict.fromkeys(whole.owner for whole in gathered.values()):
+            assert isinstance(op, dist.UnshardOp)
+            axes = [a for a in op.axes.data if a in self.options.reshard_over]
+            keep = dist.KeepShardOp(op.outputs, op.values, axes)
+            insert(keep, following, behind)
+            kept |= dict(zip(op.values, keep.outputs, strict=True))
+        return kept
 
     def begins(self, body: Block, unit: str, members: Sequence[SSAValue]) -> Operation:
         """The first op of a unit in a body: where a call of its module begins, forward or backward."""

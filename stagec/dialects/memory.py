@@ -252,6 +252,8 @@ class Buffer:
     """Whether that sum is a buffer that stays from step to step."""
     until: int = -1
     """The number of those with whose last it is freed, in the same iteration or, if none is in that, around it; -1: with its last reader."""
+    before: bool = False
+    """Whether it is freed just before that one."""
 
     def __str__(self) -> str:
         text = self.kind.name.lower()
@@ -263,7 +265,8 @@ class Buffer:
             text += f" {self.where}"
         if self.total:
             text += f' of "{self.total}"' + " stays" * self.stays
-        return text + (f" until {self.until}" if self.until >= 0 else "")
+        when = "before" if self.before else "until"
+        return text + (f" {when} {self.until}" if self.until >= 0 else "")
 
 
 @dataclass(frozen=True)
@@ -338,8 +341,9 @@ def parse_buffer(parser: AttrParser) -> Buffer:
             break
     total = dtype(parser) if parser.parse_optional_keyword("of") else ""
     stays = bool(total) and parser.parse_optional_keyword("stays") is not None
-    until = whole(parser) if parser.parse_optional_keyword("until") else -1
-    return Buffer(made, where, operand, count, total, stays, until)
+    before = parser.parse_optional_keyword("before") is not None
+    until = whole(parser) if before or parser.parse_optional_keyword("until") else -1
+    return Buffer(made, where, operand, count, total, stays, until, before)
 
 
 def verify_memory(op: DialectOp, effects: Effects, memory: NodeMemory | None) -> None:

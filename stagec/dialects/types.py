@@ -246,6 +246,7 @@ class ShardData:
     tensor: TensorType
     axes: tuple[str, ...]
     rows: int
+    within: tuple[str, ...] = ()
 
 
 @irdl_attr_definition
@@ -256,13 +257,14 @@ class ShardType(Data[ShardData], TypeAttribute):
 
     The first `rows` dims, flattened, are divided evenly and padded: ceildiv(H*E/tp, dp) * D elements, as FSDP2 pads dim 0 of
     the tensor that a module stores. Not printed: all dims but the last. All of them, `rows 3` here: ceildiv(H*E/tp * D, dp), as
-    DeepSpeed pads a flattened parameter.
+    DeepSpeed pads a flattened parameter. What `[dp] within [node]` is a part of was gathered over `node` too, and has the padding of both:
+    ceildiv(rows, dp * node) * node.
     """
 
     name = "dist.shard"
 
     def verify(self) -> None:
-        axes = [*self.tensor.split_axes, *self.axes]
+        axes = [*self.tensor.split_axes, *self.axes, *self.within]
         if len(set(axes)) != len(axes):
             raise VerifyException(
                 f"an axis is used twice in <{self.tensor.body}> over [{', '.join(self.axes)}]"
@@ -271,10 +273,14 @@ class ShardType(Data[ShardData], TypeAttribute):
             raise VerifyException(f"{self.rows} of the dims of <{self.tensor.body}> are rows")
 
     @staticmethod
-    def of(tensor: TensorType, axes: Iterable[str], rows: int | None = None) -> ShardType:
-        return ShardType(
-            ShardData(tensor, tuple(axes), rows_of_matrix(tensor) if rows is None else rows)
-        )
+    def of(
+        tensor: TensorType,
+        axes: Iterable[str],
+        rows: int | None = None,
+        within: Iterable[str] = (),
+    ) -> ShardType:
+        rows = rows_of_matrix(tensor) if rows is None else rows
+        return ShardType(ShardData(tensor, tuple(axes), rows, tuple(within)))
 
     @classmethod
     def parse_parameter(cls, parser: AttrParser) -> ShardData:
@@ -286,13 +292,15 @@ class ShardType(Data[ShardData], TypeAttribute):
             axes, rows = parse_names(parser), rows_of_matrix(tensor)
             if parser.parse_optional_keyword("rows") is not None:
                 rows = parser.parse_integer()
-            return ShardData(tensor, axes, rows)
+            is_within = parser.parse_optional_keyword("within") is not None
+            return ShardData(tensor, axes, rows, parse_names(parser) if is_within else ())
 
     def print_parameter(self, printer: Printer) -> None:
         printer.print_string("<")
         printer.print_attribute(self.data.tensor)
         rows = f" rows {self.rows}" if self.rows != rows_of_matrix(self.tensor) else ""
-        printer.print_string(f" over [{', '.join(self.data.axes)}]{rows}>")
+        within = f" within [{', '.join(self.within)}]" if self.within else ""
+        printer.print_string(f" over [{', '.join(self.data.axes)}]{rows}{within}>")
 
     @property
     def tensor(self) -> TensorType:
@@ -307,18 +315,25 @@ class ShardType(Data[ShardData], TypeAttribute):
         return self.data.rows
 
     @property
+    def within(self) -> tuple[str, ...]:
+        """The axes over which it was gathered, beside its own."""
+        return self.data.within
+
+    @property
     def num_elements(self) -> Size:
         """Elements that one rank stores, padding included."""
         dims = self.tensor.dims
         rows, row = elements_of(dims[: self.rows]), elements_of(dims[self.rows :])
-        return symbolic.ceildiv(rows, symbolic.product(map(symbolic.symbol, self.axes))) * row
+        gathered = symbolic.product(map(symbolic.symbol, self.within))
+        parts = gathered * symbolic.product(map(symbolic.symbol, self.axes))
+        return symbolic.ceildiv(rows, parts) * gathered * row
 
     @property
     def num_bytes(self) -> Size:
         return bytes_of(self.num_elements, self.tensor.dtype)
 
     def with_dtype(self, dtype: str) -> ShardType:
-        return ShardType.of(self.tensor.with_dtype(dtype), self.axes, self.rows)
+        return ShardType.of(self.tensor.with_dtype(dtype), self.axes, self.rows, self.within)
 
 
 @lru_cache(maxsize=1 << 14)

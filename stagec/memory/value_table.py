@@ -286,7 +286,8 @@ class TableMaker:
                 self.join_operand(source, number, value, of_sum)
         for result, buffer in zip(op.results, plan.buffers, strict=True):
             for last in last_around(lasts, buffer.until, layers):
-                self.reads.append(ValueReader(self.index[result, path], last, False))
+                made = self.index[result, path]
+                self.reads.append(ValueReader(made, last, False, before=buffer.before))
 
     def origins(self, operand: SSAValue, path: Path) -> Iterator[Key]:
         dataflow = self.layout.dataflow

@@ -130,6 +130,8 @@ class Zero(Clause):
     level: int
     axes: tuple[str, ...]
     reshard: bool = setting("bool", True)
+    reshard_over: tuple[str, ...] = setting("words", ())
+    """Axes over which a part of what is freed after the forward pass stays, for the backward pass to gather."""
     prefetch: int = setting("whole", 1)
     shards: str | None = setting("choice", None, "rows", "flat")
     like: str | None = setting("choice", None, *PRESETS)

@@ -51,8 +51,8 @@ def unshard(
 
 def weight_of(value: SSAValue) -> stg.WeightOp | None:
     """The weight that a value is, or is a part of."""
-    same = one_by_one(dist.TakeShardOp, stg.OptimizerStepOp)
-    weight = followed(value, from_stack, same, through(dist.TakeApartOp)).owner
+    same = one_by_one(dist.TakeShardOp, dist.KeepShardOp, dist.UnshardOp, stg.OptimizerStepOp)
+    weight = followed(value, from_stack, from_body, same, through(dist.TakeApartOp)).owner
     return weight if isinstance(weight, stg.WeightOp) else None
 
 

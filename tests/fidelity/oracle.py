@@ -69,15 +69,28 @@ class Case:
 
     @property
     def mesh(self) -> dict[str, int]:
-        """Axes and their sizes, slowest first. Experts over part of `dp` make two axes of it."""
+        """Axes and their sizes, slowest first. Experts over part of `dp` make two axes of it, and so does what stays of units that are freed."""
         named = next(iter(self.coordinates.values()))
         sizes: dict[str, int] = {}
         for axis in named:
             if axis == "dp" and "ep" not in named and 1 < self.degree("ep") < self.degree("dp"):
                 sizes |= {"edp": self.degree("dp") // self.degree("ep"), "ep": self.degree("ep")}
+            elif self.kept_ways and axis == self.storage_axis:
+                sizes |= {"outer": self.degree(axis) // self.kept_ways, "inner": self.kept_ways}
             else:
                 sizes[axis] = self.degree(axis)
         return sizes
+
+    @property
+    def kept_ways(self) -> int:
+        """Over how many ranks FSDP2 splits what it keeps of a unit that it frees, `reshard_after_forward` being a number; else 0."""
+        reshard = self.parallel.get("reshard", True)
+        return 0 if isinstance(reshard, bool) else int(reshard)
+
+    @property
+    def storage_axis(self) -> str:
+        """What PyTorch calls the ranks over which FSDP splits parameters."""
+        return "dp_shard" if self.parallel.get("dp_mode") == "hsdp" else "dp"
 
     @property
     def is_training(self) -> bool:

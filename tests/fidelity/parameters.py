@@ -103,6 +103,7 @@ def missing_of(case: Case, rank: int) -> int:
     missing = 0
     for each in parameters_of(case, rank):
         axes = ["dp_shard"] if mode == "hsdp" else ["dp", "edp", "ep", "cp"]
+        axes += ["outer", "inner"]
         if each.is_expert and case.degree("ep") > 1:
             axes = ["edp"]
         position, ways = place_along(case, rank, axes)

@@ -57,6 +57,8 @@ def mesh_lines(case: Case) -> list[str]:
     sizes = [f"{axis} = {size}" for axis, size in case.mesh.items()]
     if "edp" in case.mesh:
         sizes.append("dp = edp * ep")
+    if case.kept_ways:
+        sizes.append(f"{case.storage_axis} = outer * inner")
     return [f"mesh {', '.join(sizes)}"]
 
 
@@ -66,8 +68,9 @@ def data_axes(case: Case) -> list[str]:
 
 
 def named_axes(case: Case) -> list[str]:
-    """The axes of the mesh, and the product that `dp` may be."""
-    return [*case.mesh, *(["dp"] if "edp" in case.mesh else [])]
+    """The axes of the mesh, and the product that one may be."""
+    product = ["dp"] if "edp" in case.mesh else [case.storage_axis] if case.kept_ways else []
+    return [*case.mesh, *product]
 
 
 def is_sequence_parallel(case: Case) -> bool:
@@ -158,8 +161,10 @@ def zero_lines(case: Case) -> list[str]:
     group = case.parallel.get("fsdp_group", "block")
     reshards = bool(case.parallel.get("reshard", True))
     # Of a root above other units the capture tool asks for nothing.
-    settings = "" if reshards and group != "root" else f" {{ reshard = {str(reshards).lower()} }}"
-    lines = [f"zero 3 over {', '.join(axes)}{settings}"]
+    settings = [] if reshards and group != "root" else [f"reshard = {str(reshards).lower()}"]
+    settings += ["reshard_over = inner"] if case.kept_ways else []
+    braces = f" {{ {', '.join(settings)} }}" if settings else ""
+    lines = [f"zero 3 over {', '.join(axes)}{braces}"]
     if group == "titan" and not case.has_unit_of_head:
         raise NotInTheLanguage("a table that is the weight of two units")
     units = {

@@ -84,6 +84,7 @@ from stagec.dialects.dist.storage import (
     AllReduceTiedOp as AllReduceTiedOp,
     DealShardsOp as DealShardsOp,
     GatherUpdatesOp as GatherUpdatesOp,
+    KeepShardOp as KeepShardOp,
     PutTogetherOp as PutTogetherOp,
     ReduceShardOp as ReduceShardOp,
     StorageOp as StorageOp,

@@ -33,7 +33,14 @@ from xdsl.traits import Pure
 from stagec import symbolic
 from stagec.dialects import sched
 from stagec.dialects.attributes import NamesAttr
-from stagec.dialects.interfaces import TaskInterface, elements, num_bytes, spread, views
+from stagec.dialects.interfaces import (
+    TaskInterface,
+    all_bytes,
+    elements,
+    num_bytes,
+    spread,
+    views,
+)
 from stagec.dialects.marks import ISSUED_WITH, count_mark, flag_mark, marks, word_mark
 from stagec.dialects.memory import ALWAYS, WHOLE, Effects, Kind, Overwrite
 from stagec.dialects.types import (
@@ -59,13 +66,17 @@ Stored = ShardType | StackType
 
 
 def shard_of(
-    value_type: object, axes: Sequence[str], dtype: str | None = None, rows: int | None = None
+    value_type: object,
+    axes: Sequence[str],
+    dtype: str | None = None,
+    rows: int | None = None,
+    within: Sequence[str] = (),
 ) -> Stored:
-    """The type in which a tensor, or each of a stack, is stored split over `axes`, over which it is summed. `rows`: see `ShardType`."""
+    """The type in which a tensor, or each of a stack, is stored split over `axes`, over which it is summed. `rows`, `within`: see `ShardType`."""
     assert isinstance(value_type, TensorType | StackType)
     whole = tensor_of(value_type)
     tensor = whole.with_partial(a for a in whole.partial if a not in axes)
-    shard = ShardType.of(tensor.with_dtype(dtype or tensor.dtype), axes, rows)
+    shard = ShardType.of(tensor.with_dtype(dtype or tensor.dtype), axes, rows, within)
     return value_type.with_tensor(shard) if isinstance(value_type, StackType) else shard
 
 
@@ -447,7 +458,7 @@ def summed_shard(value_type: Attribute, axes: Sequence[str]) -> Attribute:
     leaf = leaf_of(value_type)
     assert isinstance(leaf, ShardType)
     tensor = leaf.tensor.with_partial(a for a in leaf.tensor.partial if a not in axes)
-    shard = ShardType.of(tensor, leaf.axes, leaf.rows)
+    shard = ShardType.of(tensor, leaf.axes, leaf.rows, leaf.within)
     return value_type.with_tensor(shard) if isinstance(value_type, StackType) else shard
 
 
@@ -458,8 +469,16 @@ def reduced(value_type: object, axes: Sequence[str]) -> TensorType | StackType:
     return value_type.with_tensor(tensor) if isinstance(value_type, StackType) else tensor
 
 
+class OfWholeOp(StorageOp):
+    """Shared by ops that make a shard of a whole parameter."""
+
+    def verify_operand(self, value_type: Attribute) -> None:
+        if not isinstance(leaf_of(value_type), TensorType):
+            raise self.mistake(f"{value_type} is not a whole parameter")
+
+
 @irdl_op_definition
-class TakeShardOp(StorageOp):
+class TakeShardOp(OfWholeOp):
     """The rank's own shard of whole parameters, [D, F] to [ceildiv(D, n), F]: a slice, which moves no bytes."""
 
     name = "dist.take_shard"
@@ -473,12 +492,48 @@ class TakeShardOp(StorageOp):
     ) -> None:
         super().__init__(values, axes, dtype, shards_of(values, axes, rows))
 
-    def verify_operand(self, value_type: Attribute) -> None:
-        if not isinstance(leaf_of(value_type), TensorType):
-            raise self.mistake(f"{value_type} is not a whole parameter")
-
     def made_of(self, value_type: Attribute, wanted: Attribute) -> Attribute:
         return shard_of(value_type, self.axes.data, rows=rows_of(wanted))
+
+
+@irdl_op_definition
+class KeepShardOp(OfWholeOp):
+    """The rank's part of parameters that were gathered, over fewer axes than they are stored over, in memory of its own: the rest is freed after a forward
+    pass, and a backward pass gathers these (`FSDPParam.to_sharded_post_forward`).
+
+    [D, F] to [ceildiv(D, n * m) * m, F], gathered over n * m ranks of which groups of n keep it.
+    """
+
+    name = "dist.keep_shard"
+
+    def __init__(
+        self, values: Sequence[SSAValue], shards: Sequence[SSAValue], axes: Sequence[str]
+    ) -> None:
+        """`shards`: what the values were gathered from."""
+        types: list[Attribute] = []
+        for value, shard in zip(values, shards, strict=True):
+            within = [axis for axis in stored_over(shard) if axis not in axes]
+            types.append(shard_of(value.type, axes, rows=rows_of(shard.type), within=within))
+        dtype = tensor_of(values[0].type).dtype
+        super().__init__(values, axes, dtype, types)
+
+    def made_of(self, value_type: Attribute, wanted: Attribute) -> Attribute:
+        leaf = leaf_of(wanted)
+        within = leaf.within if isinstance(leaf, ShardType) else ()
+        return shard_of(value_type, self.axes.data, rows=rows_of(wanted), within=within)
+
+    def effects(self) -> Effects:
+        return Effects(makes=Kind.GATHERED)
+
+    def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
+        """A copy of each part."""
+        if not spread(self.axes.data, mesh):
+            return super().lowered(mesh)
+        moved, effects = all_bytes(self.outputs), self.effects()
+        types = self.result_types
+        return [
+            sched.ComputeOp("keep_shard", self.values, types, ZERO, moved, moved, effects=effects)
+        ]
 
 
 @irdl_op_definition

@@ -438,7 +438,40 @@ class _PlanResolver:
             help_ = "write `like = megatron` too, or leave `experts` out"
             span = settings["given"]["experts"]
             self.findings.say("E0402", message, span, help=help_)
+        if "reshard_over" in settings:
+            settings["reshard_over"] = self.kept_axes(axes, settings)
         return resolved.Zero(level=int(text), axes=axes, span=clause.span, **settings)
+
+    def kept_axes(self, axes: Sequence[str], settings: Mapping[str, Any]) -> tuple[str, ...]:
+        """`reshard_over`: some axes of `zero`, where there is a backward pass of the same microbatch to gather what stays. Nothing stays where the others
+        have one rank: each then has what it stores."""
+        names, given = settings["reshard_over"], settings["given"]
+        products = self.table.products
+        kept = [axis for name in names for axis in products.get(name, (name,))]
+        others = [axis for axis in axes if axis not in kept]
+        message, where = "", []
+        help_ = "it is about what the backward pass of a microbatch gathers again"
+        if stray := [axis for axis in kept if axis not in axes]:
+            message = f"`zero` does not split over {quoted(stray)}"
+            help_ = f"it splits over {quoted(axes)}"
+        elif names and not others:
+            message = "`reshard_over` has all axes of `zero`: nothing stays but what is stored"
+            help_ = "leave it out, or name those of a node alone"
+        elif names and not settings.get("reshard", True):
+            message = "no part of what is not freed has to stay"
+            where, help_ = [(given["reshard"], "nothing is freed")], "leave out one of the two"
+        for kind, title in ((syntax.Pipeline, "a pipeline"), (syntax.Serve, "`serve`")):
+            clause = self.merged.get(kind)
+            if names and not message and clause is not None and getattr(clause, "axis", True):
+                message = f"`reshard_over` does not go with {title}"
+                where = [(clause.span, "here")]
+        if message:
+            span = given["reshard_over"]
+            self.findings.say("E0401", message, span, secondary=where, help=help_)
+        ranks = math.prod(self.table.values.get(axis) or 1 for axis in others)
+        number = symbolic.product(map(symbolic.symbol, others))
+        is_whole = conditions.note("==", number, 1, holds=ranks == 1)
+        return () if is_whole else tuple(axis for axis in axes if axis in kept)
 
     def check_preset(self, preset: presets.Preset, level: int, span: Span) -> None:
         """E0401 for a level of ZeRO that a framework has not, or not in a pipeline."""

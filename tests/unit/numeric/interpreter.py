@@ -303,7 +303,7 @@ class Runner:
             case dist.ReduceShardOp():
                 assert isinstance(target, ShardType)
                 return self.machine.stored(self.machine.summed(value, axes), target)
-            case dist.TakeShardOp():
+            case dist.TakeShardOp() | dist.KeepShardOp():
                 assert isinstance(target, ShardType)
                 return self.machine.stored(value, target)
             case dist.AllReduceShardOp() | dist.AllReduceGradientOp():

@@ -34,6 +34,7 @@ PLANS = {
     "zero3": f"{MESH}\n{SEQUENCE}\nmicrobatch 1\nzero 3 over dp",
     "zero3_units": f"{MESH}\n{TENSOR}\nzero 3 over dp\nunit Block",
     "zero_over_tensor_axis": f"{MESH}\n{TENSOR}\nzero 3 over dp, tp",
+    "zero3_kept_over_some": f"{MESH}\n{SEQUENCE}\nmicrobatch 1\nzero 3 over dp, tp {{ reshard_over = dp }}\nunit Block",
     "recompute_whole": f"{MESH}\n{SEQUENCE}\nrecompute whole in Block",
     "recompute": f"{MESH}\n{SEQUENCE}\nrecompute full",
     "recompute_attention": f"{MESH}\n{SEQUENCE}\nrecompute attention, add in Block",
