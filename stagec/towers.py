@@ -80,6 +80,7 @@ def experts_said_before(checked: Mapping[str, CheckedModel]) -> dict[str, list[O
     for name, each in checked.items():
         check_part(name, each)
     check_dtypes(checked[others], checked[experts], others, experts)
+    check_loads(checked[others], checked[experts], others, experts)
     batch = checked[experts].batch
     assert batch is not None
     return ranked(checked, dist.ExpertsOp(experts, others, batch.serve.modules))
@@ -158,12 +159,6 @@ def check_part(name: str, checked: CheckedModel) -> None:
             "leave out `pipeline`",
         ),
         (
-            plan.load is not None,
-            "says how busy experts are, and tokens go to another pool's experts evenly",
-            plan.load.span if plan.load else None,
-            "leave out `load`",
-        ),
-        (
             plan.collectives.exchange != "direct" or plan.collectives.like is not None,
             "says how devices of one mesh exchange tokens, and these go to another pool",
             plan.collectives.span,
@@ -189,6 +184,15 @@ def check_dtypes(one: CheckedModel, other: CheckedModel, others: str, experts: s
             precision = other.plan.precision
             span = precision.given.get(setting, precision.span)
             raise wrong(message, span, "say `precision` beside the pools, for both")
+
+
+def check_loads(one: CheckedModel, other: CheckedModel, others: str, experts: str) -> None:
+    """That both know alike how busy each expert is."""
+    here, there = (each.plan.load for each in (one, other))
+    if here != there:
+        message = f"`load` is not the same in `{others}` and in `{experts}`"
+        span = (there or here or one.plan).span
+        raise wrong(message, span, "say `load` beside the pools, for both")
 
 
 def pipeline_of(name: str, checked: CheckedModel) -> Pipeline:

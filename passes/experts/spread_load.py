@@ -47,19 +47,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Operation, SSAValue
 from xdsl.passes import ModulePass
 
-from stagec.analysis.expert_loads import num_layers
+from stagec.analysis.expert_loads import ExpertLoad, num_layers
 from stagec.analysis.sequences import ModuleSequences
-from stagec.analysis.sizes import averages, size_values
+from stagec.analysis.sizes import averages, module_of, size_values
 from stagec.analysis.token_copies import chooser, numbers_of
 from stagec.diagnostics import CompileError, Diagnostic, refused, span_of
 from stagec.dialects import dist, stg
-from stagec.dialects.types import StackType, TensorType, leaf_of
+from stagec.dialects.op import first_op
+from stagec.dialects.types import TIME_AXES, StackType, TensorType, leaf_of
 from stagec.rewriting import insert_before, programs, rename_dims, set_type
 from stagec.symbolic import Size, product, symbol
 
@@ -91,11 +93,14 @@ class SpreadLoad(ModulePass):
                 load = load_of(way, distribution)
                 known = made.get(load.tokens.data)
                 if known is None:
-                    check(op, load, way.dispatch)
+                    check(op, load, way.begin)
                     define(op, load, program)
                     made[load.tokens.data] = load
-                elif differ(known, load, chooser(way.dispatch)):
-                    raise CompileError([shared(load, way.dispatch)])
+                elif differ(known, load, way.topk):
+                    raise CompileError([shared(load, way.begin)])
+        pool, parts = dist.pool_of(op), first_op(op, dist.ExpertsOp)
+        if not made and pool is not None and parts is not None and pool.pool == parts.others:
+            return  # nothing is dispatched here, but in the other pool
         if not made:
             raise CompileError([nothing_dispatched(op)])
         for program in programs(op):
@@ -148,27 +153,63 @@ def define_sent(module: ModuleOp, load: dist.SentLoadOp, size: Size) -> None:
 class TokenWay:
     """How tokens reach experts on other devices."""
 
-    dispatch: stg.DispatchOp
+    begin: stg.DispatchOp | dist.TowerRecvOp
     arrived: TensorType
     """The tokens of a device's own experts."""
     copies: tuple[str, ...] = ()
     """The dims of copies for nodes and for devices, if they go by way of these."""
+    elsewhere: int | None = None
+    """How many devices of another pool they are sent to."""
+
+    @property
+    def chosen(self) -> str:
+        """The dim of the experts of a token."""
+        if isinstance(self.begin, dist.TowerRecvOp):
+            assert self.begin.chosen is not None
+            return self.begin.chosen.data
+        return stg.tensor_type(numbers_of(self.begin)).names[-1]
+
+    @property
+    def topk(self) -> stg.TopkOp | None:
+        return chooser(self.begin) if isinstance(self.begin, stg.DispatchOp) else None
 
 
 def ways(program: stg.ProgramOp) -> Iterator[TokenWay]:
-    """The exchanges that bring tokens to experts, as many as there are; or dispatches of a device's own experts from the tokens of all (`gather-tokens`)."""
+    """The exchanges that bring tokens to experts, as many as there are; or dispatches of a device's own experts from the tokens of all (`gather-tokens`).
+
+    Between pools what brings them is a message.
+    """
     for dispatch in program.walk():
+        if isinstance(dispatch, dist.TowerRecvOp):
+            taken = stg.tensor_type(dispatch.value)
+            if dispatch.tokens is not None and taken.dims[0].split:
+                yield TokenWay(dispatch, taken)
         if not isinstance(dispatch, stg.DispatchOp) or dispatch.dropless is None:
             continue
         taken = stg.tensor_type(dispatch.routed)
         if taken.dims[0].split:
             yield TokenWay(dispatch, taken)
+        for sent in readers(dispatch.routed):
+            if isinstance(sent, dist.TowerSendOp):
+                there = split_there(sent, taken.dims[0].name)
+                yield TokenWay(dispatch, taken, elsewhere=there)
         for exchange in exchanges(dispatch.routed):
             forwards = [r for r in readers(exchange.result) if isinstance(r, stg.FanOutOp)]
             if not forwards:
                 yield TokenWay(dispatch, exchange.target)
             for forward in forwards:
                 yield from forwarded(dispatch, forward)
+
+
+def split_there(op: dist.TowerSendOp, experts: str) -> int:
+    """Over how many devices of the other pool experts are split."""
+    said = next(
+        each
+        for each in module_of(op).body.ops
+        if isinstance(each, dist.HandedOp) and each.path.data == op.path
+    )
+    sizes = dict(said.mesh.data.axes)
+    return prod(sizes[axis] for axis in said.holds.dim(experts).split)
 
 
 def forwarded(dispatch: stg.DispatchOp, forward: stg.FanOutOp) -> Iterator[TokenWay]:
@@ -195,21 +236,25 @@ def readers(value: SSAValue) -> Iterator[Operation]:
 
 def load_of(way: TokenWay, distribution: dist.Distribution) -> dist.ExpertLoadOp:
     experts, tokens, _ = way.arrived.dims
-    topk = chooser(way.dispatch) if way.copies else None
+    topk = way.topk if way.copies else None
+    among = tokens.split
+    if way.elsewhere is not None:
+        among = tuple(axis for axis in among if axis in TIME_AXES)
     return dist.ExpertLoadOp(
         tokens.name,
         experts.name,
-        stg.tensor_type(numbers_of(way.dispatch)).names[-1],
+        way.chosen,
         experts.split,
-        tokens.split,
+        among,
         distribution,
         way.copies,
         topk.groups if topk is not None else None,
         topk.limit if topk is not None else None,
+        way.elsewhere,
     )
 
 
-def check(module: ModuleOp, load: dist.ExpertLoadOp, dispatch: stg.DispatchOp) -> None:
+def check(module: ModuleOp, load: dist.ExpertLoadOp, dispatch: Operation) -> None:
     """A share for each expert, and one row or as many as there are layers: else E0311."""
     rows, experts = load.distribution.shares, size_values(module)[load.experts.data]
     wrong = next((row for row in rows if len(row) != experts), None)
@@ -242,7 +287,7 @@ def differ(known: dist.ExpertLoadOp, load: dist.ExpertLoadOp, topk: stg.TopkOp |
     return load.copies is not None and topk is not None and limits[0] != limits[1]
 
 
-def shared(load: dist.ExpertLoadOp, dispatch: stg.DispatchOp) -> Diagnostic:
+def shared(load: dist.ExpertLoadOp, dispatch: Operation) -> Diagnostic:
     return Diagnostic(
         "E0311",
         f"two routers share `{load.tokens.data}`, but their tokens reach experts in other ways",
@@ -252,9 +297,10 @@ def shared(load: dist.ExpertLoadOp, dispatch: stg.DispatchOp) -> Diagnostic:
 
 
 def define(module: ModuleOp, load: dist.ExpertLoadOp, program: stg.ProgramOp) -> None:
-    sizes = {
-        name: symbol(load.tokens.data) for name in (load.dim.data, f"{load.dim.data}{dist.MAX}")
-    }
+    names = [load.dim.data, f"{load.dim.data}{dist.MAX}"]
+    if load.elsewhere is not None:
+        names = sorted(ExpertLoad(load).names)
+    sizes = {name: symbol(load.tokens.data) for name in names}
     for copies in copies_of(load):
         own = f"{copies}{dist.SUFFIX}"
         sizes |= dict.fromkeys((f"{copies}{dist.SENT}", own, f"{own}{dist.MAX}"), symbol(copies))
@@ -271,6 +317,8 @@ def copies_of(load: dist.ExpertLoadOp | dist.SentLoadOp) -> tuple[str, ...]:
 
 def spread(program: stg.ProgramOp, load: dist.ExpertLoadOp | dist.SentLoadOp) -> None:
     """Rename the dims of tokens and of their copies where they are not as many on each device, and what ops say of them."""
+    if isinstance(load, dist.ExpertLoadOp) and load.elsewhere is not None:
+        return
     renamed: dict[SSAValue, dict[str, str]] = {}
     for op in program.walk():
         values = [a for region in op.regions for a in region.block.args]

@@ -30,7 +30,7 @@ After:
     stg.program "M" () {
       %w = stg.weight "w" : !stg.stack<"L" x !stg.tensor<[X, D], bf16>>
       stg.repeat "L" slice(%w1 = %w : !stg.stack<"L" x !stg.tensor<[X, D], bf16>>) {
-        %r = dist.tower_recv "forward" 0 of "attention" tokens "T" {made_by = "cut-experts"} : !r
+        %r = dist.tower_recv "forward" 0 of "attention" tokens "T" chosen "A" {made_by = "cut-experts"} : !r
         %y = stg.mul %r, %w1 : (!r, !stg.tensor<[X, D], bf16>) -> !r
         dist.tower_send "backward" 1 to "attention" %y {made_by = "cut-experts"} : !r
         stg.yield
@@ -95,8 +95,8 @@ class Crossing:
     number: int
     value: SSAValue
     goes_to_experts: bool
-    tokens: str | None = None
-    """Of copies that are dispatched: the dim that counts those of an expert."""
+    dispatch: stg.DispatchOp | None = None
+    """That of copies which are dispatched."""
 
     @property
     def direction(self) -> str:
@@ -167,8 +167,8 @@ class ExpertsOf:
                 not is_made and value in self.data and any(readers)
             ):
                 op = value.owner
-                tokens = op.tokens.data if isinstance(op, stg.DispatchOp) else None
-                yield Crossing(number, value, not is_made, tokens)
+                dispatch = op if isinstance(op, stg.DispatchOp) else None
+                yield Crossing(number, value, not is_made, dispatch)
                 number += 1
 
     def values(self) -> Iterator[SSAValue]:
@@ -274,8 +274,12 @@ def receive(crossing: Crossing, pool: str, readers: Sequence[Operation]) -> None
     block = readers[0].parent_block()
     assert block is not None
     first = next(op for op in block.ops if op in readers)
+    tokens = chosen = None
+    if crossing.dispatch is not None:
+        tokens = crossing.dispatch.tokens.data
+        chosen = stg.tensor_type(crossing.dispatch.experts).names[-1]
     made = dist.TowerRecvOp(
-        crossing.direction, crossing.number, pool, value.type, tokens=crossing.tokens
+        crossing.direction, crossing.number, pool, value.type, tokens=tokens, chosen=chosen
     )
     made.value.name_hint = value.name_hint
     insert_before(first, [made], NAME)

@@ -37,6 +37,7 @@ parallelism nor of tensor parallelism, and no gather stands before a send. Megat
 (`megatron/core/pipeline_parallel/bridge_communicator.py`) sends from one rank of a tensor-parallel group to one of another, which broadcasts.
 
 Where devices that dispatch have other sequences each (`dist.sequences ... together`), each message with one of them has the size of what that one sends.
+So it is where experts are not equally busy (`dist.expert_load`): what a device gets is of its experts, from all devices alike.
 Nobody splits those tokens again (E0423).
 
 A module of which nobody said what other pools hold (`dist.gives`, `dist.takes`) is left as it is.
@@ -50,16 +51,18 @@ from math import prod
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr, UnitAttr
+from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
+from stagec.analysis.expert_loads import ExpertLoad, Loads
 from stagec.analysis.handing_over import Messages, PoolSide, messages, other_side
 from stagec.analysis.sequences import ModuleSequences, at_device
-from stagec.analysis.sizes import mesh_of
-from stagec.diagnostics import refused, span_of
+from stagec.analysis.sizes import mesh_of, module_of
+from stagec.diagnostics import CompileError, refused, span_of
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.attributes import LayerStagesAttr
-from stagec.dialects.types import TensorType, tensor_of
+from stagec.dialects.types import TIME_AXES, TensorType, tensor_of
 from stagec.rewriting import insert_before, programs, rewrite
 from stagec.symbolic import ZERO, Size, constant, symbol
 
@@ -129,8 +132,13 @@ def one_each(
 ) -> list[sched.PoolMessage]:
     """One with each rank of the other pool, in each stage that has its end there."""
     value = tensor_of(op.value.type)
-    found = messages_of(module, value, said)
+    loads = Loads.of(module).loads
+    same = {load.op.dim.data: load.op.tokens.data for load in loads}
+    found = messages_of(module, value.with_names(same), said)
     sizes = sizes_by_device(module, op, said, found)
+    for load in loads:
+        if load.op.tokens.data in said.holds.names:
+            sizes = loaded(load, op, said, found, sizes)
     pool, channel = said.pool.data, said.channel.value.data
     # What is told once per step, or within layers, is no transfer that a pipeline's schedule places.
     is_placed = op.direction.data != dist.TIED and not is_within_layers(module)
@@ -143,6 +151,35 @@ def one_each(
         for stage in stages
         for rank, size in zip(found.ranks, sizes, strict=True)
     ]
+
+
+def loaded(
+    load: ExpertLoad,
+    op: dist.TowerSendOp | dist.TowerRecvOp,
+    said: dist.HandedOp,
+    found: Messages,
+    sizes: Sequence[Size],
+) -> list[Size]:
+    """The bytes of each message where experts are not equally busy: of what those of the device that has them have."""
+    tokens, experts = load.op.tokens.data, load.op.experts.data
+    holds, mesh = tensor_of(op.value.type), dict(mesh_of(module_of(op)))
+    if load.elsewhere:
+        holds, mesh = said.holds, dict(said.mesh.data.axes)
+    if any(axis not in TIME_AXES and mesh[axis] > 1 for axis in holds.dims[1].split):
+        raise split_again(op, "experts are not equally busy, and their tokens")
+    made: list[Size] = []
+    for size, place in zip(sizes, found.places, strict=True):
+        name = load.at(place[experts].integer({})) if load.elsewhere else load.op.dim.data
+        made.append(size.substitute({tokens: symbol(name)}))
+    return made
+
+
+def split_again(op: Operation, what: str) -> CompileError:
+    """E0423 for tokens of which devices have not as many, and which other devices would have parts of."""
+    help_ = "split experts, or their widths, over the devices of the pool that computes them"
+    return refused(
+        "E0423", f"{what} are split again where they arrive", span_of(op.location), help=help_
+    )
 
 
 def sizes_by_device(
@@ -164,9 +201,7 @@ def sizes_by_device(
     sizes = dict(said.mesh.data.axes)
     split = prod(sizes.get(axis, 1) for name in dims for axis in said.holds.dim(name).split)
     if any(place.names for place in places) or split != ways:
-        message = "devices dispatch tokens of sequences of their own, and these are split again where they arrive"
-        help_ = "split experts, or their widths, over the devices of the pool that computes them"
-        raise refused("E0423", message, span_of(op.location), help=help_)
+        raise split_again(op, "devices dispatch tokens of sequences of their own, and these")
     made: list[Size] = []
     for place in places:
         at = place.integer({})

@@ -20,6 +20,7 @@ from xdsl.dialects.builtin import ModuleOp
 from stagec.analysis.apportioning import apportion
 from stagec.analysis.coordinates import joint_index
 from stagec.analysis.copy_loads import CopyLoad, copy_load
+from stagec.analysis.sequences import at_device
 from stagec.analysis.sizes import size_values
 from stagec.analysis.token_copies import Routing
 from stagec.dialects import dist, stg
@@ -54,9 +55,20 @@ class ExpertLoad:
 
     @cached_property
     def names(self) -> frozenset[str]:
+        if self.elsewhere:
+            return frozenset(self.at(place) for place in range(self.elsewhere))
         dims = [self.op.dim.data, *(f"{c}{dist.SUFFIX}" for c in self.copies)]
         sent = (f"{c}{dist.SENT}" for c in self.copies)
         return frozenset((*dims, *(f"{dim}{dist.MAX}" for dim in dims), *sent))
+
+    @property
+    def elsewhere(self) -> int:
+        """How many devices of another pool have the experts; 0 where this one has them."""
+        return self.op.elsewhere.value.data if self.op.elsewhere is not None else 0
+
+    def at(self, place: int) -> str:
+        """The dim of what one of these gets."""
+        return at_device(self.op.dim.data, place)
 
     @cached_property
     def copies(self) -> tuple[str, ...]:
@@ -89,7 +101,7 @@ class ExpertLoad:
     def parts(self, values: Values) -> list[int]:
         """How many experts each device has."""
         if not self._parts:
-            ways = int(prod(values[a] for a in self.op.over.data))
+            ways = self.elsewhere or int(prod(values[a] for a in self.op.over.data))
             sizes = constant(int(values[self.op.experts.data])), constant(ways)
             how = self.op.uneven.data if self.op.uneven is not None else BALANCED
             self._parts.extend(part_of(how, *sizes, constant(at)).integer({}) for at in range(ways))
@@ -106,6 +118,9 @@ class ExpertLoad:
         counts, place = self.of_devices(layer, values), self.place(values)
         among = prod(int(values[a]) for a in self.op.among.data)
         parts = self.parts(values)
+        if self.elsewhere:
+            each = enumerate(zip(counts, parts, strict=True))
+            return {self.at(at): count * Fraction(among, part) for at, (count, part) in each}
         dim = self.op.dim.data
         found = {
             dim: counts[place] * Fraction(among, parts[place]),
@@ -213,6 +228,7 @@ class Loads:
         return tuple(
             number
             for load in self.loads
+            if not load.elsewhere
             for layer in range(-1, num_layers)
             for number in (
                 load.of_devices(layer, values)[load.place(values)],

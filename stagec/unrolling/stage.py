@@ -299,4 +299,6 @@ def sizes_of_node(op: Operation) -> tuple[Size, ...]:
         return op.bytes_in.data, op.bytes_out.data
     if isinstance(op, sched.HostUpdateOp):
         return op.flops.data, op.num_bytes.data
+    if isinstance(op, sched.PoolSendOp | sched.PoolRecvOp):
+        return (op.num_bytes.data,)
     return ()

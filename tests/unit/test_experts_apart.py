@@ -15,6 +15,7 @@ from stagec.backend.ranks import at_coordinates, ranks_where
 from stagec.backend.writer import write_traces
 from stagec.checking import check_traces
 from stagec.compiled import Compiled
+from stagec.diagnostics import CompileError
 from stagec.driver import compile_program
 from stagec.estimate.pools import estimate_pools
 from stagec.frontend import check, parse_text
@@ -419,3 +420,53 @@ def test_bytes_of_step_3() -> None:
     each = 3 * case.layers
     assert set(of_rank["recv"].values()) == {each * 2 * 128 * 7168}
     assert set(of_rank["send"].values()) == {each * 2 * 128 * 7168 * 2}
+
+
+@pytest.mark.parametrize("seed", some(range(8), one_of=2))
+def test_busy_experts_get_more(seed: int) -> None:
+    """Messages are of the tokens of the experts of a device, in each layer, from all that dispatch alike; each device multiplies what it got."""
+    ep = (2, 4)[seed % 2]
+    case = replace(drawn(seed), edp=1, ep=ep, experts=8, sequences=24, dp=2, microbatches=3)
+    text = case.text.replace("device h100", "device h100\n  load { zipf = 1, seed = 3 }")
+    compiled = compile_pools(parse_text(text), "p", {})
+    traces = dict(compiled.traces.pools)
+    ways = {name: moved(compiled, name, each) for name, each in traces.items()}
+    assert ways["attention"]["send"] == ways["experts"]["recv"]
+    assert ways["experts"]["send"] == ways["attention"]["recv"]
+    copies = case.tokens * case.chosen * case.calls
+    assert done_by(traces["experts"]) == 4 * copies * WIDTH * case.hidden
+    element, first = {"": 2, "fp8": 1}[case.dispatch], compiled.traces.firsts["experts"]
+    messages = case.calls * case.microbatches * case.dp * case.tp
+    tokens: list[int] = []
+    for each in traces["experts"].classes:
+        ranks = ranks_where(traces["experts"].mesh, each.where)
+        flops = sum(
+            node.action.num_ops * int((each.program.segment == index).sum())
+            for index, segment in enumerate(each.program.segments)
+            for node in segment.nodes
+            if isinstance(node.action, Compute) and node.action.work.on_matrix_units
+        )
+        mine = flops * case.etp // (4 * WIDTH * case.hidden)
+        for rank in (ranks + first).tolist():
+            tokens.append(mine)
+            got = sum(n for (_, there), n in ways["experts"]["recv"].items() if there == rank)
+            # A message that is no whole number of bytes is rounded up.
+            assert 0 <= got - mine * WIDTH * element < messages
+    assert sum(tokens) == copies * case.etp
+    assert len(set(tokens)) > 1
+    assert not replay(*traces_of(encode_traces(compiled.traces))).missing
+
+
+def test_loads_that_pools_cannot_share() -> None:
+    case = replace(drawn(0), edp=2, ep=2, etp=1, sequences=24, dp=2, microbatches=3)
+    loaded = case.text.replace("device h100", "device h100\n  load { zipf = 1 }")
+    with pytest.raises(CompileError, match="split again where they arrive"):
+        compile_pools(parse_text(loaded), "p", {})
+    case = replace(case, edp=1)
+    alone = case.text.replace("mesh edp", "load { zipf = 1 }\n    mesh edp")
+    with pytest.raises(CompileError, match="`load` is not the same in"):
+        compile_pools(parse_text(alone), "p", {})
+    whole = replace(case, ep=1).text.replace("shard X over ep", "shard F over etp")
+    whole = whole.replace("device h100", "device h100\n  load { zipf = 1 }")
+    with pytest.raises(CompileError, match="no tokens go to experts on other devices"):
+        compile_pools(parse_text(whole), "p", {})

@@ -7,7 +7,11 @@ numbers they have is `stagec.analysis.expert_loads`. Where tokens go to nodes fi
 
     dist.expert_load "T.load" of "T" experts "X" chosen "A" over [en, el] among [mb] copies ["T.outer", "T.inner"] groups "8" limit "4" zipf "1.2"
 
-`T.outer.sent` and `T.outer.load` are what a device sends to nodes, and what it gets for its own.
+`T.outer.sent` and `T.outer.load` are what a device sends to nodes, and what it gets for its own. Where another pool has the experts,
+
+    dist.expert_load "T.load" of "T" experts "X" chosen "A" over [] elsewhere 8 among [mb] zipf "1.2" seed 0
+
+says what each of its eight devices gets: `T.load.at0` and so on.
 """
 
 from __future__ import annotations
@@ -47,7 +51,8 @@ class ExpertLoadOp(DialectOp):
 
     `over` are the axes that split the experts, `among` those that split the tokens of each; a token goes to each of
     `chosen` experts at most once. How parts of `uneven` experts differ is what their rule says. `copies` are the dims of copies for nodes,
-    along the first of two axes, and for devices; experts are then chosen from a `limit` of `groups`, if there are groups.
+    along the first of two axes, and for devices; experts are then chosen from a `limit` of `groups`, if there are groups. Experts that are `elsewhere` are
+    split over so many devices of another pool.
     """
 
     name = "dist.expert_load"
@@ -57,6 +62,7 @@ class ExpertLoadOp(DialectOp):
     experts = prop_def(StringAttr)
     chosen = prop_def(StringAttr)
     over = prop_def(NamesAttr)
+    elsewhere = opt_prop_def(IntegerAttr)
     among = prop_def(NamesAttr)
     copies = opt_prop_def(NamesAttr)
     groups = opt_prop_def(SizeAttr)
@@ -67,7 +73,7 @@ class ExpertLoadOp(DialectOp):
     shares = opt_prop_def(ArrayAttr[StringAttr])
 
     assembly_format = (
-        "$dim `of` $tokens `experts` $experts `chosen` $chosen `over` $over (`uneven` $uneven^)? `among` $among "
+        "$dim `of` $tokens `experts` $experts `chosen` $chosen `over` $over (`elsewhere` $elsewhere^)? (`uneven` $uneven^)? `among` $among "
         "(`copies` $copies^)? (`groups` $groups^)? (`limit` $limit^)? "
         "(`zipf` $zipf^)? (`seed` $seed^)? (`shares` $shares^)? attr-dict"
     )
@@ -83,6 +89,7 @@ class ExpertLoadOp(DialectOp):
         copies: Sequence[str] = (),
         groups: SizeAttr | None = None,
         limit: SizeAttr | None = None,
+        elsewhere: int | None = None,
     ) -> None:
         rows = [StringAttr(" ".join(map(str, row))) for row in distribution.shares]
         super().__init__(
@@ -91,6 +98,7 @@ class ExpertLoadOp(DialectOp):
             experts=experts,
             chosen=chosen,
             over=over,
+            elsewhere=elsewhere,
             among=among,
             copies=copies or None,
             groups=groups,
@@ -114,8 +122,8 @@ class ExpertLoadOp(DialectOp):
             raise self.mistake("a load is `zipf` or `shares`")
         if self.zipf is not None and not is_number(self.zipf.data):
             raise self.mistake(f"an exponent is a number, not `{self.zipf.data}`")
-        if not self.over.data:
-            raise self.mistake("experts are split over some axis")
+        if bool(self.over.data) == (self.elsewhere is not None):
+            raise self.mistake("experts are split over some axis, or over devices elsewhere")
         if self.copies is not None and (len(self.copies.data), len(self.over.data)) != (2, 2):
             raise self.mistake("copies are for nodes and for devices, along two axes")
         if (self.groups is None) != (self.limit is None):

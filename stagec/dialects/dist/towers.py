@@ -181,16 +181,17 @@ class TowerSendOp(TowerCrossing):
 class TowerRecvOp(TowerCrossing):
     """A value that another pool hands over, as this pool's devices hold it. One that is `trained` depends on weights that are: its gradient goes back.
 
-    Of tokens that came by a dispatch of the other pool, `tokens` is the dim that counts those of an expert.
+    Of tokens that came by a dispatch of the other pool, `tokens` is the dim that counts those of an expert, `chosen` that of the experts of a token.
     """
 
     name = "dist.tower_recv"
 
     trained = opt_prop_def(UnitAttr)
     tokens = opt_prop_def(StringAttr)
+    chosen = opt_prop_def(StringAttr)
     value = result_def(TensorType)
 
-    assembly_format = "$direction $number `of` $pool (`trained` $trained^)? (`tokens` $tokens^)? attr-dict `:` type($value)"
+    assembly_format = "$direction $number `of` $pool (`trained` $trained^)? (`tokens` $tokens^ `chosen` $chosen)? attr-dict `:` type($value)"
 
     def __init__(
         self,
@@ -200,6 +201,7 @@ class TowerRecvOp(TowerCrossing):
         value_type: TensorType,
         trained: bool = False,
         tokens: str | None = None,
+        chosen: str | None = None,
     ) -> None:
         super().__init__(
             result_types=[value_type],
@@ -208,6 +210,7 @@ class TowerRecvOp(TowerCrossing):
             pool=pool,
             trained=trained,
             tokens=tokens,
+            chosen=chosen,
         )
 
 
