@@ -286,13 +286,16 @@ def waiting_for_tied(reductions: Sequence[Operation]) -> set[Operation]:
 def reduces_early(program: stg.ProgramOp) -> bool:
     """Whether gradients are reduced as they are complete, while others are computed and communicated.
 
-    Those of an FSDP unit are reduced together, and where nothing else is communicated, a reduction waits for its gradient alone.
+    Those of an FSDP unit are reduced together. Where no segment has communication among what it computes, in forward passes neither, a reduction waits for
+    its gradient alone (`chain-streams`).
     """
     nodes = [op for op in program.body.walk() if is_node(op)]
     early = [op for op in nodes if moves(op) == EARLY and not leaves_device(op)]
     are_single = bool(early) and all(len(op.operands) == 1 for op in early)
+    others = [op for op in nodes if not isinstance(op, sched.ComputeOp)]
     return are_single and any(
-        stg.phase_of(op) in BACKWARD and not isinstance(op, sched.ComputeOp) for op in nodes
+        stg.phase_of(op) in BACKWARD or (stg.phase_of(op) == "fwd" and not stands_alone(op))
+        for op in others
     )
 
 

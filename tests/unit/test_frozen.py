@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 from xdsl.dialects.builtin import ModuleOp
 
+import stagec
 from stagec.backend.program import Compute, Transfer
 from stagec.dialects import stg
 from stagec.driver import Stops, compile_model, compile_text
@@ -266,3 +267,13 @@ plan beside {
     ]
     width, teacher = 4 * 4 * 64, 4 * 4 * 128
     assert Counter(sent) == {("send", width): 4 + 4, ("send", teacher): 4}
+
+
+def test_a_frozen_table_makes_no_step_longer() -> None:
+    """Without an all-to-all in the backward pass, gradients are still reduced as each is complete: only the forward pass has one."""
+    text = (FOLDER / "dlrm.stg").read_text()
+    trained = "optimizer sgd { tables = sgd }"
+    frozen = text.replace(trained, "optimizer sgd\n  freeze tables")
+    steps = [stagec.compile(each, plan="tables8").step_time for each in (text, frozen)]
+    assert steps[0] is not None and steps[1] is not None
+    assert steps[1] < 0.9 * steps[0]
