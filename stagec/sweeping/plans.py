@@ -104,7 +104,8 @@ def is_plain(job: NamedJob) -> bool:
     """Whether plans of one structure differ in sizes alone.
 
     Not so with passes of a user's own, which may look at numbers behind our back, a user's schedule, several repeats that are
-    cut, costs that depend on a rank's coordinates or on loads of experts, and buckets that are padded: by how much depends on what is in each.
+    cut, costs that depend on a rank's coordinates or on loads of experts, and buckets that end at multiples: what pads them, if anything does,
+    depends on what is in each.
     """
     plan, stages = job.compiled.plan, job.names.stages
     if stages is not None and any(len(each.layers) > 1 for each in stages.stages.data):
@@ -114,7 +115,7 @@ def is_plain(job: NamedJob) -> bool:
     if plan.passes:
         return False
     module = job.compiled.module
-    if any("pads" in op.properties for op in module.walk()):
+    if any("bucket_end" in op.properties for op in module.walk()):
         return False
     names = {name for size in sizes_of(module) for name in size.names}
     return not axes_in(names) and not Loads.of(module).loads and ModuleSequences.of(module) is None

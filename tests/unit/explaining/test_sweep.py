@@ -216,6 +216,13 @@ def test_ten_thousand_plans() -> None:
     same_rows(asked, table, random.Random(0).sample(range(table.num_rows), 2))
 
 
+def test_buckets_that_only_some_plans_pad() -> None:
+    """Those of `like = megatron` end at multiples of 128 elements: those of 12 layers do, 11 layers' are padded."""
+    text = TINY.replace("CLAUSES", "zero 1 over dp { like = megatron }\n  microbatch 1")
+    text = text.replace("dim D = 12", "dim D = 64").replace("dim H = 6", "dim H = 8")
+    assert not differences(Drawn(text, ("L=12,11",)))
+
+
 def test_formulas_and_limits() -> None:
     text = TINY.replace("CLAUSES", "device { memory = 200KiB }\n  microbatch 1")
     asked = request(parse_text(text, "tiny.stg"), "p", ("memory.peak",), "tp=1,2,3", "dp=8/(tp*pp)")
