@@ -56,7 +56,7 @@ from stagec.diagnostics import CompileError, Diagnostic, quoted, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.attributes import NamesAttr, SizeAttr
 from stagec.dialects.types import TIME_AXES, ShardType, StackType, TensorType, ValueType, tensor_of
-from stagec.dialects.uneven_parts import PART, part_of
+from stagec.dialects.uneven_parts import INTERLEAVED, PART, part_of
 from stagec.rewriting import insert_before, programs, rename_dims, set_type
 from stagec.symbolic import call, ceildiv, conditions, product, symbol
 
@@ -69,14 +69,20 @@ class SplitUnevenly(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         rules, values = uneven_rules(op), size_values(op)
-        uneven = {dim: rule for dim, rule in rules.items() if not divides(dim, rule, values)}
+        known = {op.dim.data for op in op.body.ops if isinstance(op, stg.DimOp)}
+        uneven = {
+            dim: rule
+            for dim, rule in rules.items()
+            if (f"{dim}{PART}" in known if is_interleaved(rule) else not divides(dim, rule, values))
+        }
         leaders = linked(op, rules, uneven) if uneven else {}
         uneven |= {dim: rules[dim] for dim in leaders}
         split: dict[str, dist.RuleOp] = {}
         for program in programs(op):
             split |= rename(program, uneven)
         for dim, rule in split.items():
-            define(op, dim, rule, leaders.get(dim, dim))
+            if not is_interleaved(rule):
+                define(op, dim, rule, leaders.get(dim, dim))
         for load in op.body.ops:
             if isinstance(load, dist.ExpertLoadOp) and load.experts.data in split:
                 load.properties["uneven"] = split[load.experts.data].properties["uneven"]
@@ -98,6 +104,12 @@ def uneven_rules(module: ModuleOp) -> dict[str, dist.RuleOp]:
     """The rule of each dim whose parts may differ."""
     rules = [op for op in module.body.ops if isinstance(op, dist.RuleOp)]
     return {dim: rule for rule in rules if rule.uneven is not None for dim in rule.dims.data}
+
+
+def is_interleaved(rule: dist.RuleOp) -> bool:
+    """Whether parts are positions that are dealt out in turns: how many those are is said in the module, if they may differ."""
+    assert rule.uneven is not None
+    return rule.uneven.data == INTERLEAVED
 
 
 def divides(dim: str, rule: dist.RuleOp, values: Mapping[str, int]) -> bool:

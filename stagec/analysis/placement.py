@@ -167,6 +167,10 @@ def op_splits(
     Contexts say how attention is spread over the axes that split its sequence.
     """
     splits = splits_by_rules(op, rules)
+    if isinstance(op, stg.FusedAttention) and op.spread is not None:
+        return with_parts(splits, op.key_index, op.spread.data)
+    if isinstance(op, stg.CombineAttentionOp) and op.is_sum:
+        return with_parts(splits, op.part_index, op.spread.data)
     if isinstance(op, stg.AttentionOp) and contexts is not None:
         splits = in_context(op, splits, rules, contexts)
     if isinstance(op, stg.ConcatOp | stg.SplitOp):
@@ -176,6 +180,12 @@ def op_splits(
     if isinstance(op, stg.DispatchOp | stg.CombineOp):
         return with_routed_tokens(op, splits, rules)
     return splits
+
+
+def with_parts(splits: Splits, index: str, axes: Sequence[str]) -> Splits:
+    """Parts of keys are on the ranks along some axes, which split nothing else of the op: each part is for all heads of queries."""
+    others = {i: tuple(a for a in own if a not in axes) for i, own in splits.items()}
+    return {i: a for i, a in others.items() if a} | {index: tuple(axes)}
 
 
 def with_routed_tokens(

@@ -16,7 +16,7 @@ from stagec.dialects import dist, stg
 from stagec.dialects.attributes import Dim
 from stagec.dialects.op import first_op
 from stagec.dialects.types import TensorType, tensor_of
-from stagec.dialects.uneven_parts import CHUNK, last_part
+from stagec.dialects.uneven_parts import CHUNK, INTERLEAVED, last_part
 from stagec.symbolic import conditions, symbol
 
 
@@ -188,7 +188,7 @@ def splits(dim: Dim, uneven: str | None, sizes: Mapping[str, int]) -> bool:
     """Whether the axes that split a dim divide it; of `uneven` parts, whether each rank has one."""
     if uneven is None:
         return conditions.whole(dim.size, sizes, f"`{dim}` is not a whole number")
-    if conditions.whole(dim.size, sizes):
+    if uneven == INTERLEAVED or conditions.whole(dim.size, sizes):
         return True
     ways = symbolic.product(map(symbol, dim.split))
     last = last_part(uneven, symbol(dim.name), ways)

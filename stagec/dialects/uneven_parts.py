@@ -16,6 +16,8 @@ PART = ".part"
 
 BALANCED, CHUNK = "balanced", "chunk"
 UNEVEN = (BALANCED, CHUNK)
+INTERLEAVED = "interleaved"
+"""Positions of caches, dealt out in turns sequence by sequence: what a rank has of them is said by who knows the sequences."""
 
 
 def part_of(how: str, size: Size, ways: Size, place: Size) -> Size:

@@ -397,7 +397,10 @@ class KernelPrices:
         sizes = {name: np.float64(max(size, 1)) for name, size in kernel.sizes}
         if not kernel.requests:
             return self.one_attention(compute.num_ops, compute.num_bytes, kernel, sizes)
-        kinds = [(n, s, k, s * k - s * (s - 1) / 2) for n, s, k in kernel.requests if n]
+        # Of keys that devices share, one has fewer than there are new positions.
+        kinds = [
+            (n, s, max(k, 1), s * k - s * (min(s, k) - 1) / 2) for n, s, k in kernel.requests if n
+        ]
         pairs = sum(n * each for n, _, _, each in kinds)
         positions = sum(n * (s + k) for n, s, k, _ in kinds)
         us, basis = 0.0, Basis.MEASURED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from math import ceil
 
 from stagec.diagnostics import CompileError, line_of
 from stagec.dialects import stg
@@ -10,7 +11,7 @@ from stagec.dialects.types import ValueType, tensor_of
 from stagec.explaining.job import NamedJob
 from stagec.explaining.quantities import Answer, ClassAnswer, Contribution, of_parts
 from stagec.explaining.rolled_operations import Amount, ClassOperations
-from stagec.symbolic import Size, product, total
+from stagec.symbolic import Size, product, symbol, total
 
 Unknown = Callable[[str, str, Sequence[str]], CompileError]
 """Makes the diagnostic of a word that means nothing."""
@@ -52,7 +53,7 @@ def of_class(job: NamedJob, each: ClassOperations, words: Sequence[str]) -> Clas
             op.path.data,
             stg.made_by(op),
             job.names.write(form, stage.stage),
-            form.integer(stage.values),
+            ceil(form.evaluate(stage.values)),
         )
         for stage in each.run.stages
         for op, form in caches(stage.program)
@@ -74,11 +75,11 @@ def is_positional(cache: stg.CacheOp) -> bool:
 
 
 def bytes_each(cache: stg.CacheOp) -> Size:
-    """Bytes for one position of a sequence, or for one sequence."""
+    """Bytes for one position of a sequence, or for one sequence. Of positions that devices share one has its part, on average."""
     kept = cache.cache.type
     assert isinstance(kept, ValueType)
     sequences, *others = tensor_of(kept).dims
-    counted = [d.size for d in others if stg.is_stored(d.name) or d.name == stg.SEQUENCES]
+    counted = [symbol(d.name) for d in others if stg.is_stored(d.name) or d.name == stg.SEQUENCES]
     return kept.num_bytes / product([sequences.size, *counted])
 
 

@@ -14,7 +14,7 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from stagec import symbolic
-from stagec.analysis.placement import PlacementRule, split_dims
+from stagec.analysis.placement import split_dims
 from stagec.analysis.sequences import OtherPrograms
 from stagec.diagnostics import CompileError, Span, location_of, refused
 from stagec.dialects import dist, stg
@@ -43,8 +43,6 @@ from stagec.frontend.plans.serving import BatchSums
 from stagec.frontend.redundant import add_copies, slots
 from stagec.frontend.routed_tokens import transposed_experts
 from stagec.frontend.serving_program import (
-    ATTENTION,
-    ServedAttention,
     check_packed,
     check_queries,
     check_states,
@@ -52,9 +50,12 @@ from stagec.frontend.serving_program import (
     drop_unread,
     has_bias,
     pad_experts,
+    rules_of,
     served_results,
     split_pairs,
     split_sources,
+    spread_keys,
+    spread_of,
 )
 from stagec.plans.in_ir import plan_op
 from stagec.schedules.catalogue import FORWARD_ONLY
@@ -92,7 +93,8 @@ def lower(checked: CheckedModel) -> ModuleOp:
         axes = plan.products.get(context.axis, (context.axis,))
         op = dist.ContextOp(context.method, axes, context.rotate, context.balance)
         block.add_op(_at(op, context.span) if context.span else op)
-    for name, size in lowering.made_dims.items():
+    spread_dims = checked.batch.spread_dims if checked.batch is not None else {}
+    for name, size in (spread_dims | lowering.made_dims).items():
         op = stg.DimOp(name, size)
         op.location = program.location
         block.add_op(op)
@@ -269,8 +271,8 @@ class _Lowering:
                 op = step.resume(operands, values[step.cache], self.batch)
             else:
                 op = step.build(operands)
-            if isinstance(op, ATTENTION):
-                self.see_positions(op, step.span, scope)
+            if isinstance(op, stg.FusedAttention):
+                op = self.see_positions(op, step.span, scope)
             if isinstance(op, stg.EmbeddingOp | stg.EmbeddingBagOp) and self.is_wide(op.table):
                 op = self.looked_up(op, step, scope)
             self.add(op, step.span, scope)
@@ -350,25 +352,33 @@ class _Lowering:
                 stg.add_names(op, words)
                 waiting += [x for x in op.operands if x not in self.named]
 
-    def see_positions(self, op: ServedAttention, span: Span, scope: Scope) -> None:
-        """Attention to what a cache holds: pairs of each sequence; without a cache a sequence attends to itself."""
+    def see_positions(self, op: stg.FusedAttention, span: Span, scope: Scope) -> stg.TensorOp:
+        """Attention to what a cache holds: pairs of each sequence; without a cache a sequence attends to itself. What makes its result: what devices
+        make of their parts of the keys is combined."""
+        plan = self.checked.plan
         if self.batch is not None:
-            rules = [
-                PlacementRule(rule.dims, rule.axes, rule.copies) for rule in self.checked.plan.rules
-            ]
             check_queries(
-                op, span, split_dims(tensor_of(op.operands[0].type).names, rules), self.batch
+                op,
+                span,
+                split_dims(tensor_of(op.operands[0].type).names, rules_of(plan)),
+                self.batch,
             )
-            count_pairs(op, self.batch)
-            return
+            spread = spread_keys(op, plan, self.batch, span)
+            count_pairs(op, self.batch, spread)
+            if spread is None:
+                return op
+            self.add(op, span, scope)
+            outputs, lse = op.results
+            return stg.CombineAttentionOp(outputs, lse, spread.axes, spread.by)
         roles = self.checked.roles
         if roles is None or op.key_dim not in roles.positions or has_bias(op):
-            return
+            return op
         positions = op.key_dim
         for operand in op.KEY_OPERANDS:
             own = stg.RenameOp(op.operands[operand], [positions], [roles.new])
             self.add(own, span, scope)
             op.operands[operand] = own.result
+        return op
 
     def append(self, step: AppendStep, values: Values, scope: Scope) -> SSAValue:
         """The cache with what is new; where nothing is cached, what is new."""
@@ -377,6 +387,10 @@ class _Lowering:
             op = stg.RenameOp(new, [step.new_dim], [step.position_dim])
         else:
             op = stg.AppendOp(values[step.cache], new, step.new_dim, step.position_dim)
+            spread = spread_of(op.result, step.position_dim, self.checked.plan, self.batch)
+            if spread is not None:
+                own = self.batch.in_a_row(spread.of_new)
+                op.properties["own"] = SizeAttr(own)
         self.add(op, step.span, scope)
         return op.results[0]
 

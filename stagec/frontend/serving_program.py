@@ -10,11 +10,13 @@ from xdsl.ir import Block, Operation, OpResult, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from stagec import symbolic
+from stagec.analysis.placement import PlacementRule, split_dims
 from stagec.diagnostics import CompileError, Diagnostic, Span, quoted, refused, span_of
 from stagec.dialects import stg
 from stagec.dialects.attributes import Dim, NamesAttr, RequestsAttr
 from stagec.dialects.types import StackType, TensorType, ValueType, tensor_of
-from stagec.frontend.plans.serving import Batch, begins, pairs
+from stagec.frontend.plans.serving import Batch, Spread, begins, pairs
+from stagec.plans.clauses import Plan
 from stagec.rewriting import set_type
 from stagec.symbolic import ONE, ZERO, Size
 
@@ -25,8 +27,6 @@ INTO_ROWS = (stg.FillOp, stg.InRowsOp)
 """Ops whose operand `x` is of sequences that begin, and whose result is of rows."""
 BETWEEN_ROWS = (*INTO_ROWS, stg.OutOfRowsOp)
 
-ServedAttention = stg.AttentionOp | stg.LatentAttentionOp
-ATTENTION = (stg.AttentionOp, stg.LatentAttentionOp)
 
 LOSSES = (stg.CrossEntropyOp, stg.LogSoftmaxLossOp)
 
@@ -209,13 +209,13 @@ def is_pure(op: Operation) -> bool:
     return isinstance(op, stg.TensorOp | stg.ConstantOp) and not isinstance(op, WRITERS)
 
 
-def has_bias(op: ServedAttention) -> bool:
+def has_bias(op: stg.FusedAttention) -> bool:
     """Whether something is added to its scores, whose dims tell queries and keys apart."""
     return isinstance(op, stg.AttentionOp) and op.bias is not None
 
 
 def check_queries(
-    op: ServedAttention, span: Span, splits: Mapping[str, Sequence[str]], batch: Batch
+    op: stg.FusedAttention, span: Span, splits: Mapping[str, Sequence[str]], batch: Batch
 ) -> None:
     """E0309 where rules split the queries of attention: which pairs are whose depends on each sequence."""
     name = op.query_dim
@@ -225,8 +225,44 @@ def check_queries(
         raise refused("E0309", message, span, help=help_)
 
 
-def count_pairs(op: ServedAttention, batch: Batch) -> None:
-    """Say how many pairs of positions attention is about in each row: those of the same sequence."""
+def rules_of(plan: Plan) -> list[PlacementRule]:
+    return [PlacementRule(rule.dims, rule.axes, rule.copies) for rule in plan.rules]
+
+
+def spread_of(value: SSAValue, name: str, plan: Plan, batch: Batch) -> Spread | None:
+    """How devices share the positions of a value, if it is split over them."""
+    spread = batch.spreads.get(name)
+    split = split_dims(names_of(value), rules_of(plan)).get(name, ())
+    return spread if spread is not None and split == spread.axes else None
+
+
+def spread_keys(op: stg.FusedAttention, plan: Plan, batch: Batch, span: Span) -> Spread | None:
+    """Let attention have a result for each part of its keys, where devices share these. E0309 for what engines do not take apart so."""
+    spread = spread_of(op.operands[op.KEY_OPERANDS[0]], op.key_dim, plan, batch)
+    if spread is None:
+        return None
+    has = ""
+    if isinstance(op, stg.AttentionOp):
+        has = "a window" if op.window else "chunks" if op.chunk else has
+        has = "a bias" if op.bias is not None else "sinks" if op.sinks is not None else has
+    heads = split_dims(names_of(op.results[0]), rules_of(plan)).get(names_of(op.results[0])[-2], ())
+    if has:
+        message = f"attention with {has} needs its keys whole, but {quoted(spread.axes)} split{'s' if len(spread.axes) == 1 else ''} `{op.key_dim}`"
+        raise refused("E0309", message, span, help="split heads, or sequences, over that axis")
+    if spread.by == "all_to_all" and heads[-len(spread.axes) :] != spread.axes:
+        message = f"parts of attention are exchanged for heads along {quoted(spread.axes)}, which do not split the heads of queries last"
+        help_ = "split them so, or write `combine = reduce_scatter`"
+        raise refused("E0309", message, span, help=help_)
+    op.properties["spread"] = NamesAttr(spread.axes)
+    for result in op.results:
+        whole = tensor_of(result.type)
+        parts = stg.parts_over(spread.axes)
+        set_type(result, TensorType.of([parts, *whole.dims], whole.dtype))
+    return spread
+
+
+def count_pairs(op: stg.FusedAttention, batch: Batch, spread: Spread | None = None) -> None:
+    """Say how many pairs of positions attention is about in each row: those of the same sequence, and of keys that a device has."""
     keys = op.key_dim
     causal = op.causal is not None
     seen = stg.Reach()
@@ -241,11 +277,16 @@ def count_pairs(op: ServedAttention, batch: Batch) -> None:
         return
 
     def pairs_of_one(new: Size, context: Size) -> Size:
+        if spread is not None:
+            return spread.pairs(new, context, causal)
         return pairs(new, context if cached else ZERO, causal, seen)
 
     op.properties["pairs"] = stg.SizeAttr(batch.in_a_row(pairs_of_one))
     if batch.is_packed:
-        op.properties["requests"] = RequestsAttr(batch.kinds_of_row(seen, cached))
+        kinds = batch.kinds_of_row(seen, cached)
+        if spread is not None:
+            kinds = tuple((count, new, spread.of_first(keys)) for count, new, keys in kinds)
+        op.properties["requests"] = RequestsAttr(kinds)
 
 
 def split_sources(
@@ -379,7 +420,7 @@ def check_states(program: stg.ProgramOp, batch: Batch) -> None:
 
 def mixing(op: Operation, batch: Batch) -> Diagnostic:
     help_ = "write `attention(q, k, v)`, or serve sequences of one kind"
-    if isinstance(op, ATTENTION):
+    if isinstance(op, stg.FusedAttention):
         help_ = "compute what a sequence attends to when it begins, `once(cache, k)`, or serve sequences of one kind"
         if has_bias_of_one(op, batch):
             help_ = "serve sequences of one kind: a bias is of the positions of one"
@@ -401,7 +442,7 @@ def check_packed(program: stg.ProgramOp, batch: Batch) -> None:
     new, positions = batch.roles.new, set(batch.roles.positions)
     found: list[Diagnostic] = []
     for op in program.walk():
-        if isinstance(op, ATTENTION):
+        if isinstance(op, stg.FusedAttention):
             of_rows = names_of(op.operands[0])[0] == stg.begun(batch.roles.batch)
             mixes = has_bias_of_one(op, batch) or (op.pairs is None and not of_rows)
         else:
@@ -419,7 +460,7 @@ def check_packed(program: stg.ProgramOp, batch: Batch) -> None:
         raise CompileError(found)
 
 
-def has_bias_of_one(op: ServedAttention, batch: Batch) -> bool:
+def has_bias_of_one(op: stg.FusedAttention, batch: Batch) -> bool:
     """Whether its scores have a bias of new positions that is not of those which a cache holds."""
     return (
         has_bias(op) and op.query_dim == batch.roles.new and op.key_dim not in batch.roles.positions

@@ -291,9 +291,13 @@ class Context(Clause):
     """`context cp { ... }`: how attention sees a sequence that is split over an axis."""
 
     axis: str
-    method: str = setting("choice", "ring", "ring", "all_gather", "ulysses")
+    method: str = setting("choice", "ring", "ring", "all_gather", "ulysses", "partial")
     rotate: str = setting("choice", "send_recv", "all_to_all", "all_gather", "send_recv")
     balance: str = setting("choice", "head_tail", "head_tail", "none", "documents")
+    combine: str = setting("choice", "reduce_scatter", "reduce_scatter", "all_to_all")
+    """Of `partial`: how the results for each device's part of the keys are put together."""
+    interleave: int = setting("whole", 1, least=1)
+    """Of `partial`: so many positions of a sequence are on one device, and as many after them on the next."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,8 +18,7 @@ from stagec.dialects.use_def import before_placing, followed, from_stack, throug
 
 WITH_ONE_VALUE = (stg.CastOp, stg.RenameOp, stg.TransposeOp, stg.UnaryOp, dist.ReshardOp)
 """Ops that keep their operand what it is, for a layer that reads it."""
-ATTENTION = (stg.AttentionOp, stg.LatentAttentionOp)
-ENDS = (*ATTENTION, stg.EmbeddingOp, stg.EmbeddingBagOp)
+ENDS = (stg.FusedAttention, stg.EmbeddingOp, stg.EmbeddingBagOp)
 """Where the stream of activations is as far as a layer's weights are looked for."""
 
 
@@ -44,7 +43,7 @@ def registration(program: stg.ProgramOp) -> Registration:
             for path, given in weights_of(op):
                 key = given, stg.scope_of(op), op.over.data
                 linear.setdefault(key, []).append(path)
-        elif isinstance(op, ATTENTION):
+        elif isinstance(op, stg.FusedAttention):
             chain = Chain()
             for operand in op.operands:
                 chain.follow(operand, 0)

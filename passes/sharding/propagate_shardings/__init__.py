@@ -33,7 +33,7 @@ Rules place values; an op has one placement of its own, over the indices of its 
 Shardy's op sharding rules. Weights are stored as their first reader needs them, inputs stay whole: they
 arrive as each reader needs them. `localize-shapes` then makes operands agree with their ops.
 A sequence that attention reads keys from may be split only where a `dist.context` says how attention sees it (E0309),
-and in parts that come out even (E0301).
+and in parts that come out even (E0301). Keys that are `spread` over axes split the op over these, and nothing else of it: queries come of all heads.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def place_values(
             if wanted is not None and wanted == made_splits(value):
                 # The op makes it as readers want it.
                 splits = wanted
-            elif is_dispatched(value):
+            elif is_dispatched(value) or is_of_parts(value):
                 splits = made_splits(value)
             elif is_brought_back(value):
                 splits = (first_need(value, {}) or tensor_of(value.type)).splits
@@ -182,6 +182,12 @@ def is_dispatched(value: SSAValue) -> bool:
     """Whether these are tokens that experts on another pool are sent: as the dispatch makes them."""
     sends = all(isinstance(use.operation, dist.TowerSendOp) for use in value.uses)
     return isinstance(value.owner, stg.SendsTokens) and value is value.owner.sent and sends
+
+
+def is_of_parts(value: SSAValue) -> bool:
+    """Whether it is a result for each part of the keys: as a rank makes it of its own, until parts are combined."""
+    op = value.owner
+    return isinstance(op, stg.FusedAttention) and op.spread is not None
 
 
 def is_brought_back(value: SSAValue) -> bool:

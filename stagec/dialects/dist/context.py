@@ -15,7 +15,7 @@ from xdsl.irdl import irdl_op_definition, prop_def
 from stagec.dialects.attributes import NamesAttr
 from stagec.dialects.op import DialectOp
 
-METHODS = ("ring", "all_gather", "ulysses")
+METHODS = ("ring", "all_gather", "ulysses", "partial")
 ROTATIONS = ("all_to_all", "all_gather", "send_recv")
 BALANCES = ("head_tail", "none", "documents")
 
@@ -26,7 +26,8 @@ class ContextOp(DialectOp):
 
     `ring`: queries stay, blocks of keys and values go round, by `rotate` (Liu et al. 2023). `all_gather`: each device gets
     all keys and values (Llama 3, arXiv:2407.21783, section 3.3.2). `ulysses`: within attention heads are split
-    instead of the sequence (Jacobs et al. 2023).
+    instead of the sequence (Jacobs et al. 2023). `partial`, of caches alone: each device attends to its own part of the keys with all queries, as
+    `spread` of the ops says.
 
     `balance` says which part of the sequence a device of n has, as a causal mask gives later queries more to do:
     `head_tail` the chunks i and 2n-1-i of 2n, `none` the i-th of n; `documents` the chunks i and 2n-1-i of each document that is packed into it, as

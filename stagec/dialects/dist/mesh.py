@@ -24,7 +24,7 @@ from xdsl.printer import Printer
 
 from stagec.dialects.attributes import NamesAttr, parse_name
 from stagec.dialects.op import DialectOp
-from stagec.dialects.uneven_parts import UNEVEN
+from stagec.dialects.uneven_parts import INTERLEAVED, UNEVEN
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class RuleOp(DialectOp):
         super().__init__(dims=dims, axes=axes, copies=copies or None, uneven=uneven)
 
     def verify_(self) -> None:
-        if self.uneven is not None and self.uneven.data not in UNEVEN:
+        if self.uneven is not None and self.uneven.data not in (*UNEVEN, INTERLEAVED):
             raise self.mistake(f"parts are {' or '.join(UNEVEN)}")
         if not self.dims.data or not self.axes.data:
             raise self.mistake("a rule has dims and axes")

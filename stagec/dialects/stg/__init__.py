@@ -18,9 +18,12 @@ from stagec.dialects.stg.attention import (
     AttentionGradOp as AttentionGradOp,
     AttentionOp as AttentionOp,
     AttentionSinksGradOp as AttentionSinksGradOp,
+    CombineAttentionOp as CombineAttentionOp,
+    FusedAttention as FusedAttention,
     MergeAttentionOp as MergeAttentionOp,
     Reach as Reach,
     RopeOp as RopeOp,
+    parts_over as parts_over,
 )
 from stagec.dialects.stg.base import (
     BEGINS_UNIT as BEGINS_UNIT,

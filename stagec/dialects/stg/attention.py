@@ -7,6 +7,7 @@ and of keys are two indices, even where they share a name.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -28,6 +29,7 @@ from xdsl.irdl import (
 from stagec import symbolic
 from stagec.dialects.attributes import NamesAttr, SizeAttr
 from stagec.dialects.interfaces import Bytes, elements, num_bytes
+from stagec.dialects.memory import ALONE, PLAIN, Effects, Overwrite
 from stagec.dialects.stg.base import (
     PLACEMENT,
     SHARED,
@@ -54,6 +56,63 @@ from stagec.symbolic import ONE, ZERO, Size
 
 KEY = "key."
 """Marks the index of keys and values apart from the queries' of the same name."""
+
+PARTS = ".parts"
+"""After the names of axes: the dim of the parts in which keys are spread over their ranks."""
+
+
+def parts_over(axes: Sequence[str]) -> str:
+    """The dim of the parts in which keys are spread over some axes."""
+    return f"{'.'.join(axes)}{PARTS}"
+
+
+class FusedAttention(RequestsOp, ABC):
+    """Attention without the scores in memory: to keys and values, or to latent vectors that are both.
+
+    With `spread`, its results are those of the parts in which keys are on the ranks along these axes, each as if there were no other keys:
+    `[dcp.parts, B, S, H, E]`, with the log-sum-exp of each, `[dcp.parts, B, S, H]`. `stg.combine_attention` makes of them what all keys give.
+    """
+
+    KEY_OPERANDS: ClassVar[tuple[int, ...]]
+    """Operands that have the positions that are attended to."""
+
+    causal = opt_prop_def(UnitAttr)
+    pairs = opt_prop_def(SizeAttr)
+    spread = opt_prop_def(NamesAttr)
+
+    @property
+    @abstractmethod
+    def key_dim(self) -> str:
+        """The positions that are attended to."""
+
+    @property
+    @abstractmethod
+    def query_dim(self) -> str: ...
+
+    @property
+    def key_index(self) -> str:
+        return KEY + self.key_dim
+
+    def results_by_part(self, *results: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+        """The indices of results, which have one for each part of the keys where these are spread."""
+        return tuple(
+            (self.key_index, *each) if self.spread is not None else each for each in results
+        )
+
+    def verify_(self) -> None:
+        super().verify_()
+        first = tensor_type(self.results[0]).names[0]
+        if self.spread is None:
+            return
+        if first != parts_over(self.spread.data):
+            raise self.mistake(
+                f"keys are spread over [{', '.join(self.spread.data)}], and the result is not of `{parts_over(self.spread.data)}`"
+            )
+        keys = tensor_type(self.operands[self.KEY_OPERANDS[0]]).dim(self.key_dim).split
+        if PLACEMENT not in self.properties and keys not in ((), self.spread.data):
+            raise self.mistake(
+                f"keys are spread over [{', '.join(self.spread.data)}], and split over [{', '.join(keys)}]"
+            )
 
 
 @irdl_op_definition
@@ -208,7 +267,7 @@ def with_window(tasks: Sequence[Operation], window: SizeAttr | None) -> Sequence
 
 
 @irdl_op_definition
-class AttentionOp(RequestsOp):
+class AttentionOp(FusedAttention):
     """softmax(q k^T) v without the scores in memory (FlashAttention, Dao et al. 2022).
 
     Keeps the output and `lse`, the log-sum-exp of each query and head in fp32. `count` says how FLOPs
@@ -232,7 +291,6 @@ class AttentionOp(RequestsOp):
     name = "stg.attention"
     WORK: ClassVar[Work] = Work.ATTENTION
     KEY_OPERANDS: ClassVar[tuple[int, ...]] = (1, 2)
-    """Operands that have the positions that are attended to."""
     NUM_STATISTICS: ClassVar[int] = 1
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
         Signature(
@@ -257,14 +315,12 @@ class AttentionOp(RequestsOp):
     v = operand_def(TensorType)
     of_scores = var_operand_def(TensorType)
     """`sinks`, and a `bias`."""
-    causal = opt_prop_def(UnitAttr)
     count = prop_def(StringAttr)
     window = opt_prop_def(SizeAttr)
     chunk = opt_prop_def(SizeAttr)
     softcap = opt_prop_def(StringAttr)
     scale = opt_prop_def(StringAttr)
     alibi = opt_prop_def(UnitAttr)
-    pairs = opt_prop_def(SizeAttr)
     copies = opt_prop_def(NamesAttr)
     result = result_def(TensorType)
     lse = result_def(TensorType)
@@ -272,7 +328,7 @@ class AttentionOp(RequestsOp):
     assembly_format = (
         "$q `,` $k `,` $v (`with` $of_scores^)? (`causal` $causal^)? `count` $count (`window` $window^)? "
         "(`chunk` $chunk^)? (`softcap` $softcap^)? (`scale` $scale^)? (`alibi` $alibi^)? (`pairs` $pairs^)? "
-        "(`copies` $copies^)? (`requests` $requests^)? attr-dict `:` functional-type(operands, results)"
+        "(`copies` $copies^)? (`spread` $spread^)? (`requests` $requests^)? attr-dict `:` functional-type(operands, results)"
     )
 
     def __init__(
@@ -379,7 +435,8 @@ class AttentionOp(RequestsOp):
         blocked = frozenset((q[-1], v[-1], k[-3], *shared_index(self, k)))
         sinks = (q[-2:-1],) if self.sinks is not None else ()
         bias = (bias_index(self),) if self.bias is not None else ()
-        return Indices((q, k, v, *sinks, *bias), (output, lse), blocked=blocked)
+        results = self.results_by_part(output, lse)
+        return Indices((q, k, v, *sinks, *bias), results, blocked=blocked)
 
     def verify_(self) -> None:
         check_count(self)
@@ -410,7 +467,6 @@ class AttentionOp(RequestsOp):
 
     @property
     def key_dim(self) -> str:
-        """The positions that are attended to."""
         return tensor_type(self.k).names[-3]
 
     @property
@@ -709,3 +765,76 @@ class MergeAttentionOp(TensorOp):
     def flops(self) -> Size:
         # output - w (output - block); a difference, sigmoid(d), log(sigmoid(-d)) and its subtraction for each lse.
         return 3 * elements(self.output) + 5 * elements(self.lse)
+
+
+REDUCE_SCATTER, ALL_TO_ALL = "reduce_scatter", "all_to_all"
+COMBINED_BY = (REDUCE_SCATTER, ALL_TO_ALL)
+
+
+@irdl_op_definition
+class CombineAttentionOp(TensorOp):
+    """Attention to all keys from attention to the parts in which they are spread, each weighted by its share exp(lse_i - lse) of the softmax.
+
+    `by "reduce_scatter"`: a rank has the log-sum-exp of all parts and weights its own output, which makes it a term of a sum (vLLM,
+    `cp_lse_ag_out_rs`). `by "all_to_all"`: a rank has all parts of some heads, and adds them up (Helix, arXiv:2507.07120; vLLM, `dcp_a2a_lse_reduce`).
+
+    `outputs` [P, B, S, H, E], `lse` [P, B, S, H] -> [B, S, H, E]. FLOPs: for each `lse` the maximum, a difference, exp and a sum, and for each query and head a
+    logarithm and a sum; for each part that is weighted a difference and exp, and a product for each element, and a sum where parts are added up.
+    """
+
+    name = "stg.combine_attention"
+
+    outputs = operand_def(TensorType)
+    lse = operand_def(TensorType)
+    spread = prop_def(NamesAttr)
+    by = prop_def(StringAttr)
+    result = result_def(TensorType)
+
+    assembly_format = (
+        "$outputs `,` $lse `over` $spread `by` $by attr-dict `:` functional-type(operands, results)"
+    )
+
+    def __init__(self, outputs: SSAValue, lse: SSAValue, axes: Sequence[str], by: str) -> None:
+        each = tensor_type(outputs)
+        whole = TensorType.of(each.dims[1:], each.dtype)
+        super().__init__([outputs, lse], [whole], spread=axes, by=by)
+
+    @property
+    def is_sum(self) -> bool:
+        return self.by.data == REDUCE_SCATTER
+
+    @property
+    def part_index(self) -> str:
+        return tensor_type(self.outputs).names[0]
+
+    def indices(self) -> Indices:
+        part, *rest = tensor_type(self.outputs).names
+        # A rank weights its own part by what it knows of all.
+        others = (KEY if self.is_sum else "") + part
+        operands = ((part, *rest), (others, *rest[:-1]))
+        return Indices(operands, (tuple(rest),), blocked=frozenset((part, others)))
+
+    def effects(self) -> Effects:
+        return Effects((Overwrite(0, 0, ALONE),)) if self.is_sum else PLAIN
+
+    def flops(self) -> Size:
+        width = tensor_type(self.outputs).dims[-1].size
+        weighted, queries = elements(self.outputs), elements(self.result) / width
+        return (
+            4 * elements(self.lse)
+            + 2 * queries
+            + 2 * weighted / width
+            + (1 if self.is_sum else 2) * weighted
+        )
+
+    def verify_(self) -> None:
+        super().verify_()
+        outputs, lse = tensor_type(self.outputs), tensor_type(self.lse)
+        if self.by.data not in COMBINED_BY:
+            raise self.mistake(f"parts are combined by {' or '.join(COMBINED_BY)}")
+        if outputs.names[:1] != (parts_over(self.spread.data),):
+            raise self.mistake(
+                f"<{outputs.body}> has no parts over [{', '.join(self.spread.data)}]"
+            )
+        expect_dims(self, outputs, lse, outputs.names[:-1])
+        expect_dims(self, outputs, tensor_type(self.result), outputs.names[1:])

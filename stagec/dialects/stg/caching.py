@@ -16,19 +16,22 @@ from xdsl.ir import SSAValue
 from xdsl.irdl import (
     irdl_op_definition,
     operand_def,
+    opt_prop_def,
     prop_def,
     result_def,
 )
 from xdsl.utils.exceptions import VerifyException
 
+from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.interfaces import Bytes, elements, num_bytes
 from stagec.dialects.marks import MarkedOp
 from stagec.dialects.memory import Effects, Overwrite
 from stagec.dialects.stg.base import PLACEMENT, Indices, TensorOp, expect_dims, tensor_type
 from stagec.dialects.stg.interface import Option, Signature
 from stagec.dialects.types import TIME_AXIS, TensorType, ValueType, unscaled_bytes
+from stagec.dialects.uneven_parts import PART
 from stagec.dialects.work import Work
-from stagec.symbolic import ZERO, Size
+from stagec.symbolic import ONE, ZERO, Size
 
 STORED = ".stored"
 """After the name of a dim of positions: those that memory is set aside for."""
@@ -99,6 +102,8 @@ class AppendOp(TensorOp):
 
     Reads what is new and writes it, in the cache's dtype: nothing of the cache itself moves (as `reshape_and_cache` of vLLM's kernels does).
 
+    Where positions are spread over ranks, `own` is how many of the new ones of a row this rank has: it reads and writes those alone.
+
     `cache` [B, T, ...], `new` [B, S, ...] -> [B, T, ...]. No FLOPs.
     """
 
@@ -118,6 +123,7 @@ class AppendOp(TensorOp):
     new = operand_def(TensorType)
     over = prop_def(StringAttr)
     into = prop_def(StringAttr)
+    own = opt_prop_def(SizeAttr)
     result = result_def(TensorType)
 
     def __init__(self, cache: SSAValue, new: SSAValue, over: str, into: str) -> None:
@@ -128,27 +134,30 @@ class AppendOp(TensorOp):
         return ZERO
 
     def moved_bytes(self) -> Bytes:
-        written = unscaled_bytes(elements(self.new), tensor_type(self.cache).dtype)
-        return Bytes(num_bytes(self.new), written)
+        new = tensor_type(self.new)
+        kept = ONE if self.own is None else self.own.data / new.dim(self.over.data).size
+        written = unscaled_bytes(elements(self.new) * kept, tensor_type(self.cache).dtype)
+        return Bytes(num_bytes(self.new) * kept, written)
 
     def effects(self) -> Effects:
         return Effects((Overwrite(0, 0),))
 
     def indices(self) -> Indices:
         cache, new = tensor_type(self.cache).names, tensor_type(self.new).names
-        result = tensor_type(self.result).names
-        return Indices(
-            (cache, new),
-            (result,),
-            blocked=frozenset((stored(self.into.data), self.over.data, self.into.data)),
-        )
+        result, blocked = tensor_type(self.result).names, {self.over.data}
+        if self.own is None:
+            blocked |= {stored(self.into.data), self.into.data}
+        else:
+            # What memory is set aside for is split as what it is for.
+            cache = result
+        return Indices((cache, new), (result,), blocked=frozenset(blocked))
 
     def verify_(self) -> None:
         super().verify_()
         over, into = self.over.data, self.into.data
         new = tensor_type(self.new).names
         cache, made = tensor_type(self.cache).names, tensor_type(self.result).names
-        for names, dim in ((cache, stored(into)), (made, into)):
+        for names, dim in ((cache, stored(into.removesuffix(PART))), (made, into)):
             if names != tuple(dim if name == over else name for name in new):
                 raise self.mistake(
                     f"[{', '.join(new)}] over `{over}` is not appended to [{', '.join(names)}]"

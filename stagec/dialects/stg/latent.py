@@ -11,14 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from xdsl.dialects.builtin import UnitAttr
 from xdsl.ir import SSAValue
-from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, result_def
+from xdsl.irdl import irdl_op_definition, operand_def, result_def
 
 from stagec import symbolic
-from stagec.dialects.attributes import SizeAttr
-from stagec.dialects.stg.attention import HALF, KEY
-from stagec.dialects.stg.base import Indices, RequestsOp, TensorOp, tensor_type
+from stagec.dialects.stg.attention import HALF, KEY, FusedAttention
+from stagec.dialects.stg.base import Indices, TensorOp, tensor_type
 from stagec.dialects.stg.interface import Call, CallError, Option, Signature, listed
 from stagec.dialects.types import TensorType
 from stagec.dialects.work import Work
@@ -26,7 +24,7 @@ from stagec.symbolic import ONE, Size
 
 
 @irdl_op_definition
-class LatentAttentionOp(RequestsOp):
+class LatentAttentionOp(FusedAttention):
     """softmax(near latents^T + far rotated^T) latents, without the scores in memory.
 
     `pairs` is the number of pairs of a query and a position for each row, where the shapes do not say. Nothing is differentiated through it:
@@ -53,8 +51,6 @@ class LatentAttentionOp(RequestsOp):
     far = operand_def(TensorType)
     latents = operand_def(TensorType)
     rotated = operand_def(TensorType)
-    causal = opt_prop_def(UnitAttr)
-    pairs = opt_prop_def(SizeAttr)
     result = result_def(TensorType)
     lse = result_def(TensorType)
 
@@ -107,7 +103,6 @@ class LatentAttentionOp(RequestsOp):
 
     @property
     def key_dim(self) -> str:
-        """The positions that are attended to."""
         return tensor_type(self.latents).names[-2]
 
     @property
@@ -124,7 +119,7 @@ class LatentAttentionOp(RequestsOp):
             (*rotated[:-2], positions, rotated[-1]),
         )
         blocked = frozenset((near[-1], far[-1], positions))
-        return Indices(operands, (near, near[:-1]), blocked=blocked)
+        return Indices(operands, self.results_by_part(near, near[:-1]), blocked=blocked)
 
     def verify_(self) -> None:
         near, far, latents, rotated = (tensor_type(v) for v in self.operands)

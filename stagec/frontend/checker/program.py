@@ -28,7 +28,16 @@ from stagec.frontend.plans.idle_settings import (
 from stagec.frontend.plans.iterations import Iterations
 from stagec.frontend.plans.merge import DOT, Merged, merge, pools_of, with_pools
 from stagec.frontend.plans.resolve import resolve_plan
-from stagec.frontend.plans.serving import Batch, Roles, ServeReader, batch_of, roles_of, unserved
+from stagec.frontend.plans.serving import (
+    Batch,
+    Roles,
+    ServeReader,
+    batch_of,
+    roles_of,
+    spread_rules,
+    spreads_of,
+    unserved,
+)
 from stagec.frontend.printing import text_of
 from stagec.frontend.sizes import (
     TRAINED,
@@ -151,6 +160,8 @@ def check(
     if batch is None:
         roles = roles_of(bodies.values(), findings)
         resolved = unserved(resolved, roles, table, findings)
+    else:
+        resolved = spread_rules(resolved, batch.spreads)
     if len(findings.errors) == num_errors:
         PlanChecker(resolved, definitions, bodies, table, findings).check()
     findings.raise_errors(source.texts)
@@ -304,7 +315,8 @@ def _batch(
         help_ += f": `set {', '.join(sizes)}`" if sizes else ""
         findings.say("E0401", message, clause.span, help=help_)
         return None
-    return batch_of(serve, roles, merged, table, findings, iterations)
+    spreads = spreads_of(plan, roles, table, findings)
+    return batch_of(serve, roles, merged, table, findings, iterations, spreads)
 
 
 def sizes_of(source: Source, plan: str | None = None) -> list[str]:

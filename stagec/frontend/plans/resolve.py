@@ -679,6 +679,17 @@ class _PlanResolver:
         for clause in self.merged.all(syntax.Context):
             axes = self.real_axes([clause.axis], "`context`")
             read = self.settings.read(clause.settings, resolved.Context, "`context`")
+            is_partial, given = read.get("method") == "partial", read["given"]
+            for name in ("rotate", "balance") if is_partial else ("combine", "interleave"):
+                if name in given:
+                    message = (
+                        f"`{name}` is of no context with `method = {read.get('method', 'ring')}`"
+                    )
+                    self.findings.say("E0402", message, given[name], help="leave it out")
+            if is_partial and self.merged.get(syntax.Serve) is None:
+                message = "`method = partial` is of positions in caches, and this plan has none"
+                help_ = "say what the plan serves, or choose another method"
+                self.findings.say("E0402", message, given["method"], help=help_)
             if axes:
                 yield resolved.Context(axis=clause.axis.text, span=clause.span, **read)
 

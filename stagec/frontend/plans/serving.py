@@ -20,9 +20,11 @@ from math import prod
 import numpy as np
 
 from stagec import symbolic
+from stagec.analysis.coordinates import joint_index
 from stagec.analysis.sequences import OtherPrograms
 from stagec.diagnostics import Findings, Span
 from stagec.dialects import stg
+from stagec.dialects.dist import MAX
 from stagec.dialects.dist.sequences import (
     CONTEXT as CONTEXT_OF_ONE,
     COUNT as COUNT_OF_ONE,
@@ -31,6 +33,7 @@ from stagec.dialects.dist.sequences import (
     TOKENS,
     DealtSequences,
 )
+from stagec.dialects.uneven_parts import INTERLEAVED, PART
 from stagec.frontend import syntax
 from stagec.frontend.checker.steps import AppendStep, CheckedBody, PartsStep, StateStep
 from stagec.frontend.numbers import Sizes, as_read, whole
@@ -40,7 +43,7 @@ from stagec.frontend.plans.merge import Merged
 from stagec.frontend.plans.settings import SettingsReader
 from stagec.frontend.sizes import ServedSize, SizeTable
 from stagec.plans.clauses import Plan, Rule, Sequences, Serve
-from stagec.symbolic import ONE, Size, conditions
+from stagec.symbolic import ONE, ZERO, Size, conditions
 from stagec.symbolic.quantity import Quantity
 
 HALF = ONE / 2
@@ -54,6 +57,104 @@ MOST_SEQUENCES = 1_000_000
 NEW, CONTEXT, SHARED, SOURCE = "x", "at", "sharing", "from"
 """The words before the numbers of a sequence's new tokens, of those before them, of the first of these that all sequences share, and before the pool that
 computes them."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Positions of caches that are dealt out in turns: so many of a sequence to one device, as many after them to the next.
+
+    Engines do it so that new positions fall to all devices alike: position i to device i mod n (Helix, arXiv:2507.07120, and SGLang), or i / interleave
+    mod n (vLLM, `cp_kv_cache_interleave_size` and `get_dcp_local_seq_lens`).
+    """
+
+    axes: tuple[str, ...]
+    interleave: int
+    by: str
+    """How the results for each part of the keys are put together."""
+
+    @property
+    def ways(self) -> Size:
+        return symbolic.product(map(symbolic.symbol, self.axes))
+
+    def of_first(self, positions: Size, place: Size | None = None) -> Size:
+        """How many of the first positions of a sequence a device has."""
+        place = joint_index(self.axes) if place is None else place
+        if self.interleave == 1:
+            return symbolic.ceildiv(positions - place, self.ways)
+        length = symbolic.constant(self.interleave)
+        turns = symbolic.call("floordiv", positions, length * self.ways)
+        rest = positions - turns * length * self.ways - place * length
+        return turns * length + symbolic.call("min", length, symbolic.call("max", 0, rest))
+
+    def of_new(self, new: Size, context: Size) -> Size:
+        """How many of the new positions of a sequence a device has."""
+        return self.of_first(context + new) - self.of_first(context)
+
+    def pairs_of_first(self, positions: Size) -> Size:
+        """Pairs of the first positions of a sequence, as queries, and those up to each of them that a device has."""
+        place, length = joint_index(self.axes), symbolic.constant(self.interleave)
+        period = length * self.ways
+        turns = symbolic.call("floordiv", positions, period)
+        rest = positions - turns * period
+        # What a device has of turns that are over, then of the turn at hand: nothing, each further one, all that it gets.
+        before = length * (period * turns * (turns - 1) * HALF + turns * rest)
+
+        def of_turn(queries: Size) -> Size:
+            behind = symbolic.call("max", 0, queries - place * length)
+            if self.interleave == 1:
+                return behind
+            own = symbolic.call("min", length, behind)
+            return own * (own + 1) * HALF + length * (behind - own)
+
+        whole = length * (period - place * length) - length * (length - 1) * HALF
+        return before + turns * whole + of_turn(rest)
+
+    def pairs(self, new: Size, context: Size, causal: bool) -> Size:
+        """Pairs of s queries and those of the c + s keys up to their own that a device has; without a mask, of each with all that it has."""
+        if not causal or new == ONE:
+            return new * self.of_first(context + new)
+        return self.pairs_of_first(context + new) - self.pairs_of_first(context)
+
+
+def spreads_of(plan: Plan, roles: Roles, table: SizeTable, findings: Findings) -> dict[str, Spread]:
+    """How rules and contexts spread the positions of caches. E0309 where a rule splits them, and no context says how attention sees that."""
+    contexts = {
+        part: each for each in plan.contexts for part in plan.products.get(each.axis, (each.axis,))
+    }
+    found: dict[str, Spread] = {}
+    for rule in plan.rules:
+        for name in rule.dims:
+            split = [a for a in rule.axes if conditions.is_split(a, table.known)]
+            if name not in roles.positions or not split:
+                continue
+            known = [contexts[a] for a in split if a in contexts]
+            if len(known) < len(split) or any(each.method != "partial" for each in known):
+                unknown = next(
+                    a for a in split if a not in contexts or contexts[a].method != "partial"
+                )
+                message = f"`{unknown}` splits `{name}`, the positions of caches, and attention is to see all of them"
+                help_ = f"say that each device attends to its own part: `context {unknown} {{ method = partial }}`"
+                span = rule.dim_spans.get(name, rule.span)
+                where = [(contexts[unknown].span or span, "here")] if unknown in contexts else []
+                findings.say("E0309", message, span, secondary=where, help=help_)
+                continue
+            found.setdefault(name, Spread(rule.axes, known[0].interleave, known[0].combine))
+    return found
+
+
+def spread_rules(plan: Plan, spreads: Mapping[str, Spread]) -> Plan:
+    """A plan whose rules say that positions are dealt out, and that memory is set aside as they are."""
+    rules: list[Rule] = []
+    for rule in plan.rules:
+        rest = list(rule.dims)
+        for name in [n for n in rule.dims if n in spreads and spreads[n].axes == rule.axes]:
+            before, rest = rest[: rest.index(name)], rest[rest.index(name) + 1 :]
+            if before:
+                rules.append(replace(rule, dims=tuple(before)))
+            rules.append(replace(rule, dims=(name, stg.stored(name)), uneven=INTERLEAVED))
+        if rest:
+            rules.append(replace(rule, dims=tuple(rest)))
+    return replace(plan, rules=tuple(rules))
 
 
 @dataclass(frozen=True)
@@ -354,6 +455,8 @@ class Batch:
     """No plan serves it: it stands for any, to see which caches a model has."""
     sums: BatchSums | None = None
     """Where devices or iterations differ; then all of the sizes below are names."""
+    spreads: Mapping[str, Spread] = field(default_factory=dict)
+    """Of positions of caches that devices share."""
 
     @property
     def begins(self) -> list[list[bool]]:
@@ -455,13 +558,26 @@ class Batch:
         """Those that the new positions of a sequence attend to: under a window of W the last W - 1 and they themselves."""
         return lambda new, context: new + reach(context, window, -1)
 
-    def stored_in_all(self, window: Size | None) -> Size:
+    @property
+    def spread_dims(self) -> dict[str, Size]:
+        """What devices have of positions that they share, as many times as there are devices; and the parts of keys."""
+        found: dict[str, Size] = {}
+        for name, spread in self.spreads.items():
+            for end, place in (("", None), (MAX, ZERO)):
+                own = self.in_a_row(
+                    lambda new, before, s=spread, p=place: s.of_first(before + new, p)
+                )
+                found[f"{name}{PART}{end}"] = spread.ways * own
+            found[stg.parts_over(spread.axes)] = spread.ways
+        return found
+
+    def stored_in_all(self, window: Size | None, name: str = "") -> Size:
         """Those that memory is set aside for on all devices: what sequences share once on each, in whole blocks of the prefix.
 
         Under a window, of the prefix what is still seen.
         """
-        found = self.total(self.stored(window))
-        block = symbolic.constant(self.serve.block)
+        found = self.total(self.stored(window, name))
+        block = self.block(name)
         shared: dict[Span, list[Size]] = {}
         for each in self.serve.sequences:
             if each.shared is None:
@@ -479,9 +595,14 @@ class Batch:
             )
         return found
 
-    def stored(self, window: Size | None) -> OfOne:
+    def block(self, name: str) -> Size:
+        """The positions that a sequence is allotted at a time; where devices share them, as many on each (vLLM's virtual blocks)."""
+        ways = self.spreads[name].ways if name in self.spreads else ONE
+        return self.serve.block * ways
+
+    def stored(self, window: Size | None, name: str = "") -> OfOne:
         """Those that memory is set aside for, for one sequence that shares nothing, in whole blocks."""
-        block = symbolic.constant(self.serve.block)
+        block = self.block(name)
         return lambda new, context: block * symbolic.ceildiv(reach(context + new, window, 0), block)
 
     def total(self, of_one: OfOne) -> Size:
@@ -533,6 +654,7 @@ def batch_of(
     table: SizeTable,
     findings: Findings,
     iterations: Iterations | None = None,
+    spreads: Mapping[str, Spread] | None = None,
 ) -> Batch | None:
     """The batch of an iteration, or of a series. Sequences that do not divide over the devices that have rows of their own are dealt out; fewer
     than devices are E0414."""
@@ -597,6 +719,11 @@ def batch_of(
             help_ = "leave out `microbatches`, or `sharing`"
         findings.say("E0414", message, sharing.span, help=help_)
         return None
+    if sums is not None and spreads:
+        message = "positions that devices share are of sequences that are as many of each kind on each device, in one iteration and one microbatch"
+        help_ = "serve as many of each entry as divide over the devices that have sequences of their own"
+        findings.say("E0414", message, serve.span, help=help_)
+        return None
     is_packed = iterations is None or not iterations.in_rows if sums is not None else is_packed
     rows = first.count
     if is_packed:
@@ -607,7 +734,7 @@ def batch_of(
         size = sums.rows * symbolic.product(map(symbolic.symbol, axes))
         sums.derived[roles.batch] = size
         rows = known_size(sums.first_of(size, known))
-    batch = Batch(serve, roles, rows, is_packed, sums=sums)
+    batch = Batch(serve, roles, rows, is_packed, sums=sums, spreads=spreads or {})
     return replace(batch, sizes=served_sizes(batch, roles, merged, table, named, findings))
 
 
@@ -683,13 +810,13 @@ def served_sizes(
     findings: Findings,
 ) -> dict[str, ServedSize]:
     """The dims that `serve` gives their sizes; those that its sequences have `named` may be given another from outside."""
-    stored: dict[str, Size | None] = {}
+    stored: dict[str, str] = {}
     of_one: dict[str, OfOne] = {roles.new: lambda new, _: new, stg.SEQUENCES: lambda *_: ONE}
     for name, window in roles.positions.items():
         size = window.size if window is not None else None
         of_one[name] = batch.positions(size)
-        of_one[stg.stored(name)] = batch.stored(size)
-        stored[stg.stored(name)] = size
+        of_one[stg.stored(name)] = batch.stored(size, name)
+        stored[stg.stored(name)] = name
     known = conditions.unread(table.known)
     if batch.is_packed or not batch.all_begin:
         for name, others in roles.in_front.items():
@@ -698,7 +825,9 @@ def served_sizes(
     found: dict[str, Size] = {roles.batch: batch.rows.size}
     for name, each in of_one.items():
         if name in stored and batch.sums is None:
-            found[name] = batch.per_row(batch.stored_in_all(stored[name]))
+            window = roles.positions[stored[name]]
+            size = window.size if window is not None else None
+            found[name] = batch.per_row(batch.stored_in_all(size, stored[name]))
         elif batch.sums is None:
             found[name] = batch.per_row(batch.total(each))
         else:

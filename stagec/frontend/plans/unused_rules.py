@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import SSAValue
 
 from stagec.analysis.placement import (
     PlacementRule,
@@ -156,13 +157,15 @@ def unused_rules(module: ModuleOp, implied: Collection[str] = ()) -> list[Diagno
 def idle_contexts(module: ModuleOp) -> list[Diagnostic]:
     """A warning for each context along whose axes no attention has its sequence split. For a module before `propagate-shardings`."""
     rules = rules_of(module)
-    along = {
-        axis
-        for op in module.walk()
-        if isinstance(op, stg.AttentionOp)
-        for value in (op.q, op.k)
-        for axis in own_splits(value, rules).get(tensor_of(value.type).names[-3], ())
-    }
+    along: set[str] = set()
+    for op in module.walk():
+        sequences: list[tuple[SSAValue, str]] = []
+        if isinstance(op, stg.FusedAttention):
+            keys = op.operands[op.KEY_OPERANDS[0]]
+            sequences = [(op.operands[0], op.query_dim), (keys, op.key_dim)]
+        elif isinstance(op, stg.AppendOp) and op.own is not None:
+            sequences = [(op.result, op.into.data)]
+        along |= {a for value, name in sequences for a in own_splits(value, rules).get(name, ())}
     label, help_ = "no attention has a sequence that is split so", "split one, or leave it out"
     return [
         Diagnostic(

@@ -33,3 +33,9 @@
 %c, %d = "test.op"() : () -> (!stg.tensor<[B, S, H/(kv*r), E], bf16>, !stg.tensor<[B, S, K/kv, E], bf16>)
 %w, %x = stg.attention %c, %d, %d causal count "causal" copies [r]
   : (!stg.tensor<[B, S, H/(kv*r), E], bf16>, !stg.tensor<[B, S, K/kv, E], bf16>, !stg.tensor<[B, S, K/kv, E], bf16>) -> (!stg.tensor<[B, S, H/(kv*r), E], bf16>, !stg.tensor<[B, S, H/(kv*r)], fp32>)
+
+// A result for each part of the keys, each on the rank that has the part.
+// CHECK: %part, %of_part = stg.attention %q, %mine, %mine causal count "causal" pairs "ceildiv(T - dcp.index, dcp)" spread [dcp] :
+%mine = "test.op"() : () -> !stg.tensor<[B/dp, T/dcp, K/tp, E], bf16>
+%part, %of_part = stg.attention %q, %mine, %mine causal count "causal" pairs "ceildiv(T - dcp.index, dcp)" spread [dcp]
+  : (!stg.tensor<[B/dp, S, H/tp, E], bf16>, !stg.tensor<[B/dp, T/dcp, K/tp, E], bf16>, !stg.tensor<[B/dp, T/dcp, K/tp, E], bf16>) -> (!stg.tensor<[dcp.parts/dcp, B/dp, S, H/tp, E], bf16>, !stg.tensor<[dcp.parts/dcp, B/dp, S, H/tp], fp32>)

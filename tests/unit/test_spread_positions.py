@@ -1,0 +1,230 @@
+"""Decode context parallelism against what one counts by hand: who has which position, which pairs that makes, and what travels."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from itertools import product
+
+import pytest
+
+from stagec.backend.program import Collective, Compute
+from stagec.diagnostics import CompileError
+from stagec.driver import Compiled, compile_text
+from stagec.frontend.plans.serving import Spread
+from stagec.memory import Kind
+from stagec.symbolic import constant
+from tests.unit.seldom import some
+from tests.unit.test_serving import E, Group, H, K, L, text, unrolled
+
+LATENT = """
+dim B = 8
+dim S = 64
+dim T = S
+dim D = 64
+dim H = 8
+dim C = 16
+dim R = 4
+dim V = 96
+
+module Attention(x[B, S, D]) -> [B, S, D] {
+  weight near[D, H, C], far[D, H, R], kv[D, C], shared[D, R], wo[H, C, D]
+  cache latents[B, T, C], rotated[B, T, R]
+  y = latent_attention(x @ near, rope(x @ far), append(latents, x @ kv), append(rotated, rope(x @ shared)), causal = true)
+  return y @ wo
+}
+
+model Net(x[B, S, D]) {
+  return Attention(x)
+}
+"""
+
+
+def plan(mesh: str, rules: str, context: str, served: str) -> str:
+    return f"""
+plan p {{
+  mesh {mesh}
+  {rules}
+  context cp {{ method = partial, {context} }}
+  precision {{ weights = bf16, cache = fp8 }}
+  serve {{ {served} }}
+}}
+"""
+
+
+def by_coordinate(done: Compiled, axis: str, count: int) -> Iterator[tuple[int, list]]:
+    """The nodes of a rank at each place along an axis."""
+    for place in range(count):
+        for each in done.trace_set.classes:
+            if place in each.where.get(axis, range(count)):
+                yield place, list(unrolled(each.program))
+
+
+def mine(position: int, interleave: int, ways: int, place: int) -> bool:
+    return position // interleave % ways == place
+
+
+@pytest.mark.parametrize("seed", some(range(24), 4))
+def test_a_rank_attends_to_its_own_positions_one_by_one(seed: int):
+    rng = random.Random(seed)
+    dp, (tp, cp) = rng.choice([1, 2]), rng.choice([(1, 2), (1, 8), (2, 2), (2, 4), (4, 2)])
+    interleave, block = rng.choice([1, 1, 2, 16]), rng.choice([1, 16])
+    by = rng.choice(["reduce_scatter", "all_to_all"])
+    groups = [
+        Group(
+            dp * rng.randint(1, 5),
+            rng.choice([1, 1, rng.randint(2, 40)]),
+            rng.choice([0, rng.randint(1, 90)]),
+        )
+        for _ in range(rng.randint(1, 3))
+    ]
+    served = ", ".join([*(g.clause for g in groups), f"block = {block}"])
+    rules = "shard B over dp shard H, F over tp, cp shard K over tp shard T over cp"
+    context = f"interleave = {interleave}, combine = {by}"
+    done = compile_text(text() + plan(f"dp = {dp}, tp = {tp}, cp = {cp}", rules, context, served))
+    sequences = [g for g in groups for _ in range(g.count // dp)]
+    tokens = sum(g.new for g in sequences)
+    seen = 0
+    for place, nodes in by_coordinate(done, "cp", cp):
+        seen += 1
+        pairs = read = written = 0
+        for g in sequences:
+            own = [p for p in range(g.context + g.new) if mine(p, interleave, cp, place)]
+            read += len(own)
+            written += sum(p >= g.context for p in own)
+            pairs += sum(p <= query for p in own for query in range(g.context, g.context + g.new))
+        attention = [n.action for n in nodes if n.op == "attention"]
+        heads = H // tp
+        assert [a.num_ops for a in attention] == [4 * pairs * heads * E] * L
+        # All queries and their outputs in bf16, own keys and values in fp8, the log-sum-exp in fp32.
+        moved = 2 * tokens * heads * E * 2 + 2 * read * K * E // tp + 4 * tokens * heads
+        assert [a.num_bytes for a in attention] == [moved] * L
+        appended = [n.action.num_bytes for n in nodes if n.op == "append"]
+        assert appended == [written * K * E // tp * (2 + 1)] * (2 * L)
+        combined = [n.action for n in nodes if n.op == "combine_attention"]
+        parts = 1 if by == "reduce_scatter" else cp
+        queries = tokens * heads // (1 if by == "reduce_scatter" else cp)
+        known = queries * cp
+        each = 1 if by == "reduce_scatter" else 2
+        ops = 4 * known + 2 * queries + 2 * queries * parts + each * queries * parts * E
+        assert [a.num_ops for a in combined] == [ops] * L
+        moved = 2 * queries * E * (parts + 1) + 4 * known
+        assert [a.num_bytes for a in combined] == [moved] * L
+        sent = [
+            (a.kind, a.operand_bytes, a.result_bytes)
+            for n in nodes
+            if isinstance(a := n.action, Collective) and a.axes == ("cp",)
+        ]
+        outputs, lse = 2 * tokens * heads * E, 4 * tokens * heads
+        queries_gathered = ("all_gather", outputs // cp, outputs)
+        exchanged = [("all_gather", lse, lse * cp), ("reduce_scatter", outputs, outputs // cp)]
+        if by == "all_to_all":
+            exchanged = [("all_to_all", outputs, outputs), ("all_to_all", lse, lse)]
+        assert sorted(sent) == sorted([queries_gathered, *exchanged] * L)
+    assert seen == cp
+    stored = sum(-(-(g.context + g.new) // (block * cp)) * block for g in sequences)
+    for each in done.memory:
+        assert each.static.num_bytes[Kind.CACHE] == L * 2 * stored * K * E // tp
+
+
+@pytest.mark.parametrize("by", ["reduce_scatter", "all_to_all"])
+@pytest.mark.parametrize("served", ["decode 6 at 61", "decode 5 at 61, prefill 1 x 7 at 3"])
+def test_latents_that_all_ranks_had_are_shared_by_them(by: str, served: str):
+    """DeepSeek's cache under tensor parallelism: the same ranks split heads outside of attention and positions within."""
+    done = compile_text(
+        LATENT + plan("cp = 4", "shard H over cp shard T over cp", f"combine = {by}", served)
+    )
+    groups = [(6, 1, 61)] if "prefill" not in served else [(5, 1, 61), (1, 7, 3)]
+    tokens = sum(n * s for n, s, _ in groups)
+    for place, nodes in by_coordinate(done, "cp", 4):
+        pairs = sum(
+            n * sum(p <= q for q in range(c, c + s) for p in range(place, c + s, 4))
+            for n, s, c in groups
+        )
+        (attention,) = [n.action for n in nodes if n.op == "latent_attention"]
+        assert attention.num_ops == 2 * pairs * 8 * (16 + 4 + 16)
+        sent = {
+            (a.kind, a.operand_bytes, a.result_bytes)
+            for n in nodes
+            if isinstance(a := n.action, Collective)
+        }
+        near, far, out, lse = (tokens * 8 * width for width in (2 * 16, 2 * 4, 2 * 16, 4))
+        gathered = {("all_gather", near // 4, near), ("all_gather", far // 4, far)}
+        exchanged = {("all_gather", lse, 4 * lse), ("reduce_scatter", out, out // 4)}
+        if by == "all_to_all":
+            exchanged = {("all_to_all", out, out), ("all_to_all", lse, lse)}
+        assert gathered | exchanged <= sent
+    stored = sum(n * -(-(s + c) // 4) for n, s, c in groups)
+    assert {m.static.num_bytes[Kind.CACHE] for m in done.memory} == {stored * (16 + 4)}
+
+
+def test_as_many_positions_on_all_devices_are_the_whole():
+    """What devices compute and keep of positions that divide is what they do of heads that divide."""
+    served = "decode 16 at 63"
+    spread = compile_text(
+        text() + plan("cp = 4", "shard H over cp shard T over cp", "interleave = 1", served)
+    )
+    heads = compile_text(
+        text()
+        + "plan p { mesh tp = 4 shard H, K over tp precision { weights = bf16, cache = fp8 } serve { decode 16 at 63 } }"
+    )
+
+    def attended(done: Compiled) -> set[float]:
+        nodes = [n for c in done.trace_set.classes for n in unrolled(c.program)]
+        return {n.action.num_ops for n in nodes if n.op == "attention"}
+
+    assert attended(spread) == attended(heads)
+    kept = [{m.static.num_bytes[Kind.CACHE] for m in each.memory} for each in (spread, heads)]
+    assert kept[0] == kept[1]
+
+
+def test_one_rank_shares_with_nobody():
+    served = "decode 6 at 61"
+    one = compile_text(
+        text()
+        + plan("cp = 1, tp = 2", "shard H, K over tp shard T over cp", "interleave = 16", served)
+    )
+    nodes = [n for c in one.trace_set.classes for n in unrolled(c.program)]
+    assert not [n for n in nodes if n.op == "combine_attention"]
+    assert all(isinstance(n.action, Compute | Collective) for n in nodes)
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ("mesh cp = 2 shard H over cp shard T over cp", "E0309"),
+        ("mesh cp = 2 shard H over cp shard T over cp context cp { method = ring }", "E0309"),
+        (
+            "mesh cp = 2 shard T over cp context cp { method = partial, combine = all_to_all }",
+            "E0309",
+        ),
+    ],
+)
+def test_what_cannot_be_spread_is_said(body: str, code: str):
+    with pytest.raises(CompileError) as error:
+        compile_text(text() + f"plan p {{ {body} serve {{ decode 8 at 31 }} }}")
+    assert [d.code for d in error.value.diagnostics] == [code]
+
+
+def test_a_window_is_not_spread():
+    with pytest.raises(CompileError) as error:
+        compile_text(
+            text(window=True)
+            + plan("cp = 2", "shard H over cp shard T over cp", "interleave = 1", "decode 8 at 31")
+        )
+    assert [d.code for d in error.value.diagnostics] == ["E0309"]
+
+
+def test_pairs_by_their_closed_form():
+    """`Spread.pairs` of any lengths, ranks and runs."""
+    for ways, run, context, new in product((1, 2, 3, 8), (1, 2, 5), (0, 1, 7, 40), (1, 2, 9, 33)):
+        spread = Spread(("cp",), run, "reduce_scatter")
+        for place in range(ways):
+            known = {"cp": ways, "cp.index": place}
+            exact = sum(
+                mine(p, run, ways, place)
+                for query in range(context, context + new)
+                for p in range(query + 1)
+            )
+            size = spread.pairs(constant(new), constant(context), True)
+            assert size.evaluate(known) == exact, (ways, run, context, new, place)
