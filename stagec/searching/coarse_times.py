@@ -1,9 +1,9 @@
 """How long a step takes, in outline: sums of what its ops cost, for all plans of a structure at once.
 
-A rank works through its forward and backward passes; communication that computation waits for is added, what runs beside it counts
-as far as it lasts longer. The ranks of a pipeline idle for the share that their schedule leaves them with stages of equal cost, over the
-slowest rank. What runs once per step comes on top. So plans are ranked; the times that a search reports are whole estimates
-(`stagec.estimate`), which follow every node.
+A rank works through its forward and backward passes, each of which is followed by itself (`passes_alone`), or as long as its busiest
+stream if that is longer; collectives that run beside computation make it slower. The ranks of a pipeline idle, and wait for transfers, as
+their schedule says with stages of equal cost. What runs once per step comes on top, as far as no pass of another stage hides it. So plans are
+ranked; the times that a search reports are whole estimates (`stagec.estimate`), which follow every node of all ranks.
 
 How a pipeline's stages take turns decides nothing of this but the idle share, how often values change ranks, and how often parameters that are split are
 gathered. So plans that differ in their schedules, or in the stages of a rank, are one structure: `Turns` says how each of them runs.
@@ -12,7 +12,7 @@ gathered. So plans that differ in their schedules, or in the stages of a rank, a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 
@@ -22,23 +22,25 @@ from xdsl.ir import Operation
 
 from stagec.analysis.coordinates import SUFFIX
 from stagec.arrays import Floats
-from stagec.backend.program import Compute
+from stagec.backend.program import Collective, Compute
 from stagec.dialects import sched, stg
 from stagec.dialects.sched import COMPUTE_STREAM
-from stagec.dialects.sched.tasks import ONCE, TRANSFER_TASKS
+from stagec.dialects.sched.tasks import COMPUTE_TASKS, ONCE, TRANSFER_TASKS
+from stagec.estimate.interference import slowdown
 from stagec.estimate.kernels import KernelPrices
 from stagec.estimate.prices import ATTENTION, kernel_prices
-from stagec.explaining.bubble import FORMS, idle_share
 from stagec.explaining.job import NamedJob
 from stagec.explaining.rolled_operations import ClassOperations, Term
 from stagec.rewriting.saved_values import levels_of
-from stagec.schedules import build
+from stagec.schedules import ActionCosts, build, simulate
 from stagec.schedules.transfers import RESIDENT_STAGES
+from stagec.searching.passes_alone import PassAlone, PassNode, Streams
 from stagec.sweeping.actions import ActionForm
 from stagec.sweeping.op_costs import PriceColumns
 from stagec.sweeping.structures import Structure
 from stagec.symbolic import Size, call, ceildiv, constant, product, symbol
 from stagec.symbolic.columns import Columns
+from stagec.unrolling.rank import StageRun
 
 Total = np.ndarray | float
 PARTS = ("compute", "exposed", "idle")
@@ -51,6 +53,12 @@ LEAST_WHOLE = "least, layers again"
 """The same for plans that save of each layer what comes into it alone: all that its backward pass reads is computed once more."""
 BOUNDS: tuple[str, ...] = (LEAST, LEAST_AGAIN, LEAST_WHOLE)
 GRADIENTS = "grad_reduce"
+SHORT = 1e-3
+"""Of a transfer between stages, in times of a forward pass: how many ranks wait for is asked with one that changes nothing else."""
+ROUNDS = 4
+"""Of microbatches, as many as ranks: those behind them idle and wait as the last does."""
+FORWARDS = 3
+"""As long a forward and a backward pass take, in forward passes, as schedules have it."""
 SAME_ROUNDS = 4
 """From the round before on, each round of microbatches gathers as many stages as the last."""
 
@@ -74,6 +82,10 @@ class ClassSeconds:
         default_factory=lambda: defaultdict(lambda: defaultdict(float))
     )
     """By part and stream."""
+    passes: Total = 0.0
+    """What the forward and backward passes of all microbatches take, each by itself."""
+    moving: Total = 0.0
+    """What collectives take in these."""
     gathers: Floats = field(default_factory=lambda: np.zeros(1))
     """Of parameters, once a step, for the first forward pass."""
     gradients: Floats = field(default_factory=lambda: np.zeros(1))
@@ -81,6 +93,21 @@ class ClassSeconds:
     """Of the forward passes of layers."""
     layers: Floats = field(default_factory=lambda: np.zeros(1))
     """What of these has to run for all that their backward passes read."""
+
+    def working(self, again: Total = 0.0) -> Floats:
+        """Of the forward and backward passes, if all that can run beside computation does; the backward passes may compute so much `again`."""
+        found = np.zeros(1)
+        for part, more in (("F", 0.0), ("B", again)):
+            lasting = self.compute[part] + self.waited[part] + more
+            for beside in self.beside[part].values():
+                lasting = np.maximum(lasting, beside)
+            found = found + lasting
+        return found
+
+    @property
+    def lasting(self) -> Floats:
+        """Of the forward and backward passes, what they wait for included."""
+        return np.maximum(self.working(), self.passes)
 
     def add(self, other: ClassSeconds, factor: Total = 1.0) -> None:
         """So many times what another has of communication."""
@@ -105,26 +132,52 @@ def outline(structure: Structure, sizes: Columns, turns: Sequence[Turns] = ()) -
     job = structure.job
     microbatches = sizes.number(job.names.num_microbatches).astype(float)
     turns = turns or own_turns(structure, sizes)
-    idle = idle_shares(structure, sizes, turns)
+    idle = bubbles(structure, sizes, turns)
     prices = TermPrices(job, sizes)
     gathers = gathers_of(structure, sizes, turns)
     again = saved_by(structure.programs.values())
     every = [sums_of(each, prices, sizes, gathers, again) for each in job.classes]
+    for each, (sums, _) in zip(job.classes, every, strict=True):
+        sums.passes = passes_of(each, prices, sizes, microbatches)
     between = transfers_between(structure, [travel for _, travel in every])
     more = np.array([each.virtual_stages for each in turns], float) if turns else np.ones(1)
     more = more / structure.names.virtual_stages - 1
-    found: list[dict[str, Floats]] = []
+    sent = sum((sum(each.values()) for each in between.beside.values()), 0.0)
     for sums, travel in every:
         sums.add(travel)
         sums.add(between, more)
-        found.append(of_class(job, sums, microbatches, idle))
+    of_classes = [sums for sums, _ in every]
+    # A rank idles while others begin and end, most of which are in the middle.
+    forwards = microbatches * (FORWARDS if job.compiled.stated.is_training else 1)
+    unit = of_classes[len(every) // 2].lasting / forwards
+    last = max(len(every) - 1, 1)
+    places = [at * (PLACES - 1) // last for at in range(len(every))]
+    found = [
+        of_class(job, sums, microbatches, Idleness(idle, at, unit, sent / (2 * microbatches)))
+        for at, sums in zip(places, of_classes, strict=True)
+    ]
     worst = np.argmax(np.stack([each["step"] for each in found]), axis=0)
     rows = np.arange(sizes.count)
     columns = {
         name: np.stack([each[name] for each in found])[worst, rows] for name in ("step", *PARTS)
     }
-    least = {name: np.max([each[name] for each in found], axis=0) for name in BOUNDS}
-    return {**columns, **least}
+    return {
+        **columns,
+        **dict(
+            zip(
+                BOUNDS,
+                least_times(of_classes, np.array([each.idle for each in idle]) / forwards),
+                strict=True,
+            )
+        ),
+    }
+
+
+def least_times(of_classes: Sequence[ClassSeconds], idle: Floats) -> Iterator[Floats]:
+    """Seconds of `BOUNDS`: the rank that works longest idles while others begin and end, each of which works as long as any at least."""
+    for name in ("", "attention", "layers"):
+        own = [each.working(getattr(each, name) if name else 0.0) for each in of_classes]
+        yield np.max(own, axis=0) + idle * np.min(own, axis=0)
 
 
 def own_turns(structure: Structure, sizes: Columns) -> Sequence[Turns]:
@@ -147,70 +200,123 @@ def transfers_between(structure: Structure, of_classes: Sequence[ClassSeconds]) 
     return found
 
 
-def idle_shares(structure: Structure, sizes: Columns, turns: Sequence[Turns]) -> Floats:
-    """Idle over computing time: as the schedule's paper says it, or simulated."""
+@dataclass(frozen=True)
+class Bubble:
+    """What a schedule leaves idle with stages of equal cost and short transfers, in times of a microbatch's forward pass through a rank."""
+
+    idle: float
+    """Of the rank that idles most."""
+    waits: float
+    """Transfers between stages, one behind the other, that nothing hides."""
+    ahead: Floats
+    """When each stage of the first, a middle and the last rank begins: `[rank, stage]`, in order."""
+    behind: Floats
+    """How long before the end it has done its last backward pass."""
+
+    def grown(self, before: Bubble, times: int) -> Bubble:
+        """With so many further microbatches as there are from the one before to this one."""
+        pairs = zip(vars(self).values(), vars(before).values(), strict=True)
+        return Bubble(*(now + (now - then) * times for now, then in pairs))
+
+
+PLACES = 3
+"""Ranks of a pipeline that are looked at: the first, one in the middle, the last."""
+NO_PIPELINE = Bubble(0.0, 0.0, np.zeros((PLACES, 1)), np.zeros((PLACES, 1)))
+
+
+def bubbles(structure: Structure, sizes: Columns, turns: Sequence[Turns]) -> Sequence[Bubble]:
+    """Of each plan."""
     names = structure.names
-    found = np.zeros(sizes.count)
     if names.stages is None:
-        return found
-    axis = names.stages.axis.data
-    rows_of: Mapping[Turns, list[int]] = defaultdict(list)
-    for row, each in enumerate(turns):
-        rows_of[each].append(row)
-    for each, rows in rows_of.items():
-        own = Columns({name: column[rows] for name, column in sizes.names.items()}, len(rows))
-        if each.schedule in FORMS:
-            form = FORMS[each.schedule]
-            share = own.ratio(form(symbol(axis), each.virtual_stages, names.num_microbatches))
-            found[rows] = np.asarray(share.top, float) / np.asarray(share.bottom, float)
-            continue
-        ranks, microbatches = own.names[axis], own.number(names.num_microbatches)
-        pairs = list(zip(ranks.tolist(), microbatches.tolist(), strict=True))
-        known = {
-            pair: float(idle_share(build(each.schedule, pair[0], each.virtual_stages, pair[1]))[1])
-            for pair in dict.fromkeys(pairs)
-        }
-        found[rows] = [known[pair] for pair in pairs]
-    return found
+        return [NO_PIPELINE] * sizes.count
+    ranks = sizes.names[names.stages.axis.data].tolist()
+    microbatches = sizes.number(names.num_microbatches).tolist()
+    return [bubble(*each) for each in zip(turns, ranks, microbatches, strict=True)]
+
+
+@cache
+def bubble(turns: Turns, ranks: int, microbatches: int) -> Bubble:
+    """Of many microbatches what two numbers of fewer say of each further round."""
+    rounds, rest = divmod(microbatches, ranks)
+    if rounds > ROUNDS:
+        before, now = (bubble(turns, ranks, n * ranks + rest) for n in (ROUNDS - 1, ROUNDS))
+        return now.grown(before, rounds - ROUNDS)
+    schedule = build(turns.schedule, ranks, turns.virtual_stages, microbatches)
+    timing, later = simulate(schedule), simulate(schedule, ActionCosts(latency=SHORT))
+    computes = ~schedule.is_transfer
+    ahead, behind = np.zeros((2, PLACES, schedule.stages_per_rank))
+    for at, rank in enumerate((0, ranks // 2, ranks - 1)):
+        own = np.flatnonzero(computes & (schedule.rank == rank))
+        stages = schedule.table.stage[own]
+        of_stages = [own[stages == stage] for stage in np.unique(stages)]
+        ahead[at] = sorted(timing.start[each].min() for each in of_stages)
+        behind[at] = sorted(timing.makespan - timing.end[each].max() for each in of_stages)
+    # Each stage's forward pass takes one.
+    unit = schedule.stages_per_rank
+    waits = (later.makespan - timing.makespan) / SHORT
+    return Bubble(float(timing.idle.max()) / unit, waits, ahead / unit, behind / unit)
+
+
+@dataclass(frozen=True)
+class Idleness:
+    """What ranks of a class wait for in each plan, in seconds."""
+
+    bubbles: Sequence[Bubble]
+    place: int
+    """Of the ranks of each bubble, the one that they are like."""
+    unit: Total
+    """A microbatch's forward pass through a rank."""
+    transfer: Total
+    """Between stages."""
+
+    def of(self, number: Callable[[Bubble], float]) -> Floats:
+        return np.array([number(each) for each in self.bubbles])
+
+    @property
+    def idling(self) -> Floats:
+        return self.of(lambda each: each.idle) * self.unit
+
+    @property
+    def waiting(self) -> Floats:
+        return self.of(lambda each: each.waits) * self.transfer
+
+    def exposed(self, seconds: Floats, beside: Total, is_ahead: bool) -> Floats:
+        """What nothing hides of what runs once in a step for each stage, in turn, before it begins or when it has ended. A pass of all stages runs `beside`."""
+        found = np.zeros(len(self.bubbles))
+        zeros = np.zeros(len(found))
+        lasting, unit, own = seconds + zeros, self.unit + zeros, beside + zeros
+        for row, each in enumerate(self.bubbles):
+            windows = (each.ahead if is_ahead else each.behind)[self.place] * unit[row]
+            shares = np.arange(1, len(windows) + 1) / len(windows)
+            found[row] = (lasting[row] * shares - windows).max() - own[row] / len(windows)
+        return np.maximum(found, 0)
 
 
 def of_class(
-    job: NamedJob, sums: ClassSeconds, microbatches: Floats, idle: Floats
+    job: NamedJob, sums: ClassSeconds, microbatches: Floats, idleness: Idleness
 ) -> dict[str, Floats]:
     compute = sums.compute["F"] + sums.compute["B"]
-
-    def waits(again: Total = 0.0) -> Total:
-        """Besides what is computed: for communication, beside which the backward passes compute so much again."""
-        waiting = sums.waited["F"] + sums.waited["B"]
-        for part, more in (("F", 0.0), ("B", again)):
-            busy = sums.compute[part] + sums.waited[part] + more
-            for lasting in sums.beside[part].values():
-                waiting = waiting + np.maximum(0, lasting - busy)
-        return waiting
-
-    waiting = waits()
+    waiting = sums.lasting - compute + idleness.waiting
     once = sums.waited["once"] + sum(sums.beside["once"].values())
-    window = 0.0
     if job.compiled.plan.gradients.overlap:
-        # Those of the last microbatch's backward pass are all that can hide them.
-        window = (sums.compute["B"] + sums.waited["B"]) / microbatches
-    once = once + np.maximum(0, sums.gradients - window)
+        backward = (sums.compute["B"] + sums.waited["B"]) / microbatches
+        once = once + idleness.exposed(sums.gradients, backward, is_ahead=False)
+    else:
+        once = once + sums.gradients
     forward = (sums.compute["F"] + sums.waited["F"]) / microbatches
-    once = once + np.maximum(0, sums.gathers - forward)
-    bubble = (compute + waiting) * idle
+    once = once + idleness.exposed(sums.gathers, forward, is_ahead=True)
+    model = job.compiled.plan.device.model
+    if model is not None and model.collective_units:
+        hidden = np.maximum(sums.moving - (sums.lasting - compute), 0)
+        compute = compute * slowdown(model, np.array([compute]), np.array([hidden]))[0]
     own = compute + sums.compute["once"]
     exposed = waiting + once
     zeros = np.zeros(len(microbatches))
     return {
-        LEAST: (compute + waiting) * (1 + idle) + zeros,
-        **{
-            name: (compute + again + waits(again)) * (1 + idle) + zeros
-            for name, again in ((LEAST_AGAIN, sums.attention), (LEAST_WHOLE, sums.layers))
-        },
         "compute": own + zeros,
         "exposed": exposed + zeros,
-        "idle": bubble + zeros,
-        "step": own + exposed + bubble,
+        "idle": idleness.idling + zeros,
+        "step": own + exposed + idleness.idling,
     }
 
 
@@ -268,6 +374,8 @@ def sums_of(
         times = sizes.number(term.count.form).astype(float)
         seconds = times * prices.seconds(term, each.where)
         node = term.node
+        if isinstance(node.action, Collective) and term.task in COMPUTE_TASKS:
+            own.moving = own.moving + seconds
         if is_gather(term):
             seconds = seconds * gathers
         part = part_of(term)
@@ -289,6 +397,40 @@ def sums_of(
         else:
             sums.beside[part][node.stream] = sums.beside[part][node.stream] + seconds
     return own, travel
+
+
+def passes_of(
+    each: ClassOperations, prices: TermPrices, sizes: Columns, microbatches: Floats
+) -> Total:
+    """What the passes of all microbatches take on a rank whose reads of other ranks are there: the first, and each further one as long as the second."""
+    terms: dict[tuple[int, str], list[Term]] = defaultdict(list)
+    for term in each.terms:
+        if term.task in COMPUTE_TASKS:
+            terms[term.counted.stage.stage, term.task].append(term)
+    streams = Streams()
+    passes: list[PassAlone] = []
+    for key in sorted(terms, key=lambda key: (COMPUTE_TASKS.index(key[1]), key[0])):
+        own = terms[key]
+        stage = own[0].counted.stage
+        nodes = {
+            term.counted.op: PassNode(
+                prices.seconds(term, each.where), term.node.stream, term.node.serial
+            )
+            for term in own
+        }
+
+        def count(repeat: stg.RepeatOp, stage: StageRun = stage) -> Floats:
+            return sizes.number(prices.job.names.write(repeat.count.data, stage.stage)).astype(
+                float
+            )
+
+        passes.append(PassAlone(stage.program.body.block, nodes, count, streams))
+    ends: list[Total] = []
+    for _ in range(2):
+        for each_pass in passes:
+            each_pass.run_once()
+        ends.append(streams.computed)
+    return ends[0] + (microbatches - 1) * (ends[1] - ends[0])
 
 
 def is_gather(term: Term) -> bool:
