@@ -266,8 +266,8 @@ def further_numbers(module: ModuleOp) -> Others | None:
     if loads.loads:
         layers = num_layers(module)
         found.append(Others(loads.axes, lambda here: loads.column(layers, here)))
-    if sequences is not None and sequences.axes:
-        found.append(Others(sequences.axes, lambda here: of_device(sequences, here)))
+    if sequences is not None and sequences.along:
+        found.append(Others({*sequences.along}, lambda here: of_device(sequences, here)))
     if not found:
         return None
     axes = {axis for each in found for axis in each.axes}

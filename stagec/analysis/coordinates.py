@@ -14,6 +14,7 @@ from xdsl.ir import Operation
 
 from stagec import symbolic
 from stagec.dialects.attributes import sizes_in
+from stagec.dialects.dist.sequences import OF_ONE
 from stagec.dialects.types import StackType
 from stagec.symbolic import ZERO, Size
 from stagec.symbolic.conditions import with_known
@@ -92,6 +93,8 @@ def coordinate_classes(
 ) -> list[Coordinates]:
     """The ranks, by the numbers that the sizes in `ops` have for them, and by others."""
     sizes = {s for op in ops for s in sizes_of(op) if axes_in(s.names)}
+    # What is of one sequence is a number of no rank: sums over a rank's are among the others.
+    sizes = {s for s in sizes if s.names.isdisjoint(OF_ONE)}
     concerned = {axis for s in sizes for axis in axes_in(s.names)}
     concerned |= others.axes if others else set()
     axes = [axis for axis in mesh if axis in concerned]

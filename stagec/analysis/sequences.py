@@ -140,10 +140,31 @@ class ModuleSequences:
     def is_series(self) -> bool:
         return self.num_iterations > 1
 
+    @cached_property
+    def along(self) -> tuple[str, ...]:
+        """Axes along which ranks have other sequences, and behind them those along which they share the positions of each."""
+        shared = {axis for size in self.op.sizes.values() for axis in axes_in(size.names)}
+        return (*self.op.over.data, *sorted(shared))
+
     @property
     def axes(self) -> set[str]:
         """Axes along which ranks have other sequences."""
         return set(self.op.over.data)
+
+    @cached_property
+    def num_sharing(self) -> int:
+        """Devices that have the same sequences, and of these positions of their own."""
+        return prod(self.others[axis] for axis in self.along[len(self.op.over.data) :])
+
+    @property
+    def num_devices(self) -> int:
+        """Devices whose numbers may differ."""
+        return self.dealt.num_devices * self.num_sharing
+
+    def place(self, device: int) -> dict[str, int]:
+        """The coordinates of a device."""
+        shape = [self.others[axis] for axis in self.along]
+        return names_at(self.along, tuple(map(int, np.unravel_index(device, shape))))
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -186,9 +207,9 @@ class ModuleSequences:
         return OF_ONE
 
     def device(self, values: Values) -> int:
-        """A rank's place among those that have sequences of their own."""
-        known = {f"{axis}{SUFFIX}": 0 for axis in self.axes} | dict(values)
-        return joint_index(self.op.over.data).integer(known)
+        """A rank's place among those that have sequences of their own, or positions of these."""
+        known = {f"{axis}{SUFFIX}": 0 for axis in self.along} | dict(values)
+        return joint_index(self.along).integer(known)
 
     def sizes(self, values: Values) -> dict[str, int]:
         """What the names are on a rank in an iteration, by its coordinates."""
@@ -199,7 +220,7 @@ class ModuleSequences:
     def kinds(self, values: Values) -> list[Kind]:
         """The sequences of a rank in an iteration, or in a microbatch of it."""
         dealt = self.parts[int(values[MICROBATCH])].dealt if MICROBATCH in values else self.dealt
-        return dealt.at(int(values.get(ITERATION, 0)), self.device(values))
+        return dealt.at(int(values.get(ITERATION, 0)), self.device(values) // self.num_sharing)
 
     def columns(self, device: int) -> Columns:
         """What the names are on a device, in all iterations."""
@@ -236,8 +257,8 @@ class ModuleSequences:
 
     def groups(self, axes: Collection[str]) -> list[list[int]]:
         """The devices that differ along some axes alone."""
-        over = self.op.over.data
-        places = np.arange(self.dealt.num_devices)
+        over = self.along
+        places = np.arange(self.num_devices)
         places = places.reshape([self.others[axis] for axis in over])
         last = [at for at, axis in enumerate(over) if axis in axes]
         places = np.moveaxis(places, last, range(len(over) - len(last), len(over)))
@@ -247,18 +268,15 @@ class ModuleSequences:
         """Whether all ranks that differ along some axes alone have the same size, in every iteration. `placed`: dims that depend on a rank's coordinates."""
         own = {name: placed[name] for name in size.names & placed.keys()}
         concerned = axes_in({*size.names, *(n for part in own.values() for n in part.names)})
-        shape = [self.others[axis] for axis in self.op.over.data]
         # Ranks that have the same sequences may have other parts.
-        beside = sorted(concerned - self.axes)
+        beside = sorted(concerned - {*self.along})
         found: dict[tuple[int, ...], np.ndarray] = {}
         groups = self.groups(axes)
         for place in product(*(range(self.others[axis]) for axis in beside)):
             fixed = [at for axis, at in zip(beside, place, strict=True) if axis not in axes]
             for number, group in enumerate(groups):
                 for device in group:
-                    along = map(int, np.unravel_index(device, shape))
-                    known = {**self.others, **names_at(beside, place)}
-                    known |= names_at(self.op.over.data, tuple(along))
+                    known = {**self.others, **names_at(beside, place), **self.place(device)}
                     written = self.in_numbers(size, {**known, **values_at(own, known)})
                     mine = self.columns(device).number(written)
                     if not np.array_equal(found.setdefault((number, *fixed), mine), mine):
@@ -267,8 +285,10 @@ class ModuleSequences:
 
     def sums(self, device: int) -> Mapping[str, np.ndarray]:
         """The sums over the sequences of a device, in all iterations."""
-        sizes = {name: self.in_numbers(size) for name, size in self.op.sizes.items()}
-        found = {name: self.dealt.sums(size)[device] for name, size in sizes.items()}
+        known = {**self.others, **self.place(device)}
+        sizes = {name: self.in_numbers(size, known) for name, size in self.op.sizes.items()}
+        own = device // self.num_sharing
+        found = {name: self.dealt.sums(size)[own] for name, size in sizes.items()}
         others = self.of_devices.items()
         return found | {name: self.apart.sums(sizes[own])[at] for name, (own, at) in others}
 
@@ -327,7 +347,7 @@ def check_alike(module: ModuleOp, asked: Conditions, numbers: Sequence[int] = ()
         return
     place = span_of(sequences.op.location)
     same = np.ones(sequences.num_iterations, bool)
-    devices = range(sequences.dealt.num_devices)
+    devices = range(sequences.num_devices)
     for device, (part, own) in product(devices, enumerate(sequences.each)):
         columns = own.columns(device)
         known = {**asked.numbers, **own.others}
@@ -338,7 +358,7 @@ def check_alike(module: ModuleOp, asked: Conditions, numbers: Sequence[int] = ()
         same &= told.same
         if not told.refused and told.same[0]:
             continue
-        where = f" on device {device}" if sequences.dealt.num_devices > 1 else ""
+        where = f" on device {device}" if sequences.num_devices > 1 else ""
         where += f" in microbatch {part}" if sequences.parts else ""
         number, reason = 0, "it is another program than the first"
         code, help_ = "E0414", "serve sequences that make all devices run one program"
@@ -360,13 +380,13 @@ def check_groups(module: ModuleOp, sequences: ModuleSequences) -> None:
         message = "experts of a load, and sequences that are not the same on every device or in every iteration"
         help_ = "leave out `load`, or serve one iteration of sequences that divide"
         raise refused("E0414", message, span_of(sequences.op.location), help=help_)
-    if sequences.dealt.num_devices == 1:
+    if sequences.num_devices == 1:
         return
     placed = dims_by_place(module)
     for op in module.walk():
         if not isinstance(op, sched.CollectiveOp | sched.SendOp | sched.RecvOp):
             continue
-        if not sequences.axes & set(op.axes.data):
+        if not {*sequences.along} & {*op.axes.data}:
             continue
         size = op.bytes_in.data if isinstance(op, sched.CollectiveOp) else op.num_bytes.data
         if not sequences.concern(size):

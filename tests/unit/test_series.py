@@ -39,14 +39,19 @@ class Case:
     iterations: tuple[tuple[Group, ...], ...]
     split: str = ""
     """What microbatches have as many of; nothing without any."""
+    cp: int = 1
+    """Devices that share the positions of caches."""
 
     @property
     def plan(self) -> str:
+        shared = "shard T over cp context cp { method = partial, interleave = 4 }"
         return f"""
 plan p {{
-  mesh pp = {self.pp}, dp = {self.dp}, tp = {self.tp}
+  mesh pp = {self.pp}, dp = {self.dp}, tp = {self.tp}, cp = {self.cp}
   shard B over dp
-  shard H, K, F over tp
+  shard K over tp
+  shard H, F over tp, cp
+  {shared if self.cp > 1 else ""}
   {"pipeline L over pp { schedule = forward_only }" if self.pp > 1 else ""}
   precision {{ weights = bf16, cache = fp8 }}
   device h100
@@ -68,7 +73,8 @@ def drawn(seed: int, split: str = "") -> Case:
         ((2 * dp if split else dp, 1, 7), *(group() for _ in range(rng.randint(1, 4))))
         for _ in range(rng.randint(2, 6))
     )
-    return Case(dp, tp, pp, rng.random() < 0.4, iterations, split)
+    window = rng.random() < 0.4
+    return Case(dp, tp, pp, window, iterations, split, 1 if window else rng.choice([1, 2]))
 
 
 def line(groups: tuple[Group, ...]) -> str:

@@ -228,3 +228,22 @@ def test_pairs_by_their_closed_form():
             )
             size = spread.pairs(constant(new), constant(context), True)
             assert size.evaluate(known) == exact, (ways, run, context, new, place)
+
+
+@pytest.mark.parametrize("split", ["", ", microbatches = 2"])
+def test_devices_that_have_other_sequences_share_those(split: str):
+    """13 sequences over 2 devices are 7 and 6, of which each is on 4 ranks; the new position 61 of all is on the second."""
+    rules = "shard B over dp shard H over tp, cp shard K over tp shard T over cp"
+    done = compile_text(
+        text() + plan("dp = 2, tp = 2, cp = 4", rules, "interleave = 1", f"decode 13 at 61{split}")
+    )
+    for place, device in product(range(4), range(2)):
+        (each,) = [
+            c for c in done.trace_set.classes if place in c.where["cp"] and device in c.where["dp"]
+        ]
+        nodes = list(unrolled(each.program))
+        count, own = 7 - device, len([p for p in range(62) if p % 4 == place])
+        attended = sum(n.action.num_ops for n in nodes if n.op == "attention")
+        assert attended == L * 4 * count * own * (H // 2) * E
+        appended = sum(n.action.num_bytes for n in nodes if n.op == "append")
+        assert appended == L * 2 * count * (place == 1) * K * E // 2 * (2 + 1)

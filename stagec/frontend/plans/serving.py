@@ -22,6 +22,7 @@ import numpy as np
 from stagec import symbolic
 from stagec.analysis.coordinates import joint_index
 from stagec.analysis.sequences import OtherPrograms
+from stagec.analysis.sizes import at_first
 from stagec.diagnostics import Findings, Span
 from stagec.dialects import stg
 from stagec.dialects.dist import MAX
@@ -432,7 +433,7 @@ class BatchSums:
         return int(
             sum(
                 count
-                * self.named[name].evaluate(
+                * at_first(self.named[name], known).evaluate(
                     {**known, NEW_OF_ONE: new, CONTEXT_OF_ONE: before, SAMPLED_OF_ONE: sampled}
                 )
                 for count, new, before, sampled in self.computed[0].at(0, 0)
@@ -718,11 +719,6 @@ def batch_of(
             message = "sequences that share what they begin with are served in one microbatch"
             help_ = "leave out `microbatches`, or `sharing`"
         findings.say("E0414", message, sharing.span, help=help_)
-        return None
-    if sums is not None and spreads:
-        message = "positions that devices share are of sequences that are as many of each kind on each device, in one iteration and one microbatch"
-        help_ = "serve as many of each entry as divide over the devices that have sequences of their own"
-        findings.say("E0414", message, serve.span, help=help_)
         return None
     is_packed = iterations is None or not iterations.in_rows if sums is not None else is_packed
     rows = first.count
