@@ -59,7 +59,7 @@ SIZES = {
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-WHOLE_EXPERTS = """shard X over tp
+WHOLE_EXPERTS = """shard X over {axis}
   shard Router.router[X] over none
   shard Router.logits[X] over none
   shard Router.scores[X] over none"""
@@ -97,14 +97,14 @@ def text_of_model(row: Row, sequences: str) -> str:
         text = (EXAMPLES / "deepseek_v3.stg").read_text().partition("\n# Section 3.2")[0]
         use = "Absorbed for Attention" if sequences.startswith("decode") else "none"
         # The shared expert is cut as a dense layer is, and added up with the others in one all-reduce (`DeepseekV2MoE`).
-        experts = f"{WHOLE_EXPERTS if row.ep > 1 else ''}\n  shard FX over tp"
+        experts = f"{dealt_out(row)}\n  shard FX over tp"
         return with_scores(text) + plan_of(row, sequences, "H, F, V", experts, f"use {use}")
     text = imported_text(row.model)
     if not text:
         raise ValueError(f"no configuration of {row.model}")
     inner = re.search(r"down_proj\[X, (\w+), D\]", text)
     assert inner is not None
-    experts = WHOLE_EXPERTS if row.ep > 1 else f"shard {inner[1]} over tp"
+    experts = dealt_out(row) or f"shard {inner[1]} over tp"
     # What sees images is on each device, and sees none here. Gated delta nets have heads of their own.
     heads = ["H", "V", *(name for name in ("KD", "HD") if f"\ndim {name} =" in text)]
     keys = re.search(r"^dim K = (\d+)", text, re.MULTILINE)
@@ -115,6 +115,16 @@ def text_of_model(row: Row, sequences: str) -> str:
     # A shared expert is cut as a dense layer is, and added up with the others in one all-reduce.
     shared = "\n  shard FS over tp" if "\ndim FS =" in text else ""
     return with_scores(text) + plan_of(row, sequences, ", ".join(heads), experts + shared)
+
+
+def dealt_out(row: Row) -> str:
+    """Experts over all ranks. Replicas of attention gather the tokens of all, of which each rank's experts take their own, and what these make is reduced
+    and scattered (`allgather_reducescatter` of vLLM, and in the main `CutlassFusedMoE` of TensorRT-LLM)."""
+    if row.ep == 1:
+        return ""
+    if row.attention_dp == 1:
+        return WHOLE_EXPERTS.format(axis="tp")
+    return f"{WHOLE_EXPERTS.format(axis='dp')}\n  shard B over dp\n  collectives {{ exchange = all_gather }}"
 
 
 def dense_text(model: str) -> str:
@@ -146,20 +156,24 @@ def unquantized(row: Row) -> str:
 
 def kernels_of_experts(row: Row) -> str:
     """Whose tables: on B200 TensorRT-LLM has experts in its generator's kernels (`moe_config.backend: TRTLLM` in InferenceX's `dsr1_fp*_b200_trt.sh`), which
-    were measured as SGLang and vLLM call them (`flashinfer_trtllm`); on H200 in those of CUTLASS (`dsr1_fp8_h200_trt.sh`), as in its own tables."""
+    were measured as SGLang and vLLM call them (`flashinfer_trtllm`); on H200 in those of CUTLASS (`dsr1_fp8_h200_trt.sh`), as in its own tables,
+    and so under `DP_ATTENTION` in nvfp4 (`dsr1_fp4_b200_trt.sh`)."""
     own = "trtllm" if row.engine == "nccl" else row.engine
-    return "sglang" if (own, row.device) == ("trtllm", "b200") else own
+    is_cutlass = row.attention_dp > 1 and row.products == "fp4"
+    return "sglang" if (own, row.device) == ("trtllm", "b200") and not is_cutlass else own
 
 
 def plan_of(row: Row, sequences: str, heads: str, experts: str = "", use: str = "") -> str:
-    """Attention over `tp`, and, where experts are on ranks of their own, these over the same ranks."""
-    mesh = f"tp = {row.tp}"
+    """Attention over `tp`, or there for each of `dp`, and, where experts are on ranks of their own, these over the same ranks."""
+    mesh = f"dp = {row.attention_dp}, tp = {row.tp}"
     precision = (
         f"weights = bf16, activations = bf16, cache = {row.cache}, products = {row.products}"
     )
     if experts:
         precision += f", unquantized = [{unquantized(row)}]"
-    padded = ", experts = padded" if experts else ""
+    # Of several replicas each has its share of the tokens of an expert, a whole number or not.
+    how = "average" if row.attention_dp > 1 else "padded"
+    padded = f", experts = {how}" if experts else ""
     return f"""
 plan serve {{
   mesh {mesh}
