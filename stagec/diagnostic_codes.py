@@ -108,4 +108,5 @@ CODES: dict[str, str] = {
     "W0701": "a plug-in that is left out",
     "W0702": "a name that two plug-ins want",
     "W0703": "a pass that changes nothing",
+    "W0704": "a simulated network without nodes",
 }

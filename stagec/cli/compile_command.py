@@ -81,7 +81,7 @@ from stagec.reports.many_microbatches import ManyMicrobatches, brief, look
 from stagec.reports.memory_charts import Scene, memory_page, memory_page_of_pools
 from stagec.reports.step_report import pools_page, report_page, times_of_pools
 from stagec.series_of_pools import compile_series_of_parts, compile_series_of_pools
-from stagec.simulators.astra_sim import as_one, astra_sim_files
+from stagec.simulators.astra_sim import as_one, astra_sim_files, doubts_of_network
 from stagec.simulators.infragraph import infragraph_json
 from stagec.summary import summarize
 
@@ -628,6 +628,9 @@ def save(
     if options.simulator is not None:
         for each in simulated(job):  # wrong input ends before anything is written
             beside |= simulator_files(*each, options)
+        if options.simulator == "astra-sim":
+            doubts = doubts_of_network(*simulated(job)[0])
+            sys.stderr.write(render(doubts, job.first.sources))
     about = about_job(job.first, job.name, options)
     if options.bundle is not None:
         save_bundle(traces, options, about)

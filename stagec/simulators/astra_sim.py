@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stagec.backend.program import Compute, HostCopy, Mesh, PooledTraces, TraceSet
-from stagec.diagnostics import refused
+from stagec.diagnostics import Diagnostic, refused
 from stagec.dialects.work import Work
 from stagec.estimate.costs import require_numbers
 from stagec.estimate.network import Network
@@ -112,10 +112,33 @@ def dimensions(traces: TraceSet, plan: Plan) -> list[Dimension]:
     inside = Dimension(min(node, ranks), near.bytes_per_s or 0.0, near.latency_us or 0.0)
     if ranks <= node:
         return [inside]
-    if ranks % node or node == 1:
-        # Nodes that are not full are no product of two sizes: all ranks are joined as nodes are.
+    if fills_no_nodes(traces, plan) or node == 1:
         return [Dimension(ranks, far.bytes_per_s or 0.0, far.latency_us or 0.0)]
     return [inside, Dimension(ranks // node, far.bytes_per_s or 0.0, far.latency_us or 0.0)]
+
+
+def fills_no_nodes(traces: TraceSet, plan: Plan) -> bool:
+    """Whether the last node is not full: the ranks are then no product of two sizes, and all are joined as nodes are."""
+    node, ranks = plan.device.node, traces.mesh.num_ranks
+    return not plan.links and node is not None and ranks > node > 1 and ranks % node > 0
+
+
+def doubts_of_network(traces: TraceSet, plan: Plan) -> list[Diagnostic]:
+    """W0704 where the simulated network has no nodes although the device has."""
+    if not fills_no_nodes(traces, plan):
+        return []
+    ranks, node = traces.mesh.num_ranks, plan.device.node
+    divisors = [n for n in range(2, int(node or 0) + 1) if ranks % n == 0]
+    or_node = f", or give the device `node = {max(divisors)}`" if divisors else ""
+    return [
+        Diagnostic(
+            "W0704",
+            f"{ranks:,} ranks do not fill nodes of {node}: all are simulated as if each were a node of its own",
+            plan.device.span or plan.span,
+            label="what stays within a node is simulated at the speed of the network",
+            help=f"let the ranks be a multiple of {node}{or_node}; `--timeline` knows nodes that are not full",
+        )
+    ]
 
 
 def network_yml(levels: Sequence[Dimension]) -> str:

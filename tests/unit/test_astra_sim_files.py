@@ -73,6 +73,21 @@ def test_network_has_the_levels_of_the_device(size: int, levels: list[int]) -> N
     assert needed | {"local-mem-bw"} <= system.keys()
 
 
+def test_nodes_that_are_not_full_are_told(tmp_path: Path, capsys) -> None:
+    """12 ranks on nodes of 8 are simulated at the network's speed; 16, and 12 on nodes of 6, are not."""
+    told = {}
+    for size, node in ((12, 8), (16, 8), (12, 6), (4, 8)):
+        path = tmp_path / "mlp.stg"
+        text = MODEL.replace("SIZE", str(size)).replace("EXTRA", f"{{ node = {node} }}")
+        path.write_text(text)
+        assert (
+            main([str(path), "--for", "astra-sim", "-q", "-o", str(tmp_path / f"{size}-{node}")])
+            == 0
+        )
+        told[size, node] = "W0704" in capsys.readouterr().err
+    assert told == {(12, 8): True, (16, 8): False, (12, 6): False, (4, 8): False}
+
+
 PRODUCTS = """
 dim B = 512
 dim D = 256
