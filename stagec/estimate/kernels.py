@@ -155,9 +155,10 @@ class KernelPrices:
     def quantized(self, kernel: Kernel, num_bytes: float) -> Price:
         """What it takes to read an operand and to write it in few bits, of experts by a kernel for each.
 
-        Transformer Engine has one kernel for all with delayed scaling alone (`multi_tensor_quantize_impl`: "Quantize kernels individually").
+        Transformer Engine has one kernel for all with delayed scaling (`multi_tensor_quantize_impl`: "Quantize kernels individually") and in nvfp4
+        (`split_quantize_nvfp4_impl`, since release 2.11).
         """
-        together = kernel.dtype == "fp8" and self.scales_are_known
+        together = kernel.dtype == "nvfp4" or (kernel.dtype == "fp8" and self.scales_are_known)
         experts = dict(kernel.sizes).get("batch", 1) if self.takes_turns and not together else 1
         return scaled(self.moved(num_bytes / experts), experts)
 

@@ -75,12 +75,17 @@ plan p {
 """
 
 
-@pytest.mark.parametrize("dtype", ["mxfp8", "fp8"])
-def test_tokens_of_each_expert_are_quantized_by_a_kernel(dtype: str) -> None:
-    """With delayed scaling one kernel does it for all."""
+@pytest.mark.parametrize(
+    ("dtype", "scaling"),
+    [("mxfp8", "delayed"), ("fp8", "delayed"), ("fp8", "current"), ("fp4", "delayed")],
+)
+def test_tokens_of_each_expert_are_quantized_by_a_kernel(dtype: str, scaling: str) -> None:
+    """With delayed scaling, and in nvfp4, one kernel does it for all. Where a scale is found first, it is by a kernel that reads and two that do not."""
     found = {}
+    says = dtype if dtype != "fp8" else f"fp8, scaling = {scaling}"
+    finds = dtype == "fp4" or scaling == "current"
     for engine in ("trtllm", "grouped"):
-        compiled = compile_text(LAYER % (dtype, engine))
+        compiled = compile_text(LAYER % (says, engine))
         prices = Prices.of(compiled.trace_set, compiled.plan)
         kernels = prices.kernels
         assert kernels is not None
@@ -88,13 +93,17 @@ def test_tokens_of_each_expert_are_quantized_by_a_kernel(dtype: str) -> None:
         experts = [n for n in nodes if work_of(n) == Work.QUANTIZE and kernel_sizes(n)]
         assert [kernel_sizes(node)["batch"] for node in experts] == [8] * len(experts) != []
         found[engine] = [prices.node(node).us for node in experts]
+        turns = engine == "trtllm" and (dtype == "mxfp8" or scaling == "current")
+        count = 8 if turns else 1
         for node, us in zip(experts, found[engine], strict=True):
             assert isinstance(node.action, Compute)
-            apart = 8 * kernels.moved(node.action.num_bytes / 8).us
-            together = kernels.moved(node.action.num_bytes).us
-            turns = engine == "trtllm" and dtype == "mxfp8"
-            assert us == (apart if turns else together)
-    assert (found["trtllm"] > found["grouped"]) == (dtype == "mxfp8")
+            read = node.action.num_bytes - node.action.num_written
+            moved = [node.action.num_bytes, *([read, 4, 4] if finds else [])]
+            assert us == pytest.approx(
+                sum(count * kernels.moved(each / count).us for each in moved)
+            )
+    turns = dtype == "mxfp8" or scaling == "current"
+    assert (found["trtllm"] > found["grouped"]) == turns
 
 
 def test_gates_of_experts_are_one_product() -> None:
