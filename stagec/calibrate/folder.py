@@ -2,7 +2,7 @@
 
     gemm.csv                    role dtype m n k ms
     attention_context.csv       role dtype cache batch seq heads kv_heads head_dim window ms
-    attention_training.csv      role dtype batch seq heads kv_heads head_dim value_dim pass kernel ms (`forward` or `backward`; `flash2` or empty)
+    attention_training.csv      role dtype batch seq heads kv_heads head_dim value_dim window pass kernel ms (`forward` or `backward`; `flash2` or empty)
     attention_generation.csv    role dtype cache batch context heads kv_heads head_dim window ms
     mla_context.csv             role cache batch context heads ms     (mla_generation.csv likewise)
     moe.csv                     role dtype tokens hidden inner topk experts tp ep distribution ms
@@ -124,7 +124,11 @@ def attention_training(cells: Cells) -> Row:
 
     A forward pass multiplies once along queries' width and once along values', a backward pass three times and twice (FlashAttention-2, algorithm 2).
     """
-    known = {**cells, "window": "0", "value_dim": cells.get("value_dim") or cells["head_dim"]}
+    known = {
+        **cells,
+        "window": cells.get("window") or "0",
+        "value_dim": cells.get("value_dim") or cells["head_dim"],
+    }
     sizes = numbers(known, "batch", "seq", "heads", "kv_heads", "head_dim", "window")
     along = {"forward": (1, 1), "backward": (3, 2)}.get(cells["pass"])
     if along is None:

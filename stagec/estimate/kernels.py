@@ -26,6 +26,7 @@ from stagec.devices.rules import (
     cache_part,
     delta_rule_flops,
     element_bytes,
+    score_pairs,
 )
 from stagec.dialects.types import QUANTIZED, SCALES, bytes_per_element
 from stagec.dialects.work import Work
@@ -432,9 +433,20 @@ class KernelPrices:
         if sizes["seq"] == 1:
             return self.decode(num_ops, num_bytes, cache, sizes)
         measured = {**sizes, "window": np.float64(0)}
-        trained = self.trained_attention(num_ops, backward, measured) if self.trains else None
-        if trained is not None:
-            return trained
+        if self.trains:
+            seen = {**sizes, "window": sizes.get("reach", sizes["keys"])}
+            if seen["window"] < sizes["keys"]:
+                trained = self.trained_attention(num_ops, backward, seen, "window")
+                if trained is not None:
+                    # A window takes no longer than all positions, which is what some kernels compute with any.
+                    pairs = score_pairs(sizes["seq"], sizes["keys"], seen["window"])
+                    more = float(score_pairs(sizes["seq"], sizes["keys"], sizes["keys"]) / pairs)
+                    all_positions = {name: sizes[name] for name in sizes if name != "reach"}
+                    whole = self.one_attention(num_ops * more, num_bytes, kernel, all_positions)
+                    return min(trained, whole, key=lambda each: each.us)
+            trained = self.trained_attention(num_ops, backward, measured)
+            if trained is not None:
+                return trained
         if sizes["keys"] > sizes["seq"]:
             return self.resumed_attention(num_ops, num_bytes, kernel, sizes)
         known = [name for name in ("64", "128", "192", "256") if int(name) >= width] or ["128"]
@@ -459,10 +471,10 @@ class KernelPrices:
         return Price(max(found.us * share, self.device.launch_us), basis)
 
     def trained_attention(
-        self, num_ops: float, backward: bool, sizes: dict[str, np.float64]
+        self, num_ops: float, backward: bool, sizes: dict[str, np.float64], *windowed: str
     ) -> Price | None:
         """By the table of a kernel of training; beyond its lengths and numbers of heads as an engine's kernel of that width changes with them."""
-        key = ("attention", self.attends, str(int(sizes["head_dim"])))
+        key = ("attention", self.attends, str(int(sizes["head_dim"])), *windowed)
         whose = () if self.trains == "cudnn" else (self.trains,)
         step = f"{'backward' if backward else 'forward'} pass"
         table = self.device.tables.get((*key, step, *whose))
@@ -475,9 +487,10 @@ class KernelPrices:
         changes = 1.0 if engine is None else engine.factor(axes) / engine.factor(at)
         own = {**sizes, "cache_bytes": np.float64(bytes_per_element(self.attends))}
         us = kind.rule(self.device, self.attends, own) * table.factor(axes) * changes
-        flops = 2 * sizes["batch"] * sizes["heads"] * sizes["seq"] ** 2 * sizes["head_dim"]
+        pairs = score_pairs(sizes["seq"], sizes["seq"], sizes["window"])
+        flops = 4 * sizes["batch"] * sizes["heads"] * pairs * sizes["head_dim"]
         share = num_ops / (flops * (BACKWARD_PRODUCTS / FORWARD_PRODUCTS if backward else 1.0))
-        share = max(share, self.share_of_window(sizes))
+        share = max(share, 0.0 if windowed else self.share_of_window(sizes))
         covered = bool(table.covers(axes)) and abs(share - 1) < 0.01
         longest = max(float(us * share), self.device.launch_us) + self.converted_us(sizes)
         return Price(longest, Basis.MEASURED if covered else Basis.RULE)
