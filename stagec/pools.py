@@ -9,8 +9,9 @@ read off the IR of both, as far as it does not depend on what is handed over, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from math import prod
 
 from xdsl.dialects.builtin import ModuleOp
@@ -512,20 +513,28 @@ class Exchange:
                 raise wrong(message, pool.span, help_)
         return of_one * symbolic.total(count for count, _ in sequences)
 
-    def check_positions(self, one: Pool, other: Pool, path: str) -> None:
-        """E0423 where a side splits positions: which sequences are on which device would depend on their lengths."""
-        for pool in (one, other):
-            split = pool.caches[path].holds
-            inner = [dim for dim in split.names[1:2] if split.dim(dim).split]
-            if inner and inner[0] in {stg.stored(n) for n in roles_of(pool)}:
-                message = f"`{pool.name}` splits the positions of `{path}` over devices"
-                raise wrong(message, pool.span, "split heads, or sequences")
+    def check_positions(
+        self, one: Pool, other: Pool, path: str, lengths: Iterable[int] = ()
+    ) -> None:
+        """E0423 where devices of the sides share positions otherwise, or a sequence has not as many on each."""
+        found = ((pool, turns_of(pool, path)) for pool in (one, other))
+        turns = [(pool, each) for pool, each in found if each is not None]
+        if len({each for _, each in turns}) > 1:
+            message = (
+                f"`{one.name}` and `{other.name}` deal out the positions of `{path}` otherwise"
+            )
+            help_ = "let as many devices share them in both, by runs as long, or those of one pool alone"
+            raise wrong(message, other.span, help_)
+        for number, (pool, (ways, length)) in product(lengths, turns):
+            if number % (ways * length):
+                message = f"a sequence hands over {number} positions, which are not as many on each of the {ways} devices of `{pool.name}` that share them"
+                raise wrong(message, pool.span, f"hand over a multiple of {ways * length}")
 
     def check_parts(
         self, one: Pool, other: Pool, path: str, moving: Size, sequences: Sequence[Going]
     ) -> None:
         """That sequences and bytes divide over the devices of both. E0423 else."""
-        self.check_positions(one, other, path)
+        self.check_positions(one, other, path, (each.giver.new for each in sequences))
         found = self.of_one(one, other, path)
         for each in sequences:
             if each.count % found.num_parts:
@@ -557,6 +566,16 @@ def sized_dims(pool: Pool, path: str) -> list[str]:
     holds = pool.caches[path].holds
     positions = {stg.stored(name) for name in roles_of(pool)}
     return [name for name in holds.names[1:] if name not in (*positions, stg.SEQUENCES)]
+
+
+def turns_of(pool: Pool, path: str) -> tuple[int, int] | None:
+    """How many devices of a pool share the positions of a cache, and how many of them one has at a time; None if they do not."""
+    batch, holds = pool.checked.batch, pool.caches[path].holds
+    assert batch is not None
+    for name, spread in batch.spreads.items():
+        if stg.stored(name) in holds.names and holds.dim(stg.stored(name)).split:
+            return prod(pool.mesh[axis] for axis in spread.axes), spread.interleave
+    return None
 
 
 def roles_of(pool: Pool) -> Mapping[str, object]:

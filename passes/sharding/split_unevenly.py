@@ -177,9 +177,10 @@ def uneven_dims(value: SSAValue, rules: Mapping[str, dist.RuleOp]) -> tuple[str,
 
 
 def check_made_for(op: Operation, dims: Collection[str], rules: Mapping[str, dist.RuleOp]) -> None:
-    """E0303: ops that count on equal parts."""
-    if isinstance(op, dist.PoolSendOp | dist.PoolRecvOp) and dims:
-        raise CompileError([apart(op, rules[next(iter(dims))], "pools hand it over")])
+    """E0303: ops that count on equal parts. What pools hand over of positions that are dealt out is as much on each rank."""
+    handed = [rules[dim] for dim in dims if not is_interleaved(rules[dim])]
+    if isinstance(op, dist.PoolSendOp | dist.PoolRecvOp) and handed:
+        raise CompileError([apart(op, handed[0], "pools hand it over")])
     if isinstance(op, stg.FanOutOp) and dims:
         note = "a hierarchical exchange counts copies for nodes with as many experts"
         raise CompileError([apart(op, rules[next(iter(dims))], note)])

@@ -11,10 +11,13 @@ import pytest
 from stagec.backend.program import Collective, Compute
 from stagec.diagnostics import CompileError
 from stagec.driver import Compiled, compile_text
+from stagec.frontend import parse_text
 from stagec.frontend.plans.serving import Spread
 from stagec.memory import Kind
+from stagec.pools import compile_pools
 from stagec.symbolic import constant
 from tests.unit.seldom import some
+from tests.unit.test_pools import messages
 from tests.unit.test_serving import E, Group, H, K, L, text, unrolled
 
 LATENT = """
@@ -247,3 +250,51 @@ def test_devices_that_have_other_sequences_share_those(split: str):
         assert attended == L * 4 * count * own * (H // 2) * E
         appended = sum(n.action.num_bytes for n in nodes if n.op == "append")
         assert appended == L * 2 * count * (place == 1) * K * E // 2 * (2 + 1)
+
+
+POOLS = """
+plan p {
+  precision { cache = fp8 }
+  pool prefill { mesh tp = 2 shard H, K over tp serve { prefill 6 x POSITIONS } }
+  pool decode {
+    mesh tp = 2, cp = 4
+    shard H over tp, cp
+    shard K over tp
+    shard T over cp
+    context cp { method = partial, interleave = 2 }
+    serve { decode 6 at POSITIONS from prefill }
+  }
+}
+"""
+
+
+def test_a_prompt_is_handed_over_to_those_who_share_it():
+    """Each device of a pool that shares positions is sent its part of them, of its heads."""
+    done = compile_pools(parse_text(text() + POOLS.replace("POSITIONS", "64")), "p", {})
+    sent, got = messages(done, "prefill", "send"), messages(done, "decode", "recv")
+    assert sent == got
+    # Ranks 2 to 9 decode, four for each of the two that prefill the same heads.
+    pairs = {(source, target) for source, target, *_ in sent}
+    assert pairs == {(0, n) for n in range(2, 6)} | {(1, n) for n in range(6, 10)}
+    assert set(sent.values()) == {6 * 64 // 4 * (K // 2) * E}
+    assert len(sent) == 2 * 4 * 2 * L
+
+
+def test_positions_that_are_handed_over_are_as_many_on_each_device():
+    with pytest.raises(CompileError, match="a multiple of 8") as error:
+        compile_pools(parse_text(text() + POOLS.replace("POSITIONS", "60")), "p", {})
+    assert {d.code for d in error.value.diagnostics} == {"E0423"}
+
+
+def test_devices_of_both_pools_share_positions_alike():
+    shared = "mesh tp = 2, cp = 2 shard H over tp, cp shard K over tp shard T over cp context cp { method = partial }"
+    both = POOLS.replace("mesh tp = 2 shard H, K over tp", shared).replace("POSITIONS", "64")
+    with pytest.raises(CompileError, match="otherwise") as error:
+        compile_pools(parse_text(text() + both), "p", {})
+    assert {d.code for d in error.value.diagnostics} == {"E0423"}
+    alike = both.replace("cp = 2", "cp = 4").replace(
+        "method = partial }", "method = partial, interleave = 2 }"
+    )
+    done = compile_pools(parse_text(text() + alike), "p", {})
+    sent = messages(done, "prefill", "send")
+    assert {(source, target) for source, target, *_ in sent} == {(n, n + 8) for n in range(8)}
