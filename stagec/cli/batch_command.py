@@ -207,18 +207,21 @@ def read_requests(path: str) -> list[Request]:
         "write `arrival,prompt,output` above the requests, and a line like `0.25,1500,120` for each"
     )
     try:
-        rows = [words for _, words in parse_csv(read_file(path).decode("utf-8"))]
+        rows = parse_csv(read_file(path).decode("utf-8"))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise wrong(path, f"cannot read `{path}`: {reason}", help_) from None
-    names = [word.strip() for word in rows[0]] if rows else []
+    names = [word.strip() for word in rows[0][1]] if rows else []
     if not all(name in names for name in COLUMNS):
         raise wrong(path, "the first line does not name `arrival`, `prompt` and `output`", help_)
     places = [names.index(name) for name in COLUMNS]
     found: list[Request] = []
-    for number, words in enumerate(rows[1:], 2):
+    for number, words in rows[1:]:
         if not any(words):
             continue
+        if any(words[len(names) :]):
+            message = f"a line of {len(words)} cells, where {len(names)} columns have names"
+            raise wrong(f"{path}:{number}", message, help_)
         try:
             arrival, prompt, output = (words[at].strip() for at in places)
             request = Request(float(arrival), int(prompt), int(output))
