@@ -331,6 +331,55 @@ class GatedDeltaNet:
 
 
 @dataclass(frozen=True)
+class KimiDeltaAttention:
+    """A delta net of which each channel of keys decays by itself (Kimi Linear, arXiv:2510.26692)."""
+
+    stream: Stream
+    heads: int
+    width: int
+    filter: int
+    act: str
+    name: str = "DeltaAttention"
+    stem: str = "model.layers.{i}.self_attn."
+
+    def write(self, w: Writer) -> str:
+        s, stem = self.stream, self.stem
+        H = w.dim("HD", self.heads, "heads of the delta net")
+        E = w.dim("ED", self.width, "width of a key,")
+        G = w.dim("GD", self.width, "of a value,")
+        J = w.dim("JD", self.width, "and of what decays and gates are made of")
+        C = filter_dim(w, self.filter)
+        w.heads.append(H)
+        m = w.module(self.name, f"x{s.shape}", s.shape)
+        of_each = (("q", E), ("k", E), ("v", G))
+        for name, width in of_each:
+            m.weight(f"{name}_proj", f"{s.dim} {H} {width}", f"{stem}{name}_proj.weight")
+        for name, width in of_each:
+            tensor = f"{stem}conv1d.weight"
+            m.weight(f"{name}_conv", f"{C} {H} {width}", tensor, join=name != "q")
+        gate = f"{stem}forget_gate."
+        m.weight("f_a_proj", f"{s.dim} {J}", f"{gate}f_a_proj.weight")
+        m.weight("f_b_proj", f"{J} {H} {E}", f"{gate}f_b_proj.weight", join=True)
+        m.weight("dt_bias", f"{H} {E}", f"{gate}dt_bias", join=True)
+        m.weight("a_log", H, f"{gate}A_log", join=True)
+        m.weight("b_proj", f"{s.dim} {H}", f"{stem}b_proj.weight")
+        m.weight("g_a_proj", f"{s.dim} {J}", f"{stem}g_a_proj.weight")
+        m.weight("g_b_proj", f"{J} {H} {G}", f"{stem}g_b_proj.weight", join=True)
+        m.weight("norm", G, f"{stem}o_norm.weight")
+        m.weight("o_proj", f"{H} {G} {s.dim}", f"{stem}o_proj.weight", join=True)
+        for name, width in of_each:
+            seen = m.cache(f"{name}_seen", s.batch, C, H, width)
+            source = f"x @ {name}_proj, {name}_conv"
+            conv = f"causal_conv({source}, over = {s.sequence}, state = {seen})"
+            m.line(f"{name} = {activated(self.act, conv, m)}")
+        m.line("decay = -exp(a_log) * softplus((x @ f_a_proj) @ f_b_proj + dt_bias)")
+        state = m.cache("state", s.batch, H, E, G)
+        m.line(f"y = gated_delta_rule(q, k, v, decay, sigmoid(x @ b_proj), state = {state})")
+        m.line("return (rms_norm(y, norm) * sigmoid((x @ g_a_proj) @ g_b_proj)) @ o_proj")
+        return m.name
+
+
+@dataclass(frozen=True)
 class LightningAttention:
     """Linear attention by blocks, with a decay for each head (MiniMax-01, arXiv:2501.08313, section 2.2.1)."""
 

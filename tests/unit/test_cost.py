@@ -405,6 +405,20 @@ def test_a_delta_rule_hands_on_what_its_kernels_make():
     assert written == 2 * tokens * 16 + between
 
 
+def test_decays_of_channels_multiply_as_one_of_a_head_and_are_handed_on():
+    """`chunk_kda_fwd` of flash-linear-attention: decays of a chunk so far, in fp32, and keys with them."""
+    one, key, decays = delta_rule(), value("B", "S", "K", "E"), value("B", "S", "H", "E")
+    made = stg.GatedDeltaRuleOp(key, key, one.v, decays, one.beta, parse("Q"))
+    assert made.flops() == one.flops()
+    tokens = 3 * 32 * 4
+    more = tokens * 8 * (4 + 2)
+    found = zip(reads_and_writes(made), reads_and_writes(one), strict=True)
+    read, written = (a.integer(DELTA_SIZES) - b.integer(DELTA_SIZES) for a, b in found)
+    assert (read, written) == (more + 2 * tokens * (8 - 1), more)
+    grads = [stg.GatedDeltaRuleGradOp(value("B", "S", "H", "G"), each) for each in (made, one)]
+    assert grads[0].flops() == grads[1].flops()
+
+
 def test_a_delta_rule_backward():
     """`chunk_gated_delta_rule_bwd` of flash-linear-attention, kernel by kernel: `tl.dot` of each."""
     gradient = stg.GatedDeltaRuleGradOp(value("B", "S", "H", "G"), delta_rule())

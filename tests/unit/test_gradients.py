@@ -174,6 +174,12 @@ MODELS = UNARY | {
         "loss = mean(y * y, over = [B, S, H, D])",
         "x[B, S, H, D], q[B, S, K, R], t[B, S, H]",
     ),
+    "gated_delta_rule_by_channel": model(
+        "weight u[H, D], b[H, R], k[B, S, K, R]\n"
+        "y = gated_delta_rule(k * q, tanh(k), x * u, -exp(d * b), sigmoid(t), chunk = 2)\n"
+        "loss = mean(y * y, over = [B, S, H, D])",
+        "x[B, S, H, D], q[B, S, K, R], t[B, S, H], d[B, S, H, R]",
+    ),
     "cross_entropy": model(
         "weight w[D, V]\n loss = cross_entropy(x @ w, i) * 3.0", "x[B, S, D], i[B, S]: i32"
     ),
@@ -203,6 +209,7 @@ PLANS = {
     "embedding_bag_of_several_lengths": "mesh a = 2, b = 2\nshard V over a\nshard S, B over b\noptimizer sgd",
     "ssd_scan": "mesh a = 2, b = 2\nshard R over a\nshard B over b\nshard H over b\noptimizer sgd",
     "gated_delta_rule": "mesh a = 2, b = 2, c = 2\nshard K, H over a\nshard B over b\nshard D over c\noptimizer sgd",
+    "gated_delta_rule_by_channel": "mesh a = 2, b = 2, c = 2\nshard K, H over a\nshard B over b\nshard D over c\noptimizer sgd",
     "ssd_scan_of_groups": "mesh a = 2, b = 2\nshard K, H over a\nshard S over b\noptimizer sgd",
 }
 

@@ -168,6 +168,46 @@ DISENTANGLED = {
     "pos_att_type": "p2c|c2p",
 }
 COUNTED = (
+    (
+        "kimi_linear",
+        {
+            "num_hidden_layers": 5,
+            "num_local_experts": 8,
+            "hidden_size": 256,
+            "vocab_size": 1000,
+            "moe_intermediate_size": 96,
+            "intermediate_size": 300,
+            "linear_head_dim": 32,
+            "linear_num_heads": 6,
+        },
+        11_288_728,
+        6_312_951_808,
+        1_152,
+    ),
+    (
+        "kimi_linear",
+        {
+            "num_hidden_layers": 6,
+            "vocab_size": 1000,
+            "linear_attn_config": {
+                "full_attn_layers": [2, 6],
+                "kda_layers": [1, 3, 4, 5],
+                "head_dim": 64,
+                "num_heads": 12,
+                "short_conv_kernel_size": 3,
+            },
+            "q_lora_rank": 300,
+            "attention_bias": True,
+            "num_local_experts": 4,
+            "num_experts_per_token": 2,
+            "first_k_dense_replace": 2,
+            "hidden_size": 500,
+            "num_shared_experts": 2,
+        },
+        89_426_124,
+        40_559_443_968,
+        2_304,
+    ),
     ("mimo_v2_flash", {"num_hidden_layers": 8}, 47_300_284_800, 1_540_282_646_528, 35_840),
     ("glm4_moe", {"num_hidden_layers": 3}, 5_948_207_104, 603_216_412_672, 4_032),
     (

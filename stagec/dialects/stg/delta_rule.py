@@ -8,6 +8,7 @@ For each head a state [E, G] decays, and takes in what a value has beyond what t
     state[s] = state[s] + beta[s] * k[s] (outer) (v[s] - k[s] @ state[s])        y[s] = q[s] @ state[s]
 
 q and k are [..., S, K, E], v and y [..., S, H, G], decay and beta [..., S, H]; K and H are one index at two granularities: heads of values share keys.
+A decay [..., S, H, E] is one of each channel of keys: row e of the state decays by its own (Kimi Delta Attention, arXiv:2510.26692).
 It is computed chunk by chunk (Yang, Kautz and Hatamizadeh, arXiv:2412.06464, section 3.3): what the values of a chunk add is solved for within it, and
 states are passed on between chunks. Kernels are those of flash-linear-attention (`fla/ops/gated_delta_rule/chunk.py`, version 0.4).
 """
@@ -42,14 +43,19 @@ from stagec.dialects.stg.recurrent import (
 )
 from stagec.dialects.types import TensorType
 from stagec.dialects.work import Work
-from stagec.symbolic import Size
+from stagec.symbolic import ZERO, Size
 
 
 def delta_indices(op: DeltaRule) -> tuple[tuple[str, ...], ...]:
     """The index of each dim of q, k, v, decay and beta: heads of keys are heads."""
     q, v = tensor_type(op.q).names, tensor_type(op.v).names
     key = (*v[:-1], q[-1])
-    return key, key, v, v[:-1], v[:-1]
+    return key, key, v, key if decays_by_channel(op) else v[:-1], v[:-1]
+
+
+def decays_by_channel(op: DeltaRule) -> bool:
+    """Whether each channel of keys has a decay of its own."""
+    return len(tensor_type(op.decay).dims) == len(tensor_type(op.v).dims)
 
 
 def blocked(op: DeltaRule) -> frozenset[str]:
@@ -62,9 +68,11 @@ def verify_delta_rule(op: DeltaRule) -> None:
     q, k, v, decay, beta = (tensor_type(x) for x in (op.q, op.k, op.v, op.decay, op.beta))
     if len(v.dims) < 3:
         raise op.mistake(f"<{v.body}> does not end in sequence, heads, width")
-    for name, each in (("decay", decay), ("beta", beta)):
-        if each.names != v.names[:-1]:
-            raise op.mistake(f"`{name}` is <{each.body}>, not over [{', '.join(v.names[:-1])}]")
+    rows = v.names[:-1]
+    of_decay = (*rows, q.names[-1]) if decays_by_channel(op) else rows
+    for name, each, wanted in (("decay", decay, of_decay), ("beta", beta, rows)):
+        if each.names != wanted:
+            raise op.mistake(f"`{name}` is <{each.body}>, not over [{', '.join(wanted)}]")
     if k.names != q.names or len(q.dims) != len(v.dims) or q.names[:-2] != v.names[:-2]:
         raise op.mistake(
             f"q is <{q.body}>, k <{k.body}>, not over [{', '.join(v.names[:-2])}], heads and width"
@@ -87,6 +95,10 @@ class DeltaWidths:
         self.state: Size = self.key * self.value
         self.bytes: Size = num_bytes(op.v) / elements(op.v)
         """Of an element that kernels hand on."""
+        self.decays: Size = ZERO
+        """Bytes of what a token hands on more where channels decay: its decays so far in the chunk, in fp32, and its key with them."""
+        if decays_by_channel(op):
+            self.decays = (4 + self.bytes) * self.key
 
     def within(self, of_keys: int, of_values: int) -> Size:
         """FLOPs of products with the pairs of a chunk, for each pair: so many as wide as keys, so many as wide as values."""
@@ -114,7 +126,8 @@ class GatedDeltaRuleOp(RecurrenceOp):
 
     Linear in v. An axis that splits heads of values splits those of keys.
 
-    `q` and `k` [B, S, K, E], `v` [B, S, H, G], `decay` and `beta` [B, S, H] -> [B, S, H, G].
+    `q` and `k` [B, S, K, E], `v` [B, S, H, G], `decay` and `beta` [B, S, H] -> [B, S, H, G]. `decay` of channels is [B, S, H, E], with the same products
+    (`fla/ops/kda/chunk_fwd.py`).
     FLOPs: within chunks k k^T, the solution times keys and values, q k^T, and that times values; three products with states (Yang et al., arXiv:2412.06464,
     section 3.3). All pairs of a chunk count; elementwise work and the inverse of a chunk's triangle do not.
     """
@@ -165,9 +178,10 @@ class GatedDeltaRuleOp(RecurrenceOp):
             raise CallError(f"this is [{wanted}], heads of keys and their width", operand=0)
         if k.names != q.names:
             raise CallError(f"`q` is {listed(q)}, `k` is {listed(k)}", operand=1)
+        beside, by_channel = v.names[:-1], (*v.names[:-1], width)
         for position, operand in ((3, decay), (4, beta)):
-            if operand.names != v.names[:-1]:
-                wanted = ", ".join(v.names[:-1])
+            if operand.names != beside and (position == 4 or operand.names != by_channel):
+                wanted = ", ".join(beside)
                 raise CallError(f"this is [{wanted}] for `v` of {listed(v)}", operand=position)
         total, shared = call.sizes[v.names[-2]], call.sizes[keys]
         if total is not None and shared is not None and total % shared:
@@ -205,6 +219,7 @@ class GatedDeltaRuleOp(RecurrenceOp):
         # Written by one kernel and read by the next: the solution of each chunk, times keys and times values, values as they are added, and states.
         w = DeltaWidths(self)
         between = w.bytes * (w.tokens * (chunk_of(self) + w.key + 2 * w.value) + states(self))
+        between += w.tokens * w.decays
         return Bytes(all_bytes(self.operands) + between, all_bytes(self.results) + between)
 
     def gradient_op(self, dy: SSAValue) -> TensorOp:
@@ -269,7 +284,7 @@ class GatedDeltaRuleGradOp(TensorOp):
         # As forward, and gradients of the same; those of values are written twice.
         w = DeltaWidths(self)
         between = w.tokens * (chunk_of(self) + 2 * w.key + 4 * w.value) + 2 * states(self)
-        between = w.bytes * between
+        between = w.bytes * between + 2 * w.tokens * w.decays
         return Bytes(all_bytes(self.operands) + between, all_bytes(self.results) + between)
 
 
@@ -329,6 +344,7 @@ class ResumedDeltaRuleOp(ResumedRecurrenceOp, RequestsOp):
         heads = tensor_type(self.v).dims[2].size
         of_tokens = counts.pairs + counts.in_chunks * (w.key + 2 * w.value)
         between = w.bytes * heads * (of_tokens + counts.chunks * w.state)
+        between += heads * counts.in_chunks * w.decays
         kept = state_traffic(self.state, self.resumed.data)
         read = all_bytes(self.operands) - num_bytes(self.state)
         return Bytes(read + between + kept.read, all_bytes(self.results) + between + kept.written)

@@ -18,13 +18,24 @@ from stagec.importing.families.common import (
     llama_mlp,
     rotated,
 )
-from stagec.importing.families.deepseek import deepseek_router
+from stagec.importing.families.deepseek import (
+    deepseek_experts,
+    deepseek_router,
+    dense_first,
+    latent_attention,
+)
 from stagec.importing.families.dense import decoder, same, stream
 from stagec.importing.families.experts import experts, shared_expert, with_dense
 from stagec.importing.families.multimodal import qwen3_tower, seeing
 from stagec.importing.feedforward import Mlp
 from stagec.importing.parts import RMS, Stream
-from stagec.importing.recurrent import GatedDeltaNet, LightningAttention, Mamba1, Mamba2
+from stagec.importing.recurrent import (
+    GatedDeltaNet,
+    KimiDeltaAttention,
+    LightningAttention,
+    Mamba1,
+    Mamba2,
+)
 from stagec.importing.routing import Router
 from stagec.importing.text import LayerPart
 
@@ -312,6 +323,41 @@ def qwen3_5_moe(c: Config) -> Decoder:
     return qwen3_tower(c, "qwen3_5_moe_vision", seeing(c, text), "Qwen35MoeVL")
 
 
+def kimi_linear(c: Config) -> Decoder:
+    s = stream(c)
+    own = c.part("linear_attn_config")
+    kinds = layer_kinds(c, lambda i: "full_attention" if i and i % 4 == 0 else "linear_attention")
+    if c.layer_types() is None and own.has("full_attn_layers") and own.has("kda_layers"):
+        # Counted from 1.
+        full, deltas = (own.get(key) for key in ("full_attn_layers", "kda_layers"))
+        if sorted([*full, *deltas]) != list(range(1, len(kinds) + 1)):
+            message = "`full_attn_layers` and `kda_layers` do not have each layer once"
+            raise Unsupported(message)
+        kinds = [
+            "full_attention" if i in full else "linear_attention" for i in range(1, 1 + len(kinds))
+        ]
+    linear = KimiDeltaAttention(
+        s,
+        own.number("num_heads", c.number("linear_num_heads")),
+        own.number("head_dim", c.number("linear_head_dim")),
+        own.number("short_conv_kernel_size", c.number("linear_conv_kernel_dim")),
+        activation(c),
+    )
+    mixers = {
+        "full_attention": latent_attention(c, s, rotary=False),
+        "linear_attention": linear,
+    }
+    moe = deepseek_experts(c, s, deepseek_router(c), key="num_local_experts")
+    sparse = dense_first(c, 1)
+    blocks = []
+    for kind, mixer, has_experts in zip(kinds, by_kind(kinds, mixers), sparse, strict=True):
+        name = "Attention" if kind == "full_attention" else "Delta"
+        ffn = moe if has_experts else llama_mlp(c, s)
+        dense = "" if has_experts or not any(sparse) else "Dense"
+        blocks.append(Block(mixer, ffn, RMS, name=f"{dense}{name}Block", stream=s))
+    return decoder(c, "KimiLinear", blocks)
+
+
 def minimax(c: Config) -> Decoder:
     s = stream(c)
     heads, width = c.number("num_attention_heads"), head_width(c)
@@ -367,4 +413,5 @@ HYBRID = {
     "qwen3_5_moe": qwen3_5_moe,
     "qwen3_5_moe_text": qwen3_5_moe_text,
     "minimax": minimax,
+    "kimi_linear": kimi_linear,
 }

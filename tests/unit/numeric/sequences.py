@@ -181,7 +181,7 @@ class DeltaRules(Scans):
     """The recurrence of `stg.gated_delta_rule`, one step after the other."""
 
     def operands(self, op: stg.GatedDeltaRuleOp | stg.GatedDeltaRuleGradOp) -> list[Array]:
-        """q, k, v, decay and beta with the sequence in front, then devices and batch; q and k for each head."""
+        """q, k, v, decay and beta with the sequence in front, then devices and batch; q and k for each head, a decay for each channel of keys or for all."""
         v = self.values[op.v]
         heads = v.shape[-2]
         made: list[Array] = []
@@ -189,14 +189,16 @@ class DeltaRules(Scans):
             array = self.values[key]
             array = np.repeat(array, heads // array.shape[-2], axis=-2)
             made.append(np.moveaxis(array, -3, 0))
-        gates = [np.moveaxis(self.values[each], -2, 0) for each in (op.decay, op.beta)]
+        decay, beta = self.values[op.decay], self.values[op.beta]
+        decay = decay if decay.ndim == v.ndim else decay[..., None]
+        gates = [np.moveaxis(decay, -3, 0), np.moveaxis(beta, -2, 0)]
         return [*made, np.moveaxis(v, -3, 0), *gates]
 
     def walked(self, q: Array, k: Array, v: Array, decay: Array, beta: Array) -> list[Array]:
         """States before the first step, and after each."""
         found = [np.zeros((*v.shape[1:-1], q.shape[-1], v.shape[-1]))]
         for step in range(len(v)):
-            state = np.exp(decay[step])[..., None, None] * found[-1]
+            state = np.exp(decay[step])[..., None] * found[-1]
             missing = v[step] - np.einsum("...e,...eg->...g", k[step], state)
             added = beta[step][..., None] * missing
             found.append(state + k[step][..., None] * added[..., None, :])
@@ -219,7 +221,7 @@ class DeltaRules(Scans):
         for step in reversed(range(len(v))):
             dq[step] = np.einsum("...eg,...g->...e", states[step + 1], dy[step])
             dstate = dstate + q[step][..., None] * dy[step][..., None, :]
-            kept = np.exp(decay[step])[..., None, None]
+            kept = np.exp(decay[step])[..., None]
             before = kept * states[step]
             missing = v[step] - np.einsum("...e,...eg->...g", k[step], before)
             of_key = np.einsum("...e,...eg->...g", k[step], dstate)
@@ -229,11 +231,12 @@ class DeltaRules(Scans):
             dk[step] = np.einsum("...eg,...g->...e", dstate, added)
             dk[step] -= np.einsum("...eg,...g->...e", before, dv[step])
             dstate = dstate - k[step][..., None] * dv[step][..., None, :]
-            ddecay[step] = (dstate * before).sum(axis=(-1, -2))
+            rows = (dstate * before).sum(axis=-1)
+            ddecay[step] = rows if decay.shape[-1] > 1 else rows.sum(axis=-1, keepdims=True)
             dstate = kept * dstate
         of_keys = [self.of_groups(np.moveaxis(each, 0, -3), op.k) for each in (dq, dk)]
-        gates = [np.moveaxis(each, 0, -2) for each in (ddecay, dbeta)]
-        return (*of_keys, np.moveaxis(dv, 0, -3), *gates)
+        ddecay = np.moveaxis(ddecay, 0, -3).reshape(self.values[op.decay].shape)
+        return (*of_keys, np.moveaxis(dv, 0, -3), ddecay, np.moveaxis(dbeta, 0, -2))
 
 
 class Bags:
