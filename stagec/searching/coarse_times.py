@@ -34,7 +34,7 @@ from stagec.explaining.rolled_operations import ClassOperations, Term
 from stagec.rewriting.saved_values import levels_of
 from stagec.schedules import ActionCosts, build, simulate
 from stagec.schedules.transfers import RESIDENT_STAGES
-from stagec.searching.passes_alone import PassAlone, PassNode, Streams
+from stagec.searching.passes_alone import PassAlone, PassNode, Streams, latest
 from stagec.sweeping.actions import ActionForm
 from stagec.sweeping.op_costs import PriceColumns
 from stagec.sweeping.structures import Structure
@@ -84,6 +84,8 @@ class ClassSeconds:
     """By part and stream."""
     passes: Total = 0.0
     """What the forward and backward passes of all microbatches take, each by itself."""
+    once: Total = 0.0
+    """What runs once, but for what can be hidden."""
     moving: Total = 0.0
     """What collectives take in these."""
     gathers: Floats = field(default_factory=lambda: np.zeros(1))
@@ -139,6 +141,7 @@ def outline(structure: Structure, sizes: Columns, turns: Sequence[Turns] = ()) -
     every = [sums_of(each, prices, sizes, gathers, again) for each in job.classes]
     for each, (sums, _) in zip(job.classes, every, strict=True):
         sums.passes = passes_of(each, prices, sizes, microbatches)
+        sums.once = once_of(each, prices, sizes)
     between = transfers_between(structure, [travel for _, travel in every])
     more = np.array([each.virtual_stages for each in turns], float) if turns else np.ones(1)
     more = more / structure.names.virtual_stages - 1
@@ -297,7 +300,7 @@ def of_class(
 ) -> dict[str, Floats]:
     compute = sums.compute["F"] + sums.compute["B"]
     waiting = sums.lasting - compute + idleness.waiting
-    once = sums.waited["once"] + sum(sums.beside["once"].values())
+    once = sums.once - sums.compute["once"]
     if job.compiled.plan.gradients.overlap:
         backward = (sums.compute["B"] + sums.waited["B"]) / microbatches
         once = once + idleness.exposed(sums.gradients, backward, is_ahead=False)
@@ -403,13 +406,34 @@ def passes_of(
     each: ClassOperations, prices: TermPrices, sizes: Columns, microbatches: Floats
 ) -> Total:
     """What the passes of all microbatches take on a rank whose reads of other ranks are there: the first, and each further one as long as the second."""
+    passes, streams = passes_alone(each, COMPUTE_TASKS, prices, sizes)
+    ends: list[Total] = []
+    for _ in range(2):
+        for each_pass in passes:
+            each_pass.run_once()
+        ends.append(streams.computed)
+    return ends[0] + (microbatches - 1) * (ends[1] - ends[0])
+
+
+def once_of(each: ClassOperations, prices: TermPrices, sizes: Columns) -> Total:
+    """What runs once in a step, but for what passes can hide: reductions of gradients, and the first gathers of parameters."""
+    passes, streams = passes_alone(each, ONCE, prices, sizes)
+    for each_pass in passes:
+        each_pass.run_once()
+    return latest(streams.free.values())
+
+
+def passes_alone(
+    each: ClassOperations, tasks: Sequence[str], prices: TermPrices, sizes: Columns
+) -> tuple[list[PassAlone], Streams]:
+    """A rank's runs of these tasks, in their order, on the same streams."""
     terms: dict[tuple[int, str], list[Term]] = defaultdict(list)
     for term in each.terms:
-        if term.task in COMPUTE_TASKS:
+        if term.task in tasks and not is_hidden(term):
             terms[term.counted.stage.stage, term.task].append(term)
     streams = Streams()
     passes: list[PassAlone] = []
-    for key in sorted(terms, key=lambda key: (COMPUTE_TASKS.index(key[1]), key[0])):
+    for key in sorted(terms, key=lambda key: (tasks.index(key[1]), key[0])):
         own = terms[key]
         stage = own[0].counted.stage
         nodes = {
@@ -425,12 +449,14 @@ def passes_of(
             )
 
         passes.append(PassAlone(stage.program.body.block, nodes, count, streams))
-    ends: list[Total] = []
-    for _ in range(2):
-        for each_pass in passes:
-            each_pass.run_once()
-        ends.append(streams.computed)
-    return ends[0] + (microbatches - 1) * (ends[1] - ends[0])
+    return passes, streams
+
+
+def is_hidden(term: Term) -> bool:
+    """Whether it runs once, beside passes."""
+    if isinstance(term.node.action, Compute) or part_of(term) != "once":
+        return False
+    return term.node.phase == GRADIENTS or (is_gather(term) and not term.node.serial)
 
 
 def is_gather(term: Term) -> bool:
