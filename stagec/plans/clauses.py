@@ -579,6 +579,11 @@ class Plan:
         return self.microbatch or 0
 
     @property
+    def with_nccl(self) -> Plan:
+        """Without an inference engine's all-reduce, which nobody trains with."""
+        return replace(self, device=replace(self.device, all_reduce="nccl"))
+
+    @property
     def without_microbatch(self) -> Plan:
         """All sequences of a device at once, as far as the plan's `microbatch` is asked."""
         pipeline = None if self.pipeline is None else replace(self.pipeline, microbatch=1)

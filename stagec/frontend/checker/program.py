@@ -174,7 +174,9 @@ def check(
         *idle_unit(resolved, chosen),
         *idle_split(served_as, own),
     ]
-    if served_as is not None and served_as.microbatches > 1:
+    if served_as is None:
+        resolved = resolved.with_nccl
+    elif served_as.microbatches > 1:
         resolved = resolved.without_microbatch
     model = definitions.models[0]
     return CheckedModel(

@@ -73,6 +73,13 @@ NEEDS = (
 """Of settings whose effect hangs on the plan alone."""
 OF_SERVING = (
     Need("precision", ("cache",), "`serve`: only what is served has caches", lambda p: False),
+    Need("device", ("all_reduce",), "`serve`: it is of engines that serve", lambda p: False),
+    Need(
+        "device",
+        ("experts",),
+        "`serve`, but for `grouped`: it is of engines that serve",
+        lambda p: p.device.experts == "grouped",
+    ),
 )
 WHAT_TRAINS = "a plan that trains: `serve` has no backward pass"
 STORED = ("gradients", "optimizer", "master", "reduce", "weight_gradients", "saved_values", "saved")
