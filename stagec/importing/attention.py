@@ -89,6 +89,7 @@ class Attention:
             else w.dim(head_name(s, "K"), self.kv_heads, self.said("key and value heads"))
         )
         w.heads += [H, K]
+        w.key_heads += [K] * (K != H)
         about = self.said("width of a head")
         E = w.dim(head_name(s, "E"), self.width, about, quotient_text(s, self.heads, self.width, H))
         G = E

@@ -12,7 +12,7 @@ from stagec.formatting import format_text
 from stagec.importing.config import Config, Unsupported, classes
 from stagec.importing.families import FAMILIES
 from stagec.importing.quantized import quantized
-from stagec.importing.starters import starter_plans
+from stagec.importing.starters import counted, starter_plans
 from stagec.importing.text import Module, Weight, Writer
 from stagec.reading import parse_json, read_whole_text
 
@@ -93,27 +93,6 @@ def header_text(w: Writer, model: Module, source: str, config: Config, remark: s
         *([remark] if remark else []),
     ]
     return "\n".join(lines)
-
-
-def counted(w: Writer, model: Module) -> tuple[int, int]:
-    """Parameters, and elements of buffers, of all calls that a model makes."""
-    places: dict[str, int] = {}
-
-    def of(module: Module) -> tuple[int, int]:
-        found = [0, 0]
-        for weight in module.all_weights:
-            found[weight.buffer] += w.elements(weight.dims)
-        for callee in module.calls:
-            times = 1
-            if callee in w.layers:
-                times = len(w.layers[callee][places.get(callee, 0)])
-                places[callee] = places.get(callee, 0) + 1
-            inner = of(w.modules[callee])
-            found[0] += times * inner[0]
-            found[1] += times * inner[1]
-        return found[0], found[1]
-
-    return of(model)
 
 
 HEADS = {

@@ -28,7 +28,7 @@ def starter_plans(w: Writer, model: Module, model_types: Sequence[str], stored: 
     if plans_of(model_types, "pp"):
         found.append(their_pipeline(w))
     if w.decodes and not w.carries_state and any(m.caches for m in w.modules.values()):
-        found.append(served(w, ways, stored))
+        found.append(served(w, model, ways, stored))
     return [text for text in found if text]
 
 
@@ -83,16 +83,62 @@ def tensor_dims(w: Writer, ways: int) -> list[str]:
     return dims + [d for d in dict.fromkeys(w.widths) if w.dims[d].value % ways == 0]
 
 
+def counted(w: Writer, model: Module) -> tuple[int, int]:
+    """Parameters, and elements of buffers, of all calls that a model makes."""
+    places: dict[str, int] = {}
+
+    def of(module: Module) -> tuple[int, int]:
+        found = [0, 0]
+        for weight in module.all_weights:
+            found[weight.buffer] += w.elements(weight.dims)
+        for callee in module.calls:
+            times = 1
+            if callee in w.layers:
+                times = len(w.layers[callee][places.get(callee, 0)])
+                places[callee] = places.get(callee, 0) + 1
+            inner = of(w.modules[callee])
+            found[0] += times * inner[0]
+            found[1] += times * inner[1]
+        return found[0], found[1]
+
+    return of(model)
+
+
 DECODED, CONTEXT = 128, 2047
 """Sequences of an iteration, and the tokens before the one that each gets."""
 
 
-def served(w: Writer, ways: int, stored: str) -> str:
+ROOM = 64e9
+"""Bytes of weights that leave room for caches on a device of 80 GB, of which most engines serve on."""
+
+
+def serving_ways(w: Writer, model: Module, ways: int, stored: str) -> int:
+    """As many ranks as tensor parallelism has, or more, so that weights fit, if heads divide over these: of heads of keys ranks may have copies."""
+    num_bytes = counted(w, model)[0] * (
+        2 if "products" not in stored else 0.5 if "fp4" in stored else 1
+    )
+    possible = [ways]
+    for more in (2, 4, 8, 16, 32, 64):
+        counts = ((name, w.dims[name].value) for name in w.heads)
+        if more > ways and all(
+            n % more == 0 or (name in w.key_heads and more % n == 0) for name, n in counts
+        ):
+            possible.append(more)
+    return next((n for n in possible if num_bytes <= n * ROOM), possible[-1])
+
+
+def served(w: Writer, model: Module, ways: int, stored: str) -> str:
     """An iteration of serving: one token more for each of many sequences."""
     many = lcm(DECODED, *(x // gcd(x, chosen) for chosen, x in w.shares))
+    ways = serving_ways(w, model, ways, stored)
+    copied = [name for name in dict.fromkeys(w.key_heads) if w.dims[name].value % ways]
     clauses = [f"mesh tp = {ways}"]
     if ways > 1:
-        clauses.append(f"shard {', '.join(tensor_dims(w, ways))} over tp")
+        clauses.append(
+            f"shard {', '.join(d for d in tensor_dims(w, ways) if d not in copied)} over tp"
+        )
+    if copied:
+        clauses.append(f"shard {', '.join(copied)} over tp {{ replicate = true }}")
     return plan_text(
         f"serve_tp{ways}",
         "An iteration of serving: a token for each of many sequences.",

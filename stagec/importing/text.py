@@ -151,6 +151,8 @@ class Writer:
         """Of each block, for each place where the text calls it: the layers that it is there."""
         self.heads: list[str] = []
         """Dims of heads, which tensor parallelism splits."""
+        self.key_heads: list[str] = []
+        """Of these, such as several heads of queries share: ranks may have copies of one."""
         self.widths: list[str] = []
         """Other dims that it splits where it divides them."""
         self.experts: list[tuple[str, str]] = []

@@ -11,6 +11,8 @@ from stagec.driver import Stops, compile_text
 from stagec.frontend import check, parse_text
 from stagec.frontend.lowering import lower
 from stagec.importing import import_configuration
+from stagec.importing.shipped import shipped
+from stagec.memory import Kind
 from tests.fidelity.configs import cache_bytes, judge, own_sizes, product_flops, sizes
 from tests.fidelity.configs_pack import unpacked
 from tests.unit.seldom import mostly
@@ -549,3 +551,24 @@ def test_a_quantization_that_is_no_mapping_is_refused():
 def test_a_window_may_be_said_without_the_token_itself(key: str, window: int):
     text = import_configuration({"model_type": "mimo_v2_flash", key: 128}, "m").text
     assert f"dim W = {window} " in text
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "copies"),
+    [
+        ("Qwen/Qwen3-32B", 8, ""),
+        ("Qwen/Qwen3.5-397B-A17B", 16, "shard K over tp { replicate = true }"),
+        ("deepseek-ai/DeepSeek-V3", 32, ""),
+    ],
+)
+def test_weights_fit_the_devices_that_serve(name: str, ranks: int, copies: str):
+    """Two heads of keys are copied over 16 ranks; on two these would have 389 GiB each."""
+    found = shipped(name)
+    assert found is not None
+    text = import_configuration(found[1], name).text
+    plan = f"serve_tp{ranks}"
+    assert f"plan {plan} {{\n  mesh tp = {ranks}\n" in text
+    assert ("replicate" in text.partition(f"plan {plan} ")[2]) == bool(copies)
+    assert copies in text
+    (memory,) = compile_text(text, plan).memory
+    assert memory.static.num_bytes[Kind.PARAMETERS] < 64e9
