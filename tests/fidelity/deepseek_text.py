@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.fidelity.serving_models import EXAMPLES
+from tests.fidelity.time_models import copied
 
 SIZES: Mapping[str, Mapping[str, int]] = {
     "deepseekv2": {"V": 102400, "D": 5120, "F": 12288, "FX": 1536, "FS": 3072, "X": 160, "A": 6},
@@ -38,5 +39,11 @@ def deepseek_text(name: str, batch: int, sequence: int, dense: int, sparse: int)
     found = shared.search(kept)
     assert found is not None
     kept = kept.replace(found[0], found[0].replace("FX", "FS"))
-    # Experts have a capacity (`--moe-expert-capacity-factor 1`), to which their input is padded.
-    return kept.replace("tokens = T)", "tokens = T, dropless = false)") + MODEL
+    # Experts have a capacity (`--moe-expert-capacity-factor 1`), to which their input is padded; places of all ranks are put in the order of experts by a copy
+    # behind one exchange and in front of the next (`.transpose(0, 1).contiguous()` in `MoEAlltoAllTokenDispatcher`).
+    kept = kept.replace("tokens = T)", "tokens = T, dropless = false)")
+    kept = kept.replace("  r = dispatch(", "  came = dispatch(").replace(
+        "combine(y,", "combine(sorted(y),"
+    )
+    kept = kept.replace("  g[X, T, FX]", "  r[X, T, D] = sorted(came)\n  g[X, T, FX]")
+    return copied("sorted", "X, T, D") + kept + MODEL

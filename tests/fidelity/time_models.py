@@ -245,12 +245,18 @@ CLAMPED = """op clamped(x[X, C, F]) -> [X, C, F] { flops = 2 * X * C * F, bytes 
 Megatron-LM, core 0.15 to 0.18): 16 bytes for an element of a half, and behind the backward pass 30, with the comparisons that PyTorch makes."""
 
 
+def copied(name: str, dims: str) -> str:
+    """An op that copies what experts read or make, and its gradient, in two bytes an element."""
+    bytes_ = f"4 * {dims.replace(', ', ' * ')}"
+    return f"op {name}(x[{dims}]) -> [{dims}] {{ flops = 0, bytes = {bytes_}, backward_bytes = {bytes_} }}\n"
+
+
 def feed_forward(model: Model) -> str:
     if model.experts:
         ops, came, made, active = "", "routed", "y", "g"
         for name, does in (("sorted", model.sorts), ("padded", model.pads)):
             if does:
-                ops += f"op {name}(x[X, C, D]) -> [X, C, D] {{ flops = 0, bytes = 4 * X * C * D, backward_bytes = 4 * X * C * D }}\n"
+                ops += copied(name, "X, C, D")
                 came, made = f"{name}({came})", f"{name}({made})"
         if model.clamps:
             ops, active = ops + CLAMPED, "clamped(g)"
