@@ -342,6 +342,8 @@ class Sharder:
             if phase == BACKWARD and not needing:
                 # No gradient of an embedding reads its table, and FSDP2 gathers it all the same.
                 needing = gradient_makers(self.loop, self.program, [w.weight for w in members])
+                if not needing and self.is_next_in_backward(members, readers):
+                    needing = [operation_at(block, len(block.ops) - 1)]
             if not needing:
                 continue
             values = [kept.get(w.weight, w.weight) for w in members]
@@ -356,6 +358,22 @@ class Sharder:
             if again and phase == FORWARD and self.options.reshard_over:
                 last = operation_at(block, max(map(self.position, needing)))
                 kept = self.keep_parts(gathered, last)
+
+    def is_next_in_backward(self, members: Sequence[stg.WeightOp], readers: Readers) -> bool:
+        """Whether the unit behind one that has no backward pass has one: it gathers this one ahead, whether anybody reads it or not
+        (`FSDPParamGroup._backward_prefetch`)."""
+        own = self.first_position(members, readers)
+        others = [w for w in readers if w not in members and self.is_of_unit(w)]
+        begins = {w: self.first_position([w], readers) for w in others}
+        behind = min((begin for begin in begins.values() if begin > own), default=None)
+        uses = [use for w, begin in begins.items() if begin == behind for use in readers[w]]
+        return any(phase_in_loop(use.operation) == BACKWARD for use in uses)
+
+    def is_of_unit(self, weight: stg.WeightOp) -> bool:
+        """Whether it is of a unit besides the root: one of layers, or of a named module."""
+        if is_stacked(weight):
+            return not is_of_root(weight, self.options.units)
+        return unit_of(weight.path.data, self.options.units) != ROOT
 
     def first_backward(self, block: Block, readers: Readers) -> int:
         """Where the root's backward pass begins, that of the loss behind it: at the first reader of any weight (`FSDPState._pre_backward`, a hook on what the

@@ -14,7 +14,7 @@ from tests.fidelity.attention_text import repeats_heads
 from tests.fidelity.loads import has_learned_loads, with_equal_loads
 from tests.fidelity.model_text import row_split_tables
 from tests.fidelity.oracle import DTYPE_BYTES, Case
-from tests.fidelity.parameters import missing_of, parameters_of, stays_gathered
+from tests.fidelity.parameters import is_frozen, missing_of, parameters_of, stays_gathered
 from tests.fidelity.partial_gradients import (
     PARTS,
     is_read,
@@ -293,7 +293,8 @@ def comparable_memory(case: Case, rank: int, measured: Memory, traced: Memory) -
     missing = missing_of(case, rank) * case.element_bytes
     parameters += missing
     if case.is_training:
-        optimizer -= STEP_COUNTER_BYTES * len(parameters_of(case, rank))
+        trained = [each for each in parameters_of(case, rank) if not is_frozen(case, each)]
+        optimizer -= STEP_COUNTER_BYTES * len(trained)
         gradients, optimizer = gradients + missing, optimizer + 2 * missing
     if whole_tables:
         gradients -= absent_rows_bytes(case, rank)

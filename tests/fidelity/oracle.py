@@ -82,6 +82,11 @@ class Case:
         return sizes
 
     @property
+    def frozen(self) -> tuple[str, ...]:
+        """What is not trained: modules and weights, as PyTorch's model names them."""
+        return tuple(filter(None, str(self.model.get("frozen", "")).split("+")))
+
+    @property
     def kept_ways(self) -> int:
         """Over how many ranks FSDP2 splits what it keeps of a unit that it frees, `reshard_after_forward` being a number; else 0."""
         reshard = self.parallel.get("reshard", True)

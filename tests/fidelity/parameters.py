@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.fidelity.oracle import Case, coordinates
 
@@ -17,6 +17,8 @@ class Parameter:
     is_expert: bool = False
     place: str = "block"
     """`block`, `embedding` (the table of tokens), `positions` or `head` (with the last norm)."""
+    words: tuple[str, ...] = ()
+    """Of its name in PyTorch's model."""
 
 
 def parameters_of(case: Case, rank: int) -> list[Parameter]:
@@ -42,43 +44,55 @@ def layers_of(case: Case, stage: int) -> int:
 def tables(case: Case) -> list[Parameter]:
     m = case.model
     ways = 1 if "tp_embed" in case.parallel else case.degree("tp")
-    found = [Parameter(m["vocab"] // ways, m["dim"], place="embedding")]
+    found = [Parameter(m["vocab"] // ways, m["dim"], place="embedding", words=("embed",))]
     if m["arch"] == "gpt":
         is_split = case.parallel.get("tp_mode") == "sp"
         rows = m["seq"] // (case.degree("tp") if is_split else 1)
-        found.append(Parameter(rows, m["dim"], place="positions"))
+        found.append(Parameter(rows, m["dim"], place="positions", words=("places",)))
     return found
 
 
 def head(case: Case) -> list[Parameter]:
     m = case.model
     ways = 1 if "tp_head" in case.parallel else case.degree("tp")
-    norm = [Parameter(m["dim"], place="head")] * (2 if m["arch"] == "gpt" else 1)
-    return norm if case.is_tied else [*norm, Parameter(m["vocab"] // ways, m["dim"], place="head")]
+    norm = [Parameter(m["dim"], place="head", words=("norm",))] * (2 if m["arch"] == "gpt" else 1)
+    own = Parameter(m["vocab"] // ways, m["dim"], place="head", words=("head",))
+    return norm if case.is_tied else [*norm, own]
 
 
 def block(case: Case) -> Iterator[Parameter]:
     m, tp = case.model, case.degree("tp")
     dim, width = m["dim"], m["dim"] // m["heads"]
     is_gpt = m["arch"] == "gpt"
-    yield from [Parameter(dim)] * (4 if is_gpt else 2)
+    for norm in ("norm1", "norm2"):
+        yield from [Parameter(dim, words=(norm,))] * (2 if is_gpt else 1)
     outputs = [m["heads"] * width, m["kv_heads"] * width, m["kv_heads"] * width]
-    for rows in [sum(outputs)] if m["fused_qkv"] else outputs:
-        yield Parameter(rows // tp, dim)
+    names = ("wq", "wk", "wv")
+    made = [("wqkv", sum(outputs))] if m["fused_qkv"] else zip(names, outputs, strict=True)
+    for name, rows in made:
+        yield Parameter(rows // tp, dim, words=("attn", name))
         if is_gpt or m.get("qkv_bias"):
-            yield Parameter(rows // tp)
-    yield Parameter(dim, m["heads"] * width // tp)
+            yield Parameter(rows // tp, words=("attn", name))
+    yield Parameter(dim, m["heads"] * width // tp, words=("attn", "wo"))
+    ways = {"w1": Parameter(m["ffn"] // tp, dim), "w2": Parameter(dim, m["ffn"] // tp)}
     if is_gpt:
-        yield Parameter(dim)
-        yield from (Parameter(m["ffn"] // tp, dim), Parameter(m["ffn"] // tp))
-        yield from (Parameter(dim, m["ffn"] // tp), Parameter(dim))
+        yield Parameter(dim, words=("attn", "wo"))
+        for name, each in ways.items():
+            yield replace(each, words=("ffn", name))
+            yield Parameter(each.rows, words=("ffn", name))
     elif m["arch"] == "moe":
         number = m["experts"] // case.degree("ep")
-        yield Parameter(m["experts"], dim)
-        yield from [Parameter(number, m["moe_ffn"] * dim, is_expert=True)] * 3
+        yield Parameter(m["experts"], dim, words=("ffn", "router"))
+        row = m["moe_ffn"] * dim
+        yield from [Parameter(number, row, is_expert=True, words=("ffn", "experts"))] * 3
     else:
-        yield from [Parameter(m["ffn"] // tp, dim)] * 2
-        yield Parameter(dim, m["ffn"] // tp)
+        for name in ("w1", "w3", "w2"):
+            yield replace(ways["w2" if name == "w2" else "w1"], words=("ffn", name))
+
+
+def is_frozen(case: Case, parameter: Parameter) -> bool:
+    """Whether PyTorch's model does not train it."""
+    return not set(parameter.words).isdisjoint(case.frozen)
 
 
 def waits_for_backward(case: Case, parameter: Parameter) -> bool:

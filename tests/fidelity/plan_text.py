@@ -40,6 +40,7 @@ def plan_text(case: Case) -> str:
         *zero_lines(case),
         *context_lines(case),
         *recompute_lines(case),
+        *freeze_lines(case),
         *gradient_lines(case),
         *precision_lines(case),
         *serve_lines(case),
@@ -187,6 +188,13 @@ def context_lines(case: Case) -> list[str]:
     ]
     balance = "head_tail" if case.parallel.get("cp_load_balance", True) else "none"
     return [f"context cp {{ method = ring, rotate = {rotate}, balance = {balance} }}"]
+
+
+def freeze_lines(case: Case) -> list[str]:
+    feed = "Mlp" if case.model["arch"] == "gpt" else "SwiGLU"
+    modules = {"attn": "Attention", "ffn": feed}
+    names = [modules.get(name, name) for name in case.frozen]
+    return [f"freeze {', '.join(names)}"] if names else []
 
 
 def recompute_lines(case: Case) -> list[str]:
