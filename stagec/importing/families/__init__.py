@@ -12,7 +12,6 @@ from stagec.importing.families.hybrid import HYBRID
 from stagec.importing.families.masked import MASKED
 from stagec.importing.families.mixed import MIXED
 from stagec.importing.families.mllama import MLLAMA
-from stagec.importing.families.more import MORE
 from stagec.importing.families.multimodal import MULTIMODAL
 from stagec.importing.families.multimodal_experts import MULTIMODAL_EXPERTS
 from stagec.importing.families.seeing import SEEING
@@ -32,7 +31,6 @@ FAMILIES: dict[str, Family] = {
     **MASKED,
     **T5,
     **GEMMA4,
-    **MORE,
     **MULTIMODAL_EXPERTS,
     **SEEING,
 }

@@ -22,6 +22,9 @@ class Architecture(Protocol):
 
 Family = Callable[[Config], Architecture]
 
+Asked = bool | Callable[[Config], bool]
+"""A flag, or what reads it."""
+
 
 def activation(config: Config, key: str = "hidden_act", otherwise: str = "") -> str:
     """An activation that the language has."""
@@ -115,7 +118,7 @@ def llama_attention(c: Config, s: Stream, **more: Any) -> Attention:
     return Attention(s, **settings)
 
 
-def biases(on: bool, output: bool | None = None) -> dict[str, Any]:
+def biases(on: Asked, output: Asked | None = None) -> dict[str, Any]:
     return {
         "q_bias": on,
         "k_bias": on,

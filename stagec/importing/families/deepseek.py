@@ -18,8 +18,8 @@ from stagec.importing.families.common import (
     rotated,
     windows,
 )
-from stagec.importing.families.dense import by_window, decoder, same, stream
 from stagec.importing.families.experts import experts, sparse_or_dense
+from stagec.importing.families.rows import by_window, decoder, same, stream
 from stagec.importing.latent import Indexer, LatentAttention
 from stagec.importing.parts import NO_NORM, RMS, Stream
 from stagec.importing.routing import Experts, Router

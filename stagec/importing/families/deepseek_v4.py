@@ -9,7 +9,7 @@ from stagec.importing.config import Config, Unsupported
 from stagec.importing.decoder import Block, Decoder
 from stagec.importing.families.common import by_kind
 from stagec.importing.families.deepseek import deepseek_experts
-from stagec.importing.families.dense import decoder, stream
+from stagec.importing.families.rows import decoder, stream
 from stagec.importing.parts import Stream
 from stagec.importing.routing import Experts, Router
 from stagec.importing.text import Module, Writer

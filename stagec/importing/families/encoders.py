@@ -21,8 +21,8 @@ from stagec.importing.families.common import (
     plain_mlp,
     windows,
 )
-from stagec.importing.families.dense import by_window, stream
 from stagec.importing.families.multimodal import clip_tower, patches_of, siglip_tower, vit_blocks
+from stagec.importing.families.rows import by_window, stream
 from stagec.importing.feedforward import Mlp
 from stagec.importing.parts import LAYER, NO_NORM, Norm, Stream, activated
 from stagec.importing.text import Module, Writer

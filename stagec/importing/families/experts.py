@@ -12,20 +12,27 @@ from stagec.importing.families.common import (
     activation,
     biases,
     head_width,
-    layer_kinds,
     llama_attention,
     llama_mlp,
-    plain_attention,
     rotated,
-    square,
-    windows,
 )
-from stagec.importing.families.dense import (
-    POST_NORMS,
+from stagec.importing.families.rows import (
+    ALL_HEADS_NORMED,
+    BIASES,
+    GRANITE_FACTORS,
+    GRANITE_RESIDUAL,
+    GRANITE_SCALES,
+    POST_ONLY,
+    WINDOW,
+    Decoders,
+    FamilyRow,
+    by_layer,
     by_window,
     decoder,
-    granite_factors,
+    flag,
+    number,
     qwen_windows,
+    real,
     same,
     stream,
 )
@@ -58,19 +65,6 @@ def sparse_or_dense(blocks: Sequence[bool], sparse: Block, dense: Block) -> list
     if len(set(blocks)) > 1:
         dense = replace(dense, name="Dense")
     return [sparse if each else dense for each in blocks]
-
-
-def mixtral(c: Config) -> Decoder:
-    s = stream(c)
-    attention = llama_attention(c, s, window=c.count("sliding_window"))
-    moe = experts(
-        c,
-        s,
-        Router(normalise=True),
-        experts=c.number("num_local_experts"),
-        hidden=c.number("intermediate_size"),
-    )
-    return decoder(c, "Mixtral", same(c, Block(attention, moe, RMS, stream=s)))
 
 
 def sparse_layers(c: Config) -> list[bool]:
@@ -133,56 +127,24 @@ def qwen3_moe(c: Config, normalise: bool | None = None) -> Decoder:
     return decoder(c, "Qwen3Moe", with_dense(c, blocks, llama_mlp(c, s)))
 
 
-def olmoe(c: Config) -> Decoder:
-    s = stream(c)
-    bias = biases(c.flag("attention_bias"))
-    clip = c.real("clip_qkv", 0)
-    attention = square(llama_attention(c, s, qk_norm=RMS, qk_norm_over="all", clip=clip, **bias))
-    moe = experts(
-        c, s, Router(normalise=c.flag("norm_topk_prob")), hidden=c.number("intermediate_size")
-    )
-    return decoder(c, "Olmoe", same(c, Block(attention, moe, RMS, stream=s)))
-
-
-def flex_olmo(c: Config) -> Decoder:
-    s = stream(c)
-    attention = llama_attention(
-        c, s, qk_norm=RMS, qk_norm_over="all", **biases(c.flag("attention_bias"))
-    )
-    moe = experts(
-        c, s, Router(normalise=c.flag("norm_topk_prob")), hidden=c.number("intermediate_size")
-    )
-    block = Block(attention, moe, RMS, form="post_only", norms=POST_NORMS, stream=s)
-    return decoder(c, "FlexOlmo", same(c, block))
-
-
-def hunyuan_v1_moe(c: Config) -> Decoder:
-    s = stream(c)
-    on: dict[str, Any] = biases(c.flag("attention_bias"))
-    names = ("query_layernorm", "key_layernorm")
-    attention = llama_attention(c, s, qk_norm=RMS, qk_norm_names=names, norm_after_rope=True, **on)
+def hunyuan_chosen(c: Config) -> int:
     chosen = c.get("moe_topk", 1)
     if isinstance(chosen, list) and len(set(chosen)) == 1:
         chosen = chosen[0]
     if not isinstance(chosen, int) or isinstance(c.get("num_experts"), list):
         raise Unsupported("experts that differ from layer to layer are not imported")
-    shared = llama_mlp(
+    return chosen
+
+
+def hunyuan_shared(c: Config) -> Mlp:
+    return llama_mlp(
         c,
-        s,
+        stream(c),
         name="Shared",
         stem="model.layers.{i}.mlp.shared_mlp.",
         letter="FS",
         what="feed-forward width of the shared expert",
     )
-    moe = experts(
-        c,
-        s,
-        Router(normalise=True, tensor="gate.wg.weight"),
-        per_token=chosen,
-        hidden=c.number("intermediate_size"),
-        shared=shared,
-    )
-    return decoder(c, "HunYuanMoe", same(c, Block(attention, moe, RMS, stream=s)))
 
 
 def granite_experts(c: Config, s: Stream, **more: Any) -> Experts:
@@ -197,15 +159,9 @@ def granite_experts(c: Config, s: Stream, **more: Any) -> Experts:
     )
 
 
-def granitemoe(c: Config) -> Decoder:
-    return granite_moe_blocks(c, "GraniteMoe", None)
-
-
-def granitemoeshared(c: Config) -> Decoder:
-    s = stream(c)
+def granitemoeshared(c: Config) -> Mlp | None:
     hidden = c.count("shared_intermediate_size")
-    shared = granite_shared(c, s, hidden) if hidden else None
-    return granite_moe_blocks(c, "GraniteMoe", shared)
+    return granite_shared(c, stream(c), hidden) if hidden else None
 
 
 def granite_shared(c: Config, s: Stream, hidden: int) -> Mlp:
@@ -223,126 +179,132 @@ def granite_shared(c: Config, s: Stream, hidden: int) -> Mlp:
     )
 
 
-def granite_moe_blocks(c: Config, name: str, shared: Mlp | None) -> Decoder:
-    s = stream(c)
-    attention = llama_attention(
-        c, s, scale=c.real("attention_multiplier"), **biases(c.flag("attention_bias"))
-    )
-    moe = granite_experts(c, s, shared=shared)
-    block = Block(attention, moe, RMS, stream=s, residual=c.real("residual_multiplier"))
-    return decoder(c, name, same(c, block), **granite_factors(c))
+def minimax_turned(c: Config) -> int:
+    width, some = head_width(c), c.count("rotary_dim")
+    return some if some and some != width else rotated(c, width)
 
 
-def phimoe(c: Config) -> Decoder:
-    s = stream(c)
-    if c.number("num_experts_per_tok") != 2:
-        raise Unsupported("the router of this class chooses two experts (`num_experts_per_tok`)")
-    attention = llama_attention(
-        c, s, window=c.count("sliding_window"), **biases(c.flag("attention_bias"))
-    )
-    moe = experts(
-        c,
-        s,
-        Router(tensor="router.weight"),
-        experts=c.number("num_local_experts"),
-        hidden=c.number("intermediate_size"),
-    )
-    blocks = same(c, Block(attention, moe, LAYER, stream=s))
-    return decoder(c, "PhiMoe", blocks, LAYER, head_bias=c.flag("lm_head_bias"))
-
-
-def minimax_m2(c: Config) -> Decoder:
-    s = stream(c)
-    width = head_width(c)
-    turned = c.count("rotary_dim")
-    attention = llama_attention(
-        c,
-        s,
-        qk_norm=RMS,
-        qk_norm_over="all",
-        rotary=turned if turned and turned != width else rotated(c, width),
-    )
-    router = Router("sigmoid", normalise=True, correction="e_score_correction_bias")
-    moe = experts(
-        c,
-        s,
-        router,
-        experts=c.number("num_local_experts"),
-        hidden=c.number("intermediate_size"),
-    )
-    return decoder(c, "MiniMaxM2", same(c, Block(attention, moe, RMS, stream=s)))
-
-
-def gpt_oss(c: Config) -> Decoder:
-    s = stream(c)
-    attention = llama_attention(c, s, sinks="sinks", **biases(c.flag("attention_bias", True)))
-    moe = experts(
-        c,
-        s,
-        Router("after", tensor="router.weight", bias="router.bias"),
-        experts=c.number("num_local_experts"),
-        hidden=c.number("intermediate_size"),
-        act="gpt_oss",
-        bias=True,
-    )
-    kinds = layer_kinds(c, lambda i: "full_attention" if i % 2 else "sliding_attention")
-    block = Block(None, moe, RMS, stream=s)
-    return decoder(
-        c, "GptOss", by_window(windows(kinds, c.count("sliding_window")), attention, block)
-    )
-
-
-def dbrx(c: Config) -> Decoder:
-    """What attention and experts are has parts of the file of its own."""
-    s = stream(c)
-    a, f = c.part("attn_config"), c.part("ffn_config")
-    act = f.get("ffn_act_fn", {}).get("name", "silu")
+def dbrx_activation(c: Config) -> str:
+    act = c.part("ffn_config").get("ffn_act_fn", {}).get("name", "silu")
     if act not in ACTIVATIONS:
         raise Unsupported(f"the activation `{act}` of `ffn_act_fn` is not in the language")
-    stem = "transformer.blocks.{i}."
-    attention = plain_attention(
-        c,
-        s,
-        f"{stem}norm_attn_norm.attn.",
-        "Wqkv",
-        o="out_proj",
-        kv_heads=a.number("kv_n_heads", 1),
-        rotary=-1,
-        clip=a.real("clip_qkv", 0),
-    )
-    moe = experts(
-        c,
-        s,
-        Router(
-            normalise=f.get("moe_normalize_expert_weights", 1.0) == 1, tensor="router.layer.weight"
-        ),
-        experts=f.number("moe_num_experts", 4),
-        per_token=f.number("moe_top_k", 1),
-        hidden=f.number("ffn_hidden_size", 3584),
-        act=act,
-        stem=f"{stem}ffn.",
-        gate="experts.mlp.w1",
-        gate_up="experts.mlp.v1",
-        down="experts.mlp.w2",
-    )
-    norms = ("norm_attn_norm.norm_1", "norm_attn_norm.norm_2")
-    block = Block(attention, moe, PLAIN_LAYER, norms=norms, stem=stem, stream=s)
-    return decoder(
-        c, "Dbrx", same(c, block), PLAIN_LAYER, prefix="transformer.", embed="wte", norm="norm_f"
-    )
+    return act
 
 
-EXPERTS = {
-    "dbrx": dbrx,
-    "mixtral": mixtral,
+def dbrx_router(c: Config) -> Router:
+    whole = c.part("ffn_config").get("moe_normalize_expert_weights", 1.0) == 1
+    return Router(normalise=whole, tensor="router.layer.weight")
+
+
+def norm_topk(c: Config) -> Router:
+    return Router(normalise=c.flag("norm_topk_prob"))
+
+
+DBRX = "transformer.blocks.{i}."
+WIDTH = {"hidden": number("intermediate_size")}
+LOCAL = {"experts": number("num_local_experts"), **WIDTH}
+GRANITE = FamilyRow(
+    "GraniteMoe", GRANITE_SCALES, model=GRANITE_FACTORS, block=GRANITE_RESIDUAL, ffn=granite_experts
+)
+
+EXPERTS: Decoders = {
+    # What attention and experts are has parts of the file of its own.
+    "dbrx": FamilyRow(
+        "Dbrx",
+        {
+            "stem": f"{DBRX}norm_attn_norm.attn.",
+            "fused": "Wqkv",
+            "o": "out_proj",
+            "kv_heads": lambda c: c.part("attn_config").number("kv_n_heads", 1),
+            "rotary": -1,
+            "clip": lambda c: c.part("attn_config").real("clip_qkv", 0),
+        },
+        {
+            "router": dbrx_router,
+            "experts": lambda c: c.part("ffn_config").number("moe_num_experts", 4),
+            "per_token": lambda c: c.part("ffn_config").number("moe_top_k", 1),
+            "hidden": lambda c: c.part("ffn_config").number("ffn_hidden_size", 3584),
+            "act": dbrx_activation,
+            "stem": f"{DBRX}ffn.",
+            "gate": "experts.mlp.w1",
+            "gate_up": "experts.mlp.v1",
+            "down": "experts.mlp.w2",
+        },
+        {"prefix": "transformer.", "embed": "wte", "norm": "norm_f"},
+        PLAIN_LAYER,
+        {"norms": ("norm_attn_norm.norm_1", "norm_attn_norm.norm_2"), "stem": DBRX},
+        ffn=experts,
+    ),
+    "mixtral": FamilyRow(
+        "Mixtral", WINDOW, {"router": Router(normalise=True), **LOCAL}, ffn=experts
+    ),
     "qwen2_moe": qwen2_moe,
     "qwen3_moe": qwen3_moe,
-    "olmoe": olmoe,
-    "flex_olmo": flex_olmo,
-    "hunyuan_v1_moe": hunyuan_v1_moe,
-    "granitemoe": granitemoe,
-    "granitemoeshared": granitemoeshared,
-    "phimoe": phimoe,
-    "minimax_m2": minimax_m2,
-    "gpt_oss": gpt_oss,
+    "olmoe": FamilyRow(
+        "Olmoe",
+        {**ALL_HEADS_NORMED, "clip": real("clip_qkv", 0), **BIASES},
+        {"router": norm_topk, **WIDTH},
+        ffn=experts,
+        square=True,
+    ),
+    "flex_olmo": FamilyRow(
+        "FlexOlmo",
+        {**ALL_HEADS_NORMED, **BIASES},
+        {"router": norm_topk, **WIDTH},
+        block=POST_ONLY,
+        ffn=experts,
+    ),
+    "hunyuan_v1_moe": FamilyRow(
+        "HunYuanMoe",
+        {
+            "qk_norm": RMS,
+            "qk_norm_names": ("query_layernorm", "key_layernorm"),
+            "norm_after_rope": True,
+            **BIASES,
+        },
+        {
+            "router": Router(normalise=True, tensor="gate.wg.weight"),
+            "per_token": hunyuan_chosen,
+            "shared": hunyuan_shared,
+            **WIDTH,
+        },
+        ffn=experts,
+    ),
+    "granitemoe": GRANITE,
+    "granitemoeshared": replace(GRANITE, mlp={"shared": granitemoeshared}),
+    "phimoe": FamilyRow(
+        "PhiMoe",
+        {**WINDOW, **BIASES},
+        {"router": Router(tensor="router.weight"), **LOCAL},
+        {"head_bias": flag("lm_head_bias")},
+        LAYER,
+        refused=(
+            (
+                lambda c: c.number("num_experts_per_tok") != 2,
+                "the router of this class chooses two experts (`num_experts_per_tok`)",
+            ),
+        ),
+        ffn=experts,
+    ),
+    "minimax_m2": FamilyRow(
+        "MiniMaxM2",
+        {**ALL_HEADS_NORMED, "rotary": minimax_turned},
+        {
+            "router": Router("sigmoid", normalise=True, correction="e_score_correction_bias"),
+            **LOCAL,
+        },
+        ffn=experts,
+    ),
+    "gpt_oss": FamilyRow(
+        "GptOss",
+        {"sinks": "sinks", **biases(flag("attention_bias", True))},
+        {
+            "router": Router("after", tensor="router.weight", bias="router.bias"),
+            "act": "gpt_oss",
+            "bias": True,
+            **LOCAL,
+        },
+        near=by_layer(lambda i: i % 2 == 0),
+        ffn=experts,
+    ),
 }

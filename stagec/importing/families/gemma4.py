@@ -10,8 +10,8 @@ from stagec.importing.attention import Attention
 from stagec.importing.config import Config, Unsupported
 from stagec.importing.decoder import Block, Decoder
 from stagec.importing.families.common import activation, biases, by_kind
-from stagec.importing.families.dense import SANDWICH, decoder, stream
 from stagec.importing.families.multimodal import pooled, seeing, vit_blocks
+from stagec.importing.families.rows import SANDWICH, decoder, stream
 from stagec.importing.feedforward import Mlp
 from stagec.importing.parts import RMS, Norm, Stream, activated
 from stagec.importing.routing import Experts, Router

@@ -24,9 +24,9 @@ from stagec.importing.families.deepseek import (
     dense_first,
     latent_attention,
 )
-from stagec.importing.families.dense import decoder, same, stream
 from stagec.importing.families.experts import experts, shared_expert, with_dense
 from stagec.importing.families.multimodal import qwen3_tower, seeing
+from stagec.importing.families.rows import decoder, same, stream
 from stagec.importing.feedforward import Mlp
 from stagec.importing.parts import RMS, Stream
 from stagec.importing.recurrent import (

@@ -14,8 +14,8 @@ from stagec.importing.families.common import (
     plain_attention,
     plain_mlp,
 )
-from stagec.importing.families.dense import same, stream
 from stagec.importing.families.encoders import MaskedDecoder, bert, roberta
+from stagec.importing.families.rows import same, stream
 from stagec.importing.feedforward import Mlp
 from stagec.importing.parts import LAYER, NO_NORM, Norm, Stream, number
 from stagec.importing.text import Module, Writer

@@ -18,8 +18,8 @@ from stagec.importing.families.common import (
     rotated,
 )
 from stagec.importing.families.deepseek import deepseek_router
-from stagec.importing.families.dense import decoder, granite_factors, same, stream
 from stagec.importing.families.experts import experts, granite_experts, granite_shared
+from stagec.importing.families.rows import GRANITE_FACTORS, asked, decoder, same, stream
 from stagec.importing.feedforward import Mlp
 from stagec.importing.parts import RMS, Stream, scaled
 from stagec.importing.recurrent import GatedLinearRecurrence, Mamba2, ShortConvolution
@@ -71,7 +71,7 @@ def granitemoehybrid(c: Config) -> Decoder:
     block = Block(attention, ffn, RMS, stream=s, residual=c.real("residual_multiplier"))
     attends = by_kind(layer_kinds(c, lambda i: "mamba"), ATTENDS)
     blocks = with_mixers(attends, block, mamba, "MambaBlock")
-    return decoder(c, "GraniteMoeHybrid", blocks, **granite_factors(c))
+    return decoder(c, "GraniteMoeHybrid", blocks, **asked(c, GRANITE_FACTORS))
 
 
 def with_mixers(attends: list[bool], block: Block, other: LayerPart, name: str) -> list[Block]:

@@ -8,8 +8,8 @@ from stagec.importing.attention import Attention
 from stagec.importing.config import Config, Unsupported
 from stagec.importing.decoder import Block, Decoder, LayerStack
 from stagec.importing.families.common import llama_attention, llama_mlp
-from stagec.importing.families.dense import decoder, stream
 from stagec.importing.families.multimodal import patches_of, seeing, vit_blocks
+from stagec.importing.families.rows import decoder, stream
 from stagec.importing.parts import LAYER, RMS, Stream
 from stagec.importing.text import Module, Writer
 from stagec.importing.tower import IMAGES, linear, vision_stream

@@ -11,18 +11,9 @@ from stagec.importing.config import Config, Unsupported
 from stagec.importing.decoder import Block, Decoder
 from stagec.importing.families.common import activation, biases, divided, square
 from stagec.importing.families.deepseek import deepseek_v3
-from stagec.importing.families.dense import (
-    gemma,
-    gemma2,
-    gemma3_text,
-    llama,
-    mistral,
-    qwen2,
-    qwen3,
-    smollm3,
-)
-from stagec.importing.families.experts import gpt_oss, mixtral, qwen2_moe, qwen3_moe
-from stagec.importing.families.more import cohere, cohere2
+from stagec.importing.families.dense import DENSE
+from stagec.importing.families.experts import EXPERTS, qwen3_moe
+from stagec.importing.families.rows import Decoders
 from stagec.importing.feedforward import Mlp
 from stagec.importing.parts import LAYER, RMS, Norm, activated
 from stagec.importing.text import Module, Writer
@@ -36,24 +27,13 @@ from stagec.importing.tower import (
     vision_stream,
 )
 
-TEXTS: Mapping[str, Callable[[Config], Decoder]] = {
-    "llama": llama,
-    "mistral": mistral,
-    "ministral3": mistral,
-    "mixtral": mixtral,
-    "qwen2": qwen2,
-    "qwen2_moe": qwen2_moe,
-    "qwen3": qwen3,
-    "qwen3_moe": qwen3_moe,
+TEXTS: Decoders = {
+    **{name: DENSE[name] for name in ("llama", "mistral", "ministral3", "qwen2", "qwen3")},
+    **{name: DENSE[name] for name in ("gemma", "gemma2", "gemma3_text")},
+    **{name: DENSE[name] for name in ("cohere", "cohere2", "smollm3")},
+    **{name: EXPERTS[name] for name in ("mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss")},
     "deepseek_v3": deepseek_v3,
     "kimi_k2": deepseek_v3,
-    "gemma": gemma,
-    "gemma2": gemma2,
-    "gemma3_text": gemma3_text,
-    "gpt_oss": gpt_oss,
-    "cohere": cohere,
-    "cohere2": cohere2,
-    "smollm3": smollm3,
 }
 """Decoders that stand behind towers of any kind."""
 
@@ -297,7 +277,7 @@ def llava(c: Config) -> Decoder:
 
 
 def gemma3(c: Config) -> Decoder:
-    text = seeing(c, gemma3_text(c.part("text_config", "gemma3_text")))
+    text = seeing(c, DENSE["gemma3_text"](c.part("text_config", "gemma3_text")))
     v = c.part("vision_config", "siglip_vision_model")
     tower = siglip_tower(v, "model.vision_tower.")
     tokens = c.number("mm_tokens_per_image")
@@ -380,7 +360,7 @@ def ministral3(c: Config) -> Decoder:
     """The name stands for the language model alone, and in files for the whole."""
     if c.has("text_config"):
         return mistral3(Config.of(c.data, "mistral3"))
-    return mistral(c)
+    return DENSE["mistral"](c)
 
 
 VISUAL = "model.visual."
@@ -438,7 +418,7 @@ def qwen2_text(c: Config) -> Decoder:
     part = c.part("text_config", c.parts["text_config"])
     if not c.has("text_config"):
         part = Config.of(c.data, part.model_type)
-    text = seeing(c, qwen2(part))
+    text = seeing(c, DENSE["qwen2"](part))
     for block in text.blocks[:1]:
         square(cast(Attention, block.mixer))
     return text
@@ -561,7 +541,7 @@ def deep_projector(v: Config, number: int, merge: int) -> Callable[[Writer, Modu
 
 
 def qwen3_vl(c: Config) -> Decoder:
-    text = seeing(c, qwen3(c.part("text_config", "qwen3_vl_text")))
+    text = seeing(c, DENSE["qwen3"](c.part("text_config", "qwen3_vl_text")))
     return qwen3_tower(c, "qwen3_vl_vision", text, "Qwen3VL")
 
 

@@ -17,9 +17,9 @@ from stagec.importing.families.common import (
     llama_mlp,
     windows,
 )
-from stagec.importing.families.dense import decoder, stream
 from stagec.importing.families.experts import experts
 from stagec.importing.families.multimodal import patches_of, qwen_patches, seeing, vit_blocks
+from stagec.importing.families.rows import decoder, stream
 from stagec.importing.parts import LAYER, NO_NORM, RMS, Norm, activated
 from stagec.importing.routing import Router
 from stagec.importing.text import Module, Writer

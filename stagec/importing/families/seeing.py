@@ -8,7 +8,7 @@ from stagec.importing.config import Config, Unsupported
 from stagec.importing.decoder import Decoder
 from stagec.importing.families.common import activation, biases
 from stagec.importing.families.deepseek import glm4_moe
-from stagec.importing.families.dense import glm4
+from stagec.importing.families.dense import GLM4V_TEXT
 from stagec.importing.families.multimodal import (
     VISUAL,
     made_width,
@@ -235,7 +235,7 @@ def glm_seeing(c: Config, kind: str, text: Decoder, name: str) -> Decoder:
 
 def glm4v(c: Config) -> Decoder:
     part = c.part("text_config", "glm4v_text")
-    text = glm4(part, bias=True)
+    text = GLM4V_TEXT(part)
     return glm_seeing(c, "glm4v_vision", seeing(c, text), "Glm4V")
 
 
