@@ -13,10 +13,10 @@ from math import gcd
 from typing import Any, TypeGuard
 
 from stagec.analysis.sequences import ModuleSequences
-from stagec.backend.program import Collective, Compute
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError, Diagnostic, quoted
 from stagec.dialects import dist, stg
+from stagec.dialects.sched.actions import Collective, Compute
 from stagec.estimate import Timeline, timeline_of
 from stagec.estimate.memory import most_along_time, timed_peaks
 from stagec.estimate.missing_units import missing_units

@@ -29,7 +29,7 @@ from stagec.analysis.kernels import Forms
 from stagec.analysis.segments import nodes_inside
 from stagec.analysis.sizes import averages, dim_sizes, mesh_of
 from stagec.backend.lowering.templates import Templates
-from stagec.backend.program import Mesh, Node, Transfer
+from stagec.backend.program import Mesh, Node
 from stagec.diagnostics import line_of
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.sched.tasks import NOWHERE, TASK_NUMBER, TRANSFER_TASKS, Rows
@@ -130,7 +130,7 @@ class Known:
 class CountedOp:
     """An op that a rank runs, and how often."""
 
-    op: Operation
+    op: sched.NodeOp
     stage: StageRun
     task: str
     passes: int = 1
@@ -165,7 +165,6 @@ class CountedOp:
     @property
     def name(self) -> str:
         """What its nodes are called."""
-        assert isinstance(self.op, sched.NODES)
         return self.op.node_name
 
     @property
@@ -292,15 +291,13 @@ class CountedOp:
         """What it is in a trace; with other sizes, if given. A transfer goes to the next stage, whichever its channel."""
         op = self.op
         values = {**self.values, **(sizes or {})}
-        templates = Templates(values, self.stage.owners, forms=self.known.forms)
-        if isinstance(op, sched.StageSendOp | sched.StageRecvOp):
-            tensor = tensor_of(op.value.type)
-            num_bytes = templates.checked_bytes(op, tensor.num_bytes)
-            kind = op.node_name
-            action = Transfer(kind, self.axes, 1, num_bytes, 0, tensor.dtype)
-        else:
-            action = templates.action(op)
-        return templates.node(op, self.scope, action, ())
+        templates = Templates(
+            values,
+            self.stage.owners,
+            forms=self.known.forms,
+            neighbours=lambda _: (self.axes, 1, 0),
+        )
+        return templates.node(op, self.scope, templates.action(op), ())
 
 
 def costs_of(each: CountedOp) -> Costs[Size]:
@@ -314,19 +311,7 @@ def costs_of(each: CountedOp) -> Costs[Size]:
         case sched.CollectiveOp():
             sent = ring_bytes(op, each.group_size)
             return Costs(ZERO, ZERO, ZERO, ZERO, op.bytes_in.data, op.bytes_out.data, sent)
-        case sched.StageSendOp() | sched.StageRecvOp():
-            moved = tensor_of(op.value.type).num_bytes
-        case _:
-            assert isinstance(
-                op,
-                sched.SendOp
-                | sched.RecvOp
-                | sched.PoolSendOp
-                | sched.PoolRecvOp
-                | sched.HostCopyOp
-                | sched.HostUpdateOp,
-            )
-            moved = op.num_bytes.data
+    moved = op.moved
     return Costs(ZERO, ZERO, ZERO, ZERO, moved, moved, moved if each.sends else ZERO)
 
 
@@ -378,7 +363,7 @@ def count_classes(runs: Iterable[RankRun]) -> list[ClassCount]:
 class ListedOp:
     """An op of a stage's program, and its rows in `sched.tasks`."""
 
-    op: Operation
+    op: sched.NodeOp
     task: str
     repeats: tuple[stg.RepeatOp, ...]
     rows: int
@@ -445,7 +430,6 @@ def listed_ops(program: stg.ProgramOp, tasks: Mapping[str, Rows]) -> Iterator[Li
             rows[number] = own, np.flatnonzero(own.segment == number)
     loads = Loads.around(program)
     for op, repeats in nodes_inside(program):
-        assert isinstance(op, sched.NODES)
         if op.segment is None or op.segment.number not in rows:
             continue
         own, at = rows[op.segment.number]

@@ -321,7 +321,7 @@ def unrolled(ops: Iterable[Operation], tasks: Collection[str], flow: Dataflow) -
     segments, paths = [np.zeros(0, np.int64)], [np.zeros((0, 0), np.int64)]
     last = -1
     for op in ops:
-        if isinstance(op, sched.NODES):
+        if isinstance(op, sched.NodeOp):
             own = op.segment
             if own is not None and own.task in tasks and own.number != last:
                 last = own.number

@@ -309,7 +309,7 @@ class Padder:
         made.location = first.location
         last = -1
         for op in program.walk():
-            if not isinstance(op, sched.NODES) or op.segment is None:
+            if not isinstance(op, sched.NodeOp) or op.segment is None:
                 continue
             last = max(last, op.segment.number)
             if is_like(op, made) and op.segment.number not in self.used:

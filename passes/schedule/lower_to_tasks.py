@@ -138,7 +138,7 @@ class LowerOne(RewritePattern):
             self.write_out(made)
             if (
                 is_serial
-                and isinstance(made, sched.NODES)
+                and isinstance(made, sched.NodeOp)
                 and not isinstance(made, sched.ComputeOp)
             ):
                 stg.marks(made)["serial"] = UnitAttr()

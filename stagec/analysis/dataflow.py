@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import cache
 from itertools import product
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
@@ -29,7 +29,7 @@ class OpInstance(NamedTuple):
     path: Path
 
 
-def is_node(op: Operation) -> bool:
+def is_node(op: Operation) -> TypeGuard[sched.NodeOp]:
     """Whether an op becomes a node of the trace."""
     return is_kind_of_node(type(op))
 
@@ -37,7 +37,7 @@ def is_node(op: Operation) -> bool:
 @cache
 def is_kind_of_node(kind: type[Operation]) -> bool:
     """Remembered: this is asked for every op at every place."""
-    return issubclass(kind, sched.NODES)
+    return issubclass(kind, sched.NodeOp)
 
 
 def is_join(op: Operation) -> bool:

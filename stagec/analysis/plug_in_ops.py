@@ -16,7 +16,7 @@ from stagec.dialects.memory import WHEN, Effects
 from stagec.dialects.types import DTYPE_BITS, FLOATS, TensorType, ValueType
 from stagec.symbolic import Size
 
-LOWERED = (*sched.NODES, sched.ViewOp, sched.TakenOp)
+LOWERED = (sched.NodeOp, sched.ViewOp, sched.TakenOp)
 """What an op may become."""
 
 

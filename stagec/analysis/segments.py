@@ -61,10 +61,10 @@ class Segment:
     task: str
     number: int
     repeats: tuple[stg.RepeatOp, ...]
-    ops: list[Operation] = field(default_factory=list)
+    ops: list[sched.NodeOp] = field(default_factory=list)
 
     @property
-    def first(self) -> Operation:
+    def first(self) -> sched.NodeOp:
         return self.ops[0]
 
     def inputs(self) -> dict[SSAValue, None]:
@@ -78,7 +78,6 @@ def segments_of(program: stg.ProgramOp) -> dict[int, Segment]:
     """The segments of a program, by number."""
     found: dict[int, Segment] = {}
     for op, repeats in nodes_inside(program):
-        assert isinstance(op, sched.NODES)
         if op.segment is not None:
             number = op.segment.number
             if number not in found:
@@ -89,7 +88,7 @@ def segments_of(program: stg.ProgramOp) -> dict[int, Segment]:
 
 def nodes_inside(
     op: Operation, repeats: tuple[stg.RepeatOp, ...] = ()
-) -> Iterator[tuple[Operation, tuple[stg.RepeatOp, ...]]]:
+) -> Iterator[tuple[sched.NodeOp, tuple[stg.RepeatOp, ...]]]:
     """The nodes in an op's regions, each with the repeats around it."""
     for region in op.regions:
         for block in region.blocks:
@@ -145,7 +144,7 @@ class RowFinder:
     def row_of(self, source: OpInstance) -> tuple[int, int] | None:
         """The number of a node's task, and its row."""
         op = source.op
-        if not isinstance(op, sched.NODES) or op.segment is None:
+        if not isinstance(op, sched.NodeOp) or op.segment is None:
             return None
         return self._known.get((op.segment.number, source.path))
 

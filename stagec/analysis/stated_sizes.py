@@ -53,7 +53,7 @@ def check_streams(module: ModuleOp) -> None:
     """That nodes are on streams that there are, or on one of someone's own beside it: `comm.dp`, `comm.dp.late`."""
     known = [*sched.STREAMS, *map(sched.comm_stream, zip(mesh_of(module)))]
     for op in module.walk():
-        if isinstance(op, sched.NODES):
+        if isinstance(op, sched.NodeOp):
             name = op.stream.data
             if not any(name == each or name.startswith(f"{each}.") for each in known):
                 help_ = did_you_mean(name, known)
@@ -149,7 +149,7 @@ def check_costs(module: ModuleOp, numbers: Mapping[str, int]) -> None:
         return known[size]
 
     for op in module.walk():
-        if not isinstance(op, sched.NODES):
+        if not isinstance(op, sched.NodeOp):
             continue
         for name, each in op.properties.items():
             for size in sizes_in(each):

@@ -39,7 +39,6 @@ from stagec.backend.node_records import (
 from stagec.backend.pool_links import waits_both_ways
 from stagec.backend.pool_pairs import check_pairs
 from stagec.backend.program import (
-    Collective,
     Dep,
     Mesh,
     Node,
@@ -47,15 +46,14 @@ from stagec.backend.program import (
     PoolSeries,
     RankClass,
     SeriesTraces,
-    Sum,
     TraceProgram,
     TraceSegment,
     TraceSet,
-    Transfer,
 )
 from stagec.backend.progress import check_progress, check_progress_of_pools
 from stagec.backend.series import chained_pools, chained_set, tags_in_first, tags_of_iteration
 from stagec.backend.wire import NumberSource, Piece
+from stagec.dialects.sched.actions import Collective, Sum, Transfer
 
 MAX_TAG = 500_000_000
 """ASTRA-sim takes tags modulo this number."""

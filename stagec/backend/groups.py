@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from stagec.backend.errors import TraceError
-from stagec.backend.program import Collective, Mesh
+from stagec.backend.program import Mesh
 from stagec.backend.ranks import coordinate, joint_coordinate, ranks_where
+from stagec.dialects.sched.actions import Collective
 
 TAG_PERIOD = 500
 """ASTRA-sim: a group's tags start at `id * 1000000`, modulo 500000000."""

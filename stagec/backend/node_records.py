@@ -10,18 +10,7 @@ from functools import lru_cache
 from typing import Literal
 
 from stagec.backend.groups import ALL_RANKS
-from stagec.backend.program import (
-    SAME_LAYER,
-    Collective,
-    Compute,
-    Dep,
-    HostCopy,
-    HostUpdate,
-    Node,
-    NodeAction,
-    TraceTensor,
-    Transfer,
-)
+from stagec.backend.program import SAME_LAYER, Dep, Node, TraceTensor
 from stagec.backend.wire import (
     Form,
     NumberSource,
@@ -33,6 +22,14 @@ from stagec.backend.wire import (
     key,
     text,
     varint,
+)
+from stagec.dialects.sched.actions import (
+    Collective,
+    Compute,
+    HostCopy,
+    HostUpdate,
+    NodeAction,
+    Transfer,
 )
 
 NameStyle = Literal["full", "short", "typed", "none"]

@@ -13,8 +13,9 @@ import numpy as np
 
 from stagec.arrays import Ints
 from stagec.backend.errors import TraceError
-from stagec.backend.program import Collective, Mesh, PooledTraces, TraceProgram, TraceSet, Transfer
+from stagec.backend.program import Mesh, PooledTraces, TraceProgram, TraceSet
 from stagec.backend.ranks import at_coordinates
+from stagec.dialects.sched.actions import Collective, Transfer
 
 Key = tuple[int | str, ...]
 """Of ranks that do the same: their pool, and where they are in it."""

@@ -15,8 +15,9 @@ import numpy as np
 from stagec.arrays import Ints
 from stagec.backend.encoded import EncodedPools
 from stagec.backend.errors import TraceError
-from stagec.backend.program import PooledTraces, RankClass, Sum, TraceSet, Transfer
+from stagec.backend.program import PooledTraces, RankClass, TraceSet
 from stagec.backend.series import tags_in_first
+from stagec.dialects.sched.actions import Sum, Transfer
 
 Handover = tuple[int, int]
 """Of a series: a body of the program, and which handover of it. (0, 0) of what is no series."""

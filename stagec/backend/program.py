@@ -18,8 +18,7 @@ import numpy as np
 from stagec.backend.bodies import Bodies
 from stagec.diagnostics import Span
 from stagec.dialects.sched import COMPUTE_STREAM
-from stagec.dialects.work import Work
-from stagec.symbolic import Size
+from stagec.dialects.sched.actions import Compute, NodeAction, Sum
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,120 +44,6 @@ class Mesh:
         for size in self.sizes[self.axes.index(axis) + 1 :]:
             stride *= size
         return stride
-
-
-@dataclass(frozen=True, slots=True)
-class Kernel:
-    """A product or attention, by its sizes, or a quantization, by its format: see `stagec.analysis.kernels`."""
-
-    kind: Work
-    dtype: str
-    sizes: tuple[tuple[str, int], ...]
-    requests: tuple[tuple[int, int, int], ...] = ()
-    """Of attention about several kinds of sequences in a row: how many of each, of how many new positions, that attend to how many."""
-    stored: str = ""
-    """Of attention what keys and values, or latents, are read in: a cache may be narrower than queries. Of a product the format of a weight that is
-    stored quantized."""
-
-
-@dataclass(frozen=True, slots=True)
-class Compute:
-    """Work on the device: `num_ops` FLOPs and `num_bytes` moved to and from its memory."""
-
-    num_ops: int
-    num_bytes: int
-    num_written: int = 0
-    """Of the bytes, those that are written."""
-    kernel: Kernel | None = None
-    """None for what moves memory more than it computes."""
-    work: Work = Work.OTHER
-    num_kernels: int = 1
-    """That the host launches for it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Collective:
-    """A collective over the group of ranks that differ only along `axes`.
-
-    `kind` is `all_gather`, `all_reduce`, `reduce_scatter` or `all_to_all`. Bytes are those of one
-    rank's buffers before and after. `among` keeps of the group the ranks with these coordinates
-    along an axis: `(("pp", (0, 15)),)` for an embedding that the first and last stage share.
-    """
-
-    kind: str
-    axes: tuple[str, ...]
-    operand_bytes: int
-    result_bytes: int
-    dtype: str
-    among: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    ranks: int = 0
-    """Of one over all pools of the job: how many ranks these have."""
-
-    @property
-    def over(self) -> str:
-        """The axes."""
-        return "+".join(self.axes)
-
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """A rank of another pool, by its number in the whole job: a size in the coordinates (`tp.index`) of a rank of this one."""
-
-    pool: str
-    rank: Size
-    handed: int | None = None
-    """In a series: which handover of its iteration the message is part of."""
-
-
-@dataclass(frozen=True, slots=True)
-class Transfer:
-    """A send or a receive: the peer is `shift` further along `axes` (as one axis, modulo its size), or a rank of another pool.
-
-    Both ends carry the same tag: `channel`, and the instance's `tag`, decide it.
-    """
-
-    kind: str  # "send" | "recv"
-    axes: tuple[str, ...]
-    shift: int
-    num_bytes: int
-    channel: int
-    dtype: str
-    peer: Peer | None = None
-
-    @property
-    def over(self) -> str:
-        """The axes, or the pool at the other end."""
-        return self.peer.pool if self.peer is not None else "+".join(self.axes)
-
-
-@dataclass(frozen=True, slots=True)
-class HostCopy:
-    """An offload: `load` brings bytes from host memory to the device, `store` takes them there; between NVMe and host memory it is `read` and `write`."""
-
-    kind: str  # "load" | "store" | "read" | "write"
-    num_bytes: int
-
-    @property
-    def is_of_nvme(self) -> bool:
-        return self.kind in ("read", "write")
-
-
-@dataclass(frozen=True, slots=True)
-class HostUpdate:
-    """The optimizer's step on the CPU of the host, which moves bytes of its memory."""
-
-    num_ops: int
-    num_bytes: int
-
-    @property
-    def kind(self) -> str:
-        return "update"
-
-
-NodeAction = Compute | Collective | Transfer | HostCopy | HostUpdate
-
-Sum = tuple[Size, ...]
-"""Sizes that are rounded up, each for itself, and added."""
 
 
 class Dep(NamedTuple):

@@ -30,9 +30,10 @@ import numpy as np
 from stagec.arrays import Ints
 from stagec.backend.groups import GroupKind, kind_of
 from stagec.backend.pool_links import Key, Party, PoolLink, handed, links, unequal
-from stagec.backend.program import Collective, PooledTraces, RankClass, TraceSet, Transfer
+from stagec.backend.program import PooledTraces, RankClass, TraceSet
 from stagec.backend.rank_order import RankOrder, SegmentOrders, doubt
 from stagec.backend.ranks import ranks_where
+from stagec.dialects.sched.actions import Collective, Transfer
 
 Cell = Key
 """Coordinates along the axes that tell ranks apart; of one pool of several its name before them."""

@@ -8,8 +8,9 @@ import numpy as np
 
 from stagec.analysis.node_waits import Waiting, deps_of, edges, ready_early, so_far
 from stagec.arrays import Ints, laid_out, places_of_each
-from stagec.backend.program import Collective, Compute, Node, RankClass, TraceSegment, Transfer
+from stagec.backend.program import Node, RankClass, TraceSegment
 from stagec.diagnostics import CompileError, refused
+from stagec.dialects.sched.actions import Collective, Compute, Transfer
 
 COMPUTE, COLLECTIVE, SEND, RECV, COPY = range(5)
 _MOST_ROUNDS = 100

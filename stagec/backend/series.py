@@ -25,12 +25,11 @@ from stagec.backend.program import (
     RankClass,
     Series,
     SeriesTraces,
-    Sum,
     TraceProgram,
     TraceSegment,
     TraceSet,
-    Transfer,
 )
+from stagec.dialects.sched.actions import Sum, Transfer
 
 
 def chained_set(traces: TraceSet | SeriesTraces) -> TraceSet:

@@ -68,7 +68,11 @@ class Piece:
         if isinstance(part, Piece):
             start = len(self.data)
             self.data += part.data
-            self.holes += [h._replace(offset=start + h.offset) for h in part.holes]
+            if part.holes:
+                self.holes += [
+                    Hole(start + at, width, form, source, argument)
+                    for at, width, form, source, argument in part.holes
+                ]
         else:
             self.data += part
         return self

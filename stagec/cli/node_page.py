@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stagec.backend.program import Collective, Transfer
 from stagec.cli.closed_forms import number, simplified, where, wrapped
 from stagec.cli.tables import lines_of
+from stagec.dialects.sched.actions import Collective, Transfer
 from stagec.explaining import algebra
 from stagec.explaining.job import NamedJob
 from stagec.explaining.nodes import NodeAnswer

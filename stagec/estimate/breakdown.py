@@ -13,16 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stagec.backend.program import (
-    Collective,
-    Compute,
-    HostCopy,
-    HostUpdate,
-    Node,
-    RankClass,
-    TraceSet,
-    Transfer,
-)
+from stagec.backend.program import Node, RankClass, TraceSet
+from stagec.dialects.sched.actions import Collective, Compute, HostCopy, HostUpdate, Transfer
 from stagec.dialects.work import Work
 from stagec.estimate import intervals
 from stagec.estimate.kernels import Basis

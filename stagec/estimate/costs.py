@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from stagec.backend.program import Collective, HostCopy, HostUpdate, RankClass, Transfer
+from stagec.backend.program import RankClass
 from stagec.devices import names
 from stagec.diagnostics import quoted, refused
+from stagec.dialects.sched.actions import Collective, HostCopy, HostUpdate, Transfer
 from stagec.plans.clauses import Plan
 
 

@@ -17,9 +17,10 @@ import numpy as np
 
 from stagec.arrays import Bools, Ints
 from stagec.backend.class_map import ClassMap
-from stagec.backend.program import Collective, Node, RankClass, TraceSegment, TraceSet, Transfer
+from stagec.backend.program import Node, RankClass, TraceSegment, TraceSet
 from stagec.backend.ranks import ranks_where, shifted
 from stagec.diagnostics import CompileError, refused
+from stagec.dialects.sched.actions import Collective, Transfer
 
 MOST_NOTES = 4
 

@@ -12,8 +12,9 @@ from collections.abc import Callable
 import numpy as np
 
 from stagec.arrays import Floats, Ints
-from stagec.backend.program import Collective, Compute, Node, RankClass, TraceProgram, TraceSet
+from stagec.backend.program import Node, RankClass, TraceProgram, TraceSet
 from stagec.devices import DeviceModel
+from stagec.dialects.sched.actions import Collective, Compute
 from stagec.estimate import intervals
 from stagec.estimate.graph import PieceGraph, build_graph
 from stagec.estimate.prices import Prices

@@ -10,8 +10,9 @@ import numpy as np
 from stagec.arrays import Ints
 from stagec.backend.errors import TraceError
 from stagec.backend.pool_links import Key, Party, PoolLink, handed, links
-from stagec.backend.program import PooledTraces, Transfer
+from stagec.backend.program import PooledTraces
 from stagec.backend.ranks import ranks_where
+from stagec.dialects.sched.actions import Transfer
 from stagec.estimate.graph import (
     GraphPiece,
     PieceGraph,

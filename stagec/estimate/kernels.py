@@ -15,7 +15,6 @@ from itertools import product
 
 import numpy as np
 
-from stagec.backend.program import Compute, Kernel
 from stagec.devices.model import DeviceModel, Floats
 from stagec.devices.rules import (
     KINDS,
@@ -28,6 +27,7 @@ from stagec.devices.rules import (
     element_bytes,
     score_pairs,
 )
+from stagec.dialects.sched.actions import Compute, Kernel
 from stagec.dialects.types import QUANTIZED, SCALES, bytes_per_element
 from stagec.dialects.work import Work
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stagec.backend.program import Compute
 from stagec.compiled import Compiled
 from stagec.diagnostics import Diagnostic, quoted
+from stagec.dialects.sched.actions import Compute
 from stagec.dialects.work import Work
 
 

@@ -15,9 +15,10 @@ from functools import cached_property
 
 import numpy as np
 
-from stagec.backend.program import Collective, Mesh, Transfer
+from stagec.backend.program import Mesh
 from stagec.devices.model import DeviceModel, Reached
 from stagec.devices.rules import collective_us
+from stagec.dialects.sched.actions import Collective, Transfer
 from stagec.estimate.kernels import Basis, Price
 from stagec.plans.clauses import Device, Link, Plan
 

@@ -13,16 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from stagec.arrays import Ints
-from stagec.backend.program import (
-    Collective,
-    Compute,
-    Mesh,
-    Node,
-    RankClass,
-    TraceSegment,
-    TraceSet,
-)
+from stagec.backend.program import Mesh, Node, RankClass, TraceSegment, TraceSet
 from stagec.dialects.sched import COMPUTE_STREAM
+from stagec.dialects.sched.actions import Collective, Compute
 from stagec.estimate.timeline import Timeline
 
 MOST_NODES = 150_000

@@ -14,9 +14,10 @@ import numpy as np
 
 from stagec.arrays import Floats, Ints
 from stagec.backend.pool_links import waits_both_ways
-from stagec.backend.program import PooledTraces, RankClass, Transfer
+from stagec.backend.program import PooledTraces, RankClass
 from stagec.backend.ranks import at_coordinates, ranks_where
 from stagec.compiled import Compiled
+from stagec.dialects.sched.actions import Transfer
 from stagec.estimate import Estimate, estimate
 from stagec.estimate.costs import missing_numbers, require_numbers
 from stagec.estimate.interference import factors_of

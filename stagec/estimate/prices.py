@@ -14,18 +14,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from stagec.arrays import Floats, Ints
-from stagec.backend.program import (
-    Collective,
-    Compute,
-    HostCopy,
-    HostUpdate,
-    Node,
-    NodeAction,
-    RankClass,
-    TraceProgram,
-    TraceSegment,
-    TraceSet,
-)
+from stagec.backend.program import Node, RankClass, TraceProgram, TraceSegment, TraceSet
+from stagec.dialects.sched.actions import Collective, Compute, HostCopy, HostUpdate, NodeAction
 from stagec.dialects.types import QUANTIZED
 from stagec.dialects.work import Work
 from stagec.estimate.kernels import Basis, KernelPrices, Price

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from stagec.backend.program import Node, Sum, TraceProgram, TraceSegment, TraceSet
+from stagec.backend.program import Node, TraceProgram, TraceSegment, TraceSet
 from stagec.compiled import Compiled
 from stagec.dialects.dist.sequences import DealtSequences
+from stagec.dialects.sched.actions import Sum
 from stagec.estimate.costs import require_numbers
 from stagec.estimate.interference import slowed
 from stagec.estimate.prices import Prices

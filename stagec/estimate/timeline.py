@@ -15,7 +15,8 @@ from itertools import pairwise
 import numpy as np
 
 from stagec.arrays import Floats, Ints
-from stagec.backend.program import TraceSet, Transfer
+from stagec.backend.program import TraceSet
+from stagec.dialects.sched.actions import Transfer
 from stagec.estimate.graph import GraphPiece, PieceGraph, build_graph
 from stagec.estimate.network import Network
 from stagec.estimate.prices import Prices

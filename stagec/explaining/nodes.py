@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stagec.backend.node_records import FIRST_ID
-from stagec.backend.program import Collective, Compute, Node
+from stagec.backend.program import Node
 from stagec.diagnostics import refused
+from stagec.dialects.sched.actions import Collective, Compute
 from stagec.explaining.job import NamedJob
 from stagec.explaining.papers import sources
 from stagec.explaining.rolled_operations import Amount, ClassOperations, Forms, Term

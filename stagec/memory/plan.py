@@ -289,7 +289,7 @@ def moment(arrangement: Arrangement, node: int) -> Moment:
     task, stage, microbatch = run.task_name(number)
     body = arrangement.bodies[int(arrangement.body[row])].body
     op = body.nodes[at]
-    assert isinstance(op, sched.NODES)
+    assert isinstance(op, sched.NodeOp)
     return Moment(
         node=node,
         task=task,

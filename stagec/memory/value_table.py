@@ -445,7 +445,7 @@ def last_around(
 
 
 def about(op: Operation) -> About:
-    assert isinstance(op, sched.NODES)
+    assert isinstance(op, sched.NodeOp)
     return About(
         op.node_name, stg.scope_of(op), line_of(op.location), stg.phase_of(op), stg.made_by(op)
     )

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from stagec.analysis.sizes import size_values
-from stagec.backend.program import Compute, HostCopy, HostUpdate, RankClass
+from stagec.backend.program import RankClass
 from stagec.compiled import Compiled
 from stagec.dialects.memory import BEYOND
+from stagec.dialects.sched.actions import Compute, HostCopy, HostUpdate
 from stagec.dialects.types import TIME_AXIS
 from stagec.estimate import Estimate, batch_of, estimate_if_known
 from stagec.estimate.costs import why_unknown

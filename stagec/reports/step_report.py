@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from stagec.backend.program import Compute, RankClass
+from stagec.backend.program import RankClass
 from stagec.compiled import Compiled
+from stagec.dialects.sched.actions import Compute
 from stagec.estimate import Estimate, batch_of, estimate_if_known
 from stagec.estimate.costs import missing_numbers, why_unknown
 from stagec.estimate.pools import PoolsEstimate

@@ -22,9 +22,9 @@ from xdsl.ir import Operation
 
 from stagec.analysis.coordinates import SUFFIX
 from stagec.arrays import Floats
-from stagec.backend.program import Collective, Compute
 from stagec.dialects import sched, stg
 from stagec.dialects.sched import COMPUTE_STREAM
+from stagec.dialects.sched.actions import Collective, Compute
 from stagec.dialects.sched.tasks import COMPUTE_TASKS, ONCE, TRANSFER_TASKS
 from stagec.estimate.interference import slowdown
 from stagec.estimate.kernels import KernelPrices
@@ -436,7 +436,7 @@ def passes_alone(
     for key in sorted(terms, key=lambda key: (tasks.index(key[1]), key[0])):
         own = terms[key]
         stage = own[0].counted.stage
-        nodes = {
+        nodes: dict[Operation, PassNode] = {
             term.counted.op: PassNode(
                 prices.seconds(term, each.where), term.node.stream, term.node.serial
             )

@@ -82,7 +82,7 @@ class PassAlone:
             elif op in self._inside:
                 for region in op.regions:
                     self.follow(region.block)
-            elif not isinstance(op, sched.NODES):
+            elif not isinstance(op, sched.NodeOp):
                 self.hand_on(op)
 
     def hand_on(self, op: Operation) -> None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from stagec.backend.program import Compute
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError, Diagnostic
+from stagec.dialects.sched.actions import Compute
 from stagec.driver import compile_program
 from stagec.estimate import Timeline, estimate
 from stagec.estimate.graph import build_graph

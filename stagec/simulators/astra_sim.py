@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stagec.backend.program import Compute, HostCopy, Mesh, PooledTraces, TraceSet
+from stagec.backend.program import Mesh, PooledTraces, TraceSet
 from stagec.diagnostics import Diagnostic, refused
+from stagec.dialects.sched.actions import Compute, HostCopy
 from stagec.dialects.work import Work
 from stagec.estimate.costs import require_numbers
 from stagec.estimate.network import Network

@@ -10,8 +10,15 @@ from xdsl.ir import Operation
 
 from stagec.analysis.kernels import Forms, known_form
 from stagec.arrays import distinct_rows
-from stagec.backend.program import Collective, Compute, HostCopy, HostUpdate, NodeAction, Transfer
 from stagec.dialects import sched
+from stagec.dialects.sched.actions import (
+    Collective,
+    Compute,
+    HostCopy,
+    HostUpdate,
+    NodeAction,
+    Transfer,
+)
 from stagec.dialects.types import tensor_of
 from stagec.symbolic import Size
 from stagec.unrolling.stage import Body

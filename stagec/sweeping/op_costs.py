@@ -9,7 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from stagec.arrays import Floats, Ints
-from stagec.backend.program import Collective, Compute, Mesh, Node, NodeAction, Transfer
+from stagec.backend.program import Mesh, Node
+from stagec.dialects.sched.actions import Collective, Compute, NodeAction, Transfer
 from stagec.estimate.kernels import KernelPrices, Price
 from stagec.estimate.network import Network
 from stagec.estimate.prices import Prices

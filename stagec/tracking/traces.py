@@ -14,7 +14,6 @@ import numpy as np
 from stagec.arrays import Ints
 from stagec.backend.program import (
     SAME_LAYER,
-    Compute,
     Dep,
     Node,
     RankClass,
@@ -22,6 +21,7 @@ from stagec.backend.program import (
     TraceSegment,
     TraceTensor,
 )
+from stagec.dialects.sched.actions import Compute
 from stagec.memory.plan import ClassPlan
 from stagec.tracking.tensors import ON_ENTRY, TensorTable, tensor_table
 

@@ -96,7 +96,7 @@ def check_nodes(program: stg.ProgramOp, mesh: Mapping[str, int], names: Collecti
         sizes += [r.type.num_bytes for r in op.results if isinstance(r.type, ValueType)]
         check_names(op, sizes, names)
         axes = op.properties.get("axes")
-        if isinstance(op, sched.NODES) and isinstance(axes, NamesAttr):
+        if isinstance(op, sched.NodeOp) and isinstance(axes, NamesAttr):
             unknown = [axis for axis in axes.data if axis not in mesh]
             if unknown:
                 raise wrong(op, f"the mesh has no axis `{unknown[0]}`")
@@ -192,7 +192,6 @@ def check_segments(segments: Mapping[int, Segment]) -> None:
     for segment in segments.values():
         places: dict[tuple[str, Block | None], None] = {}
         for op in segment.ops:
-            assert isinstance(op, sched.NODES)
             assert op.segment is not None
             places[op.segment.task, op.parent_block()] = None
             if len(places) > 1:

@@ -50,7 +50,7 @@ class Body:
 
     name: str
     task: str
-    ops: tuple[Operation, ...]
+    ops: tuple[sched.NodeOp, ...]
     deps: tuple[tuple[Dep, ...], ...]
     """Of each node."""
     num_slots: int
@@ -63,7 +63,7 @@ class Body:
         return len(self.deps)
 
     @property
-    def nodes(self) -> tuple[Operation, ...]:
+    def nodes(self) -> tuple[sched.NodeOp, ...]:
         """The op of each node; of a bucket the first of its reductions."""
         return self.ops[:1] if self.is_bucket else self.ops
 
@@ -196,11 +196,9 @@ class StageLayout:
         self, task: Task, rows: Rows, members: range, behind: tuple[str, int] | None
     ) -> None:
         """Reductions that are one collective, which reads what each of them reads."""
-        sources = [
-            OpInstance(self._segments[int(rows.segment[at])].first, path_of(rows, at))
-            for at in members
-        ]
-        ops = tuple(source.op for source in sources)
+        ops = tuple(self._segments[int(rows.segment[at])].first for at in members)
+        places = [path_of(rows, at) for at in members]
+        sources = [OpInstance(*each) for each in zip(ops, places, strict=True)]
         row = Row(self._bucket_body(task.name, ops), -1, [], behind)
         for source in sources:
             self.places[source] = NodePlace(task.name, len(task.rows), 0)
@@ -229,7 +227,7 @@ class StageLayout:
             self.bodies.append(made)
         return self._known[key]
 
-    def _bucket_body(self, task: str, ops: tuple[Operation, ...]) -> int:
+    def _bucket_body(self, task: str, ops: tuple[sched.NodeOp, ...]) -> int:
         key = (task, ops)
         if key not in self._known:
             num_slots = sum(len(op.operands) for op in ops)

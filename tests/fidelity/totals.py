@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterator
 
 import numpy as np
 
-from stagec.backend.program import Collective, Compute, Node, RankClass, TraceSet
+from stagec.backend.program import Node, RankClass, TraceSet
+from stagec.dialects.sched.actions import Collective, Compute
 from stagec.dialects.work import Work
 from stagec.estimate.prices import work_of
 from tests.fidelity.oracle import DTYPE_BYTES

@@ -11,20 +11,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from stagec.backend import et_def_pb2 as et
-from stagec.backend.program import (
-    Collective,
-    Compute,
-    Dep,
-    HostCopy,
-    Mesh,
-    Node,
-    NodeAction,
-    RankClass,
-    TraceProgram,
-    TraceSegment,
-    TraceSet,
-    Transfer,
-)
+from stagec.backend.program import Dep, Mesh, Node, RankClass, TraceProgram, TraceSegment, TraceSet
+from stagec.dialects.sched.actions import Collective, Compute, HostCopy, NodeAction, Transfer
 
 
 def own(node: int) -> Dep:

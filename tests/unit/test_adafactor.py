@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stagec.backend.program import Collective
+from stagec.dialects.sched.actions import Collective
 from stagec.driver import compile_text
 from stagec.memory import Kind
 from tests.fidelity.totals import nodes_of

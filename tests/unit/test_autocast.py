@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from stagec.backend.program import Compute
+from stagec.dialects.sched.actions import Compute
 from stagec.dialects.work import Work
 from stagec.driver import Compiled, compile_text
 from stagec.memory.kinds import Kind

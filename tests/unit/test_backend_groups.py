@@ -8,8 +8,9 @@ from hypothesis import given, settings, strategies as st
 
 from stagec.backend.errors import TraceError
 from stagec.backend.groups import GroupIds, GroupKind, comm_group_json, comm_groups, kind_of
-from stagec.backend.program import Collective, Mesh, Transfer
+from stagec.backend.program import Mesh
 from stagec.backend.ranks import format_ranks, parse_ranks, ranks_where, shifted
+from stagec.dialects.sched.actions import Collective, Transfer
 from tests.unit.backend_samples import coordinates, group_of, peer_of, rank_at
 
 meshes = st.lists(st.integers(1, 5), min_size=1, max_size=4).map(

@@ -13,18 +13,9 @@ from stagec.backend.encode import encode_unproved as encode_traces
 from stagec.backend.encoded import EncodedTraces, TraceOptions
 from stagec.backend.et_file import TraceReader
 from stagec.backend.groups import comm_groups
-from stagec.backend.program import (
-    Collective,
-    Compute,
-    Dep,
-    Mesh,
-    Node,
-    RankClass,
-    TraceSegment,
-    TraceSet,
-    Transfer,
-)
+from stagec.backend.program import Dep, Mesh, Node, RankClass, TraceSegment, TraceSet
 from stagec.backend.stamping import make_stamp
+from stagec.dialects.sched.actions import Collective, Compute, Transfer
 from tests.unit.backend_samples import ProgramBuilder, class_of, jobs, pipelined_job, slow_nodes
 
 

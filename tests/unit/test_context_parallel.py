@@ -13,11 +13,12 @@ import pytest
 from stagec.analysis.contexts import share_of_mask
 from stagec.analysis.coordinates import coordinate_classes, joint_index
 from stagec.backend.encode import encode_traces
-from stagec.backend.program import Collective, Compute, Node, RankClass, Transfer
+from stagec.backend.program import Node, RankClass
 from stagec.backend.writer import write_traces
 from stagec.checking import check_traces
 from stagec.dialects import stg
 from stagec.dialects.attributes import Dim
+from stagec.dialects.sched.actions import Collective, Compute, Transfer
 from stagec.driver import Compiled, Stops, compile_text
 from stagec.rewriting import programs
 from stagec.symbolic import ONE, size

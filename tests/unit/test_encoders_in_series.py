@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from stagec.backend.encode import encode_traces
-from stagec.backend.program import Compute
 from stagec.backend.writer import write_traces
 from stagec.checking import check_traces
 from stagec.cli.batch_command import clock_in, rows_of
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError
+from stagec.dialects.sched.actions import Compute
 from stagec.driver import compile_text
 from stagec.estimate.batcher import Policy, Request, batch
 from stagec.estimate.series import Clock

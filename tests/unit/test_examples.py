@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from stagec.backend.encode import encode_traces
-from stagec.backend.program import HostUpdate, TraceSet
+from stagec.backend.program import TraceSet
 from stagec.backend.writer import write_traces
 from stagec.checking import check_traces
+from stagec.dialects.sched.actions import HostUpdate
 from stagec.driver import Stops, compile_model, compile_program
 from stagec.frontend import check
 from tests.unit.examples import (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stagec.backend.program import Collective
+from stagec.dialects.sched.actions import Collective
 from stagec.driver import compile_model
 from tests.fidelity.totals import model_flops, nodes_of
 

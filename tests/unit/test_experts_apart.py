@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from stagec.backend.encode import encode_traces
-from stagec.backend.program import Compute, TraceSet, Transfer
+from stagec.backend.program import TraceSet
 from stagec.backend.ranks import at_coordinates, ranks_where
 from stagec.backend.writer import write_traces
 from stagec.checking import check_traces
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError
+from stagec.dialects.sched.actions import Compute, Transfer
 from stagec.driver import compile_program
 from stagec.estimate.pools import estimate_pools
 from stagec.frontend import check, parse_text

@@ -10,8 +10,8 @@ from hypothesis import given, strategies as st
 from xdsl.dialects.builtin import ModuleOp
 
 import stagec
-from stagec.backend.program import Compute, Transfer
 from stagec.dialects import stg
+from stagec.dialects.sched.actions import Compute, Transfer
 from stagec.driver import Stops, compile_model, compile_text
 from stagec.memory import Kind
 from stagec.rewriting import programs

@@ -1,6 +1,6 @@
 """The order in which FSDP's units are gathered and reduced, against runs of PyTorch 2.13's `fully_shard`."""
 
-from stagec.backend.program import Collective
+from stagec.dialects.sched.actions import Collective
 from stagec.driver import compile_text
 from stagec.memory import Kind
 

@@ -19,11 +19,11 @@ from stagec.analysis.expert_loads import Loads
 from stagec.analysis.sizes import size_values
 from stagec.analysis.token_copies import Routing, likely_parts, num_copies, parts_reached
 from stagec.backend.encode import encode_traces
-from stagec.backend.program import Collective
 from stagec.backend.writer import write_traces
 from stagec.checking import check_traces
 from stagec.diagnostics import CompileError
 from stagec.dialects import dist, stg
+from stagec.dialects.sched.actions import Collective
 from stagec.dialects.types import tensor_of
 from stagec.driver import Compiled, Stops, compile_model, compile_text
 from stagec.frontend import parse_text

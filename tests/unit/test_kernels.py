@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from stagec.backend.program import Compute, Kernel
+from stagec.dialects.sched.actions import Compute, Kernel
 from stagec.driver import compile_text
 from tests.attack.models import MODELS
 

@@ -12,10 +12,11 @@ from stagec.analysis.apportioning import apportion
 from stagec.analysis.expert_loads import Loads, shares
 from stagec.analysis.sizes import size_values
 from stagec.backend.encode import encode_traces
-from stagec.backend.program import Collective, Compute, RankClass
+from stagec.backend.program import RankClass
 from stagec.backend.writer import write_traces
 from stagec.checking import check_traces
 from stagec.dialects import dist
+from stagec.dialects.sched.actions import Collective, Compute
 from stagec.driver import Compiled, compile_text
 from tests.fidelity.totals import nodes_of, ranks_of
 from tests.unit.test_routing import (

@@ -7,8 +7,9 @@ from collections import Counter
 
 import pytest
 
-from stagec.backend.program import Collective, Compute, HostCopy, HostUpdate, RankClass
+from stagec.backend.program import RankClass
 from stagec.diagnostics import CompileError
+from stagec.dialects.sched.actions import Collective, Compute, HostCopy, HostUpdate
 from stagec.driver import Compiled, Stops, compile_text
 from stagec.estimate.prices import Prices
 from stagec.memory import ClassPlan, Kind

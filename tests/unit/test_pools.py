@@ -15,12 +15,13 @@ import pytest
 
 from stagec.backend.encode import encode_traces
 from stagec.backend.errors import TraceError
-from stagec.backend.program import Mesh, PooledTraces, TraceSet, Transfer
+from stagec.backend.program import Mesh, PooledTraces, TraceSet
 from stagec.backend.ranks import coordinate, ranks_where
 from stagec.backend.writer import write_traces
 from stagec.checking import check_traces
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError
+from stagec.dialects.sched.actions import Transfer
 from stagec.driver import compile_program
 from stagec.frontend import check, parse_file, parse_text
 from stagec.frontend.files import Source

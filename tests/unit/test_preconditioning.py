@@ -7,7 +7,7 @@ from math import prod
 
 import pytest
 
-from stagec.backend.program import Collective, Compute
+from stagec.dialects.sched.actions import Collective, Compute
 from stagec.dialects.work import Work
 from stagec.driver import Compiled, compile_text
 from stagec.memory.kinds import Kind

@@ -9,20 +9,13 @@ import pytest
 
 from stagec.backend import encode
 from stagec.backend.encode import encode_traces
-from stagec.backend.program import (
-    Collective,
-    Dep,
-    Node,
-    TraceProgram,
-    TraceSegment,
-    TraceSet,
-    Transfer,
-)
+from stagec.backend.program import Dep, Node, TraceProgram, TraceSegment, TraceSet
 from stagec.backend.progress import check_progress, in_a_circle
 from stagec.backend.writer import WriteOptions, write_traces
 from stagec.checking import check_traces
 from stagec.checking.deadlock import ANY_TIMES
 from stagec.diagnostics import CompileError, Span
+from stagec.dialects.sched.actions import Collective, Transfer
 from stagec.driver import compile_text
 from stagec.estimate.graph import build_graph
 from tests.attack.models import MODELS, random_plan

@@ -14,11 +14,11 @@ from xdsl.ir import SSAValue
 
 from stagec.analysis.sizes import size_values
 from stagec.backend.encode import encode_traces
-from stagec.backend.program import Collective
 from stagec.backend.writer import write_traces
 from stagec.checking import check_traces
 from stagec.diagnostics import CompileError
 from stagec.dialects import dist, stg
+from stagec.dialects.sched.actions import Collective
 from stagec.dialects.types import tensor_of
 from stagec.driver import Compiled, Stops, compile_text
 from stagec.memory import Kind

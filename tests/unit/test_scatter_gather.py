@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from stagec.backend.program import Collective, Compute, RankClass, Transfer
+from stagec.backend.program import RankClass
+from stagec.dialects.sched.actions import Collective, Compute, Transfer
 from tests.fidelity.totals import nodes_of
 from tests.replay.models import Job, compiled
 from tests.unit.seldom import mostly

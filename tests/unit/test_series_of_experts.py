@@ -14,12 +14,12 @@ import pytest
 from stagec.backend.bundle import Bundle, from_bytes, to_bytes
 from stagec.backend.encode import encode_traces
 from stagec.backend.et_file import TraceReader
-from stagec.backend.program import Compute
 from stagec.backend.writer import iterate_traces, write_traces
 from stagec.checking import check_traces
 from stagec.cli.batch_command import clock_of_parts, make_parser, read_requests, rows_of
 from stagec.compiled import CompiledPoolSeries
 from stagec.diagnostics import CompileError
+from stagec.dialects.sched.actions import Compute
 from stagec.estimate.batcher import Policy, batch
 from stagec.estimate.pool_series import times_of_series
 from stagec.estimate.pools import estimate_pools

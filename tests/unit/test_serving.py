@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pytest
 
 from stagec.analysis.sizes import size_values
-from stagec.backend.program import Compute
 from stagec.dialects import stg
+from stagec.dialects.sched.actions import Compute
 from stagec.dialects.types import ValueType
 from stagec.driver import Compiled, compile_text
 from stagec.memory import Kind

@@ -10,8 +10,8 @@ from math import ceil
 import pytest
 
 from stagec.backend.encode import encode_traces
-from stagec.backend.program import Collective, Compute
 from stagec.diagnostics import CompileError
+from stagec.dialects.sched.actions import Collective, Compute
 from stagec.driver import compile_text
 from stagec.step_count import matrix_flops
 from tests.unit.test_serving import unrolled

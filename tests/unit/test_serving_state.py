@@ -7,7 +7,7 @@ from math import ceil
 
 import pytest
 
-from stagec.backend.program import Compute
+from stagec.dialects.sched.actions import Compute
 from stagec.driver import Compiled, compile_text
 from stagec.estimate import batch_of
 from stagec.memory import Kind

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from stagec.backend.encode import encode_traces
-from stagec.backend.program import Compute, Node, TraceProgram
+from stagec.backend.program import Node, TraceProgram
 from stagec.cli.inputs import compile_iterations
 from stagec.dialects.dist.sequences import SEQUENCES, TOKENS, DealtSequences, Kind
+from stagec.dialects.sched.actions import Compute
 from stagec.driver import Compiled, compile_ir, compile_text
 from stagec.ir_text import print_ir
 from stagec.memory import Kind as MemoryKind

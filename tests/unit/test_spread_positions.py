@@ -8,8 +8,8 @@ from itertools import product
 
 import pytest
 
-from stagec.backend.program import Collective, Compute
 from stagec.diagnostics import CompileError
+from stagec.dialects.sched.actions import Collective, Compute
 from stagec.driver import Compiled, compile_text
 from stagec.frontend import parse_text
 from stagec.frontend.plans.serving import Spread

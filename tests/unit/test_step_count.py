@@ -8,8 +8,9 @@ from contextlib import suppress
 
 import pytest
 
-from stagec.backend.program import Compute, HostCopy, RankClass, Transfer
+from stagec.backend.program import RankClass
 from stagec.diagnostics import CompileError
+from stagec.dialects.sched.actions import Compute, HostCopy, Transfer
 from stagec.driver import compile_text
 from stagec.estimate import estimate
 from stagec.step_count import ClassCount, matrix_flops

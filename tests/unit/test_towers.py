@@ -14,12 +14,13 @@ import pytest
 
 from stagec.backend.encode import encode_traces
 from stagec.backend.errors import TraceError
-from stagec.backend.program import Collective, Compute, PooledTraces, TraceSet, Transfer
+from stagec.backend.program import PooledTraces, TraceSet
 from stagec.backend.writer import write_traces
 from stagec.checking import check_traces
 from stagec.cli import main
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError
+from stagec.dialects.sched.actions import Collective, Compute, Transfer
 from stagec.driver import compile_program
 from stagec.estimate.pools import estimate_pools
 from stagec.frontend import check, parse_file, parse_text

@@ -16,16 +16,9 @@ from stagec.backend.encode import encode_unproved as encode_traces
 from stagec.backend.encoded import EncodedTraces, TraceOptions
 from stagec.backend.errors import TraceError
 from stagec.backend.et_file import TraceReader, read_trace
-from stagec.backend.program import (
-    Collective,
-    Compute,
-    Mesh,
-    Node,
-    RankClass,
-    TraceSegment,
-    TraceSet,
-)
+from stagec.backend.program import Mesh, Node, RankClass, TraceSegment, TraceSet
 from stagec.backend.writer import Progress, WriteOptions, iterate_traces, write_traces
+from stagec.dialects.sched.actions import Collective, Compute
 from tests.unit.backend_samples import ProgramBuilder, jobs, pipelined_job, slow_nodes
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
@@ -12,24 +13,12 @@ from xdsl.ir import Operation
 from stagec.analysis.expert_loads import Loads
 from stagec.analysis.kernels import Forms, known_form
 from stagec.analysis.sequences import ITERATION, ModuleSequences
-from stagec.backend.program import (
-    Collective,
-    Compute,
-    Dep,
-    HostCopy,
-    HostUpdate,
-    Kernel,
-    Node,
-    NodeAction,
-    Peer,
-    Sum,
-    TraceSegment,
-    Transfer,
-)
+from stagec.backend.program import Dep, Node, TraceSegment
 from stagec.diagnostics import CompileError, refused, span_of
 from stagec.dialects import sched, stg
 from stagec.dialects.dist.sequences import OF_ONE
-from stagec.dialects.types import PIECE_AXIS, tensor_of
+from stagec.dialects.sched.actions import Collective, Kernel, NodeAction, NodeNumbers, Sum
+from stagec.dialects.types import PIECE_AXIS
 from stagec.symbolic import Size, symbol
 from stagec.unrolling.rank import Owners, RankBody, StageRun
 
@@ -39,6 +28,10 @@ MOST_BYTES = 2**60
 """An EiB: so much that sums of many are counted in 64 bits all the same."""
 MAX_CROSSING = 64
 """Values that may cross one stage boundary in one direction; a channel numbers boundary, direction and value."""
+
+
+Neighbour = tuple[tuple[str, ...], int, int]
+"""The axis of the stages, how far along it a peer is, and a channel."""
 
 
 class TooLargeError(Exception):
@@ -76,12 +69,9 @@ class StageTemplates:
         body, templates = rank_body.body, self.templates(rank_body)
         if body.is_bucket:
             return [templates.bucket(body.ops)]
-        return [
-            self.transfer(op, rank_body)
-            if isinstance(op, sched.StageSendOp | sched.StageRecvOp)
-            else templates.action(op)
-            for op in body.ops
-        ]
+        if any(op.CROSSES for op in body.ops):
+            templates = replace(templates, neighbours=partial(self.neighbour, rank_body))
+        return [templates.action(op) for op in body.ops]
 
     def sizes(self, rank_body: RankBody) -> list[tuple[Sum, ...]]:
         """What the numbers of each node are in a series; nothing where all iterations have the same."""
@@ -90,9 +80,9 @@ class StageTemplates:
         if self.sequences is None or not self.sequences.is_series or is_one:
             return [() for _ in body.nodes]
         if body.is_bucket:
-            joined = zip(*map(sums_of_op, body.ops), strict=True)
+            joined = zip(*(op.sums for op in body.ops), strict=True)
             return [self.varying([tuple(s for own in each for s in own) for each in joined])]
-        return [self.varying(sums_of_op(op), rank_body.microbatch) for op in body.ops]
+        return [self.varying(op.sums, rank_body.microbatch) for op in body.ops]
 
     def varying(self, sums: Sequence[Sum], microbatch: int = -1) -> tuple[Sum, ...]:
         """The sums of a node in names that iterations differ in, if there are any."""
@@ -121,19 +111,18 @@ class StageTemplates:
             )
         return self._of_layers[key]
 
-    def transfer(self, op: sched.StageSendOp | sched.StageRecvOp, rank_body: RankBody) -> Transfer:
-        """What crosses a boundary of stages: to which peer, and on which channel, which both ends know."""
-        tensor, stage = tensor_of(op.value.type), self.stage.stage
-        kind = "send" if isinstance(op, sched.StageSendOp) else "recv"
+    def neighbour(self, rank_body: RankBody, op: sched.NodeOp) -> Neighbour:
+        """To which peer, and on which channel, which both ends know, something crosses a boundary of stages."""
+        assert isinstance(op, sched.StageSendOp | sched.StageRecvOp)
+        stage = self.stage.stage
         boundary = stage if rank_body.body.task in ("SEND_F", "RECV_B") else stage - 1
-        is_backward = op.direction.data == "backward"
-        channel = (2 * boundary + is_backward) * MAX_CROSSING + op.number.value.data
-        num_bytes = self.templates(rank_body).checked_bytes(op, tensor.num_bytes)
-        return Transfer(kind, (self.axis,), rank_body.shift, num_bytes, channel, tensor.dtype)
+        direction, number = op.crossing
+        channel = (2 * boundary + (direction == "backward")) * MAX_CROSSING + number
+        return (self.axis,), rank_body.shift, channel
 
 
 @dataclass
-class Templates:
+class Templates(NodeNumbers):
     """Makes nodes, with the numbers that sizes have."""
 
     values: Mapping[str, int | Fraction]
@@ -142,17 +131,14 @@ class Templates:
     layer: int | None = None
     """That of the nodes, where layers have other numbers or peers."""
     forms: Forms = field(default_factory=dict)
+    neighbours: Callable[[sched.NodeOp], Neighbour] | None = None
     _numbers: dict[Size, int] = field(default_factory=dict)
 
-    def node(self, op: Operation, scope: str, action: NodeAction, deps: tuple[Dep, ...]) -> Node:
+    def node(self, op: sched.NodeOp, scope: str, action: NodeAction, deps: tuple[Dep, ...]) -> Node:
         place = span_of(op.location)
-        assert isinstance(op, sched.NODES)
-        crosses = isinstance(
-            op, sched.StageSendOp | sched.StageRecvOp | sched.PoolSendOp | sched.PoolRecvOp
-        )
         return Node(
             op=op.node_name,
-            phase="p2p" if crosses else stg.phase_of(op),
+            phase="p2p" if op.CROSSES else stg.phase_of(op),
             scope=scope,
             action=action,
             stream=op.stream.data,
@@ -179,74 +165,29 @@ class Templates:
             bytes_out += self.number(op.bytes_out.data)
         return Collective(first.kind.data, first.axes.data, bytes_in, bytes_out, first.dtype.data)
 
-    def action(self, op: Operation) -> NodeAction:
+    def action(self, op: sched.NodeOp) -> NodeAction:
         """What an op is in a trace. Numbers that this has no room for are E0216."""
         try:
-            return self._action(op)
+            return op.action(self)
         except TooLargeError as error:
             raise too_large(op, error) from None
 
-    def checked_bytes(self, op: Operation, size: Size) -> int:
-        try:
-            return self.num_bytes(size)
-        except TooLargeError as error:
-            raise too_large(op, error) from None
+    def flops(self, size: Size) -> int:
+        found = self.number(size)
+        if found > MOST_FLOPS:
+            raise TooLargeError(f"takes {found:.3g} FLOPs")
+        return found
 
-    def _action(self, op: Operation) -> NodeAction:
-        if isinstance(op, sched.ComputeOp):
-            written = self.num_bytes(op.writes.data)
-            flops = self.number(op.flops.data)
-            if flops > MOST_FLOPS:
-                raise TooLargeError(f"takes {flops:.3g} FLOPs")
-            moved = self.num_bytes(op.reads.data) + written
-            kernels = 1 if op.kernels is None else self.number(op.kernels.data)
-            return Compute(flops, moved, written, self.kernel(op), sched.work_of(op), kernels)
-        if isinstance(op, sched.HostCopyOp):
-            return HostCopy(op.direction.data, self.num_bytes(op.num_bytes.data))
-        if isinstance(op, sched.HostUpdateOp):
-            flops = self.number(op.flops.data)
-            if flops > MOST_FLOPS:
-                raise TooLargeError(f"takes {flops:.3g} FLOPs")
-            return HostUpdate(flops, self.num_bytes(op.num_bytes.data))
-        if isinstance(op, sched.SendOp | sched.RecvOp):
-            return Transfer(
-                op.node_name,
-                op.axes.data,
-                op.shift.value.data,
-                self.num_bytes(op.num_bytes.data),
-                op.channel.value.data,
-                op.dtype.data,
-            )
-        if isinstance(op, sched.PoolSendOp | sched.PoolRecvOp):
-            return Transfer(
-                op.node_name,
-                (),
-                0,
-                self.num_bytes(op.num_bytes.data),
-                op.channel.value.data,
-                op.dtype.data,
-                self.peer(op),
-            )
-        assert isinstance(op, sched.CollectiveOp)
-        return Collective(
-            op.kind.data,
-            op.axes.data,
-            self.num_bytes(op.bytes_in.data),
-            self.num_bytes(op.bytes_out.data),
-            op.dtype.data,
-            self.among(op),
-            op.ranks_of_job,
-        )
+    def neighbour(self, op: sched.NodeOp) -> Neighbour:
+        assert self.neighbours is not None
+        return self.neighbours(op)
 
-    def peer(self, op: sched.PoolSendOp | sched.PoolRecvOp) -> Peer:
-        """The rank of another pool, in the coordinates of one of this."""
-        rank = op.rank.data
-        if op.stages is not None:
-            stage = op.stages.of_layer(-1 if self.layer is None else self.layer)
-            rank = rank.substitute({sched.PEER_STAGE: stage})
-        return Peer(op.pool.data, rank)
+    @property
+    def layer_of_node(self) -> int:
+        return -1 if self.layer is None else self.layer
 
-    def kernel(self, op: sched.ComputeOp) -> Kernel | None:
+    def kernel(self, op: sched.NodeOp) -> Kernel | None:
+        assert isinstance(op, sched.ComputeOp)
         form = known_form(op, self.forms)
         if form is None:
             return None
@@ -275,10 +216,8 @@ class Templates:
             for count, new, keys in kinds:
                 yield count.substitute(known), new.substitute(known), keys.substitute(known)
 
-    def among(self, op: Operation) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """The ranks that share a weight, where a collective is over those only."""
-        path = stg.text(op, "tied")
-        return self.owners.get(path, ()) if path else ()
+    def among(self, weight: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        return self.owners.get(weight, ()) if weight else ()
 
     def num_bytes(self, size: Size) -> int:
         found = self.number(size)
@@ -287,27 +226,10 @@ class Templates:
         return found
 
     def number(self, size: Size) -> int:
-        """The number of a size; a fraction of an operation counts as a whole one."""
         if size not in self._numbers:
             exact = size.evaluate(self.values)
             self._numbers[size] = -(-exact.numerator // exact.denominator)
         return self._numbers[size]
-
-
-def sums_of_op(op: Operation) -> tuple[Sum, ...]:
-    """What the numbers of an op's node are made of, in the order of `Node.sizes`."""
-    if isinstance(op, sched.ComputeOp):
-        return (op.flops.data,), (op.reads.data, op.writes.data)
-    if isinstance(op, sched.CollectiveOp):
-        return (op.bytes_in.data,), (op.bytes_out.data,)
-    if isinstance(op, sched.HostUpdateOp):
-        return (op.flops.data,), (op.num_bytes.data,)
-    if isinstance(op, sched.StageSendOp | sched.StageRecvOp):
-        return ((tensor_of(op.value.type).num_bytes,),)
-    assert isinstance(
-        op, sched.HostCopyOp | sched.SendOp | sched.RecvOp | sched.PoolSendOp | sched.PoolRecvOp
-    )
-    return ((op.num_bytes.data,),)
 
 
 def too_large(op: Operation, error: TooLargeError) -> CompileError:

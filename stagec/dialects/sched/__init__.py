@@ -25,7 +25,6 @@ from stagec.dialects.sched.node import NodeOp as NodeOp
 from stagec.dialects.sched.nodes import (
     COMPUTE_STREAM as COMPUTE_STREAM,
     COPY_IN as COPY_IN,
-    NODES as NODES,
     STREAMS as STREAMS,
     CollectiveOp as CollectiveOp,
     ComputeOp as ComputeOp,

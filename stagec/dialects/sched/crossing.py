@@ -10,8 +10,10 @@ from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.marks import MarkedOp
+from stagec.dialects.sched.actions import NodeAction, NodeNumbers, Transfer
 from stagec.dialects.sched.node import CommunicationOp
 from stagec.dialects.types import TensorType, tensor_of
+from stagec.symbolic import Size
 
 DIRECTIONS = ("forward", "backward")
 SEND_STREAM, RECV_STREAM = "p2p.send", "p2p.recv"
@@ -68,8 +70,24 @@ class StageRecv(CrossingOp):
         return tensor_of(self.value.type)
 
 
+class StageCrossing(CrossingOp, CommunicationOp):
+    """Shared by both ends as tasks."""
+
+    CROSSES: ClassVar[bool] = True
+
+    def action(self, numbers: NodeNumbers) -> NodeAction:
+        tensor = tensor_of((*self.operands, *self.results)[0].type)
+        axes, shift, channel = numbers.neighbour(self)
+        num_bytes = numbers.num_bytes(tensor.num_bytes)
+        return Transfer(self.node_name, axes, shift, num_bytes, channel, tensor.dtype)
+
+    @property
+    def moved(self) -> Size:
+        return tensor_of((*self.operands, *self.results)[0].type).num_bytes
+
+
 @irdl_op_definition
-class StageSendOp(StageSend, CommunicationOp):
+class StageSendOp(StageSend, StageCrossing):
     """`dist.stage_send` as a task of its own, which the schedule places."""
 
     name = "sched.stage_send"
@@ -79,7 +97,7 @@ class StageSendOp(StageSend, CommunicationOp):
 
 
 @irdl_op_definition
-class StageRecvOp(StageRecv, CommunicationOp):
+class StageRecvOp(StageRecv, StageCrossing):
     """`dist.stage_recv` as a task of its own."""
 
     name = "sched.stage_recv"

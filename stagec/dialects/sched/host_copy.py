@@ -17,6 +17,7 @@ from xdsl.irdl import (
 from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.marks import count_mark, flag_mark
 from stagec.dialects.memory import PLAIN, Effects, EffectsAttr, Kind
+from stagec.dialects.sched.actions import HostCopy, HostUpdate, NodeAction, NodeNumbers, Sum
 from stagec.dialects.sched.node import CommunicationOp
 from stagec.symbolic import Size
 
@@ -74,6 +75,13 @@ class HostCopyOp(CommunicationOp):
     @property
     def node_name(self) -> str:
         return self.direction.data
+
+    def action(self, numbers: NodeNumbers) -> NodeAction:
+        return HostCopy(self.direction.data, numbers.num_bytes(self.num_bytes.data))
+
+    @property
+    def moved(self) -> Size:
+        return self.num_bytes.data
 
     @property
     def memory_effects(self) -> Effects:
@@ -138,6 +146,18 @@ class HostUpdateOp(CommunicationOp):
     @property
     def node_name(self) -> str:
         return "host_update" if self.called is None else self.called.data
+
+    def action(self, numbers: NodeNumbers) -> NodeAction:
+        flops = numbers.flops(self.flops.data)
+        return HostUpdate(flops, numbers.num_bytes(self.num_bytes.data))
+
+    @property
+    def moved(self) -> Size:
+        return self.num_bytes.data
+
+    @property
+    def sums(self) -> tuple[Sum, ...]:
+        return (self.flops.data,), (self.moved,)
 
     @property
     def memory_effects(self) -> Effects:

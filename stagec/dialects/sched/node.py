@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
+from typing import ClassVar
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.irdl import opt_prop_def, prop_def
@@ -10,13 +12,18 @@ from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.marks import MarkedOp, flag_mark
 from stagec.dialects.memory import PLAIN, Effects, MemoryAttr, NodeMemory, verify_memory
+from stagec.dialects.sched.actions import NodeAction, NodeNumbers, Sum
 from stagec.dialects.sched.tasks import SegmentAttr
+from stagec.symbolic import Size
 
 NAME_OF_STREAM = re.compile(r"[^\s]+")
 
 
-class NodeOp(MarkedOp):
+class NodeOp(MarkedOp, ABC):
     """Shared by all ops that become nodes."""
+
+    CROSSES: ClassVar[bool] = False
+    """Whether it is between stages of a pipeline, or between pools."""
 
     stream = prop_def(StringAttr)
     segment = opt_prop_def(SegmentAttr)
@@ -26,6 +33,20 @@ class NodeOp(MarkedOp):
     def node_name(self) -> str:
         """What the node is called in traces and tables: `contract`, `all_gather`, `send`."""
         return self.name.rpartition("_")[2].rpartition(".")[2]
+
+    @abstractmethod
+    def action(self, numbers: NodeNumbers) -> NodeAction:
+        """What the node does, in numbers."""
+
+    @property
+    def moved(self) -> Size:
+        """Bytes that it moves, where that is all that it does."""
+        raise NotImplementedError(self.name)
+
+    @property
+    def sums(self) -> tuple[Sum, ...]:
+        """What the numbers of its node are made of, in the order of `Node.sizes`."""
+        return ((self.moved,),)
 
     @property
     def memory_effects(self) -> Effects:

@@ -19,21 +19,33 @@ from xdsl.irdl import (
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import NamesAttr, RequestsAttr, SizeAttr
-from stagec.dialects.marks import ISSUED_WITH, MarkedOp, count_mark, flag_mark, text_mark, word_mark
+from stagec.dialects.marks import (
+    ISSUED_WITH,
+    MarkedOp,
+    count_mark,
+    flag_mark,
+    text,
+    text_mark,
+    word_mark,
+)
 from stagec.dialects.memory import PLAIN, Effects, EffectsAttr, NodeMemory
 from stagec.dialects.op import DialectOp
+from stagec.dialects.sched.actions import (
+    Collective,
+    Compute,
+    NodeAction,
+    NodeNumbers,
+    Sum,
+    Transfer,
+)
 from stagec.dialects.sched.crossing import (
     RECV_STREAM,
     SEND_STREAM,
-    StageRecvOp,
-    StageSendOp,
     verify_number,
 )
 from stagec.dialects.sched.host_copy import (
     DIRECTIONS,
     UPDATE_STREAM,
-    HostCopyOp,
-    HostUpdateOp,
     host_stream,
 )
 from stagec.dialects.sched.node import CommunicationOp, NodeOp
@@ -130,6 +142,16 @@ class ComputeOp(NodeOp):
     @property
     def node_name(self) -> str:
         return self.op.data
+
+    def action(self, numbers: NodeNumbers) -> NodeAction:
+        flops, written = numbers.flops(self.flops.data), numbers.num_bytes(self.writes.data)
+        moved = numbers.num_bytes(self.reads.data) + written
+        kernels = 1 if self.kernels is None else numbers.number(self.kernels.data)
+        return Compute(flops, moved, written, numbers.kernel(self), work_of(self), kernels)
+
+    @property
+    def sums(self) -> tuple[Sum, ...]:
+        return (self.flops.data,), (self.reads.data, self.writes.data)
 
     @property
     def computes(self) -> bool:
@@ -256,6 +278,21 @@ class CollectiveOp(CommunicationOp):
     def node_name(self) -> str:
         return self.kind.data
 
+    def action(self, numbers: NodeNumbers) -> NodeAction:
+        return Collective(
+            self.kind.data,
+            self.axes.data,
+            numbers.num_bytes(self.bytes_in.data),
+            numbers.num_bytes(self.bytes_out.data),
+            self.dtype.data,
+            numbers.among(text(self, "tied")),
+            self.ranks_of_job,
+        )
+
+    @property
+    def sums(self) -> tuple[Sum, ...]:
+        return (self.bytes_in.data,), (self.bytes_out.data,)
+
     @property
     def ranks_of_job(self) -> int:
         """Of one over all pools: how many ranks they have; else 0."""
@@ -305,6 +342,20 @@ class TransferOp(CommunicationOp):
             "bytes": num_bytes,
             "stream": f"{comm_stream(axes)}{cls.STREAM}",
         }
+
+    def action(self, numbers: NodeNumbers) -> NodeAction:
+        return Transfer(
+            self.node_name,
+            self.axes.data,
+            self.shift.value.data,
+            numbers.num_bytes(self.num_bytes.data),
+            self.channel.value.data,
+            self.dtype.data,
+        )
+
+    @property
+    def moved(self) -> Size:
+        return self.num_bytes.data
 
     def verify_(self) -> None:
         super().verify_()
@@ -461,21 +512,6 @@ class ScheduleOp(DialectOp):
         if self.first is None or self.total is None:
             return None
         return self.first.value.data, self.total.value.data
-
-
-NODES = (
-    ComputeOp,
-    CollectiveOp,
-    SendOp,
-    RecvOp,
-    StageSendOp,
-    StageRecvOp,
-    PoolSendOp,
-    PoolRecvOp,
-    HostCopyOp,
-    HostUpdateOp,
-)
-"""Ops that become nodes of a trace; each has a stream."""
 
 
 def written_effects(effects: Effects) -> EffectsAttr | None:

@@ -26,6 +26,7 @@ from xdsl.irdl import (
 from stagec.dialects.attributes import LayerStagesAttr, RankAttr, SizeAttr
 from stagec.dialects.marks import MarkedOp, flag_mark
 from stagec.dialects.memory import PLAIN, Effects, Overwrite
+from stagec.dialects.sched.actions import NodeAction, NodeNumbers, Peer, Transfer
 from stagec.dialects.sched.crossing import DIRECTIONS
 from stagec.dialects.sched.node import CommunicationOp
 from stagec.dialects.types import TensorType, verify_dtypes
@@ -144,11 +145,28 @@ class PoolRecv(PoolMessageOp):
         return IN_PLACE if self.cache is not None else PLAIN
 
 
+class PoolTask(PoolMessageOp, CommunicationOp):
+    """Shared by both ends as tasks."""
+
+    CROSSES: ClassVar[bool] = True
+
+    def action(self, numbers: NodeNumbers) -> NodeAction:
+        rank, num_bytes = self.rank.data, numbers.num_bytes(self.num_bytes.data)
+        if self.stages is not None:
+            rank = rank.substitute({PEER_STAGE: self.stages.of_layer(numbers.layer_of_node)})
+        peer, channel = Peer(self.pool.data, rank), self.channel.value.data
+        return Transfer(self.node_name, (), 0, num_bytes, channel, self.dtype.data, peer)
+
+    @property
+    def moved(self) -> Size:
+        return self.num_bytes.data
+
+
 IN_PLACE = Effects(overwrites=(Overwrite(0, 0),))
 
 
 @irdl_op_definition
-class PoolSendOp(PoolSend, CommunicationOp):
+class PoolSendOp(PoolSend, PoolTask):
     """`dist.pool_send` as a task of its own. It ends without the receive."""
 
     name = "sched.pool_send"
@@ -161,7 +179,7 @@ class PoolSendOp(PoolSend, CommunicationOp):
 
 
 @irdl_op_definition
-class PoolRecvOp(PoolRecv, CommunicationOp):
+class PoolRecvOp(PoolRecv, PoolTask):
     """`dist.pool_recv` as a task of its own."""
 
     name = "sched.pool_recv"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stagec.backend.program import Compute
+from stagec.dialects.sched.actions import Compute
 from stagec.driver import compile_text
 from stagec.estimate import estimate
 from stagec.reports.headline import headline

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from stagec.backend.program import Compute, Kernel
 from stagec.calibrate.folder import read_folder
 from stagec.devices import named
 from stagec.devices.model import DeviceModel
 from stagec.devices.rules import KINDS
+from stagec.dialects.sched.actions import Compute, Kernel
 from stagec.dialects.work import Work
 from stagec.estimate.kernels import Basis, KernelPrices, Price
 from tests.unit.estimate.test_served_attention import SIZES, attention_us

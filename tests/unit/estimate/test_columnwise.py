@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from stagec.backend.program import Compute, Kernel
 from stagec.devices import named
+from stagec.dialects.sched.actions import Compute, Kernel
 from stagec.dialects.work import Work
 from stagec.driver import compile_text
 from stagec.estimate.kernels import KernelPrices

@@ -10,7 +10,6 @@ from hypothesis import given, settings, strategies as st
 
 from stagec.backend.encode import encode_traces
 from stagec.backend.et_def_pb2 import Node
-from stagec.backend.program import Compute, Kernel
 from stagec.backend.writer import iterate_traces
 from stagec.calibrate.fit import fit
 from stagec.calibrate.measured import Measured
@@ -20,6 +19,7 @@ from stagec.devices.file import ALIASES, parse, table_text
 from stagec.devices.model import DeviceModel, GridAxis, TimeTable
 from stagec.devices.rules import KINDS
 from stagec.diagnostics import CompileError
+from stagec.dialects.sched.actions import Compute, Kernel
 from stagec.dialects.work import Work
 from stagec.driver import Compiled, compile_text
 from stagec.estimate import estimate, on_device, step_summary, with_durations

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stagec.backend.program import Collective, Compute, Kernel
 from stagec.devices import named
+from stagec.dialects.sched.actions import Collective, Compute, Kernel
 from stagec.dialects.work import Work
 from stagec.driver import Compiled, compile_text
 from stagec.estimate.kernels import KernelPrices

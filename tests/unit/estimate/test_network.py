@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stagec.backend.program import Collective, Mesh, Transfer
+from stagec.backend.program import Mesh
 from stagec.devices.rules import exchange_us
+from stagec.dialects.sched.actions import Collective, Transfer
 from stagec.estimate.network import PROTOCOLS, Network
 from stagec.plans.clauses import Device, Link
 

@@ -7,8 +7,9 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from stagec.backend.program import PooledTraces, Transfer
+from stagec.backend.program import PooledTraces
 from stagec.backend.ranks import at_coordinates, ranks_where
+from stagec.dialects.sched.actions import Transfer
 from stagec.estimate import estimate
 from stagec.estimate.network import Network
 from stagec.estimate.pools import PoolsEstimate, estimate_pools, transfer_s

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from stagec.backend.program import Compute, Kernel, Node
+from stagec.backend.program import Node
 from stagec.devices import named
+from stagec.dialects.sched.actions import Compute, Kernel
 from stagec.dialects.types import bytes_per_element
 from stagec.dialects.work import Work
 from stagec.driver import compile_text

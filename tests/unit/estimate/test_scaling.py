@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from stagec.backend.program import Compute
+from stagec.dialects.sched.actions import Compute
 from stagec.dialects.work import Work
 from stagec.driver import compile_text
 from stagec.estimate.prices import Prices

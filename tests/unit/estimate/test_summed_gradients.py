@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from stagec.backend.program import Compute
 from stagec.devices import named
+from stagec.dialects.sched.actions import Compute
 from stagec.dialects.work import Work
 from stagec.driver import compile_text
 from stagec.estimate.prices import Prices

@@ -7,7 +7,8 @@ from collections import Counter
 
 import pytest
 
-from stagec.backend.program import Collective, Compute, Node
+from stagec.backend.program import Node
+from stagec.dialects.sched.actions import Collective, Compute
 from stagec.driver import Compiled, compile_text
 from stagec.estimate import estimate
 from stagec.estimate.prices import Prices

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from stagec.backend.program import Collective
 from stagec.cli import main
+from stagec.dialects.sched.actions import Collective
 from stagec.driver import compile_text
 from stagec.estimate import estimate
 from stagec.estimate.intervals import at_most, difference, length, overlap, union
