@@ -11,7 +11,8 @@ from stagec.cli.usage import CommandParser, add_flag, add_repeated, some_text, u
 from stagec.devices.file import MOST
 from stagec.diagnostics import CompileError, quoted
 from stagec.estimate import on_device
-from stagec.plans.clauses import Link, Plan
+from stagec.frontend import check, parse_text
+from stagec.plans.clauses import Device, Link, Plan
 from stagec.simulators.infragraph import on_network
 
 UNITS = {"B": 1} | {
@@ -23,14 +24,25 @@ LINK = re.compile(
     r"(?P<axis>[A-Za-z_]\w*)=(?P<speed>\d+(?:\.\d+)?(?:e\d+)?)(?:(?P<unit>(?:[kKMGT]i?)?B)(?:/s)?)?(?:,(?P<latency>\d+(?:\.\d+)?)(?:us)?)?"
 )
 
+ANY_MODEL = """\
+dim B = 1
+model Any(x[B]) {{
+  loss = mean(x, over = B)
+}}
+plan any {{
+  device {}
+}}
+"""
+"""Under a plan with nothing but a device."""
+
 
 def add_device_flags(parser: CommandParser) -> None:
     group = parser.add_argument_group("the device")
     add_flag(
         group,
         "--device",
-        "NAME|FILE.toml",
-        "in place of the plan's (`stagec devices` lists them)",
+        "DEVICE",
+        "in place of the plan's: a name (`stagec devices` lists them), a FILE.toml, or as a plan says it: `h100 { node = 4 }`",
         some_text,
     )
     add_repeated(
@@ -49,10 +61,10 @@ def add_device_flags(parser: CommandParser) -> None:
 
 
 def planned(plan: Plan, options: argparse.Namespace) -> Plan:
-    """E0417 for a device that is none, E0419 for a network, E0710 for a link that does not read."""
+    """E0417 or E0710 for a device that is none, E0419 for a network, E0710 for a link that does not read."""
     if options.device is not None:
         try:
-            plan = on_device(plan, options.device)
+            plan = on_device(plan, device_said(options.device))
         except CompileError as error:
             origin = f"--device {options.device}"
             raise CompileError([replace(d, origin=origin) for d in error.diagnostics]) from None
@@ -64,6 +76,21 @@ def planned(plan: Plan, options: argparse.Namespace) -> Plan:
     given = {axis for link in links for axis in link.axes}
     kept = [link for link in plan.links if not given >= set(link.axes)]
     return replace(plan, links=(*kept, *links))
+
+
+def device_said(text: str) -> str | Device:
+    """A name or a file, or what a plan's `device` says of one. E0710 for what no plan can say."""
+    if not {*"{}"} & {*text}:
+        return text
+    if not re.fullmatch(r"\s*[^\s{}]*\s*\{[^{}]*\}\s*", text):
+        message = "a device is a name, a file, or a name with settings"
+        raise usage_error(f"--device {text}", message, "E0710", "write `h100 { node = 4 }`")
+    try:
+        return check(parse_text(ANY_MODEL.format(text), ""), None, {}).plan.device
+    except CompileError as error:
+        first = error.diagnostics[0]
+        help_ = first.help if isinstance(first.help, str) else "; ".join(first.help)
+        raise usage_error(f"--device {text}", first.message, "E0710", help_) from None
 
 
 def links_of(plan: Plan, texts: Iterable[str]) -> Iterator[Link]:

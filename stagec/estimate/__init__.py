@@ -189,17 +189,15 @@ class StepSummary:
         return self.price_per_hour / 3600 * self.step_s * self.num_ranks / made * 1e6
 
 
-def on_device(plan: Plan, device: str) -> Plan:
-    """The plan on another device, by its name or its file: its numbers, and what the plan sets of how it is used."""
-    old = plan.device
+def on_device(plan: Plan, device: str | Device) -> Plan:
+    """The plan on another device, or one by its name or its file: its numbers, and what the plan sets of how it is used."""
+    old, new = plan.device, device if isinstance(device, Device) else Device.of(device)
     kept = {
         name: getattr(old, name)
-        for name in ("kernels", "graphs", "all_reduce", "experts")
-        if name in old.given
+        for name in ("kernels", "graphs", "all_reduce", "experts", "memory")
+        if name in old.given and name not in new.given
     }
-    if "memory" in old.given:
-        kept["memory"] = old.memory
-    return replace(plan, device=replace(Device.of(device, **kept), span=old.span or plan.span))
+    return replace(plan, device=replace(new, span=old.span or plan.span, **kept))
 
 
 def step_summary(compiled: Compiled, device: str | None = None) -> StepSummary:

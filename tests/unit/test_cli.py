@@ -8,6 +8,7 @@ import io
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 import tempfile
@@ -281,3 +282,20 @@ def test_amount(number: int, text: str):
 def test_label_of_classes_that_are_alike(members: list[int], text: str):
     classes = [ClassSummary(f"pp{i}", {}, 1, 0, 0, 0, 0, (), Parameters(0, 0)) for i in range(5)]
     assert label(classes, members) == text
+
+
+def test_a_device_with_settings_on_the_command_line(tmp_path: Path, capsys) -> None:
+    """As the plan would say it, in place of what the plan says; a clause behind it is no device."""
+    text = (ROOT / "examples" / "gpt.stg").read_text()
+    model = tmp_path / "gpt.stg"
+    plan = re.search(r"^plan \w+ \{\n", text, re.MULTILINE)
+    assert plan is not None
+    model.write_text(text.replace(plan[0], f"{plan[0]}  device h100 {{ node = 4 }}\n", 1))
+    times = []
+    for flags in ([], ["--device", "h100"], ["--device", "h100 { node = 4 }"]):
+        assert main(["explain", str(model), "step_time", *flags]) == 0
+        times.append(capsys.readouterr().out)
+    assert times[0] == times[2] != times[1]
+    for wrong in ("h100 { nod = 4 }", "h100 { } zero 3 over dp", "h100 { node = 4"):
+        assert main(["explain", str(model), "step_time", "--device", wrong]) == 1
+        assert capsys.readouterr().err.startswith("error[E0710]")
