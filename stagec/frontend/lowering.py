@@ -39,7 +39,7 @@ from stagec.frontend.checker.steps import (
 )
 from stagec.frontend.padding import unpadded
 from stagec.frontend.paths import Scope, is_named
-from stagec.frontend.plans.serving import BatchSums
+from stagec.frontend.plans.serving import BatchSums, Spread
 from stagec.frontend.redundant import add_copies, slots
 from stagec.frontend.routed_tokens import transposed_experts
 from stagec.frontend.serving_program import (
@@ -216,7 +216,7 @@ class _Lowering:
         if self.batch is not None:
             drop_unread(program, dropped)
             if self.batch.is_packed:
-                self.made_dims = split_sources(program, self.kept, self.batch)
+                self.made_dims |= split_sources(program, self.kept, self.batch)
                 check_packed(program, self.batch)
                 self.made_dims |= split_pairs(program, self.batch)
             if self.batch.serve.experts == "padded":
@@ -367,6 +367,8 @@ class _Lowering:
             count_pairs(op, self.batch, spread)
             if spread is None:
                 return op
+            if isinstance(op, stg.LatentAttentionOp):
+                self.join_queries(op, spread, span, scope)
             self.add(op, span, scope)
             outputs, lse = op.results
             return stg.CombineAttentionOp(outputs, lse, spread.axes, spread.by)
@@ -379,6 +381,27 @@ class _Lowering:
             self.add(own, span, scope)
             op.operands[operand] = own.result
         return op
+
+    def join_queries(
+        self, op: stg.LatentAttentionOp, spread: Spread, span: Span, scope: Scope
+    ) -> None:
+        """Gather both parts of queries for the heads of other devices at once (`decode_q` of vLLM's `MLACommonImpl`)."""
+        heads, rules = tensor_of(op.near.type).names[-2], rules_of(self.checked.plan)
+        split = split_dims(tensor_of(op.near.type).names, rules).get(heads, ())
+        kept = [axis for axis in split if axis not in spread.axes]
+        if len(kept) == len(split):
+            return
+        widths = [tensor_of(each.type).names[-1] for each in (op.near, op.far)]
+        joined = ".".join(widths)
+        self.made_dims[joined] = symbolic.total(map(symbolic.symbol, widths))
+        both = stg.ConcatOp([op.near, op.far], widths, joined)
+        whole = stg.PlaceOp(both.result, [heads], kept)
+        apart = stg.SplitOp(whole.result, joined, widths)
+        placed = [stg.PlaceOp(part, [heads], kept) for part in apart.parts]
+        for each in (both, whole, apart, *placed):
+            self.add(each, span, scope)
+        for position, each in enumerate(placed):
+            op.operands[position] = each.result
 
     def append(self, step: AppendStep, values: Values, scope: Scope) -> SSAValue:
         """The cache with what is new; where nothing is cached, what is new."""

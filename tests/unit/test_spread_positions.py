@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 from itertools import product
+from pathlib import Path
 
 import pytest
 
 from stagec.diagnostics import CompileError
 from stagec.dialects.sched.actions import Collective, Compute
-from stagec.driver import Compiled, compile_text
-from stagec.frontend import parse_text
+from stagec.driver import Compiled, compile_program, compile_text
+from stagec.frontend import check, parse_file, parse_text
 from stagec.frontend.plans.serving import Spread
 from stagec.memory import Kind
 from stagec.pools import compile_pools
 from stagec.symbolic import constant
+from stagec.trust import examples
 from tests.unit.seldom import some
 from tests.unit.test_pools import messages
 from tests.unit.test_serving import E, Group, H, K, L, text, unrolled
@@ -152,7 +155,7 @@ def test_latents_that_all_ranks_had_are_shared_by_them(by: str, served: str):
             if isinstance(a := n.action, Collective)
         }
         near, far, out, lse = (tokens * 8 * width for width in (2 * 16, 2 * 4, 2 * 16, 4))
-        gathered = {("all_gather", near // 4, near), ("all_gather", far // 4, far)}
+        gathered = {("all_gather", (near + far) // 4, near + far)}
         exchanged = {("all_gather", lse, 4 * lse), ("reduce_scatter", out, out // 4)}
         if by == "all_to_all":
             exchanged = {("all_to_all", out, out), ("all_to_all", lse, lse)}
@@ -298,3 +301,32 @@ def test_devices_of_both_pools_share_positions_alike():
     done = compile_pools(parse_text(text() + alike), "p", {})
     sent = messages(done, "prefill", "send")
     assert {(source, target) for source, target, *_ in sent} == {(n, n + 8) for n in range(8)}
+
+
+def test_deepseek_on_a_node_by_hand():
+    """`decode_tp8_dcp8`: 64 sequences of 32,768 positions and a new one, which the first of 8 GPUs keeps; 61 layers, 128 heads, latent vectors of 512 + 64."""
+    done = compile_program(
+        check(parse_file(Path(examples()) / "deepseek_v3.stg"), "decode_tp8_dcp8")
+    )
+    for place, nodes in by_coordinate(done, "tp", 8):
+        attention = [n.action for n in nodes if n.op == "latent_attention"]
+        positions = 64 * (4096 + (place == 0))
+        assert [a.num_ops for a in attention] == [2 * positions * 128 * (512 + 64 + 512)] * 61
+        queries, found = 64 * 128 * (512 + 64), 64 * 128 * 512
+        moved = 2 * (queries + found) + 4 * 64 * 128 + 2 * positions * (512 + 64)
+        assert [a.num_bytes for a in attention] == [moved] * 61
+        sent = Counter(
+            (a.kind, a.operand_bytes, a.result_bytes)
+            for n in nodes
+            if isinstance(a := n.action, Collective) and n.scope.endswith("Attention")
+        )
+        del sent["all_reduce", 2 * 64 * 7168, 2 * 64 * 7168]
+        assert sent == {
+            ("all_gather", 2 * queries // 8, 2 * queries): 61,
+            ("all_gather", 4 * 64 * 128, 4 * 64 * 128 * 8): 61,
+            ("reduce_scatter", 2 * found, 2 * found // 8): 61,
+        }
+    # 70,272 bytes of a position are shared by 8, in blocks of 64 on each.
+    blocks = -(-32769 // (64 * 8))
+    for each in done.memory:
+        assert each.static.num_bytes[Kind.CACHE] == 64 * blocks * 64 * 70272
