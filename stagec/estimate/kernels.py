@@ -451,7 +451,7 @@ class KernelPrices:
             return self.resumed_attention(num_ops, num_bytes, kernel, sizes)
         known = [name for name in ("64", "128", "192", "256") if int(name) >= width] or ["128"]
         found, is_other = None, False
-        for dtype, name in product((self.attends, "bf16"), (str(width), *known)):
+        for dtype, name in product((*self.attended, "bf16"), (str(width), *known)):
             key = ("attention", dtype, name)
             found = self.by_cache(key, cache, {**measured, "head_dim": np.float64(int(name))})
             if found is not None:
@@ -468,31 +468,41 @@ class KernelPrices:
             share /= self.device.backward_attention_rate
         is_rule = backward or is_other or abs(share - 1) > 0.01
         basis = Basis.RULE if is_rule else found.basis
-        return Price(max(found.us * share, self.device.launch_us), basis)
+        converted = self.converted_us(sizes, backward) if self.trains else 0.0
+        return Price(max(found.us * share, self.device.launch_us) + converted, basis)
+
+    @property
+    def attended(self) -> tuple[str, ...]:
+        """Whose tables of attention count, the nearest first."""
+        return (self.attends, "fp8") if self.attends == "mxfp8" else (self.attends,)
 
     def trained_attention(
         self, num_ops: float, backward: bool, sizes: dict[str, np.float64], *windowed: str
     ) -> Price | None:
         """By the table of a kernel of training; beyond its lengths and numbers of heads as an engine's kernel of that width changes with them."""
-        key = ("attention", self.attends, str(int(sizes["head_dim"])), *windowed)
         whose = () if self.trains == "cudnn" else (self.trains,)
         step = f"{'backward' if backward else 'forward'} pass"
-        table = self.device.tables.get((*key, step, *whose))
-        if table is None:
+        keys = [
+            ("attention", each, str(int(sizes["head_dim"])), *windowed) for each in self.attended
+        ]
+        key = next((each for each in keys if (*each, step, *whose) in self.device.tables), None)
+        if key is None:
             return None
+        table, dtype = self.device.tables[*key, step, *whose], key[1]
         kind = KINDS["attention"]
         axes = kind.axes(sizes)
         at = {x.name: np.clip(axes[x.name], 2**x.first, 2**x.last) for x in table.axes}
         engine = self.device.tables.get(key)
         changes = 1.0 if engine is None else engine.factor(axes) / engine.factor(at)
-        own = {**sizes, "cache_bytes": np.float64(bytes_per_element(self.attends))}
-        us = kind.rule(self.device, self.attends, own) * table.factor(axes) * changes
+        own = {**sizes, "cache_bytes": np.float64(bytes_per_element(dtype))}
+        us = kind.rule(self.device, dtype, own) * table.factor(axes) * changes
         pairs = score_pairs(sizes["seq"], sizes["seq"], sizes["window"])
         flops = 4 * sizes["batch"] * sizes["heads"] * pairs * sizes["head_dim"]
         share = num_ops / (flops * (BACKWARD_PRODUCTS / FORWARD_PRODUCTS if backward else 1.0))
         share = max(share, 0.0 if windowed else self.share_of_window(sizes))
         covered = bool(table.covers(axes)) and abs(share - 1) < 0.01
-        longest = max(float(us * share), self.device.launch_us) + self.converted_us(sizes)
+        alone = max(float(us * share), self.device.launch_us)
+        longest = alone + self.converted_us(sizes, backward)
         return Price(longest, Basis.MEASURED if covered else Basis.RULE)
 
     def share_of_window(self, sizes: Sizes) -> float:
@@ -510,21 +520,25 @@ class KernelPrices:
         )
         return 0.0 if whole is None or part is None else min(part.us / whole.us, 1.0)
 
-    def converted_us(self, sizes: dict[str, np.float64]) -> float:
-        """What it takes to hand bf16 to attention in fp8, and to have bf16 of it.
+    def converted_us(self, sizes: dict[str, np.float64], backward: bool) -> float:
+        """What it takes to hand bf16 to attention in 8 bits, and to have bf16 of it (`FusedAttnFunc` of Transformer Engine 2).
 
-        Queries, keys and values are converted in front of it and its output behind it, in the backward pass the gradient of the output and those of the
-        three: as much in both directions (`combine_and_quantize`, `combine_and_dequantize` in `FusedAttnFunc` of Transformer Engine 2).
+        In fp8 queries, keys and values are converted in front of it and its output behind it, in the backward pass the gradient of the output and those of
+        the three: as much in both directions (`combine_and_quantize`, `combine_and_dequantize`). In mxfp8 what it makes is bf16, and what it reads is
+        written along rows and along columns, the three once for both passes (`mxfp8_quantize_fast_path`, release 2.16).
         """
-        if self.attends != "fp8":
+        if self.attends not in ("fp8", "mxfp8"):
             return 0.0
         of_head = sizes["batch"] * sizes["head_dim"]
         queries = of_head * sizes["seq"] * sizes["heads"]
-        keys = of_head * sizes["keys"] * sizes.get("kv_heads", sizes["heads"])
-        each = WIDE_BYTES + bytes_per_element("fp8")
-        return (
-            self.moved(float(each * (queries + 2 * keys))).us + self.moved(float(each * queries)).us
-        )
+        three = queries + 2 * of_head * sizes["keys"] * sizes.get("kv_heads", sizes["heads"])
+        narrow = bytes_per_element(self.attends)
+        if self.attends == "mxfp8":
+            return self.moved(
+                float((WIDE_BYTES + 2 * narrow) * (queries if backward else three))
+            ).us
+        each = WIDE_BYTES + narrow
+        return self.moved(float(each * three)).us + self.moved(float(each * queries)).us
 
     def resumed_attention(
         self, num_ops: float, num_bytes: float, kernel: Kernel, sizes: dict[str, np.float64]

@@ -196,7 +196,7 @@ class Precision(Clause):
     """How weights are stored that quantized products alone read, or, where products are not quantized, frozen ones. None: as others."""
     scaling: str = setting("choice", "delayed", "delayed", "current")
     """Where the one scale of an `fp8` operand comes from, for times: earlier steps, or the tensor itself, which is read once more for it."""
-    attention: str | None = setting("choice", None, "bf16", "fp8")
+    attention: str | None = setting("choice", None, "bf16", "fp8", "mxfp8")
     """What fused attention multiplies in, for times. None: as most of them do, bf16."""
     saved: str = setting("choice", "fp8_1x128", "fp8", "fp8_1x128", "mxfp8", "nvfp4")
     """What saved values are kept in that `saved_values` names."""

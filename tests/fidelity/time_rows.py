@@ -427,7 +427,8 @@ def published(r: Cells) -> Timed | None:
         # `fp8_dot_product_attention = True` in its recipes of experts in mxfp8 on GB200 and GB300, from 26.06 (v0.5.0) on.
         narrow = model.experts and layout.products == "mxfp8" and r["release"] >= "26.06"
         if narrow and recipe is None and layout.device.startswith("gb"):
-            layout = replace(layout, attention="fp8")
+            # Which Transformer Engine does in the format of its recipe (`get_attention_backend` of release 2.16).
+            layout = replace(layout, attention="mxfp8")
         if recipe:
             layout = replace(layout, graphs=recipe.graphs, recompute=recipe.recompute)
         elif model.experts:
