@@ -137,6 +137,10 @@ class Runner:
         self.paths[op.weight] = op.path.data
         return [self.placed(np.asarray(self.weights[op.path.data]), op.weight.type)]
 
+    def stg_cache(self, op: stg.CacheOp) -> list[Value]:
+        """What requests keep is given beside the weights."""
+        return [self.placed(np.asarray(self.weights[op.path.data]), op.cache.type)]
+
     def placed(self, array: Array, value_type: object) -> Value:
         if isinstance(value_type, StackType):
             return [self.placed(element, value_type.element) for element in array]

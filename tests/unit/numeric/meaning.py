@@ -377,12 +377,49 @@ class Meaning(SequenceMeaning):
         hidden = hidden.reshape(*self.machine.shape, *between, *hidden.shape[-2:])
         return np.where(hidden, NEVER, scores), keys, values
 
+    def of_parts(self, op: stg.FusedAttention, *results: Array) -> tuple[Array, ...]:
+        """Results of the keys that a device has: those of its part, where keys are spread."""
+        if op.spread is None:
+            return results
+        return tuple(np.expand_dims(each, self.machine.depth) for each in results)
+
+    def stg_latent_attention(self, op: stg.LatentAttentionOp) -> tuple[Array, ...]:
+        """Of queries that see all positions."""
+        near, far, latents, rotated = (self.values[each] for each in op.operands)
+        scores = np.einsum("...shc,...tc->...hst", near, latents)
+        scores = scores + np.einsum("...shr,...tr->...hst", far, rotated)
+        largest = scores.max(axis=-1, keepdims=True)
+        lse = largest + np.log(np.exp(scores - largest).sum(axis=-1, keepdims=True))
+        result = np.einsum("...hst,...tc->...shc", np.exp(scores - lse), latents)
+        return self.of_parts(op, result, np.swapaxes(lse.squeeze(-1), -1, -2))
+
+    def stg_combine_attention(self, op: stg.CombineAttentionOp) -> Array:
+        """Parts weighted by their shares of the softmax; a device that has one of them makes a term."""
+        first, outputs, lse = self.machine.depth, self.values[op.outputs], self.values[op.lse]
+        of_all = np.log(np.exp(lse).sum(axis=first, keepdims=True))
+        own = self.machine.part(lse, 0, op.spread.data) if op.is_sum else lse
+        return (outputs * np.exp(own - of_all)[..., None]).sum(axis=first)
+
+    def stg_append(self, op: stg.AppendOp) -> Array:
+        """What is new in place of the last positions of a cache that has no room for others."""
+        result, over, into = stg.tensor_type(op.result), op.over.data, op.into.data
+        before = self.count([into]) - self.count([over])
+        at = self.positions(result, into, result.names) - before
+        (axis,) = self.places(result, [into])
+        index = np.clip(at, 0, None)
+        new = np.take_along_axis(self.values[op.new], index, axis)
+        return np.where(at >= 0, new, self.values[op.cache])
+
+    def stg_last_positions(self, op: stg.LastPositionsOp) -> Array:
+        """Of one new position all."""
+        return self.values[op.x]
+
     def scale_of(self, op: stg.AttentionOp | stg.AttentionGradOp) -> float:
         if op.scale is not None:
             return float(Fraction(op.scale.data))
         return 1 / math.sqrt(self.machine.length(stg.tensor_type(op.q).dims[-1]))
 
-    def stg_attention(self, op: stg.AttentionOp) -> tuple[Array, Array]:
+    def stg_attention(self, op: stg.AttentionOp) -> tuple[Array, ...]:
         scores, _, values = self.scores(op)
         largest = scores.max(axis=-1, keepdims=True)
         sums = np.exp(scores - largest).sum(axis=-1, keepdims=True)
@@ -390,7 +427,7 @@ class Meaning(SequenceMeaning):
             sums = sums + np.exp(self.values[op.sinks][..., None, :, None, None] - largest)
         lse = largest + np.log(sums)
         result = np.einsum("...hst,...thg->...shg", np.exp(scores - lse), values)
-        return result, np.swapaxes(lse.squeeze(-1), -1, -2)
+        return self.of_parts(op, result, np.swapaxes(lse.squeeze(-1), -1, -2))
 
     def stg_attention_grad(self, op: stg.AttentionGradOp) -> tuple[Array, ...]:
         scores, keys, values = self.scores(op)
