@@ -424,7 +424,7 @@ def mixing(op: Operation, batch: Batch) -> Diagnostic:
         help_ = "compute what a sequence attends to when it begins, `once(cache, k)`, or serve sequences of one kind"
         if has_bias_of_one(op, batch):
             help_ = "serve sequences of one kind: a bias is of the positions of one"
-    elif mixes_pairs(op, batch):
+    elif mixes_pairs(op, batch) and not isinstance(op, stg.ContractOp):
         help_ = "read what is of each query and key from an input, or serve sequences of one kind"
     return Diagnostic(
         "E0415",
