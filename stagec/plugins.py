@@ -368,8 +368,11 @@ def _broken(path: str, *notes: str) -> CompileError:
 
 def _trace(error: BaseException, path: str) -> Iterator[str]:
     """Where in the file it went wrong, and what Python says."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == path]
-    if frames:
+    own = os.path.abspath(path)
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename in (path, own)]
+    if isinstance(error, SyntaxError) and error.filename in (path, own):
+        yield f"line {error.lineno}: `{(error.text or '').strip()}`"
+    elif frames:
         yield f"line {frames[-1].lineno}: `{frames[-1].line}`"
     yield last_line(error)
 

@@ -34,7 +34,7 @@ an RMS norm one, a layer norm two; their gradients one, one and two. A maximum t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr
@@ -44,6 +44,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
 from stagec.analysis.sizes import mesh_of
+from stagec.diagnostics import refused, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import TIME_AXIS
 from stagec.rewriting import rewrite
@@ -77,6 +78,10 @@ class DecomposeStatistic(RewritePattern):
         results = op.decomposed(steps)
         if results is not None:
             rewriter.replace(op, [], results)
+        elif steps.made:
+            message = f"the op `{op.name}`: `decomposed` inserts steps and returns nothing"
+            help_ = "return what takes the place of its results; None, before any step, if each device's own statistics are meant"
+            raise refused("E0713", message, span_of(op.location), help=help_)
 
 
 def split_statistics(op: stg.TensorOp) -> tuple[str, ...]:
@@ -96,8 +101,10 @@ class InsertedSteps(stg.Decomposition):
     op: stg.TensorOp
     axes: tuple[str, ...]
     rewriter: PatternRewriter
+    made: list[Operation] = field(default_factory=list)
 
     def do(self, step: Operation) -> SSAValue:
+        self.made.append(step)
         stg.marks(step)[stg.PART_OF] = StringAttr(self.op.name.partition(".")[2])
         stg.add_names(step, stg.names_of(self.op))
         self.rewriter.insert(step, InsertPoint.before(self.op))

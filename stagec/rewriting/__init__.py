@@ -79,11 +79,13 @@ class _Inheriting(RewritePattern):
     """How many more changes there may be."""
     found: list[Diagnostic] = field(default_factory=list)
     """Mistakes. xDSL would wrap them in an exception of its own."""
+    refused: set[Operation] = field(default_factory=set)
+    """Where they are: left alone, for what was changed before a mistake would be changed again."""
     failure: Exception | None = None
     """What else a pattern raised, after which it is left alone: xDSL would put the whole module in its place."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        if self.left < 0 or self.failure is not None:
+        if self.left < 0 or self.failure is not None or op in self.refused:
             return
         # As it is before the pattern changes it; what of that are marks is asked if something is inserted.
         location, properties, attributes = op.location, dict(op.properties), dict(op.attributes)
@@ -99,6 +101,7 @@ class _Inheriting(RewritePattern):
             self.pattern.match_and_rewrite(op, rewriter)
         except CompileError as error:
             self.found += error.diagnostics
+            self.refused.add(op)
         except Exception as error:
             self.failure = error
         rewriter.operation_insertion_handler.pop(0)

@@ -103,12 +103,21 @@ CLASSES = {
         "the option `by` is of a kind `sizes`",
     ),
 }
+FORGETS_TO_RETURN = """
+    def indices(self):
+        base = super().indices()
+        return stg.Indices(base.operands, base.results, statistics=frozenset(base.operands[1]))
+
+    def decomposed(self, steps):
+        steps.do(stg.UnaryOp("square", self.x))
+"""
 ANSWERS = {
     "dtype": ("[x.type])", "[x.type.with_dtype('fp64')])", "result 0 is fp64"),
     "flops_int": ("elements(self.y)", "4", "`flops` is to be a `Size`"),
     "flops_none": ("elements(self.y)", "None", "`flops` is to be a `Size`"),
     "flops_negative": ("elements(self.y)", "-elements(self.y)", "`flops` is negative: -B*E*S"),
     "again": (METHODS, "    def flops_again(self): return 1\n", "`flops_again` is to be a `Size`"),
+    "decomposed": (METHODS, FORGETS_TO_RETURN, "`decomposed` inserts steps and returns nothing"),
     "bytes": (METHODS, "    def moved_bytes(self): return 1, 2\n", "`moved_bytes` is to be"),
     "node_name": (METHODS, "    @property\n    def node_name(self): return 5\n", "to be a text"),
     "effects": ("return Effects((Overwrite(0, 0, ALONE),))", "return None", "`effects` is to be"),

@@ -230,6 +230,18 @@ def test_a_pass_of_others_goes_wrong(body: str, tmp_path: Path, capsys: pytest.C
     assert (BADLY | says)[body] in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("text", ["import nothing_of_this_name", "def half(:"])
+def test_a_broken_file_says_its_line(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """By whatever path it is named, and where Python does not come to run it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m.stg").write_text(SMALL)
+    (tmp_path / "bad.py").write_text(f"x = 1\n{text}\n")
+    assert main(["m.stg", "--load-pass", "bad.py", "-q"]) == 1
+    assert f"line 2: `{text}`" in capsys.readouterr().err
+
+
 def test_files_import_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """A pass of one file is about the op of another; two files bring ops of one dialect."""
     op, double, uses = (tmp_path / f"{n}.py" for n in ("one_op_file", "double_op_file", "uses_it"))
