@@ -44,7 +44,7 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
     from stagec.searching.space import NAMES, SERVING_NAMES
 
     listed = "\n".join(f"  {name:15} {what}" for name, what in NAMES.items())
-    listed += '\nof plans that serve (`--clause "serve {{ ... }}"`):\n'
+    listed += '\nof plans that serve (`--clause "serve { ... }"`):\n'
     listed += "\n".join(
         f"  {name:15} {what}" for name, what in SERVING_NAMES.items() if NAMES.get(name) != what
     )

@@ -412,7 +412,8 @@ def sure(goal: Goal, outcome: Outcome) -> str:
     number, of = outcome.num_sure, len(outcome.proved)
     if outcome.interrupted or not number:
         return ""
-    said = "these are the best" if number == of else f"the first {number} are the best"
+    said = f"the first {number} are the best" if number > 1 else "the first is the best"
+    said = "these are the best" if number == of else said
     return (
         f"\n{said}, unless the rough time of another plan is further off than those of all "
         "that were compiled\n"

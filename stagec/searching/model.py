@@ -32,6 +32,8 @@ class ModelDims:
     """What two products of a layer have between them: feed-forward widths."""
     vocabulary: tuple[str, ...]
     experts: tuple[str, ...]
+    expert_inner: tuple[str, ...]
+    """Of `inner`, those of experts alone."""
     expert_tokens: tuple[str, ...]
     layers: tuple[str, ...]
     """The dims that say how often repeats of the model's own body run, which can be cut into stages."""
@@ -72,18 +74,19 @@ def read_model(checked: CheckedModel) -> ModelDims:
     vocabulary = words or rows
     taken = {*carried, *experts, *tokens}
     sequence = unique(tensor_of(op.q.type).names[-3] for op in attention)
-    tokens_of_all = {stated.batch_dim, *sequence, *tokens}
+    products = list(weights_of_products(ops, {stated.batch_dim, *sequence, *tokens}))
+    inner = inner_dims(products, taken, {*heads, *vocabulary}, values)
+    others = {n for made, over in products if not {*experts} & (made | over) for n in made | over}
     return ModelDims(
         values=values,
         batch=stated.batch_dim,
         sequence=sequence,
         heads=heads,
         key_heads=tuple(name for name in heads if name not in queries),
-        inner=inner_dims(
-            weights_of_products(ops, tokens_of_all), taken, {*heads, *vocabulary}, values
-        ),
+        inner=inner,
         vocabulary=vocabulary,
         experts=experts,
+        expert_inner=tuple(name for name in inner if experts and name not in others),
         expert_tokens=tokens,
         layers=layers_of(repeats(module)),
         units=units_of(module),

@@ -31,6 +31,7 @@ NAMES: dict[str, str] = {
     "virtual_stages": "stages of each rank",
     "uneven": "layers fewer on the first and on the last stage: 0, 1",
     "ep": "expert parallelism: ranks of dp that share the experts out",
+    "experts": "cut over tp as other products are, or whole: then ep counts ranks of tp too",
     "zero": "what data-parallel ranks split: 0 nothing, 1 optimizer state, 2 gradients too, 3 weights as well",
     "replicas": "groups that each hold all that zero splits (hybrid sharding)",
     "microbatch": "sequences that a rank computes with at a time",
@@ -40,6 +41,8 @@ NAMES: dict[str, str] = {
     "reduce": "gradients are reduced while the backward pass goes on: overlapped, after",
     "bucket": "MiB in which gradients are joined, but for zero 3 (the default is Megatron-LM's least: 40 million of fp32); 0: each on its own",
     "gather": "under zero 1 and 2, of updated parameters: overlapped with the next step's forward pass, after the update",
+    "overlap": "what runs in pieces beside its communication: none, tp (products), ep (the exchanges of experts)",
+    "exchange": "how tokens come to experts: all_to_all, all_gather",
     "precision": "dtype of weights and activations: bf16, fp16, fp32",
 }
 """The names of a space, and what each is."""
@@ -59,6 +62,7 @@ DEFAULT: dict[str, tuple[Value, ...]] = {
     "schedule": ("1f1b", "interleaved_1f1b", "zb_h1"),
     "virtual_stages": (1, 2, 4, 8),
     "uneven": (0, 1),
+    "experts": ("cut", "whole"),
     "zero": (0, 1, 2, 3),
     "replicas": (1,),
     "recompute": ("none", "selective", "full"),
@@ -67,6 +71,8 @@ DEFAULT: dict[str, tuple[Value, ...]] = {
     "reduce": ("overlapped",),
     "bucket": (153,),
     "gather": ("overlapped",),
+    "overlap": ("none",),
+    "exchange": ("all_to_all",),
     "precision": ("bf16",),
 }
 """Values of names that do not follow from the model and the devices."""
@@ -87,10 +93,13 @@ WORDS: dict[str, tuple[str, ...]] = {
     "replicate": ("on", "off"),
     "sequence": ("on", "off"),
     "context": ("all_gather", "ring", "ulysses"),
+    "experts": ("cut", "whole"),
     "offload": ("none", "optimizer", "activations", "both"),
     "keep": ("gathered", "shard"),
     "reduce": ("overlapped", "after"),
     "gather": ("overlapped", "after"),
+    "overlap": ("none", "tp", "ep"),
+    "exchange": ("all_to_all", "all_gather"),
     "precision": ("bf16", "fp16", "fp32"),
 }
 """Names whose values are these words. What recomputes, and which schedule there is, the language says."""
@@ -162,6 +171,8 @@ def default_space(dims: ModelDims, devices: int, node: int | None) -> Space:
     else:
         space.left_out["pp: no repeat of the model's own body runs as often as a dim says"] += 1
     space.values["ep"] = (1,)
+    if not dims.expert_inner:
+        space.values["experts"] = ("cut",)
     if dims.experts:
         experts = min(dims.values[name] for name in dims.experts)
         space.values["ep"] = tuple(n for n in divisors(experts) if n <= devices)
@@ -303,23 +314,25 @@ def of_mesh(
     sequences = [each for each in sequences if divides(space, dims, own, str(each))]
     contexts = values["context"] if cp != 1 else ("none",)
     zeros = values["zero"] if dp * cp > 1 else (0,)
-    experts = [ep for ep in values["ep"] if isinstance(ep, int) and dp % ep == 0]
-    if len(experts) < len(values["ep"]):
-        space.left_out["ep does not divide dp"] += len(values["ep"]) - len(experts)
+    experts = [
+        (int(ep), str(how))
+        for ep, how in product(values["ep"], values["experts"])
+        if spreads_experts(space, own, str(how), int(ep))
+    ]
     cuts = list(stages(space, own, layers, batch))
-    names = ("recompute", "offload", "keep", "reduce", "bucket", "gather", "precision")
-    rest = product(
-        range(len(cuts)),
-        sequences,
-        contexts,
-        experts,
-        zeros,
-        *(values[name] for name in names),
-    )
-    for cut, sequence, context, ep, zero, *others in rest:
-        assert isinstance(cut, int)
+    names = ("recompute", "offload", "keep", "reduce", "bucket", "gather")
+    names += ("overlap", "exchange", "precision")
+    rest = product(sequences, contexts, zeros, *(values[name] for name in names))
+    for (sequence, context, zero, *others), cut, (ep, how) in product(rest, cuts, experts):
+        if how == "whole" and sequence != "on":
+            space.left_out["whole experts on ranks of tp that have the same tokens"] += 1
+            continue
         point: dict[str, Value] = {**own, "sequence": sequence, "context": context}
-        point |= {**cuts[cut], "ep": ep, "zero": zero, **dict(zip(names, others, strict=True))}
+        point |= {**cut, "ep": ep, "experts": how, "zero": zero}
+        point |= dict(zip(names, others, strict=True))
+        if is_idle(point):
+            space.left_out["`overlap` or `exchange` of what a plan has not"] += 1
+            continue
         for replicas in values["replicas"] if zero else (1,):
             assert isinstance(replicas, int)
             if replicas > 1 and (ep != 1 or dp % replicas or replicas == dp):
@@ -330,6 +343,32 @@ def of_mesh(
                 yield dict(point)
             else:
                 space.left_out["forbidden"] += 1
+
+
+def is_idle(point: Point) -> bool:
+    """Whether it says how something runs that it has not."""
+    without = {"tp": point["tp"] == 1, "ep": point["ep"] == 1, "none": False}
+    return without[str(point["overlap"])] or (
+        point["ep"] == 1 and point["exchange"] != "all_to_all"
+    )
+
+
+def spreads_experts(space: Space, own: Mapping[str, Value], how: str, ways: int) -> bool:
+    """Whether so many ranks share experts out: of dp, and of tp if they are whole."""
+    tp, dp = int(own["tp"]), int(own["dp"])
+    if how == "cut":
+        if dp % ways:
+            space.left_out["ep does not divide dp"] += 1
+        return dp % ways == 0
+    if tp == 1:
+        return False
+    if own["cp"] != 1:
+        space.left_out["whole experts on ranks of tp beside cp"] += 1
+        return False
+    if ways % tp or dp % (ways // tp):
+        space.left_out["ep divides no ranks of tp and dp"] += 1
+        return False
+    return True
 
 
 def divides(space: Space, dims: ModelDims, own: Mapping[str, Value], sequence: str) -> bool:

@@ -23,7 +23,13 @@ def text_key(point: Point) -> tuple[object, ...]:
         point["devices"],
         *(point[name] for name in CHOICES),
         *(point[name] != 1 for name in FLAGS),
+        experts_of_data(point) != 1,
     )
+
+
+def experts_of_data(point: Point) -> int:
+    """Of the ranks that share experts out, those of dp."""
+    return int(point["ep"]) // (int(point["tp"]) if point["experts"] == "whole" else 1)
 
 
 PLAIN = "gpipe"
@@ -53,7 +59,7 @@ def sizes_of(point: Point) -> dict[str, int]:
     for name in ("pp", "cp", "tp"):
         if point[name] != 1:
             found[name] = int(point[name])
-    dp, ep, replicas = (int(point[name]) for name in ("dp", "ep", "replicas"))
+    dp, replicas, ep = int(point["dp"]), int(point["replicas"]), experts_of_data(point)
     if ep > 1:
         found |= {"edp": dp // ep, "ep": ep}
     elif replicas > 1:
@@ -88,24 +94,30 @@ def plan_text(
     mesh = mesh_text(sizes)
     if mesh:
         lines.append(f"mesh {mesh}")
-    if "ep" in sizes:
-        lines.append(f"shard {', '.join(dims.experts)} over ep")
-    if split_data:
-        lines.append(f"shard {dims.batch} over dp")
-        if dims.expert_tokens:
-            lines.append(f"shard {', '.join(dims.expert_tokens)} over dp")
+    whole = ["tp"] if point["experts"] == "whole" else []
+    data = ["dp"] if split_data else []
+    experts = rule(dims.experts, [*(["ep"] if "ep" in sizes else []), *whole])
+    tokens = rule(dims.expert_tokens, [*data, *whole])
+    sequences = rule((dims.batch,), data)
+    # Ranks with parts of a sequence share experts behind it, so that a router reads its own tokens.
+    lines += sequences if whole else [*experts, *sequences, *tokens]
     if "tp" in sizes:
         lines += tensor_lines(point, dims)
     along = [axis for axis in ("cp",) if axis in sizes]
     along += ["tp"] if "tp" in sizes and point["sequence"] == "on" else []
     if along:
         lines.append(f"shard {', '.join(dims.sequence)} over {', '.join(along)}")
+    lines += [*experts, *tokens] if whole else []
     if "cp" in sizes:
         lines.append(f"context cp {{ method = {point['context']} }}")
     lines += pipeline_lines(point, dims)
     lines += storage_lines(point, sizes, dims, split_data)
     lines += option_lines(point, dims)
     return with_clauses(name, lines, clauses)
+
+
+def rule(names: Sequence[str], axes: Sequence[str]) -> list[str]:
+    return [f"shard {', '.join(names)} over {', '.join(axes)}"] if names and axes else []
 
 
 def with_clauses(name: str, lines: Sequence[str], clauses: Sequence[str]) -> str:
@@ -119,10 +131,13 @@ def with_clauses(name: str, lines: Sequence[str], clauses: Sequence[str]) -> str
 def tensor_lines(point: Point, dims: ModelDims) -> list[str]:
     """What tensor-parallel ranks split; of dims that they do not divide, how."""
     tp = int(point["tp"])
-    rest = [name for name in dims.tensor_parallel if dims.values[name] % tp]
+    cut = dims.tensor_parallel
+    if point.get("experts") == "whole":
+        cut = tuple(name for name in cut if name not in dims.expert_inner)
+    rest = [name for name in cut if dims.values[name] % tp]
     padded = [name for name in rest if name in dims.vocabulary and point["pad"]]
     shared = [name for name in rest if name in dims.key_heads and point["replicate"] == "on"]
-    even = [name for name in dims.tensor_parallel if name not in (*padded, *shared)]
+    even = [name for name in cut if name not in (*padded, *shared)]
     settings = [
         (even, ""),
         (shared, " { replicate = true }"),
@@ -176,11 +191,16 @@ def option_lines(point: Point, dims: ModelDims) -> list[str]:
             settings.append(f"bucket_bytes = {point['bucket']}MiB")
         if settings:
             lines.append(f"gradients {{ {', '.join(settings)} }}")
-        if point["zero"] in (1, 2) and point["gather"] == "overlapped":
-            lines.append("overlap { param_gather = true }")
+    beside = [f"{point['overlap']} = true"] if point["overlap"] != "none" else []
+    if dims.is_training and point["zero"] in (1, 2) and point["gather"] == "overlapped":
+        beside.append("param_gather = true")
+    if beside:
+        lines.append(f"overlap {{ {', '.join(beside)} }}")
     gathers = point["sequence"] == "on" or (point["cp"] != 1 and point["context"] == "all_gather")
-    if point["keep"] == "shard" and point["tp"] != 1 and gathers:
-        lines.append("collectives { keep = shard }")
+    settings = ["keep = shard"] if point["keep"] == "shard" and point["tp"] != 1 and gathers else []
+    settings += ["exchange = all_gather"] if point["exchange"] == "all_gather" else []
+    if settings:
+        lines.append(f"collectives {{ {', '.join(settings)} }}")
     width = point["precision"]
     wide = "" if width == "fp32" else ", gradients = fp32, optimizer = fp32"
     lines.append(f"precision {{ weights = {width}, activations = {width}{wide} }}")

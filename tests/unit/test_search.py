@@ -17,6 +17,8 @@ from stagec.backend.executors import SerialExecutor
 from stagec.cli.search_command import read_flags
 from stagec.cli.search_page import CHOSEN, check_clauses, told_apart
 from stagec.diagnostics import CompileError
+from stagec.dialects import stg
+from stagec.dialects.types import tensor_of
 from stagec.driver import compile_program
 from stagec.frontend import check, parse_text
 from stagec.schedules.catalogue import CATALOGUE, FORWARD_ONLY
@@ -121,7 +123,7 @@ def test_the_best_of_all(seed: int) -> None:
         text = re.sub(rf"(?m)^dim {name} = .*$", f"dim {name} = {size}", text)
     dims, devices = read_model(check(parse_text(text, "random.stg"))), rng.choice((4, 6, 8, 12))
     said = (*rng.sample(CLAUSES, rng.choice((0, 1))), "device h100")
-    compiled = []
+    compiled, every, space = [], [], space_of_few(dims, devices, rng, 16)
     while len(compiled) < 2:
         space = space_of_few(dims, devices, rng, 4 if seed == 0 else 16)
         every = list(points(space, dims, devices, REAL["B"]))
@@ -309,6 +311,37 @@ def test_dims_that_do_not_divide() -> None:
             assert not compile_program(checked).idle
 
 
+def test_whole_experts_are_spread_over_tp() -> None:
+    """Each has ranks of its own, of dp and of tp: so many experts fewer does a rank have."""
+    text, dims = drawn(1)
+    assert dims.expert_inner == ("F",)
+    space = default_space(dims, DEVICES, 8)
+    for each in ("tp=2", "pp=1", "cp=1", "experts=whole", "zero=0", "microbatch=2"):
+        fix(space, each)
+    fix(space, "recompute=none")
+    every = {int(p["ep"]): p for p in points(space, dims, DEVICES, BATCH)}
+    assert set(every) == {2, 4}
+    assert space.left_out["whole experts on ranks of tp that have the same tokens"]
+    experts = [name for name in ("up", "down", "gate") if f"{name}[X" in text]
+    for ep, point in every.items():
+        checked = check(
+            parse_text(f"{text}\n{plan_text(NAME, point, dims, BATCH)}", "random.stg"), NAME
+        )
+        compiled = compile_program(checked)
+        assert not checked.warnings
+        assert not compiled.idle
+        weights = [op for op in compiled.module.walk() if isinstance(op, stg.WeightOp)]
+        own = [op for op in weights if op.path.data.rpartition(".")[2] in experts]
+        assert own
+        for op in own:
+            split = {
+                axis
+                for axis in tensor_of(op.weight.type).num_elements.names
+                if axis in ("tp", "ep")
+            }
+            assert split == ({"tp"} if ep == 2 else {"tp", "ep"})
+
+
 def test_what_is_found_is_kept(tmp_path: Path) -> None:
     """A second search asks the cache; one that is stopped has what was known until then."""
     text, dims = drawn(0)
@@ -348,7 +381,7 @@ def test_what_is_found_is_kept(tmp_path: Path) -> None:
 def test_what_was_asked_of_less_is_asked_again(tmp_path: Path) -> None:
     """A narrower space asks of fewer ways to store the same: its answer is none for others."""
     text, dims = drawn(1)
-    search = Search(goal(text, dims, None, 1), [small(dims, Random(7))], SerialExecutor())
+    search = Search(goal(text, dims, None, 1), [small(dims, Random(4))], SerialExecutor())
     (task,) = search.questions.tasks({0: search.candidates.points[0]}, at_least)
     cache = Cache(tmp_path / "found.jsonl")
     cache.put(task, evaluate(task))
