@@ -521,7 +521,7 @@ class Exchange:
         turns = [(pool, each) for pool, each in found if each is not None]
         if len({each for _, each in turns}) > 1:
             message = (
-                f"`{one.name}` and `{other.name}` deal out the positions of `{path}` otherwise"
+                f"`{one.name}` and `{other.name}` deal out the positions of `{path}` differently"
             )
             help_ = "let as many devices share them in both, by runs as long, or those of one pool alone"
             raise wrong(message, other.span, help_)

@@ -39,7 +39,7 @@ from stagec.frontend.checker.steps import (
 )
 from stagec.frontend.padding import unpadded
 from stagec.frontend.paths import Scope, is_named
-from stagec.frontend.plans.serving import BatchSums, Spread
+from stagec.frontend.plans.serving import BatchSums, Spread, rules_of
 from stagec.frontend.redundant import add_copies, slots
 from stagec.frontend.routed_tokens import transposed_experts
 from stagec.frontend.serving_program import (
@@ -50,7 +50,6 @@ from stagec.frontend.serving_program import (
     drop_unread,
     has_bias,
     pad_experts,
-    rules_of,
     served_results,
     split_pairs,
     split_sources,

@@ -10,12 +10,12 @@ from xdsl.ir import Block, Operation, OpResult, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from stagec import symbolic
-from stagec.analysis.placement import PlacementRule, split_dims
+from stagec.analysis.placement import split_dims
 from stagec.diagnostics import CompileError, Diagnostic, Span, quoted, refused, span_of
 from stagec.dialects import stg
 from stagec.dialects.attributes import Dim, NamesAttr, RequestsAttr
 from stagec.dialects.types import StackType, TensorType, ValueType, tensor_of
-from stagec.frontend.plans.serving import Batch, Spread, begins, pairs
+from stagec.frontend.plans.serving import Batch, Spread, begins, pairs, rules_of
 from stagec.plans.clauses import Plan
 from stagec.rewriting import set_type
 from stagec.symbolic import ONE, ZERO, Size
@@ -223,10 +223,6 @@ def check_queries(
         message = f"attention needs all new positions on a device, but `{name}` is split over {quoted(splits[name])}"
         help_ = "split heads, or sequences, over that axis"
         raise refused("E0309", message, span, help=help_)
-
-
-def rules_of(plan: Plan) -> list[PlacementRule]:
-    return [PlacementRule(rule.dims, rule.axes, rule.copies) for rule in plan.rules]
 
 
 def spread_of(value: SSAValue, name: str, plan: Plan, batch: Batch) -> Spread | None:

@@ -201,6 +201,14 @@ def test_one_rank_shares_with_nobody():
         ("mesh cp = 2 shard H over cp shard T over cp", "E0309"),
         ("mesh cp = 2 shard H over cp shard T over cp context cp { method = ring }", "E0309"),
         (
+            "mesh a = 2, b = 2 shard T over a, b context a { method = partial } context b { method = partial, interleave = 2 }",
+            "E0402",
+        ),
+        (
+            "mesh a = 2, b = 2 shard B over a shard T over a, b context a { method = partial } context b { method = partial }",
+            "E0303",
+        ),
+        (
             "mesh cp = 2 shard T over cp context cp { method = partial, combine = all_to_all }",
             "E0309",
         ),
@@ -292,7 +300,7 @@ def test_positions_that_are_handed_over_are_as_many_on_each_device():
 def test_devices_of_both_pools_share_positions_alike():
     shared = "mesh tp = 2, cp = 2 shard H over tp, cp shard K over tp shard T over cp context cp { method = partial }"
     both = POOLS.replace("mesh tp = 2 shard H, K over tp", shared).replace("POSITIONS", "64")
-    with pytest.raises(CompileError, match="otherwise") as error:
+    with pytest.raises(CompileError, match="differently") as error:
         compile_pools(parse_text(text() + both), "p", {})
     assert {d.code for d in error.value.diagnostics} == {"E0423"}
     alike = both.replace("cp = 2", "cp = 4").replace(
@@ -330,3 +338,16 @@ def test_deepseek_on_a_node_by_hand():
     blocks = -(-32769 // (64 * 8))
     for each in done.memory:
         assert each.static.num_bytes[Kind.CACHE] == 64 * blocks * 64 * 70272
+
+
+def test_positions_that_other_dims_leave_whole_are_not_shared():
+    """An axis that splits sequences has none left: as without the rule."""
+    rules = "shard B over cp"
+    shared, whole = (
+        compile_text(text() + plan("cp = 4", each, "interleave = 2", "decode 8 at 61, block = 16"))
+        for each in (f"{rules} shard T over cp", rules)
+    )
+    kept = [[m.static.num_bytes[Kind.CACHE] for m in each.memory] for each in (shared, whole)]
+    assert kept[0] == kept[1]
+    nodes = [n for c in shared.trace_set.classes for n in unrolled(c.program)]
+    assert not [n for n in nodes if n.op == "combine_attention"]

@@ -21,9 +21,10 @@ import numpy as np
 
 from stagec import symbolic
 from stagec.analysis.coordinates import joint_index
+from stagec.analysis.placement import PlacementRule, split_dims
 from stagec.analysis.sequences import OtherPrograms
 from stagec.analysis.sizes import at_first
-from stagec.diagnostics import Findings, Span
+from stagec.diagnostics import Findings, Span, quoted
 from stagec.dialects import stg
 from stagec.dialects.dist import MAX
 from stagec.dialects.dist.sequences import (
@@ -117,29 +118,43 @@ class Spread:
         return self.pairs_of_first(context + new) - self.pairs_of_first(context)
 
 
+def rules_of(plan: Plan) -> list[PlacementRule]:
+    return [PlacementRule(rule.dims, rule.axes, rule.copies) for rule in plan.rules]
+
+
 def spreads_of(plan: Plan, roles: Roles, table: SizeTable, findings: Findings) -> dict[str, Spread]:
-    """How rules and contexts spread the positions of caches. E0309 where a rule splits them, and no context says how attention sees that."""
+    """How rules and contexts spread the positions of caches. E0309 where a rule splits them, and no context says how attention sees that; E0303 where
+    the axes of a rule split positions in part; E0402 for contexts that do not say the same."""
     contexts = {
         part: each for each in plan.contexts for part in plan.products.get(each.axis, (each.axis,))
     }
     found: dict[str, Spread] = {}
-    for rule in plan.rules:
-        for name in rule.dims:
-            split = [a for a in rule.axes if conditions.is_split(a, table.known)]
-            if name not in roles.positions or not split:
-                continue
-            known = [contexts[a] for a in split if a in contexts]
-            if len(known) < len(split) or any(each.method != "partial" for each in known):
-                unknown = next(
-                    a for a in split if a not in contexts or contexts[a].method != "partial"
-                )
-                message = f"`{unknown}` splits `{name}`, the positions of caches, and attention is to see all of them"
-                help_ = f"say that each device attends to its own part: `context {unknown} {{ method = partial }}`"
-                span = rule.dim_spans.get(name, rule.span)
-                where = [(contexts[unknown].span or span, "here")] if unknown in contexts else []
-                findings.say("E0309", message, span, secondary=where, help=help_)
-                continue
-            found.setdefault(name, Spread(rule.axes, known[0].interleave, known[0].combine))
+    for name, rule in [(name, each) for each in plan.rules for name in each.dims]:
+        if name not in roles.positions or name in found:
+            continue
+        splits = {split_dims(shape, rules_of(plan)).get(name, ()) for shape in roles.shapes}
+        split = {axis for axes in splits for axis in axes if axis in rule.axes}
+        if not any(conditions.is_split(axis, table.known) for axis in sorted(split)):
+            continue
+        span = rule.dim_spans.get(name, rule.span)
+        known = [contexts[a] for a in rule.axes if a in contexts]
+        others = [a for a in rule.axes if a not in contexts or contexts[a].method != "partial"]
+        if others:
+            message = f"`{others[0]}` splits `{name}`, the positions of caches, and attention is to see all of them"
+            help_ = f"say that each device attends to its own part: `context {others[0]} {{ method = partial }}`"
+            place = contexts[others[0]].span if others[0] in contexts else None
+            where = [(place, "here")] if place is not None else []
+            findings.say("E0309", message, span, secondary=where, help=help_)
+        elif not splits <= {(), rule.axes}:
+            message = f"`{name}` is split over some of the axes of its rule, which split other dims of a cache"
+            help_ = "name those alone that split positions, in a rule of its own"
+            findings.say("E0303", message, span, help=help_)
+        elif len({(each.interleave, each.combine) for each in known}) > 1:
+            message = f"contexts along {quoted(rule.axes)} deal out `{name}` differently"
+            help_ = "say the same `interleave` and `combine` in each"
+            findings.say("E0402", message, known[1].span or span, help=help_)
+        else:
+            found[name] = Spread(rule.axes, known[0].interleave, known[0].combine)
     return found
 
 
@@ -169,6 +184,8 @@ class Roles:
     positions: Mapping[str, Quantity | None] = field(default_factory=dict)
     """Positions that caches hold, and how many at most."""
     spans: Mapping[str, Span] = field(default_factory=dict)
+    shapes: frozenset[tuple[str, ...]] = frozenset()
+    """The dims of caches that hold positions."""
     in_front: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """New positions of text, and those of images that stand in front of them where a sequence begins."""
 
@@ -186,6 +203,7 @@ def roles_of(bodies: Iterable[CheckedBody], findings: Findings) -> Roles | None:
     seen: Span | None = None
     positions: dict[str, Quantity | None] = {}
     spans: dict[str, Span] = {}
+    shapes: set[tuple[str, ...]] = set()
     for body in bodies:
         for step in body.walk():
             if not isinstance(step, AppendStep | StateStep):
@@ -199,6 +217,7 @@ def roles_of(bodies: Iterable[CheckedBody], findings: Findings) -> Roles | None:
                 return None
             if isinstance(step, StateStep):
                 continue
+            shapes.add(tuple(step.cache.type.names))
             known = positions.setdefault(step.position_dim, step.window)
             where = [(spans.setdefault(step.position_dim, step.span), "here")]
             if (known and known.value) != (step.window and step.window.value):
@@ -207,7 +226,8 @@ def roles_of(bodies: Iterable[CheckedBody], findings: Findings) -> Roles | None:
                 findings.say("E0205", message, step.span, secondary=where, help=help_)
                 return None
     in_front = in_front_of(bodies, new)
-    return Roles(batch, new, positions, spans, in_front) if batch else None
+    roles = Roles(batch, new, positions, spans, frozenset(shapes), in_front)
+    return roles if batch else None
 
 
 def unserved(plan: Plan, roles: Roles | None, table: SizeTable, findings: Findings) -> Plan:
