@@ -402,6 +402,9 @@ def check_states(program: stg.ProgramOp, batch: Batch) -> None:
         if isinstance(op, stg.StatefulOp):
             over, function = op.goes_along, op.SIGNATURES[0].name
             help_ = f"give it a state: `cache {op.STATE}`, and `{function}(..., state = h)`"
+        elif isinstance(op, stg.UserOp) and op.over is not None:
+            over, function = op.over.data, op.op.data
+            help_ = f"give it a state, as its declaration says: `{function}(..., state = h)`"
         elif isinstance(op, stg.AttentionOp) and op.causal is not None:
             over, function = names_of(op.k)[-3], "attention"
             help_ = "append its keys and values to caches: `append(keys, x @ wk)`"

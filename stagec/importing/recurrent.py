@@ -150,7 +150,6 @@ class GatedLinearRecurrence:
 
     def write(self, w: Writer) -> str:
         s = self.stream
-        w.carries_state = True
         H = w.dim("HR", self.heads, "blocks of channels of the recurrence")
         E = w.dim("ER", self.width, "channels of a block")
         G = w.dim("EG", self.width, "and as their gates", E)
@@ -163,7 +162,7 @@ class GatedLinearRecurrence:
             "# state = a * state + x, for each channel along the sequence.\n"
             f"op linear_scan(x[{rows}], a[{rows}]) -> [{rows}] {{\n"
             f"  flops = 2 * {size}\n  bytes = 6 * {size}\n"
-            f"  backward_flops = 4 * {size}\n  backward_bytes = 12 * {size}\n}}\n",
+            f"  backward_flops = 4 * {size}\n  backward_bytes = 12 * {size}\n{kept(s, H, E)}}}\n",
         )
         m = w.module(self.name, f"x{s.shape}", s.shape)
         stem = self.stem
@@ -183,9 +182,8 @@ class GatedLinearRecurrence:
         m.weight("decay", inner, f"{stem}rg_lru.recurrent_param")
         m.line(f"a = exp(kept[{G} -> {E}] * softplus(decay) * (0 - 8))")
         m.line(f"z = u * opened[{G} -> {E}] * sqrt(1 - a * a)")
-        out = linear(
-            m, "(linear_scan(z, a) * y)", "out_proj", f"{inner} {s.dim}", f"{stem}linear_out", True
-        )
+        scan = f"(linear_scan(z, a, state = {m.cache('state', s.batch, H, E)}) * y)"
+        out = linear(m, scan, "out_proj", f"{inner} {s.dim}", f"{stem}linear_out", True)
         m.line(f"return {out}")
         return m.name
 
@@ -210,7 +208,6 @@ class Mamba1:
 
     def write(self, w: Writer) -> str:
         s = self.stream
-        w.carries_state = True
         I = w.dim("I", self.inner, "channels of the scan", f"{self.inner // s.width} * {s.dim}")
         if self.inner % s.width or self.inner == s.width:
             w.dims[I] = type(w.dims[I])(I, self.inner, str(self.inner), w.dims[I].about)
@@ -256,9 +253,16 @@ class Mamba1:
         m.line(f"u = silu({u})")
         low = values["low"] if values["low"].startswith("rms") else f"({values['low']})"
         m.line(f"dt = softplus({low} @ dt_proj + dt_bias)")
-        m.line(f"y = selective_scan(u, dt, -exp(a_log), {values['b']}, {values['c']}) + u * skip")
+        state = m.cache("state", s.batch, I, N)
+        scan = f"selective_scan(u, dt, -exp(a_log), {values['b']}, {values['c']}, state = {state})"
+        m.line(f"y = {scan} + u * skip")
         m.line(f"return (y * silu(x @ z_proj{plus['z']})) @ out_proj{plus['out']}")
         return m.name
+
+
+def kept(s: Stream, *dims: str) -> str:
+    """What a declared op says of the state that it keeps of each sequence."""
+    return f"  state = [{s.batch}, {', '.join(dims)}]\n  over = {s.sequence}\n"
 
 
 def selective_scan(w: Writer, s: Stream, I: str, N: str) -> None:
@@ -273,6 +277,7 @@ def selective_scan(w: Writer, s: Stream, I: str, N: str) -> None:
         f"  bytes = 2 * {rows} * (3 * {I} + 2 * {N})\n"
         f"  backward_flops = 18 * {rows} * {I} * {N}\n"
         f"  backward_bytes = 4 * {rows} * (3 * {I} + 2 * {N})\n"
+        f"{kept(s, I, N)}"
         "}\n",
     )
 
@@ -393,30 +398,32 @@ class LightningAttention:
 
     def write(self, w: Writer) -> str:
         s = self.stream
-        w.carries_state = True
         H = w.dim("H", self.heads, "query heads")
         E = w.dim("E", self.width, "width of a head")
+        G = w.dim("EV", self.width, "and of its values", E)
         w.heads.append(H)
         rows = s.rows.replace(", ", " * ")
         C = f"min({self.block}, {s.sequence})"
         w.op(
             "lightning_attention",
             f"# Blocks of {self.block} tokens: q k^T v within a block, q times the state of the blocks before, and k^T v, its change.\n"
-            f"op lightning_attention(q[{s.rows}, {H}, {E}], k[{s.rows}, {H}, {E}], v[{s.rows}, {H}, {E}]) "
-            f"-> [{s.rows}, {H}, {E}] {{\n"
-            f"  flops = 4 * {rows} * {H} * {E} * ({C} + {E})\n"
-            f"  bytes = 8 * {rows} * {H} * {E}\n"
+            f"op lightning_attention(q[{s.rows}, {H}, {E}], k[{s.rows}, {H}, {E}], v[{s.rows}, {H}, {G}]) "
+            f"-> [{s.rows}, {H}, {G}] {{\n"
+            f"  flops = 2 * {rows} * {H} * ({C} * ({E} + {G}) + 2 * {E} * {G})\n"
+            f"  bytes = 4 * {rows} * {H} * ({E} + {G})\n"
+            f"{kept(s, H, E, G)}"
             "}\n",
         )
         m = w.module(self.name, f"x{s.shape}", s.shape)
-        for name in "qkv":
+        for name, width in zip("qkv", (E, E, G), strict=True):
             tensor = f"{self.stem}qkv_proj.weight"
-            m.weight(f"{name}_proj", f"{s.dim} {H} {E}", tensor, join=name != "q")
-        m.weight("gate_proj", f"{s.dim} {H} {E}", f"{self.stem}output_gate.weight")
-        m.weight("norm", f"{H} {E}", f"{self.stem}norm.weight")
-        m.weight("out_proj", f"{H} {E} {s.dim}", f"{self.stem}out_proj.weight", join=True)
+            m.weight(f"{name}_proj", f"{s.dim} {H} {width}", tensor, join=name != "q")
+        m.weight("gate_proj", f"{s.dim} {H} {G}", f"{self.stem}output_gate.weight")
+        m.weight("norm", f"{H} {G}", f"{self.stem}norm.weight")
+        m.weight("out_proj", f"{H} {G} {s.dim}", f"{self.stem}out_proj.weight", join=True)
         for name in "qkv":
             m.line(f"{name} = {activated(self.act, f'x @ {name}_proj', m)}")
-        m.line("y = lightning_attention(q, k, v)")
+        state = m.cache("state", s.batch, H, E, G)
+        m.line(f"y = lightning_attention(q, k, v, state = {state})")
         m.line("return (rms_norm(y, norm) * sigmoid(x @ gate_proj)) @ out_proj")
         return m.name

@@ -7,6 +7,7 @@ from math import ceil
 
 import pytest
 
+from stagec.diagnostics import CompileError
 from stagec.dialects.sched.actions import Compute
 from stagec.driver import Compiled, compile_text
 from stagec.estimate import batch_of
@@ -187,3 +188,91 @@ def test_training_knows_no_state(plan: str):
         for done in (kept, without)
     ]
     assert shown[0] == shown[1]
+
+
+DECLARED = f"""
+dim B = 8
+dim S = 64
+dim D = {D}
+dim I = {2 * D}
+dim N = {N}
+dim L = {L}
+dim C = 16
+
+op scan(x[B, S, I], dt[B, S, I], a[I, N], b[B, S, N]) -> [B, S, I] {{
+  flops = 7 * B * S * I * (N + min(C, S))
+  bytes = 2 * B * S * (3 * I + N) + 2 * I * N
+  state = [B, I, N], over = S
+}}
+
+module Mixer(x[B, S, D]) -> [B, S, D] {{
+  weight u[D, I], t[D, I], a[I, N], b[D, N], o[I, D]
+  cache h[B, I, N]: fp32
+  return scan(x @ u, x @ t, a, x @ b, state = h) @ o
+}}
+
+model Net(x[B, S, D]) {{
+  repeat L {{ x = x + Mixer(x) }}
+  return x
+}}
+"""
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_declared_op_goes_on_from_its_state(seed: int):
+    """Its costs are stated of any sequences: each has them by itself, what does not name `B` is there once, and states are read and written besides."""
+    groups, dp, tp, _, _ = drawn(seed + 300)
+    sequences = ", ".join(g.clause for g in groups)
+    plan = f"""
+plan p {{
+  mesh dp = {dp}, tp = {tp}
+  shard B over dp
+  shard I over tp
+  precision {{ weights = bf16, activations = bf16 }}
+  serve {{ {sequences}, logits = all }}
+}}
+"""
+    done = compile_text(DECLARED + plan)
+    inner = 2 * D // tp
+    flops = tokens = count = resumed = 0
+    for group in groups:
+        here = group.count // dp
+        count += here
+        resumed += here * bool(group.context)
+        tokens += here * group.new
+        flops += here * group.new * 7 * inner * (N + min(16, group.new))
+    nodes = [n for c in done.trace_set.classes for n in unrolled(c.program)]
+    scans = [n.action for n in nodes if n.op == "scan"]
+    assert len(scans) == L
+    moved = (
+        2 * tokens * (3 * inner + N / tp) + 2 * inner * N / dp + 4 * inner * N * (count + resumed)
+    )
+    for action in scans:
+        assert isinstance(action, Compute)
+        assert (action.num_ops, action.num_bytes) == (flops, pytest.approx(moved, abs=2))
+    (memory,) = done.memory
+    assert memory.static.num_bytes[Kind.CACHE] == L * count * 4 * inner * N
+
+
+def test_a_declared_op_keeps_its_state_or_is_refused():
+    plan = "plan p { serve { decode 4 at 9 } }"
+    twice = "scan(scan(x @ u, x @ t, a, x @ b, state = h), x @ t, a, x @ b)"
+    text = DECLARED.replace("scan(x @ u, x @ t, a, x @ b, state = h)", twice)
+    with pytest.raises(
+        CompileError, match="`scan` goes on from earlier tokens, but keeps nothing of them"
+    ):
+        compile_text(text + plan)
+    for state, said in (
+        ("state = [B, I, N]", "says `state` without `over`"),
+        ("over = S", "says `over` without `state`"),
+        ("state = [B, I, N], over = N", "`over` is a dim of the result"),
+        ("state = [I, N], over = S", "a state begins with the dim of sequences"),
+        ("state = [B, S, N], over = S", "has dims of operands but `S`"),
+        ("state = [B, I, L], over = S", "has dims of operands but `S`"),
+    ):
+        with pytest.raises(CompileError, match=said):
+            compile_text(DECLARED.replace("state = [B, I, N], over = S", state) + plan)
+    with pytest.raises(CompileError, match="has no option `states`"):
+        compile_text(DECLARED.replace("state = h", "states = h") + plan)
+    with pytest.raises(CompileError, match="the state of this is"):
+        compile_text(DECLARED.replace("cache h[B, I, N]", "cache h[B, N, I]") + plan)

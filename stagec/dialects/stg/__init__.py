@@ -231,7 +231,11 @@ from stagec.dialects.stg.structure import (
     add_to_yield as add_to_yield,
     with_results as with_results,
 )
-from stagec.dialects.stg.user import UserGradOp as UserGradOp, UserOp as UserOp
+from stagec.dialects.stg.user import (
+    ResumedUserOp as ResumedUserOp,
+    UserGradOp as UserGradOp,
+    UserOp as UserOp,
+)
 from stagec.dialects.stg.views import (
     PlaceOp as PlaceOp,
     RenameOp as RenameOp,

@@ -9,6 +9,7 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import SSAValue
 from xdsl.irdl import (
     irdl_op_definition,
+    operand_def,
     opt_prop_def,
     prop_def,
     var_operand_def,
@@ -29,18 +30,45 @@ from stagec.dialects.stg.base import (
 from stagec.dialects.stg.interface import (
     BackwardPass,
     Cotangents,
+    Requests,
 )
+from stagec.dialects.stg.recurrent import SEQUENCES, ResumedOp, num_resumed, state_traffic
 from stagec.dialects.types import TensorType, tensor_of
 from stagec.symbolic import ONE, ZERO, Size
 
 
-def local_share(op: UserOp | UserGradOp) -> Size:
+def local_share(op: UserOp | UserGradOp | ResumedUserOp) -> Size:
     """The part of a user's op that one device does: what splits its operands or results splits its work."""
     splits: dict[str, tuple[str, ...]] = {}
     for value in (*op.operands, *op.results):
         splits |= tensor_of(value.type).splits
     ways = symbolic.product(symbolic.symbol(a) for axes in splits.values() for a in axes)
     return ONE / ways
+
+
+def indices_of_user(op: UserOp | ResumedUserOp, base: Indices, over: StringAttr | None) -> Indices:
+    """Dims that only operands have are whole on a device, and so is what it goes along."""
+    results = {n for names in base.results for n in names}
+    blocked = {n for names in base.operands for n in names if n not in results}
+    blocked |= {over.data} if over is not None else set()
+    return Indices(base.operands, base.results, blocked=frozenset(blocked))
+
+
+def verify_results(op: UserOp | ResumedUserOp) -> None:
+    op.verify_operands()
+    if PLACEMENT in op.properties:
+        return
+    # How a dim that no operand has is split is the results' own choice: a device makes its share.
+    splits = operand_splits(op)
+    for result in op.outputs:
+        for dim in tensor_type(result).dims:
+            splits.setdefault(dim.name, dim.split)
+    for result, local in zip(op.outputs, local_results(op, splits), strict=True):
+        if result.type != local:
+            raise op.mistake(
+                f"the result is <{tensor_type(result).body}>, "
+                f"but its operands make it <{local.body}>"
+            )
 
 
 def written_kernels(number: Size) -> SizeAttr | None:
@@ -71,11 +99,13 @@ class UserOp(TensorOp):
     backward_bytes = prop_def(SizeAttr)
     kernels = opt_prop_def(SizeAttr)
     backward_kernels = opt_prop_def(SizeAttr)
+    over = opt_prop_def(StringAttr)
+    """The dim of tokens that it goes along, each of which sees the ones before."""
     arguments = var_operand_def(TensorType)
     outputs = var_result_def(TensorType)
 
     assembly_format = (
-        "$op `(` $arguments `)` `flops` $flops `bytes` $bytes "
+        "$op `(` $arguments `)` (`over` $over^)? `flops` $flops `bytes` $bytes "
         "`backward_flops` $backward_flops `backward_bytes` $backward_bytes "
         "(`kernels` $kernels^)? (`backward_kernels` $backward_kernels^)? attr-dict "
         "`:` functional-type(operands, results)"
@@ -92,10 +122,12 @@ class UserOp(TensorOp):
         backward_bytes: Size,
         kernels: Size = ONE,
         backward_kernels: Size = ONE,
+        over: str = "",
     ) -> None:
         super().__init__(
             [list(arguments)],
             [list(result_types)],
+            over=over or None,
             op=op,
             flops=flops,
             bytes=bytes,
@@ -106,26 +138,10 @@ class UserOp(TensorOp):
         )
 
     def indices(self) -> Indices:
-        base = super().indices()
-        results = {n for names in base.results for n in names}
-        blocked = {n for names in base.operands for n in names if n not in results}
-        return Indices(base.operands, base.results, blocked=frozenset(blocked))
+        return indices_of_user(self, super().indices(), self.over)
 
     def verify_(self) -> None:
-        self.verify_operands()
-        if PLACEMENT in self.properties:
-            return
-        # How a dim that no operand has is split is the results' own choice: a device makes its share.
-        splits = operand_splits(self)
-        for result in self.outputs:
-            for dim in tensor_type(result).dims:
-                splits.setdefault(dim.name, dim.split)
-        for result, local in zip(self.outputs, local_results(self, splits), strict=True):
-            if result.type != local:
-                raise self.mistake(
-                    f"the result is <{tensor_type(result).body}>, "
-                    f"but its operands make it <{local.body}>"
-                )
+        verify_results(self)
 
     @property
     def node_name(self) -> str:
@@ -163,6 +179,91 @@ class UserOp(TensorOp):
         )
         for operand, cotangent in zip(wanted, made.results, strict=True):
             gradients.contribute(operand, cotangent)
+
+
+@irdl_op_definition
+class ResumedUserOp(ResumedOp):
+    """A user's op that goes on from a state of each request, its last operand, where something is served.
+
+    FLOPs and bytes are those stated of each sequence by itself, one behind the other, and bytes of the states besides.
+
+    Shapes as the text declares them, `x[B, S, D]`, and `state` [B, sequences, D, N]. FLOPs: those stated, the share of one device.
+    """
+
+    name = "stg.resumed_user"
+
+    op = prop_def(StringAttr)
+    over = prop_def(StringAttr)
+    stated_flops = prop_def(SizeAttr, prop_name="flops")
+    stated_bytes = prop_def(SizeAttr, prop_name="bytes")
+    kernels = opt_prop_def(SizeAttr)
+    arguments = var_operand_def(TensorType)
+    state = operand_def(TensorType)
+    outputs = var_result_def(TensorType)
+
+    assembly_format = (
+        "$op `(` $arguments `)` `from` $state `over` $over `flops` $flops `bytes` $bytes (`kernels` $kernels^)? "
+        "`resumed` $resumed attr-dict `:` functional-type(operands, results)"
+    )
+
+    def __init__(
+        self,
+        op: str,
+        arguments: Sequence[SSAValue],
+        state: SSAValue,
+        result_types: Sequence[TensorType],
+        flops: Size,
+        bytes: Size,
+        kernels: Size,
+        over: str,
+        requests: Requests,
+    ) -> None:
+        """Costs are those stated: what names the dim of rows in them is of each sequence."""
+        batch = tensor_type(state).names[0]
+
+        def of_row(stated: Size) -> Size:
+            once = stated.substitute({batch: ZERO})
+
+            def of_one(new: Size, _: Size) -> Size:
+                return stated.substitute({batch: ONE, over: new}) - once.substitute({over: new})
+
+            return once + symbolic.symbol(batch) * requests.in_a_row(of_one)
+
+        super().__init__(
+            [list(arguments), state],
+            [list(result_types)],
+            op=op,
+            over=over,
+            flops=of_row(flops),
+            bytes=of_row(bytes),
+            kernels=written_kernels(kernels),
+            resumed=num_resumed(requests),
+        )
+
+    def indices(self) -> Indices:
+        base = super().indices()
+        return indices_of_user(self, base, self.over)
+
+    def verify_(self) -> None:
+        state = tensor_type(self.state)
+        if state.names[1:2] != (SEQUENCES,):
+            raise self.mistake(f"<{state.body}> is not a state of sequences")
+        verify_results(self)
+
+    @property
+    def node_name(self) -> str:
+        """Its name in the model."""
+        return self.op.data
+
+    def num_kernels(self) -> Size:
+        return read_kernels(self.kernels)
+
+    def flops(self) -> Size:
+        return self.stated_flops.data * local_share(self)
+
+    def moved_bytes(self) -> Bytes:
+        kept = state_traffic(self.state, self.resumed.data)
+        return Bytes(self.stated_bytes.data * local_share(self) + kept.read, kept.written)
 
 
 @irdl_op_definition

@@ -17,11 +17,13 @@ from stagec.frontend.checker.steps import (
     AppendStep,
     CallStep,
     OnceStep,
+    OpStep,
     PartsStep,
     StateStep,
     Value,
 )
 from stagec.frontend.checker.types import ModuleSignature, Typed, shown
+from stagec.frontend.checker.user_ops import Declared
 from stagec.frontend.numbers import SIZE_FUNCTIONS, Sizes, quantity, shown as shown_number, whole
 from stagec.frontend.printing import text_of
 from stagec.symbolic import conditions
@@ -175,6 +177,9 @@ class CallChecker(ExpressionChecker):
     def call_signature(self, call: syntax.Call, signature: ModuleSignature) -> list[Value] | None:
         definitions = self.context.definitions
         kind = "module" if signature.name in definitions.modules else "op"
+        declared = self.context.declared.get(signature.name)
+        if declared is not None and declared.state:
+            return self.user_op_with_state(call, signature, declared)
         arguments = self.operands(call)
         options = [argument.name for argument in call.arguments if argument.name]
         for name in options:
@@ -183,6 +188,21 @@ class CallChecker(ExpressionChecker):
         names = [p.name for p in signature.parameters]
         if options or self.wrong_count(call, names, len(arguments)):
             return None
+        passed = self.all_passed(arguments, signature)
+        if passed is None:
+            return None
+        given, known = passed
+        if signature.name in definitions.ops:
+            return self.user_op(call, given, known)
+        results = [Value(t, call.span) for t in known]
+        instance = self.instance_of(signature.name)
+        self.steps.append(CallStep(signature.name, instance, given, results, call.span))
+        return results
+
+    def all_passed(
+        self, arguments: Sequence[tuple[syntax.Argument, Value | None]], signature: ModuleSignature
+    ) -> tuple[list[Value], list[TensorType]] | None:
+        """The operands as the parameters want them, and the types of the results; None after a finding."""
         values = [
             self.passed(argument, value, parameter, signature)
             for (argument, value), parameter in zip(arguments, signature.parameters, strict=True)
@@ -192,12 +212,7 @@ class CallChecker(ExpressionChecker):
         known = [t for t in types if t is not None]
         if len(given) < len(values) or len(known) < len(types):
             return None
-        if signature.name in definitions.ops:
-            return self.user_op(call, given, known)
-        results = [Value(t, call.span) for t in known]
-        instance = self.instance_of(signature.name)
-        self.steps.append(CallStep(signature.name, instance, given, results, call.span))
-        return results
+        return given, known
 
     def instance_of(self, module: str) -> str:
         """`Attention`, then `Attention_2`: no two calls in one body share weights."""
@@ -280,9 +295,10 @@ class CallChecker(ExpressionChecker):
         self, call: syntax.Call, operands: list[Value], types: list[TensorType]
     ) -> list[Value] | None:
         name = call.function.text
-        costs = self.context.costs[name]
-        if costs is None:
+        declared = self.context.declared[name]
+        if declared is None:
             return None
+        costs = declared.costs
         return self.emit(
             operands,
             lambda values: stg.UserOp(
@@ -295,9 +311,52 @@ class CallChecker(ExpressionChecker):
                 costs["backward_bytes"],
                 costs["kernels"],
                 costs["backward_kernels"],
+                declared.over,
             ),
             call.span,
         )
+
+    def user_op_with_state(
+        self, call: syntax.Call, signature: ModuleSignature, declared: Declared
+    ) -> list[Value] | None:
+        """The same of an op that keeps something of each request, where a call says in which cache."""
+        names = tuple(p.name for p in signature.parameters)
+        state = stg.Signature(signature.name, names, "", (stg.Option("state", "cache"),))
+        options, arguments = self.options(call, state), self.operands(call)
+        if self.wrong_count(call, names, len(arguments)) or options is None:
+            return None
+        passed = self.all_passed(arguments, signature)
+        if passed is None:
+            return None
+        operands, types = passed
+        cache = options.get("state")
+        if isinstance(cache, Value) and not self.is_state(cache, declared.state, call):
+            return None
+        results = self.user_op(call, operands, types)
+        if results is None or not isinstance(cache, Value):
+            return results
+        step = self.steps[-1]
+        assert isinstance(step, OpStep)
+        self.steps[-1] = StateStep(
+            operands=step.operands,
+            results=results,
+            build=step.build,
+            span=call.span,
+            cache=cache,
+            new_dim=declared.over,
+            resume=lambda operands, cache, requests: stg.ResumedUserOp(
+                signature.name,
+                operands,
+                cache,
+                types,
+                declared.costs["flops"],
+                declared.costs["bytes"],
+                declared.costs["kernels"],
+                declared.over,
+                requests,
+            ),
+        )
+        return results
 
     # ---- built-in ops ----
 

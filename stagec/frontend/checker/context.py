@@ -12,9 +12,9 @@ from stagec.dialects import stg
 from stagec.frontend.checker.definitions import Definitions
 from stagec.frontend.checker.steps import OpStep, Step, Value
 from stagec.frontend.checker.types import ModuleSignature, TypeReader
+from stagec.frontend.checker.user_ops import Declared
 from stagec.frontend.numbers import Sizes
 from stagec.plans.clauses import Precision
-from stagec.symbolic import Size
 
 Environment = dict[str, Value | None]
 """The values that names stand for. None: its definition is wrong, and has been reported."""
@@ -31,7 +31,7 @@ class CheckerContext:
     precision: Precision
     types: TypeReader
     findings: Findings
-    costs: Mapping[str, Mapping[str, Size] | None] = field(default_factory=dict)
+    declared: Mapping[str, Declared | None] = field(default_factory=dict)
     """Of each op that the user declares; None if what is written is wrong."""
     plan_name: str = ""
     served: Container[str] = ()

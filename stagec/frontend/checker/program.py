@@ -16,7 +16,7 @@ from stagec.frontend.checker.replacing import with_replacements
 from stagec.frontend.checker.sharding import PlanChecker
 from stagec.frontend.checker.steps import CheckedBody, OnceStep
 from stagec.frontend.checker.types import TypeReader
-from stagec.frontend.checker.user_ops import read_costs
+from stagec.frontend.checker.user_ops import read_op
 from stagec.frontend.files import Source, parse_file
 from stagec.frontend.plans.idle_settings import (
     idle_microbatch,
@@ -448,7 +448,7 @@ def _check_bodies(
         precision=plan.precision,
         types=types,
         findings=findings,
-        costs={n: read_costs(definitions.ops[n], sizes, findings) for n in ops},
+        declared={n: read_op(definitions.ops[n], sizes, findings) for n in ops},
         plan_name=plan.name,
         served=table.served,
     )

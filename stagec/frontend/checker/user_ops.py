@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from stagec import symbolic
-from stagec.diagnostics import Findings, Span, did_you_mean, quoted
+from stagec.diagnostics import Findings, did_you_mean, quoted
 from stagec.frontend import syntax
 from stagec.frontend.numbers import Sizes, as_read, whole
 from stagec.symbolic import ONE, Size
@@ -15,13 +16,25 @@ BACKWARD_COSTS = ("backward_flops", "backward_bytes")
 """What an op says of itself. Its gradient costs twice as much unless the op says otherwise."""
 KERNELS = ("kernels", "backward_kernels")
 """How many it is, and its gradient: one each."""
+STATE, OVER = "state", "over"
+"""What it keeps of each request, and the dim of tokens that it goes along."""
 
 
-def read_costs(op: syntax.Op, sizes: Sizes, findings: Findings) -> Mapping[str, Size] | None:
-    """The costs of an op, all six; None after a finding."""
-    known = (*COSTS, *BACKWARD_COSTS, *KERNELS)
+@dataclass(frozen=True)
+class Declared:
+    """What an op says of itself: all six costs, and its state, if it keeps one."""
+
+    costs: Mapping[str, Size]
+    state: tuple[str, ...] = ()
+    over: str = ""
+
+
+def read_op(op: syntax.Op, sizes: Sizes, findings: Findings) -> Declared | None:
+    """What a declaration says; None after a finding."""
+    numbers = (*COSTS, *BACKWARD_COSTS, *KERNELS)
+    known = (*numbers, STATE, OVER)
     costs: dict[str, Size] = {}
-    first: dict[str, Span] = {}
+    first: dict[str, syntax.Setting] = {}
     wrong = False
     for entry in op.settings.entries:
         name, span = entry.name.text, entry.name.span
@@ -32,9 +45,11 @@ def read_costs(op: syntax.Op, sizes: Sizes, findings: Findings) -> Mapping[str, 
             continue
         if name in first:
             message = f"`{name}` is set twice"
-            where = [(first[name], "first here")]
+            where = [(first[name].name.span, "first here")]
             findings.say("E0402", message, span, secondary=where)
-        first[name] = span
+        first[name] = entry
+        if name not in numbers:
+            continue
         found = whole(entry.value, sizes, findings, f"`{name}`", least=int(name in KERNELS))
         wrong = wrong or found is None
         if found is not None:
@@ -44,10 +59,52 @@ def read_costs(op: syntax.Op, sizes: Sizes, findings: Findings) -> Mapping[str, 
         message = f"op `{op.name}` does not say its {quoted(missing)}"
         help_ = f"add `{missing[0]} = 2*B*S*D`, for the whole tensors"
         findings.say("E0402", message, op.name.span, help=help_)
-    if wrong or missing:
+    state = read_state(op, first, findings)
+    if wrong or missing or state is None:
         return None
     for forward, backward in zip(COSTS, BACKWARD_COSTS, strict=True):
         costs.setdefault(backward, costs[forward] * 2)
     for name in KERNELS:
         costs.setdefault(name, ONE)
-    return costs
+    return Declared(costs, *state)
+
+
+def read_state(
+    op: syntax.Op, said: Mapping[str, syntax.Setting], findings: Findings
+) -> tuple[tuple[str, ...], str] | None:
+    """The shape of a state, and the dim that the op goes along: both of its results; empty without one, None after a finding."""
+    if not {STATE, OVER} & said.keys():
+        return (), ""
+    help_ = "write `state = [B, D, N], over = S`: what is kept of each sequence, and the dim of its tokens"
+    if len({STATE, OVER} & said.keys()) == 1:
+        (name,) = {STATE, OVER} & said.keys()
+        message = f"op `{op.name}` says `{name}` without `{OVER if name == STATE else STATE}`"
+        findings.say("E0402", message, said[name].name.span, help=help_)
+        return None
+    names = [
+        each.name.text for each in op.results[0].shape.dims if isinstance(each, syntax.Reference)
+    ]
+    used = {*names}
+    for parameter in op.parameters:
+        used |= {
+            each.name.text for each in parameter.shape.dims if isinstance(each, syntax.Reference)
+        }
+    kept, over = said[STATE].value, said[OVER].value
+    listed = kept.values if isinstance(kept, syntax.ListValue) else ()
+    state = tuple(each.name.text for each in listed if isinstance(each, syntax.Reference))
+    along = over.name.text if isinstance(over, syntax.Reference) else ""
+    if along not in names[1:]:
+        message = f"`{OVER}` is a dim of the result behind that of sequences, [{', '.join(names)}]"
+        findings.say("E0402", message, over.span, help=help_)
+        return None
+    if (
+        not state
+        or len(state) < len(listed)
+        or state[0] != names[0]
+        or along in state
+        or not {*state} <= used
+    ):
+        message = f"a state begins with the dim of sequences, `{names[0]}`, and has dims of operands but `{along}`"
+        findings.say("E0402", message, kept.span, help=help_)
+        return None
+    return state, along
