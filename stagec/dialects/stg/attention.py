@@ -34,6 +34,7 @@ from stagec.dialects.stg.base import (
     PLACEMENT,
     SHARED,
     Indices,
+    LikeOp,
     RequestsOp,
     TensorOp,
     expect_dims,
@@ -116,7 +117,7 @@ class FusedAttention(RequestsOp, ABC):
 
 
 @irdl_op_definition
-class RopeOp(TensorOp):
+class RopeOp(LikeOp):
     """Rotary position embedding (Su et al. 2021): rotates pairs within the last dim.
 
     The gradient is the inverse rotation; the tables of sines are buffers, nothing is saved.
@@ -137,9 +138,6 @@ class RopeOp(TensorOp):
     result = result_def(TensorType)
 
     assembly_format = "(`inverse` $inverse^)? $x attr-dict `:` functional-type(operands, results)"
-
-    def __init__(self, x: SSAValue, inverse: bool = False) -> None:
-        super().__init__([x], [x.type], inverse=inverse)
 
     @classmethod
     def check_call(cls, call: Call) -> None:

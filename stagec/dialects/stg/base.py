@@ -11,7 +11,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import cache
+from typing import Any, ClassVar
 
 from xdsl.dialects.builtin import ArrayAttr, StringAttr
 from xdsl.ir import Operation, SSAValue
@@ -160,8 +161,8 @@ class TensorOp(CostInterface, ABC):
 
     @classmethod
     def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
-        """The op that does what a call says. Its results but the statistics are the function's. Without options, the op of these operands."""
-        return cls(*operands)  # pyright: ignore[reportCallIssue, reportArgumentType]
+        """The op that does what a call says. Its results but the statistics are the function's. Options are arguments of the constructor, unless overridden."""
+        return cls(*operands, **call.options)  # pyright: ignore[reportCallIssue, reportArgumentType]
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         """Contribute to the cotangents of the operands, from those of the results.
@@ -249,10 +250,7 @@ def derived_format(op: OpDef) -> DerivedFormat | None:
     is_clear = lists <= {*optional, *plain[-1:]} and len(several) <= 1
     if op.regions or op.successors or op.attributes or not is_clear:
         return None
-    needed: dict[str, bool] = dict.fromkeys(optional, False)
-    for name, each in op.properties.items():
-        if not isinstance(each.constr, Mark) and name not in SEGMENT_SIZES:
-            needed[name] = not isinstance(each, OptPropertyDef)
+    needed = dict.fromkeys(optional, False) | plain_properties(op)
     said = [f"`{n}` ${n}" if must else f"(`{n}` ${n}^)?" for n, must in needed.items()]
     operands = " `,` ".join(f"${name}" for name in plain)
     form = [operands, *said, "attr-dict `:` functional-type(operands, results)"]
@@ -261,6 +259,38 @@ def derived_format(op: OpDef) -> DerivedFormat | None:
 
 SEGMENT_SIZES = ("operandSegmentSizes", "resultSegmentSizes")
 """Properties that xDSL adds, where an op has several lists."""
+
+
+class LikeOp(TensorOp, ABC):
+    """An op whose result is like an operand, partial where it is linear. It is made from its operands and properties, in order or by name."""
+
+    LIKE: ClassVar[int | None] = 0
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        operands, properties = fields_of(type(self))
+        assert len(given) <= len(operands) + len(properties), self.name
+        said = dict(zip((*operands, *properties), given, strict=False)) | named
+        values = [said.pop(name, None) for name in operands]
+        made = tensor_type(values[self.LIKE or 0])
+        if self.LINEAR_OPERANDS:
+            made = made.with_partial(tensor_type(values[self.LINEAR_OPERANDS[0]]).partial)
+        super().__init__(values, [made], **said)
+
+
+@cache
+def fields_of(kind: type[TensorOp]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of operands, and of properties that are no marks."""
+    op = kind.get_irdl_definition()
+    return tuple(name for name, _ in op.operands), tuple(plain_properties(op))
+
+
+def plain_properties(op: OpDef) -> dict[str, bool]:
+    """Properties that are no marks, and whether an op has to have them."""
+    return {
+        name: not isinstance(each, OptPropertyDef)
+        for name, each in op.properties.items()
+        if not isinstance(each.constr, Mark) and name not in SEGMENT_SIZES
+    }
 
 
 class LocalStatisticsOp(TensorOp, ABC):

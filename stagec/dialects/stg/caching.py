@@ -26,7 +26,7 @@ from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.interfaces import Bytes, elements, num_bytes
 from stagec.dialects.marks import MarkedOp
 from stagec.dialects.memory import Effects, Overwrite
-from stagec.dialects.stg.base import PLACEMENT, Indices, TensorOp, expect_dims, tensor_type
+from stagec.dialects.stg.base import PLACEMENT, Indices, LikeOp, TensorOp, expect_dims, tensor_type
 from stagec.dialects.stg.interface import Option, Signature
 from stagec.dialects.types import TIME_AXIS, TensorType, ValueType, unscaled_bytes
 from stagec.dialects.uneven_parts import PART
@@ -165,7 +165,7 @@ class AppendOp(TensorOp):
 
 
 @irdl_op_definition
-class FillOp(TensorOp):
+class FillOp(LikeOp):
     """Write what is computed once for a sequence into a cache, in place: keys and values that a decoder attends to of an encoder.
 
     Later iterations read the cache, and compute nothing of it.
@@ -188,9 +188,6 @@ class FillOp(TensorOp):
     cache = operand_def(TensorType)
     x = operand_def(TensorType)
     result = result_def(TensorType)
-
-    def __init__(self, cache: SSAValue, x: SSAValue) -> None:
-        super().__init__([cache, x], [cache.type])
 
     def flops(self) -> Size:
         return ZERO

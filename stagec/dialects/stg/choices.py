@@ -20,7 +20,7 @@ from xdsl.irdl import irdl_op_definition, operand_def, opt_operand_def, prop_def
 
 from stagec.dialects.attributes import Dim
 from stagec.dialects.interfaces import elements
-from stagec.dialects.stg.base import Indices, LocalStatisticsOp, TensorOp, tensor_type
+from stagec.dialects.stg.base import Indices, LikeOp, LocalStatisticsOp, TensorOp, tensor_type
 from stagec.dialects.stg.interface import BackwardPass, Cotangents, only
 from stagec.dialects.stg.routing import expect_chosen, terms_of
 from stagec.dialects.types import TensorType
@@ -233,7 +233,7 @@ class CopiesOp(TensorOp):
 
 
 @irdl_op_definition
-class WeightCopiesOp(CopiesOp):
+class WeightCopiesOp(CopiesOp, LikeOp):
     """Each copy of a token times its weight, in the dtype of the copies.
 
     `copies` [X, N, F], `weights` [X, N] -> [X, N, F]. FLOPs: 1 for each element.
@@ -249,9 +249,6 @@ class WeightCopiesOp(CopiesOp):
     result = result_def(TensorType)
 
     assembly_format = "$copies `by` $weights attr-dict `:` functional-type(operands, results)"
-
-    def __init__(self, copies: SSAValue, weights: SSAValue) -> None:
-        super().__init__([copies, weights], [copies.type])
 
     def verify_(self) -> None:
         super().verify_()

@@ -21,6 +21,7 @@ from stagec.dialects.interfaces import elements
 from stagec.dialects.stg.base import (
     PLACEMENT,
     Indices,
+    LikeOp,
     StatefulOp,
     TensorOp,
     expect_dims,
@@ -149,10 +150,6 @@ class PatchEmbeddingOp(TensorOp):
             raise CallError("the dim of patches is a new one", option="patches")
         check_tiles(call)
 
-    @classmethod
-    def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
-        return PatchEmbeddingOp(operands[0], operands[1], call.dim("patches"))
-
     def indices(self) -> Indices:
         base = super().indices()
         return Indices(
@@ -268,7 +265,7 @@ class PatchImageGradOp(TensorOp):
 
 
 @irdl_op_definition
-class CausalConvOp(StatefulOp):
+class CausalConvOp(StatefulOp, LikeOp):
     """y[s] = sum over w of kernel[w] * x[s - W + 1 + w], for each channel by itself; before the sequence x is zero.
 
     The channels are the dims of the kernel but its first. `reverse` looks ahead instead, as the gradient for x does:
@@ -300,9 +297,6 @@ class CausalConvOp(StatefulOp):
         "(`reverse` $reverse^)? $x `,` $kernel `over` $over attr-dict "
         "`:` functional-type(operands, results)"
     )
-
-    def __init__(self, x: SSAValue, kernel: SSAValue, over: str, reverse: bool = False) -> None:
-        super().__init__([x, kernel], [x.type], over=over, reverse=reverse)
 
     @property
     def goes_along(self) -> str:

@@ -24,7 +24,7 @@ from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
 from stagec import symbolic
 from stagec.dialects.attributes import RequestsAttr, SizeAttr
 from stagec.dialects.interfaces import Bytes, all_bytes, elements, num_bytes
-from stagec.dialects.stg.base import PLACEMENT, Indices, RequestsOp, TensorOp, tensor_type
+from stagec.dialects.stg.base import PLACEMENT, Indices, LikeOp, RequestsOp, TensorOp, tensor_type
 from stagec.dialects.stg.interface import (
     Call,
     CallError,
@@ -121,7 +121,7 @@ def states(op: GatedDeltaRuleOp | GatedDeltaRuleGradOp) -> Size:
 
 
 @irdl_op_definition
-class GatedDeltaRuleOp(RecurrenceOp):
+class GatedDeltaRuleOp(RecurrenceOp, LikeOp):
     """Run the recurrence. Nothing but its operands is kept: the backward pass solves its chunks again.
 
     Linear in v. An axis that splits heads of values splits those of keys.
@@ -154,17 +154,6 @@ class GatedDeltaRuleOp(RecurrenceOp):
     decay = operand_def(TensorType)
     beta = operand_def(TensorType)
     result = result_def(TensorType)
-
-    def __init__(
-        self,
-        q: SSAValue,
-        k: SSAValue,
-        v: SSAValue,
-        decay: SSAValue,
-        beta: SSAValue,
-        chunk: Size,
-    ) -> None:
-        super().__init__([q, k, v, decay, beta], [tensor_type(v)], chunk=chunk)
 
     @classmethod
     def check_call(cls, call: Call) -> None:

@@ -18,6 +18,7 @@ from stagec.dialects.attributes import NamesAttr
 from stagec.dialects.interfaces import elements
 from stagec.dialects.stg.base import (
     Indices,
+    LikeOp,
     TensorOp,
     expect_dims,
     tensor_type,
@@ -329,10 +330,6 @@ class CastOp(TensorOp):
     def __init__(self, x: SSAValue, dtype: str) -> None:
         super().__init__([x], [tensor_type(x).with_dtype(dtype)])
 
-    @classmethod
-    def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
-        return CastOp(operands[0], call.word("dtype"))
-
     def flops(self) -> Size:
         return ZERO
 
@@ -377,16 +374,12 @@ class DropoutOp(TensorOp):
     def check_call(cls, call: Call) -> None:
         call.need_float(0)
 
-    @classmethod
-    def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
-        return DropoutOp(operands[0], call.word("rate"))
-
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         gradients.emit(self.x, lambda: MulOp(only(dys), self.mask))
 
 
 @irdl_op_definition
-class CausalMaskOp(TensorOp):
+class CausalMaskOp(LikeOp):
     """Scores of keys after their query become -inf, or `zero`, as their gradients do.
 
     `query` and `key` name the two dims.
@@ -417,18 +410,11 @@ class CausalMaskOp(TensorOp):
         "`:` functional-type(operands, results)"
     )
 
-    def __init__(self, scores: SSAValue, query: str, key: str, zero: bool = False) -> None:
-        super().__init__([scores], [scores.type], query=query, key=key, zero=zero)
-
     @classmethod
     def check_call(cls, call: Call) -> None:
         call.need_float(0)
         for option in ("query", "key"):
             call.need_dim(0, call.dim(option), option)
-
-    @classmethod
-    def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
-        return CausalMaskOp(operands[0], call.dim("query"), call.dim("key"))
 
     @property
     def linear_operands(self) -> tuple[int, ...]:
@@ -534,7 +520,7 @@ class ReduceOp(TensorOp):
 
 
 @irdl_op_definition
-class MaxGradOp(TensorOp):
+class MaxGradOp(LikeOp):
     """The gradient of a maximum: `dy` where `x` is the `largest` of its dims, else 0.
 
     `dy` and `largest` [B, S], `x` [B, S, D] -> [B, S, D]. FLOPs: 1 for each element of `dx`.
@@ -549,10 +535,6 @@ class MaxGradOp(TensorOp):
     x = operand_def(TensorType)
     largest = operand_def(TensorType)
     dx = result_def(TensorType)
-
-    def __init__(self, dy: SSAValue, x: SSAValue, largest: SSAValue) -> None:
-        partial = tensor_type(dy).partial
-        super().__init__([dy, x, largest], [tensor_type(x).with_partial(partial)])
 
 
 @irdl_op_definition

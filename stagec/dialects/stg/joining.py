@@ -240,10 +240,6 @@ class SplitOp(TensorOp):
                 raise CallError(f"`{name}` is already a dim of the operand", option="to")
         check_sum(call, to, over)
 
-    @classmethod
-    def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
-        return SplitOp(operands[0], call.dim("over"), call.dims("to"))
-
     def indices(self) -> Indices:
         base = super().indices()
         return Indices(

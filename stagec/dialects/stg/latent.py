@@ -8,7 +8,6 @@ that make keys and values of latents are absorbed into those before and behind i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 from xdsl.ir import SSAValue
@@ -16,7 +15,7 @@ from xdsl.irdl import irdl_op_definition, operand_def, result_def
 
 from stagec import symbolic
 from stagec.dialects.stg.attention import HALF, KEY, FusedAttention
-from stagec.dialects.stg.base import Indices, TensorOp, tensor_type
+from stagec.dialects.stg.base import Indices, tensor_type
 from stagec.dialects.stg.interface import Call, CallError, Option, Signature, listed
 from stagec.dialects.types import TensorType
 from stagec.dialects.work import Work
@@ -96,10 +95,6 @@ class LatentAttentionOp(FusedAttention):
         if rotated.names != (*latents.names[:-1], far.names[-1]):
             wanted = ", ".join((*latents.names[:-1], far.names[-1]))
             raise CallError(f"rotated keys are [{wanted}], not {listed(rotated)}", operand=3)
-
-    @classmethod
-    def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
-        return LatentAttentionOp(*operands, causal=call.flag("causal"))
 
     @property
     def key_dim(self) -> str:

@@ -137,10 +137,6 @@ class EmbeddingBagOp(TensorOp):
         if to is not None and to in (*ids.names, *table.names):
             raise CallError("the dim of the bags is a new one", option="to")
 
-    @classmethod
-    def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
-        return EmbeddingBagOp(operands[0], operands[1], call.dim("over"), call.optional_dim("to"))
-
     def indices(self) -> Indices:
         base = super().indices()
         return Indices(base.operands, base.results, blocked=bags(self))

@@ -9,7 +9,7 @@ from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, result_def
 
 from stagec.dialects.interfaces import Bytes, elements, num_bytes
-from stagec.dialects.stg.base import Indices, TensorOp, tensor_type
+from stagec.dialects.stg.base import Indices, LikeOp, TensorOp, tensor_type
 from stagec.dialects.stg.elementwise import cast, difference
 from stagec.dialects.stg.interface import (
     BackwardPass,
@@ -116,7 +116,7 @@ class CrossEntropyOp(VocabularyOp):
 
 
 @irdl_op_definition
-class CrossEntropyGradOp(TensorOp):
+class CrossEntropyGradOp(LikeOp):
     """(softmax(logits) - onehot(target)) * dloss / positions: no sum over V, so no collective.
 
     `logits` [..., V], `targets` and `lse` [...] -> [..., V]. FLOPs: 4 for each logit: subtract, exp, subtract at the target, scale.
@@ -131,9 +131,6 @@ class CrossEntropyGradOp(TensorOp):
     targets = operand_def(TensorType)
     lse = operand_def(TensorType)
     dlogits = result_def(TensorType)
-
-    def __init__(self, dloss: SSAValue, logits: SSAValue, targets: SSAValue, lse: SSAValue) -> None:
-        super().__init__([dloss, logits, targets, lse], [logits.type])
 
     def flops(self) -> Size:
         return 4 * elements(self.logits)
@@ -179,7 +176,7 @@ class LogSoftmaxLossOp(VocabularyOp):
 
 
 @irdl_op_definition
-class TargetGradOp(TensorOp):
+class TargetGradOp(LikeOp):
     """The gradient of the mean of the targets' negated log-probabilities: -dloss / positions at the target, else 0.
 
     `log_probs` [..., V], `targets` [...] -> [..., V]. FLOPs: 1 for each position.
@@ -194,9 +191,6 @@ class TargetGradOp(TensorOp):
     targets = operand_def(TensorType)
     dtargets = result_def(TensorType)
 
-    def __init__(self, dloss: SSAValue, log_probs: SSAValue, targets: SSAValue) -> None:
-        super().__init__([dloss, log_probs, targets], [log_probs.type])
-
     def flops(self) -> Size:
         return elements(self.targets)
 
@@ -206,7 +200,7 @@ class TargetGradOp(TensorOp):
 
 
 @irdl_op_definition
-class LogSoftmaxLossGradOp(TensorOp):
+class LogSoftmaxLossGradOp(LikeOp):
     """dtargets + exp(log_probs) * dloss / positions: what a row of `dtargets` sums to is known, so no collective.
 
     `dtargets` and `log_probs` [..., V] -> [..., V]. FLOPs: 3 for each logit: exp, the share of each position, the target's term.
@@ -220,9 +214,6 @@ class LogSoftmaxLossGradOp(TensorOp):
     log_probs = operand_def(TensorType)
     dloss = operand_def(TensorType)
     dlogits = result_def(TensorType)
-
-    def __init__(self, dtargets: SSAValue, log_probs: SSAValue, dloss: SSAValue) -> None:
-        super().__init__([dtargets, log_probs, dloss], [dtargets.type])
 
     def flops(self) -> Size:
         # exp, times the share of each position, plus the target's term

@@ -20,7 +20,7 @@ from xdsl.irdl import (
 
 from stagec.dialects.attributes import NamesAttr
 from stagec.dialects.interfaces import elements
-from stagec.dialects.stg.base import Indices, TensorOp, tensor_type
+from stagec.dialects.stg.base import Indices, LikeOp, TensorOp, tensor_type
 from stagec.dialects.stg.elementwise import (
     AddOp,
     DivOp,
@@ -163,7 +163,7 @@ class RmsNormOp(NormOp):
 
 
 @irdl_op_definition
-class RmsNormGradOp(NormOp):
+class RmsNormGradOp(NormOp, LikeOp):
     """The gradient for x: rstd * (dy * w - xhat * mean(dy * w * xhat)).
 
     `dy` and `x` [..., D], `rstd` [...], `weight` [D] -> [..., D]. FLOPs: 7 for each element.
@@ -172,23 +172,13 @@ class RmsNormGradOp(NormOp):
     name = "stg.rms_norm_grad"
     WORK: ClassVar[Work] = Work.REDUCTION
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
+    LIKE: ClassVar[int | None] = 1
 
     dy = operand_def(TensorType)
     x = operand_def(TensorType)
     rstd = operand_def(TensorType)
     weight = opt_operand_def(TensorType)
     dx = result_def(TensorType)
-
-    def __init__(
-        self,
-        dy: SSAValue,
-        x: SSAValue,
-        rstd: SSAValue,
-        weight: SSAValue | None,
-        over: Sequence[str],
-    ) -> None:
-        partial = tensor_type(dy).partial
-        super().__init__([dy, x, rstd, weight], [tensor_type(x).with_partial(partial)], over=over)
 
     def flops(self) -> Size:
         # dy*w, *xhat, add, xhat*mean, subtract, *rstd, and x*rstd
@@ -330,7 +320,7 @@ class LayerNormOp(NormOp):
 
 
 @irdl_op_definition
-class LayerNormGradOp(NormOp):
+class LayerNormGradOp(NormOp, LikeOp):
     """The gradient for x.
 
     `dy` and `x` [..., D], `mean` and `rstd` [...] -> [..., D]. FLOPs: 11 for each element.
@@ -339,6 +329,7 @@ class LayerNormGradOp(NormOp):
     name = "stg.layer_norm_grad"
     WORK: ClassVar[Work] = Work.REDUCTION
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
+    LIKE: ClassVar[int | None] = 1
 
     dy = operand_def(TensorType)
     x = operand_def(TensorType)
@@ -346,20 +337,6 @@ class LayerNormGradOp(NormOp):
     rstd = operand_def(TensorType)
     weight = opt_operand_def(TensorType)
     dx = result_def(TensorType)
-
-    def __init__(
-        self,
-        dy: SSAValue,
-        x: SSAValue,
-        mean: SSAValue,
-        rstd: SSAValue,
-        weight: SSAValue | None,
-        over: Sequence[str],
-    ) -> None:
-        partial = tensor_type(dy).partial
-        super().__init__(
-            [dy, x, mean, rstd, weight], [tensor_type(x).with_partial(partial)], over=over
-        )
 
     def flops(self) -> Size:
         return 11 * elements(self.x)
@@ -407,7 +384,7 @@ class LayerNormWeightGradOp(NormWeightGradOp):
 
 
 @irdl_op_definition
-class SoftmaxOp(NormOp):
+class SoftmaxOp(NormOp, LikeOp):
     """exp(x - max) / sum over `over`.
 
     [..., T] -> [..., T]. FLOPs: 5 for each element: maximum, subtract, exp, add, divide.
@@ -427,18 +404,11 @@ class SoftmaxOp(NormOp):
     x = operand_def(TensorType)
     result = result_def(TensorType)
 
-    def __init__(self, x: SSAValue, over: Sequence[str]) -> None:
-        super().__init__([x], [x.type], over=over)
-
     @classmethod
     def check_call(cls, call: Call) -> None:
         call.need_float(0)
         for name in call.dims("over"):
             call.need_dim(0, name, "over")
-
-    @classmethod
-    def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
-        return SoftmaxOp(operands[0], call.dims("over"))
 
     def flops(self) -> Size:
         # max, subtract, exp, add, divide
@@ -454,7 +424,7 @@ class SoftmaxOp(NormOp):
 
 
 @irdl_op_definition
-class SoftmaxGradOp(NormOp):
+class SoftmaxGradOp(NormOp, LikeOp):
     """y * (dy - sum(dy * y)): the probabilities are what the backward pass reads.
 
     `dy` and `y` [..., T] -> [..., T]. FLOPs: 4 for each element: multiply, add, subtract, multiply.
@@ -463,14 +433,11 @@ class SoftmaxGradOp(NormOp):
     name = "stg.softmax_grad"
     WORK: ClassVar[Work] = Work.REDUCTION
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
+    LIKE: ClassVar[int | None] = 1
 
     dy = operand_def(TensorType)
     y = operand_def(TensorType)
     dx = result_def(TensorType)
-
-    def __init__(self, dy: SSAValue, y: SSAValue, over: Sequence[str]) -> None:
-        partial = tensor_type(dy).partial
-        super().__init__([dy, y], [tensor_type(y).with_partial(partial)], over=over)
 
     def flops(self) -> Size:
         return 4 * elements(self.y)

@@ -14,6 +14,7 @@ from xdsl.ir import Operation
 from xdsl.irdl import IRDLOperation, OpDef, OperandDef, OptionalDef, ResultDef, VariadicDef
 
 from stagec.dialects.interfaces import CostInterface
+from stagec.dialects.op import DialectOp
 from stagec.dialects.stg.base import StatefulOp, TensorOp
 from stagec.dialects.stg.interface import OPTION_KINDS, Signature
 from stagec.dialects.work import Work
@@ -93,10 +94,18 @@ def mistakes_of_signatures(op: type[TensorOp]) -> Iterator[str]:
                 yield f"`{op.name}`: the option `{option.name}` is of a kind `{option.kind}`; there are {kinds}, and a `choice` has choices"
         if "state" in options and (not issubclass(op, StatefulOp) or inspect.isabstract(op)):
             yield f"`{op.name}` has the option `state`, and is no `StatefulOp` with its methods"
-        if options - {"state"} and makes_itself:
+        if makes_itself and not takes(op, options - {"state"}):
             yield f"`{op.name}` has options, and no `from_call` that reads them"
         elif makes_itself and "state" not in options:
             yield from mistakes_of_constructor(op, signature)
+
+
+def takes(op: type[TensorOp], options: set[str]) -> bool:
+    """Whether its constructor has arguments of these names."""
+    arguments = inspect.signature(op).parameters
+    any_name = any(each.kind == each.VAR_KEYWORD for each in arguments.values())
+    has_own = op.__init__ not in (TensorOp.__init__, DialectOp.__init__)
+    return not options or (has_own and (any_name or options <= arguments.keys()))
 
 
 def mistakes_of_constructor(op: type[TensorOp], signature: Signature) -> Iterator[str]:
@@ -104,7 +113,8 @@ def mistakes_of_constructor(op: type[TensorOp], signature: Signature) -> Iterato
     count = len(signature.operands)
     for given in range(count - signature.optional_operands, count + 1):
         try:
-            inspect.signature(op).bind(*signature.operands[:given])
+            options = dict.fromkeys(option.name for option in signature.options)
+            inspect.signature(op).bind(*signature.operands[:given], **options)
         except TypeError as error:
             operands = ", ".join(signature.operands[:given])
             yield f"`{op.name}`: its constructor does not take ({operands}), as `{signature.name}` is called: {error}; there is no `from_call`"
