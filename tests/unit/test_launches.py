@@ -342,6 +342,19 @@ def test_deepspeed():
             import_plan(changed, "ds.json", "deepspeed", gpus=16)
 
 
+def test_secondary_partitions_of_zero_plus_plus():
+    """Backward passes gather within the ranks of one (`zero_hpz_partition_size`); one of all ranks is what is stored anyway."""
+    text = '{"train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": 3, "zero_hpz_partition_size": 8}}'
+    made = import_plan(text, "ds.json", "deepspeed", gpus=32).text
+    assert "mesh node = 4, gpu = 8, dp = node * gpu\n" in made
+    assert "zero 3 over dp { like = deepspeed, reshard_over = gpu }\n" in made
+    checked(made)
+    for unchanged in (text.replace('size": 8', 'size": 32'), text.replace("3,", "2,")):
+        assert "mesh dp = 32\n" in import_plan(unchanged, "ds.json", "deepspeed", gpus=32).text
+    with pytest.raises(CompileError, match="12 data-parallel ranks and partitions of 8"):
+        import_plan(text, "ds.json", "deepspeed", gpus=12)
+
+
 def test_random_runs_are_plans():
     """Whatever the sizes, a plan has as many devices as the run, and checks; or the run is refused."""
     draw = random.Random(19)

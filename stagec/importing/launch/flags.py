@@ -514,6 +514,9 @@ DEEPSPEED: dict[str, Word] = {
     "zero_optimization.stage": Word(
         "zero N over dp { like = deepspeed }", size("zero", least=0, most=3)
     ),
+    "zero_optimization.zero_hpz_partition_size": Word(
+        "mesh dp = node * gpu; zero 3 { reshard_over = gpu }", size("secondary")
+    ),
     "zero_optimization.overlap_comm": Word("gradients { overlap }", truth("overlap_gradients")),
     "zero_optimization.reduce_bucket_size": Word(
         "gradients { bucket_bytes = N elements }", size("bucket_elements", least=0)

@@ -66,6 +66,8 @@ class Launch:
     strategy: int | None = None
     """The level of ZeRO that the strategy of FSDP names."""
     reshard: bool = True
+    secondary: int = 1
+    """How many ranks have all of what a forward pass gathered between them, for the backward pass (ZeRO++); 1 for none."""
     experts: int | None = None
     has_experts: bool = False
     """Whether the model has experts, whatever is said of them."""
@@ -97,6 +99,11 @@ class Launch:
     def set(self, name: str, value: Any) -> None:
         assert name in {f.name for f in fields(self)}, name
         setattr(self, name, value)
+
+    @property
+    def keeps_parts(self) -> bool:
+        """Whether backward passes gather from some of the ranks alone."""
+        return self.level == 3 and 1 < self.secondary < self.data
 
     @property
     def level(self) -> int:
@@ -244,6 +251,12 @@ def data_axes(run: Launch, products: list[str]) -> list[str]:
             raise NotAPlan("experts over ranks and replicas of shards do not go together here")
         products.append("dp = rep * fsdp")
         return [f"rep = {dp // run.ways}", f"fsdp = {run.ways}"]
+    if run.keeps_parts:
+        if run.ep > 1 or dp % run.secondary:
+            what = "experts over ranks" if run.ep > 1 else f"{dp} data-parallel ranks"
+            raise NotAPlan(f"{what} and partitions of {run.secondary} do not go together here")
+        products.append("dp = node * gpu")
+        return [f"node = {dp // run.secondary}", f"gpu = {run.secondary}"]
     if run.ep == 1:
         return [f"dp = {dp}"]
     ways = run.ep // run.tp if folded(run) else run.ep
@@ -352,6 +365,7 @@ def rest(run: Launch) -> list[str]:
         over += ["cp"] if run.cp > 1 else []
         settings = [f"like = {run.like}"] if run.like else []
         settings += ["reshard = false"] if zero == 3 and not run.reshard else []
+        settings += ["reshard_over = gpu"] if run.keeps_parts else []
         inner = f" {{ {', '.join(settings)} }}" if settings else ""
         clauses.append(f"zero {zero} over {', '.join(over)}{inner}")
     if run.recompute:
