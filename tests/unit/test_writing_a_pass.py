@@ -16,7 +16,7 @@ from lit.ShUtil import ShParser
 from tests.lit.tools.script import Shell
 
 ROOT = Path(__file__).parents[2]
-PAGES = {"writing_a_pass": (7, 8), "adding_an_op": (5, 3)}
+PAGES = {"writing_a_pass": (7, 8), "adding_an_op": (6, 4)}
 """Commands and outputs of each page."""
 BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TOOL = """#!{python}
