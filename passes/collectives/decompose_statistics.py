@@ -29,6 +29,7 @@ After:
 Cross-entropy over a split vocabulary takes three all-reduces of one fp32 number per position: the maximum, the target's
 logit, the sum of exponentials (Megatron-LM, `vocab_parallel_cross_entropy`), and no gathered logits. Softmax takes two,
 an RMS norm one, a layer norm two; their gradients one, one and two. A maximum takes one; its gradient none. `part_of` says what the steps were.
+An op that inserts steps and returns nothing is E0713.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
@@ -75,6 +75,21 @@ def parse_quoted(parser: AttrParser, what: str, read: Callable[[str], T]) -> T:
         return read(text)
     except ValueError as error:
         parser.raise_error(str(error), position)
+
+
+def print_lines(printer: Printer, lines: Iterable[str]) -> None:
+    """A list in braces, each entry on a line of its own."""
+    first = True
+    with printer.indented():
+        printer.print_string("{")
+        for line in lines:
+            printer.print_string("" if first else ",")
+            printer._print_new_line()
+            printer.print_string(line)
+            first = False
+    if not first:
+        printer._print_new_line()
+    printer.print_string("}")
 
 
 def parse_size(parser: AttrParser) -> Size:

@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -19,7 +18,7 @@ from xdsl.irdl import irdl_attr_definition, irdl_op_definition, prop_def
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 
-from stagec.dialects.attributes import parse_size
+from stagec.dialects.attributes import parse_size, print_lines
 from stagec.dialects.op import DialectOp
 from stagec.dialects.types import DTYPE_BITS
 from stagec.symbolic import Size
@@ -424,19 +423,7 @@ class StoredAttr(Data[tuple[Stored, ...]]):
         return tuple(parser.parse_comma_separated_list(parser.Delimiter.BRACES, row))
 
     def print_parameter(self, printer: Printer) -> None:
-        print_lines(printer, self.data, str)
-
-
-def print_lines(printer: Printer, rows: tuple[Stored, ...], spell: Callable[[Stored], str]) -> None:
-    with printer.indented():
-        printer.print_string("{")
-        for number, row in enumerate(rows):
-            printer.print_string("," if number else "")
-            printer._print_new_line()
-            printer.print_string(spell(row))
-    if rows:
-        printer._print_new_line()
-    printer.print_string("}")
+        print_lines(printer, map(str, self.data))
 
 
 @irdl_op_definition

@@ -82,7 +82,6 @@ class Bounds(SearchStep):
                     continue
                 if limit is not None and held > limit:
                     candidates.left.discard(each)
-                    self.outcome.num_refused += 1
                     self.outcome.reasons[TOO_LARGE] += 1
                 elif in_turn(point) == at_least(point):
                     # It does no more than what was evaluated: this is its outline.
@@ -94,7 +93,6 @@ class Bounds(SearchStep):
         no_plan = [n for n, v in zip(found.numbers, found.columns[LEAST], strict=True) if v != v]
         refused = [each for n in no_plan for each in same[n]]
         self.candidates.left -= set(refused)
-        self.outcome.num_refused += len(refused)
         scale = len(refused) / max(len(no_plan), 1)
         for reason, number in found.reasons.items():
             self.outcome.reasons[reason] += round(number * scale)

@@ -76,7 +76,6 @@ class Candidates:
         """It needs too much memory, if it is a plan at all."""
         known = self.known[number]
         if known.get("step", np.nan) == known.get("step", np.nan):
-            self.outcome.num_refused += 1
             self.outcome.reasons[TOO_LARGE] += 1
         known["step"] = float("nan")
 

@@ -101,8 +101,6 @@ class Outcome:
     """Left out by a bound on their memory, without a compilation."""
     num_outlined: int = 0
     """Evaluated by closed forms."""
-    num_refused: int = 0
-    """That do not compile, or do not fit."""
     num_slower: int = 0
     """Slower by a lower bound than all that were to be compiled, so never evaluated."""
     num_undecided: int = 0

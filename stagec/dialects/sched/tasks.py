@@ -21,7 +21,7 @@ from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 
 from stagec.arrays import Ints
-from stagec.dialects.attributes import parse_quoted
+from stagec.dialects.attributes import parse_quoted, print_lines
 from stagec.dialects.sched.repeats import TableError, growing, number_and_growth, read, written
 
 TASKS = (
@@ -197,16 +197,7 @@ class RowsAttr(Data[TaskRows]):
         return TaskRows(tuple(found))
 
     def print_parameter(self, printer: Printer) -> None:
-        with printer.indented():
-            lines = [f'{name} = "{rows}"' for name, rows in self.data.items()]
-            printer.print_string("{")
-            for number, line in enumerate(lines):
-                printer.print_string("," if number else "")
-                printer._print_new_line()
-                printer.print_string(line)
-        if lines:
-            printer._print_new_line()
-        printer.print_string("}")
+        print_lines(printer, (f'{name} = "{rows}"' for name, rows in self.data.items()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -361,15 +352,8 @@ def print_patterns(printer: Printer, data: PerRow, grows: bool = False) -> None:
             texts.append(f'{number} = "{spell_column(column, grows)}"')
         which.append(number)
     order = spell_column(np.array(which, np.int64))
-    with printer.indented():
-        printer.print_string("{")
-        for number, text in enumerate(texts):
-            printer.print_string("," if number else "")
-            printer._print_new_line()
-            printer.print_string(text)
-    if texts:
-        printer._print_new_line()
-    printer.print_string(f'}} "{order}"')
+    print_lines(printer, texts)
+    printer.print_string(f' "{order}"')
 
 
 def spell_column(column: Ints, grows: bool = False) -> str:

@@ -72,12 +72,8 @@ class RecurrenceOp(StatefulOp, ABC):
         """The op that makes the gradients of all operands."""
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
-        if not any(gradients.wants(operand) for operand in self.operands):
-            return
-        made = gradients.insert(self.gradient_op(only(dys)), self.operands[self.LIKE or 0])
-        for operand, cotangent in zip(self.operands, made.results, strict=True):
-            if gradients.wants(operand):
-                gradients.contribute(operand, cotangent)
+        first = self.operands[self.LIKE or 0]
+        gradients.emit_all(self.operands, lambda: self.gradient_op(only(dys)), first)
 
 
 def types_of_gradients(

@@ -166,8 +166,9 @@ class UserOp(TensorOp):
             # Linear in all of them together, so that they would have to be partial over the same axes.
             known = [gradients.reduced(dy, (), wanted[0]) for dy in known]
         arguments = [*known, *self.arguments]
-        made = gradients.insert(
-            UserGradOp(
+        gradients.emit_all(
+            wanted,
+            lambda: UserGradOp(
                 self.op.data,
                 arguments,
                 [tensor_type(x) for x in wanted],
@@ -177,8 +178,6 @@ class UserOp(TensorOp):
             ),
             wanted[0],
         )
-        for operand, cotangent in zip(wanted, made.results, strict=True):
-            gradients.contribute(operand, cotangent)
 
 
 @irdl_op_definition
