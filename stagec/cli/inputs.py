@@ -92,10 +92,11 @@ def compile_iterations(
     known = plug_ins or registry()
     series = read_iterations(iterations)
     text = source or parse_file(path)
-    heard: set[str] = set()
+    tell = once(set())
 
     def checked(some: Iterations) -> CheckedModel:
         found = check(text, plan, sizes or {}, known.functions, some)
+        tell(render(series.idle_taken(found.plan.name)))
         return replace(found, plan=adapt(found.plan))
 
     return compile_series(
@@ -103,7 +104,7 @@ def compile_iterations(
         series,
         stops=stops,
         load_pass=known.make_pass,
-        seen=lambda checked, module: tell_doubts(checked, module, once(heard)),
+        seen=lambda checked, module: tell_doubts(checked, module, tell),
     )
 
 

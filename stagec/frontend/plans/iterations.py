@@ -21,8 +21,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from stagec.diagnostics import CompileError, refused
+from stagec.diagnostics import CompileError, Diagnostic, refused
 from stagec.dialects.dist.sequences import DealtSequences, Kind
+from stagec.frontend.plans.merge import DOT
 from stagec.reading import parse_csv, read_file
 
 COLUMNS = ("prefill", "decode")
@@ -97,6 +98,14 @@ class Iterations:
     def wrong(self, line: int, message: str, help_: str = HELP) -> CompileError:
         origin = f"{self.path}:{line}" if line else self.path
         return refused("E0421", message, origin=origin, help=help_)
+
+    def idle_taken(self, plan: str) -> list[Diagnostic]:
+        """What it says of other pools, where a plan has none. A pool alone leaves it to the others."""
+        if not self.taken or DOT in plan:
+            return []
+        message = f"`{TAKEN}` changes nothing here: the plan `{plan}` has no pools that sequences come from"
+        origin = f"{self.path}:{self.lines[min(self.taken)]}"
+        return [Diagnostic("W0304", message, origin=origin, help="leave the column out")]
 
 
 def deal(kinds: Sequence[Kind], devices: int) -> list[list[Kind]]:
