@@ -16,7 +16,11 @@ from stagec.dialects.memory import WHEN, Effects
 from stagec.dialects.types import DTYPE_BITS, FLOATS, TensorType, ValueType
 from stagec.symbolic import Size
 
-LOWERED = (sched.NodeOp, sched.ViewOp, sched.TakenOp)
+LOWERED = (
+    *(each for each in sched.Sched.operations if issubclass(each, sched.NodeOp)),
+    sched.ViewOp,
+    sched.TakenOp,
+)
 """What an op may become."""
 
 

@@ -10,10 +10,9 @@ from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.marks import MarkedOp
-from stagec.dialects.sched.actions import NodeAction, NodeNumbers, Transfer
+from stagec.dialects.sched.actions import NodeAction, NodeNumbers, Sum, Transfer
 from stagec.dialects.sched.node import CommunicationOp
 from stagec.dialects.types import TensorType, tensor_of
-from stagec.symbolic import Size
 
 DIRECTIONS = ("forward", "backward")
 SEND_STREAM, RECV_STREAM = "p2p.send", "p2p.recv"
@@ -82,8 +81,8 @@ class StageCrossing(CrossingOp, CommunicationOp):
         return Transfer(self.node_name, axes, shift, num_bytes, channel, tensor.dtype)
 
     @property
-    def moved(self) -> Size:
-        return tensor_of((*self.operands, *self.results)[0].type).num_bytes
+    def sums(self) -> tuple[Sum, ...]:
+        return ((tensor_of((*self.operands, *self.results)[0].type).num_bytes,),)
 
 
 @irdl_op_definition

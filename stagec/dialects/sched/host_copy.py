@@ -80,8 +80,8 @@ class HostCopyOp(CommunicationOp):
         return HostCopy(self.direction.data, numbers.num_bytes(self.num_bytes.data))
 
     @property
-    def moved(self) -> Size:
-        return self.num_bytes.data
+    def sums(self) -> tuple[Sum, ...]:
+        return ((self.num_bytes.data,),)
 
     @property
     def memory_effects(self) -> Effects:
@@ -152,12 +152,8 @@ class HostUpdateOp(CommunicationOp):
         return HostUpdate(flops, numbers.num_bytes(self.num_bytes.data))
 
     @property
-    def moved(self) -> Size:
-        return self.num_bytes.data
-
-    @property
     def sums(self) -> tuple[Sum, ...]:
-        return (self.flops.data,), (self.moved,)
+        return (self.flops.data,), (self.num_bytes.data,)
 
     @property
     def memory_effects(self) -> Effects:

@@ -10,6 +10,7 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.irdl import opt_prop_def, prop_def
 from xdsl.utils.exceptions import VerifyException
 
+from stagec import symbolic
 from stagec.dialects.marks import MarkedOp, flag_mark
 from stagec.dialects.memory import PLAIN, Effects, MemoryAttr, NodeMemory, verify_memory
 from stagec.dialects.sched.actions import NodeAction, NodeNumbers, Sum
@@ -39,14 +40,14 @@ class NodeOp(MarkedOp, ABC):
         """What the node does, in numbers."""
 
     @property
-    def moved(self) -> Size:
-        """Bytes that it moves, where that is all that it does."""
-        raise NotImplementedError(self.name)
+    @abstractmethod
+    def sums(self) -> tuple[Sum, ...]:
+        """What the numbers of its node are made of, in the order of `Node.sizes`: bytes are last."""
 
     @property
-    def sums(self) -> tuple[Sum, ...]:
-        """What the numbers of its node are made of, in the order of `Node.sizes`."""
-        return ((self.moved,),)
+    def moved(self) -> Size:
+        """Bytes that it moves."""
+        return symbolic.total(self.sums[-1])
 
     @property
     def memory_effects(self) -> Effects:

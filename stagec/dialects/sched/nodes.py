@@ -354,8 +354,8 @@ class TransferOp(CommunicationOp):
         )
 
     @property
-    def moved(self) -> Size:
-        return self.num_bytes.data
+    def sums(self) -> tuple[Sum, ...]:
+        return ((self.num_bytes.data,),)
 
     def verify_(self) -> None:
         super().verify_()
