@@ -164,7 +164,13 @@ class GatedDeltaRuleOp(RecurrenceOp, LikeOp):
         *rows, keys, width = q.names if len(q.names) == len(v.names) else ("",) * len(v.names)
         if rows != list(v.names[:-2]) or width in v.names or keys in (*rows, v.names[-1]):
             wanted = ", ".join(v.names[:-2])
-            raise CallError(f"this is [{wanted}], heads of keys and their width", operand=0)
+            help_ = f"write `dim {width}K = {width}`, as keys' width has a name of its own"
+            raise CallError(
+                f"this is [{wanted}], heads of keys and their width",
+                operand=0,
+                notes=[f"`v` is {listed(v)}"],
+                help=help_ if width in v.names else "",
+            )
         if k.names != q.names:
             raise CallError(f"`q` is {listed(q)}, `k` is {listed(k)}", operand=1)
         beside, by_channel = v.names[:-1], (*v.names[:-1], width)
