@@ -32,7 +32,7 @@ from stagec.estimate.prices import ATTENTION, kernel_prices
 from stagec.explaining.job import NamedJob
 from stagec.explaining.rolled_operations import ClassOperations, Term
 from stagec.rewriting.saved_values import levels_of
-from stagec.schedules import ActionCosts, build, simulate
+from stagec.schedules import CATALOGUE, ActionCosts, build, simulate
 from stagec.schedules.transfers import RESIDENT_STAGES
 from stagec.searching.passes_alone import PassAlone, PassNode, Streams, latest
 from stagec.sweeping.actions import ActionForm
@@ -244,7 +244,9 @@ def bubble(turns: Turns, ranks: int, microbatches: int) -> Bubble:
     if rounds > ROUNDS:
         before, now = (bubble(turns, ranks, n * ranks + rest) for n in (ROUNDS - 1, ROUNDS))
         return now.grown(before, rounds - ROUNDS)
-    schedule = build(turns.schedule, ranks, turns.virtual_stages, microbatches)
+    entry = CATALOGUE.get(turns.schedule)
+    stages = entry.stages_per_rank if entry is not None else None
+    schedule = build(turns.schedule, ranks, stages or turns.virtual_stages, microbatches)
     timing, later = simulate(schedule), simulate(schedule, ActionCosts(latency=SHORT))
     computes = ~schedule.is_transfer
     ahead, behind = np.zeros((2, PLACES, schedule.stages_per_rank))
