@@ -68,12 +68,13 @@ def add_up(traces: Traces, rank: int) -> Counter[str]:
     return found
 
 
-def free_nodes(job: NamedJob, number: int) -> int:
-    """Nodes whose trace says 1 because simulators never end one of 0."""
+def free_nodes(job: NamedJob, number: int, what: str) -> int:
+    """Nodes whose trace says 1 because simulators never end one of 0 FLOPs or bytes."""
+    terms = [term for term in job.classes[number].terms if term.is_computation]
+    if what == "flops":
+        return sum(t.count.number for t in terms if not t.amounts.flops.number)
     return sum(
-        term.count.number
-        for term in job.classes[number].terms
-        if term.is_computation and not term.amounts.flops.number
+        t.count.number for t in terms if not t.amounts.read.number + t.amounts.written.number
     )
 
 
@@ -123,7 +124,7 @@ def check_traces(questions: Questions, folder: Path) -> None:
         number = [c.name for c in job.classes].index(each.name)
         for what, total in add_up(written, rank).items():
             answer = questions.ask(what).classes[number]
-            extra = free_nodes(job, number) if what == "flops" else 0
+            extra = free_nodes(job, number, what) if what in ("flops", "bytes") else 0
             assert answer.value + extra == total, (each.name, what)
 
 
