@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from stagec import symbolic
+from stagec.analysis.coordinates import SUFFIX
 from stagec.explaining.names import Names
 from stagec.explaining.rolled_operations import Amount, ClassOperations, Term
 from stagec.symbolic import ONE, ZERO, Size, symbol
@@ -39,6 +40,12 @@ class ClassAnswer:
     form: Size
     value: Number
     parts: tuple[Contribution, ...]
+
+    @property
+    def at_its_place(self) -> Size:
+        """The form, with the coordinates of the class's first rank for those that it names."""
+        places = {f"{axis}{SUFFIX}": symbolic.constant(at[0]) for axis, at in self.where.items()}
+        return self.form.substitute(places)
 
     def with_names(self, sizes: Mapping[str, Size]) -> ClassAnswer:
         """The same with other sizes for some names."""
@@ -126,7 +133,7 @@ def total_over_ranks(answer: Answer, names: Names) -> Amount:
     for group in answer.groups():
         assert isinstance(group[0].value, int)
         count = num_ranks(group, names)
-        forms.append(count.form * group[0].form)
+        forms.append(count.form * group[0].at_its_place)
         value += count.number * group[0].value
     return Amount(symbolic.total(forms), value)
 

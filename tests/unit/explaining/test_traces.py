@@ -137,7 +137,7 @@ def check_forms(questions: Questions) -> None:
         answer = questions.ask(what)
         for each, own in zip(answer.classes, job.classes, strict=True):
             values = {**job.names.values, **own.run.stages[0].values}
-            assert each.form.evaluate(values) == each.value, (what, each.name)
+            assert each.at_its_place.evaluate(values) == each.value, (what, each.name)
             assert sum(part.value for part in each.parts) == each.value
         whole = total_over_ranks(answer, job.names)
         assert whole.form.evaluate(job.names.values) == whole.number, what
