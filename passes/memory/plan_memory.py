@@ -60,6 +60,7 @@ What nodes do with memory they say themselves (`effects`); the rest depends on w
 - What ops read that make the gradients of one op (`gradient_of`) is freed with the last of them, as a node of autograd does.
 - What a unit gathered last is there until its gradients are made, as FSDP frees it: also a table, which no gradient reads, and layers whose weights
   were converted, so that copies are read (`torch.autocast`).
+- What a forward pass gathered is there until its module returns: behind the collective over what the last reader makes, if there is one.
 
 `gradients` is what a framework does with theirs, and each name stands for one (`docs/decisions/memory-plan.md`):
 
@@ -330,6 +331,7 @@ class Planner:
                     stored = followed(shard, from_stack, from_body, gathered_from)
                     gathers.setdefault(stored, []).append(whole)
                 self.keep_parts_of(op)
+                self.keep_until_returned(op)
         for weight, update in updates(self.program).items() if gathers else ():
             # FSDP frees it before it copies gradients into the buffer that is reduced (`FSDPParamGroup.post_backward`).
             made: dict[Block | None, list[Operation]] = {}
@@ -345,6 +347,23 @@ class Planner:
                     buffers[whole.index] = replace(buffers[whole.index], until=group)
                     for op in last:
                         self.nodes[op].lasts.append(group)
+
+    def keep_until_returned(self, gather: Operation) -> None:
+        """FSDP frees what a forward pass gathered when the module has returned (`FSDPState._post_forward`), and what tensor parallelism does with a result is
+        a hook of a module inside (`distribute_module`): it comes first. Experts, whose results an exchange takes back, have returned before it."""
+        block = gather.parent_block()
+        own = [op for op in forward_readers(gather.results) if op.parent_block() is block]
+        if block is None or stg.phase_of(gather) != "fwd" or not own:
+            return
+        last = max(own, key=block.get_operation_index)
+        for move in forward_readers(last.results):
+            is_hook = isinstance(move, sched.CollectiveOp) and move.kind.data != "all_to_all"
+            if is_hook and move.parent_block() is block:
+                group = self.group()
+                self.nodes[move].lasts.append(group)
+                buffers = self.nodes[gather].buffers
+                buffers[0] = replace(buffers[0], until=group)
+                return
 
     def keep_parts_of(self, gather: Operation) -> None:
         """The parts that a gather was given by a forward pass are there until its first reader waits for it (`FSDPParam.to_unsharded`)."""
@@ -369,6 +388,15 @@ class Planner:
             return set()
         later = [op for op in self.nodes if stg.phase_of(op) not in ("fwd", "recompute")]
         return {value for op in later for operand in op.operands for value, _ in behind(operand)}
+
+
+def forward_readers(values: Iterable[SSAValue]) -> Iterator[Operation]:
+    """The nodes of forward passes that read values, or views of them."""
+    for use in (use for value in values for use in value.uses):
+        if isinstance(use.operation, sched.ViewOp):
+            yield from forward_readers(use.operation.results)
+        elif is_node(use.operation) and stg.phase_of(use.operation) == "fwd":
+            yield use.operation
 
 
 def gathered_last(gathers: Sequence[OpResult], layer: Block | None) -> OpResult | None:
