@@ -24,7 +24,9 @@ Tokens are cast before they are copied, as DeepEP does, and cast back where they
 in bf16, forward and backward (arXiv:2412.19437, section 3.3.3): what goes back along a combine is dispatched too. Scales
 are counted if the dtype has some (`fp8_1x128`). So it is where experts are on another pool (`cut-experts`): each cuts and casts its own end.
 
-A dtype of an exchange that the model does not have is E0312.
+Where experts take their tokens from those of all devices (`gather-tokens`), these are cast before they are gathered, as TensorRT-LLM's `CutlassFusedMoE` does it
+(`run_post_quant_allgather`), and so are gradients of results. What comes back there is a sum, reduced in the dtype of its terms: a `combine` is E0312, as is
+a dtype of an exchange that the model does not have.
 """
 
 from __future__ import annotations
@@ -57,7 +59,11 @@ class CastExchanges(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         apart = any(isinstance(each, dist.ExpertsOp) for each in op.body.ops)
-        if not apart and not any(sender_of(each) or is_combined(each) for each in op.walk()):
+        gathers = [each for each in op.walk() if takes_gathered(each)]
+        if gathers and self.combine:
+            raise CompileError([summed(gathers[0])])
+        exchanged = gathers or any(sender_of(each) or is_combined(each) for each in op.walk())
+        if not apart and not exchanged:
             raise CompileError([nothing_exchanged(op)])
         rewrite(op, CastExchange(self.dispatch, self.combine, apart), NAME)
 
@@ -78,6 +84,14 @@ class CastExchange(RewritePattern):
             cast_dispatch(sender, op, self.dispatch, rewriter)
         elif isinstance(op, dist.AllToAllOp) and self.combine and is_combined(op):
             cast_combine(op, self.combine, rewriter)
+        elif isinstance(op, stg.DispatchOp) and self.dispatch and takes_gathered(op):
+            cast_gathered(op, self.dispatch, rewriter)
+
+
+def takes_gathered(op: Operation) -> bool:
+    """Whether experts take their tokens from what was gathered of all devices."""
+    is_own = isinstance(op, stg.DispatchOp) and bool(stg.tensor_type(op.routed).dims[0].split)
+    return is_own and isinstance(op.operands[0].owner, dist.AllGatherOp)
 
 
 def sender_of(op: Operation) -> stg.SendsTokens | None:
@@ -97,20 +111,20 @@ DTYPES = ("precision.given.dispatch", "precision.given.combine")
 
 
 def nothing_exchanged(module: ModuleOp) -> Diagnostic:
-    taken = [op for op in module.walk() if isinstance(op, stg.DispatchOp)]
-    gathered = next((op for op in taken if stg.tensor_type(op.routed).dims[0].split), None)
-    if gathered is not None:
-        return Diagnostic(
-            "E0312",
-            "experts take their tokens from those of all devices, so that none are sent in a dtype of their own",
-            dist.clause_span(gathered, *DTYPES),
-            help="leave `dispatch` and `combine` out of `precision`, or `exchange = all_gather` out of `collectives`",
-        )
     return Diagnostic(
         "E0312",
         "no tokens go to experts on other devices, so that no dtype is one of theirs",
         dist.clause_span(programs(module)[0], *DTYPES),
         help="leave `dispatch` and `combine` out of `precision`, or split the experts: `shard X over ep`",
+    )
+
+
+def summed(dispatch: Operation) -> Diagnostic:
+    return Diagnostic(
+        "E0312",
+        "what experts make of gathered tokens is added up by a reduce-scatter, in the dtype of its terms",
+        dist.clause_span(dispatch, DTYPES[1]),
+        help="leave `combine` out of `precision`, or `exchange = all_gather` out of `collectives`",
     )
 
 
@@ -127,18 +141,37 @@ def cast_dispatch(
     cast_back(exchange.result, dtype, rewriter)
 
 
+def cast_gathered(dispatch: stg.DispatchOp, dtype: str, rewriter: PatternRewriter) -> None:
+    """Cast tokens before they are gathered; experts take theirs of what came so, and whoever else reads it has it cast back."""
+    gather = dispatch.x.owner
+    assert isinstance(gather, dist.AllGatherOp)
+    if gather.target.dtype != dtype:
+        cast_operand(gather, dtype, rewriter)
+        cast_back(gather.result, dtype, rewriter)
+    if stg.tensor_type(dispatch.routed).dtype != dtype:
+        cast_operand(dispatch, dtype, rewriter)
+        cast_back(dispatch.routed, dtype, rewriter)
+
+
 def cast_before_copies(sender: stg.SendsTokens, dtype: str, rewriter: PatternRewriter) -> None:
-    came = sender.x.owner
+    cast_operand(sender, dtype, rewriter)
+    set_type(sender.sent, stg.tensor_type(sender.sent).with_dtype(dtype))
+
+
+def cast_operand(
+    op: stg.SendsTokens | dist.AllGatherOp, dtype: str, rewriter: PatternRewriter
+) -> None:
+    """Cast what an op moves, unless it came in this dtype."""
+    came = op.operands[0].owner
     if isinstance(came, stg.CastOp) and stg.tensor_type(came.x).dtype == dtype:
-        sender.operands[0] = came.x
+        op.operands[0] = came.x
         if not came.result.uses:
             rewriter.erase(came)
     else:
-        cast = stg.CastOp(sender.x, dtype)
-        inherit(cast, sender, NAME)
-        rewriter.insert(cast, InsertPoint.before(sender))
-        sender.operands[0] = cast.result
-    set_type(sender.sent, stg.tensor_type(sender.sent).with_dtype(dtype))
+        cast = stg.CastOp(op.operands[0], dtype)
+        inherit(cast, op, NAME)
+        rewriter.insert(cast, InsertPoint.before(op))
+        op.operands[0] = cast.result
 
 
 def cast_end(

@@ -163,6 +163,13 @@ def kernels_of_experts(row: Row) -> str:
     return "sglang" if (own, row.device) == ("trtllm", "b200") and not is_cutlass else own
 
 
+def gathers_quantized(row: Row) -> bool:
+    """Whether replicas of attention gather tokens as products read them: in nvfp4 `CutlassFusedMoE` of TensorRT-LLM does (`run_post_quant_allgather` in
+    `_torch/modules/fused_moe/fused_moe_cutlass.py`), which leaves `has_deepseek_fp8_block_scales` to the kernels behind the gather."""
+    is_cutlass = row.engine == "trtllm" and row.attention_dp > 1
+    return is_cutlass and row.products == "fp4"
+
+
 def plan_of(row: Row, sequences: str, heads: str, experts: str = "", use: str = "") -> str:
     """Attention over `tp`, or there for each of `dp`, and, where experts are on ranks of their own, these over the same ranks."""
     mesh = f"dp = {row.attention_dp}, tp = {row.tp}"
@@ -171,6 +178,8 @@ def plan_of(row: Row, sequences: str, heads: str, experts: str = "", use: str = 
     )
     if experts:
         precision += f", unquantized = [{unquantized(row)}]"
+    if gathers_quantized(row):
+        precision += ", dispatch = nvfp4"
     # Of several replicas each has its share of the tokens of an expert, a whole number or not.
     how = "average" if row.attention_dp > 1 else "padded"
     padded = f", experts = {how}" if experts else ""

@@ -145,6 +145,22 @@ def test_dispatch_and_combine_have_dtypes_of_their_own() -> None:
     assert both["fwd", tokens * 2] == both["bwd", tokens * 2] == LAYERS
 
 
+@pytest.mark.parametrize(("dtype", "of_token"), [("fp8", WIDTH), ("nvfp4", WIDTH // 2 + WIDTH // 16)])
+def test_gathered_tokens_have_the_dtype_of_the_dispatch_with_its_scales(
+    dtype: str, of_token: int
+) -> None:
+    """So have gradients of results; numbers and weights of experts are gathered, and terms are reduced, as they are."""
+    precision = f"precision {{ dispatch = {dtype} }}\ncollectives {{ exchange = all_gather }}"
+    tokens, choices = BATCH * SEQUENCE, SENT * FP32
+    gathered = {("fwd", choices // 4): 2, ("fwd", tokens // 4 * of_token): 1}
+    gathered["bwd", tokens // 4 * of_token] = 1
+    reduced = {(phase, tokens * WIDTH * FP32): 1 for phase in ("fwd", "bwd")}
+    reduced["bwd", choices] = 1
+    found = compiled(1, 4, precision)
+    assert collectives(found, "all_gather") == {key: LAYERS * n for key, n in gathered.items()}
+    assert collectives(found, "reduce_scatter") == {key: LAYERS * n for key, n in reduced.items()}
+
+
 MESHES = [(1, 2), (2, 2), (1, 8), (4, 2), (2, 4)]
 
 
