@@ -24,7 +24,7 @@ Tokens are cast before they are copied, as DeepEP does, and cast back where they
 in bf16, forward and backward (arXiv:2412.19437, section 3.3.3): what goes back along a combine is dispatched too. Scales
 are counted if the dtype has some (`fp8_1x128`). So it is where experts are on another pool (`cut-experts`): each cuts and casts its own end.
 
-Where experts take their tokens from those of all devices (`gather-tokens`), these are cast before they are gathered, as TensorRT-LLM's `CutlassFusedMoE` does it
+Where experts take their tokens from those of all devices (`gather-tokens`), these are cast before they are gathered, as TensorRT-LLM's `CutlassFusedMoE` does
 (`run_post_quant_allgather`), and so are gradients of results. What comes back there is a sum, reduced in the dtype of its terms: a `combine` is E0312, as is
 a dtype of an exchange that the model does not have.
 """

@@ -145,7 +145,9 @@ def test_dispatch_and_combine_have_dtypes_of_their_own() -> None:
     assert both["fwd", tokens * 2] == both["bwd", tokens * 2] == LAYERS
 
 
-@pytest.mark.parametrize(("dtype", "of_token"), [("fp8", WIDTH), ("nvfp4", WIDTH // 2 + WIDTH // 16)])
+@pytest.mark.parametrize(
+    ("dtype", "of_token"), [("fp8", WIDTH), ("nvfp4", WIDTH // 2 + WIDTH // 16)]
+)
 def test_gathered_tokens_have_the_dtype_of_the_dispatch_with_its_scales(
     dtype: str, of_token: int
 ) -> None:
