@@ -48,7 +48,7 @@ from stagec.simulators.infragraph import on_network
 from stagec.sweeping.run import PEAK, STEP_TIME
 
 FIRST = (
-    *("tp", "dcp", "combine", "cp", "pp", "dp", "ep", "batch", "microbatches", "microbatch"),
+    *("tp", "cp", "pp", "dp", "ep", "batch", "microbatches", "microbatch"),
     *("schedule", "zero", "recompute"),
 )
 SHOWN = ("devices", *FIRST, *(name for name in NAMES if name not in FIRST))
@@ -61,7 +61,7 @@ NETWORK_NUMBERS = (
     "network_latency_us",
 )
 CHOSEN = {
-    "context": 'write `context = ["ring"]`, or `dcp = [2]` of plans that serve',
+    "context": 'write `context = ["ring"]`',
     "device": "say it with `--device`",
     "mesh": "write `tp = [2]`, and `cp`, `pp` and `ep` so too",
     "microbatch": "write `microbatch = [1, 2]`",
@@ -421,7 +421,7 @@ def sure(goal: Goal, outcome: Outcome) -> str:
 
 
 ALWAYS = ("tp", "pp", "dp", "batch")
-AXES = ("cp", "dcp", "ep")
+AXES = ("cp", "ep")
 PLAIN = ("step_time", "memory.peak")
 WIDEST = 16
 """Characters of an expression that stands above its column; the page says above what is minimised."""

@@ -48,8 +48,6 @@ NAMES: dict[str, str] = {
 """The names of a space, and what each is."""
 SERVING_NAMES: dict[str, str] = {
     **{name: NAMES[name] for name in ("tp", "pad", "replicate", "pp", "precision")},
-    "dcp": "decode context parallelism: of the ranks of tp that would have the same keys or latent vectors, those that share their positions",
-    "combine": "what these found of attention is put together by: reduce_scatter, all_to_all",
     "ep": "expert parallelism: tp, or so many times tp as divide dp; 1: experts are cut as other products are",
     "batch": "sequences of an iteration, where `serve` counts them by the batch dim",
     "microbatches": "parts of an iteration, for a pipeline, or in turns while tokens travel to experts",
@@ -83,7 +81,7 @@ NUMBERS: dict[str, int] = {
     **dict.fromkeys(
         (
             *("tp", "cp", "pp", "ep", "replicas", "microbatch", "virtual_stages"),
-            *("batch", "microbatches", "dcp"),
+            *("batch", "microbatches"),
         ),
         1,
     ),
@@ -95,7 +93,6 @@ WORDS: dict[str, tuple[str, ...]] = {
     "replicate": ("on", "off"),
     "sequence": ("on", "off"),
     "context": ("all_gather", "ring", "ulysses"),
-    "combine": ("reduce_scatter", "all_to_all"),
     "experts": ("cut", "whole"),
     "offload": ("none", "optimizer", "activations", "both"),
     "keep": ("gathered", "shard"),

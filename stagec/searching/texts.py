@@ -9,7 +9,7 @@ from stagec.searching.coarse_times import Turns
 from stagec.searching.model import ModelDims
 from stagec.searching.space import NAMES, SIZES, Point
 
-AXES = ("pp", "replicas", "shards", "dp", "edp", "ep", "cp", "tp", "kv", "dcp")
+AXES = ("pp", "replicas", "shards", "dp", "edp", "ep", "cp", "tp")
 RECOMPUTE = {"none": "none", "selective": "attention", "full": "full"}
 
 
@@ -75,8 +75,6 @@ def mesh_text(sizes: dict[str, int]) -> str:
         listed.append("dp = edp * ep")
     if "replicas" in sizes:
         listed.append("dp = replicas * shards")
-    if "kv" in sizes:
-        listed.append("tp = kv * dcp")
     return ", ".join(listed)
 
 
@@ -132,23 +130,20 @@ def with_clauses(name: str, lines: Sequence[str], clauses: Sequence[str]) -> str
 
 def tensor_lines(point: Point, dims: ModelDims) -> list[str]:
     """What tensor-parallel ranks split; of dims that they do not divide, how."""
-    tp, shares = int(point["tp"]), int(point.get("dcp", 1))
-    # Ranks that share positions have the same heads of keys.
-    ways = {name: tp // shares if name in dims.key_heads else tp for name in dims.tensor_parallel}
-    cut = tuple(name for name in dims.tensor_parallel if ways[name] > 1)
+    tp = int(point["tp"])
+    cut = dims.tensor_parallel
     if point.get("experts") == "whole":
         cut = tuple(name for name in cut if name not in dims.expert_inner)
-    rest = [name for name in cut if dims.values[name] % ways[name]]
+    rest = [name for name in cut if dims.values[name] % tp]
     padded = [name for name in rest if name in dims.vocabulary and point["pad"]]
     shared = [name for name in rest if name in dims.key_heads and point["replicate"] == "on"]
     even = [name for name in cut if name not in (*padded, *shared)]
     settings = [
-        ([name for name in even if ways[name] == tp], "tp"),
-        ([name for name in even if ways[name] != tp], "kv"),
-        (shared, "tp { replicate = true }"),
-        (padded, f"tp {{ pad = {point['pad']} }}"),
+        (even, ""),
+        (shared, " { replicate = true }"),
+        (padded, f" {{ pad = {point['pad']} }}"),
     ]
-    return [f"shard {', '.join(names)} over {how}" for names, how in settings if names]
+    return [f"shard {', '.join(names)} over tp{how}" for names, how in settings if names]
 
 
 def pipeline_lines(point: Point, dims: ModelDims) -> list[str]:
