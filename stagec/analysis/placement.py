@@ -167,11 +167,11 @@ def op_splits(
     Contexts say how attention is spread over the axes that split its sequence.
     """
     splits = splits_by_rules(op, rules)
-    if isinstance(op, stg.FusedAttention) and op.spread is not None:
-        return with_parts(splits, op.key_index, op.spread.data)
     if isinstance(op, stg.CombineAttentionOp) and op.is_sum:
         return with_parts(splits, op.part_index, op.spread.data)
-    if isinstance(op, stg.AttentionOp) and contexts is not None:
+    if isinstance(op, stg.FusedAttention) and op.spread is not None:
+        splits = with_parts(splits, op.key_index, op.spread.data)
+    elif isinstance(op, stg.AttentionOp) and contexts is not None:
         splits = in_context(op, splits, rules, contexts)
     if isinstance(op, stg.ConcatOp | stg.SplitOp):
         return with_joint_dims(op, splits, rules)

@@ -74,6 +74,8 @@ def mine(position: int, interleave: int, ways: int, place: int) -> bool:
 def test_a_rank_attends_to_its_own_positions_one_by_one(seed: int):
     rng = random.Random(seed)
     dp, (tp, cp) = rng.choice([1, 2]), rng.choice([(1, 2), (1, 8), (2, 2), (2, 4), (4, 2)])
+    heads_of_keys = rng.choice([1, 2, K]) if seed % 3 == 0 else K
+    keys = max(1, heads_of_keys // tp)
     interleave, block = rng.choice([1, 1, 2, 16]), rng.choice([1, 16])
     by = rng.choice(["reduce_scatter", "all_to_all"])
     groups = [
@@ -85,9 +87,11 @@ def test_a_rank_attends_to_its_own_positions_one_by_one(seed: int):
         for _ in range(rng.randint(1, 3))
     ]
     served = ", ".join([*(g.clause for g in groups), f"block = {block}"])
-    rules = "shard B over dp shard H, F over tp, cp shard K over tp shard T over cp"
+    copies = " { replicate = true }" if heads_of_keys < tp else ""
+    rules = f"shard B over dp shard H, F over tp, cp shard K over tp{copies} shard T over cp"
     context = f"interleave = {interleave}, combine = {by}"
-    done = compile_text(text() + plan(f"dp = {dp}, tp = {tp}, cp = {cp}", rules, context, served))
+    model = text().replace(f"dim K = {K}", f"dim K = {heads_of_keys}")
+    done = compile_text(model + plan(f"dp = {dp}, tp = {tp}, cp = {cp}", rules, context, served))
     sequences = [g for g in groups for _ in range(g.count // dp)]
     tokens = sum(g.new for g in sequences)
     seen = 0
@@ -103,10 +107,10 @@ def test_a_rank_attends_to_its_own_positions_one_by_one(seed: int):
         heads = H // tp
         assert [a.num_ops for a in attention] == [4 * pairs * heads * E] * L
         # All queries and their outputs in bf16, own keys and values in fp8, the log-sum-exp in fp32.
-        moved = 2 * tokens * heads * E * 2 + 2 * read * K * E // tp + 4 * tokens * heads
+        moved = 2 * tokens * heads * E * 2 + 2 * read * keys * E + 4 * tokens * heads
         assert [a.num_bytes for a in attention] == [moved] * L
         appended = [n.action.num_bytes for n in nodes if n.op == "append"]
-        assert appended == [written * K * E // tp * (2 + 1)] * (2 * L)
+        assert appended == [written * keys * E * (2 + 1)] * (2 * L)
         combined = [n.action for n in nodes if n.op == "combine_attention"]
         parts = 1 if by == "reduce_scatter" else cp
         queries = tokens * heads // (1 if by == "reduce_scatter" else cp)
@@ -132,7 +136,7 @@ def test_a_rank_attends_to_its_own_positions_one_by_one(seed: int):
     assert seen == cp
     stored = sum(-(-(g.context + g.new) // (block * cp)) * block for g in sequences)
     for each in done.memory:
-        assert each.static.num_bytes[Kind.CACHE] == L * 2 * stored * K * E // tp
+        assert each.static.num_bytes[Kind.CACHE] == L * 2 * stored * keys * E
 
 
 @pytest.mark.parametrize("by", ["reduce_scatter", "all_to_all"])
