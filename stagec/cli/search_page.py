@@ -48,7 +48,7 @@ from stagec.simulators.infragraph import on_network
 from stagec.sweeping.run import PEAK, STEP_TIME
 
 FIRST = (
-    *("tp", "cp", "pp", "dp", "ep", "batch", "microbatches", "microbatch"),
+    *("tp", "dcp", "combine", "cp", "pp", "dp", "ep", "batch", "microbatches", "microbatch"),
     *("schedule", "zero", "recompute"),
 )
 SHOWN = ("devices", *FIRST, *(name for name in NAMES if name not in FIRST))
@@ -61,7 +61,7 @@ NETWORK_NUMBERS = (
     "network_latency_us",
 )
 CHOSEN = {
-    "context": 'write `context = ["ring"]`',
+    "context": 'write `context = ["ring"]`, or `dcp = [2]` of plans that serve',
     "device": "say it with `--device`",
     "mesh": "write `tp = [2]`, and `cp`, `pp` and `ep` so too",
     "microbatch": "write `microbatch = [1, 2]`",
@@ -406,7 +406,7 @@ def plans_table(goal: Goal, proved: Sequence[Proved], minimised: str) -> str:
 def sure(goal: Goal, outcome: Outcome) -> str:
     """Whether a plan that was not compiled may belong among these."""
     if goal.iteration is not None:
-        of = "" if goal.iteration.is_alike else " that was asked for"
+        of = " that was asked for" if outcome.num_not_asked else ""
         found = f"\nthese are the best: memory and time of each plan{of} were found exactly\n"
         return "" if outcome.interrupted else found
     number, of = outcome.num_sure, len(outcome.proved)
@@ -421,7 +421,7 @@ def sure(goal: Goal, outcome: Outcome) -> str:
 
 
 ALWAYS = ("tp", "pp", "dp", "batch")
-AXES = ("cp", "ep")
+AXES = ("cp", "dcp", "ep")
 PLAIN = ("step_time", "memory.peak")
 WIDEST = 16
 """Characters of an expression that stands above its column; the page says above what is minimised."""

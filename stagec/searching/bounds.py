@@ -12,7 +12,7 @@ from stagec.searching.evaluation import HELD, Found, held_as
 from stagec.searching.memory_bound import Storage
 from stagec.searching.questions import SearchStep
 from stagec.searching.space import Point
-from stagec.searching.texts import at_least, in_turn
+from stagec.searching.texts import at_least, experts_of_data, in_turn
 
 BOUND_OF_AGAIN = {"selective": LEAST_AGAIN, "full": LEAST_WHOLE}
 """Of what a plan that computes nothing again says of others, the bound of those that do."""
@@ -41,13 +41,13 @@ class Bounds(SearchStep):
         """Bytes of parameters, master weights and two moments on a rank, if every axis that may split them does."""
         tp, pp, ep, dp, cp = (int(point[name]) for name in ("tp", "pp", "ep", "dp", "cp"))
         ways = tp * pp * ep
-        spread = dp * cp // int(point["replicas"]) // ep if point["zero"] else 1
+        spread = dp * cp // int(point["replicas"]) // experts_of_data(point) if point["zero"] else 1
         wide = 4 if point["precision"] == "fp32" else 2
         state = 0 if point["offload"] in ("optimizer", "both") else 8 + (4 if wide == 2 else 0)
         if not self.goal.dims.is_training:
             state = 0
         weights = wide / (spread if point["zero"] == 3 else 1)
-        return self.goal.dims.num_parameters / ways * (weights + state / max(spread, 1))
+        return self.goal.dims.num_parameters / ways * (weights + state / spread)
 
     def bound(self, numbers: Sequence[int]) -> None:
         """How long each plan takes at least: of a few structures, which do what all others do besides."""

@@ -1,13 +1,14 @@
 """The search among plans that serve: memory and time of each are found as a compilation would say them.
 
-Where sequences are alike, plans that differ in sizes are one compilation, and all of them are asked for. Else each plan is compiled: of plans that
-differ in their number of sequences some are, with more and more sequences until one needs too much, and then those beside the best.
+Where sequences are alike and no ranks share positions, plans that differ in sizes are one compilation, and all of them are asked for.
+Else each plan is compiled: of plans that differ in their number of sequences some are, with more and more
+sequences until one needs too much, and then those beside the best.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 
 from stagec.searching.candidates import TOO_LATE
 from stagec.searching.questions import SearchStep
@@ -22,24 +23,28 @@ class Exact(SearchStep):
     """Of one search."""
 
     def evaluate(self) -> None:
-        numbers = range(len(self.candidates.points))
-        assert self.goal.iteration is not None
-        if self.goal.iteration.is_alike:
-            self.ask(numbers)
-            return
-        rows = [*by_sequences(self.candidates.points)]
+        points = self.candidates.points
+        together = [n for n, point in enumerate(points) if self.is_one_of_many(point)]
+        self.ask(together)
+        rows = [*by_sequences(self.candidates.chosen({*range(len(points))} - {*together}))]
         waiting = [row[::STEPS] for row in rows]
         while waiting:
             self.ask(row[0] for row in waiting)
             waiting = [row[1:] for row in waiting if row[1:] and self.is_good(row[0])]
         places = {number: (row, at) for row in rows for at, number in enumerate(row)}
-        fresh = True
+        fresh = bool(rows)
         while fresh:
-            best = (places[n] for n in self.candidates.ranked()[: self.goal.top])
-            beside = {n for row, at in best for n in row[max(at - 1, 0) : at + 2]}
+            best = [places[n] for n in self.candidates.ranked() if n in places]
+            beside = {n for row, at in best[: self.goal.top] for n in row[max(at - 1, 0) : at + 2]}
             fresh = [n for n in beside if "step" not in self.candidates.known[n]]
             self.ask(fresh)
-        self.outcome.reasons[NOT_ASKED] += sum("step" not in k for k in self.candidates.known)
+        self.outcome.num_not_asked = sum("step" not in k for k in self.candidates.known)
+        self.outcome.reasons[NOT_ASKED] += self.outcome.num_not_asked
+
+    def is_one_of_many(self, point: Point) -> bool:
+        """Whether plans that differ from it in sizes are one compilation: not where what a rank has depends on which it is."""
+        assert self.goal.iteration is not None
+        return self.goal.iteration.is_alike and point["dcp"] == 1
 
     def ask(self, numbers: Iterable[int]) -> None:
         candidates, outcome = self.candidates, self.outcome
@@ -57,10 +62,10 @@ class Exact(SearchStep):
         return self.candidates.known[number]["step"] <= self.goal.within
 
 
-def by_sequences(points: Sequence[Point]) -> Iterable[list[int]]:
+def by_sequences(points: Mapping[int, Point]) -> Iterable[list[int]]:
     """Plans that differ in nothing else, the fewest sequences first."""
     rows: dict[tuple[object, ...], list[int]] = defaultdict(list)
-    for number, point in enumerate(points):
+    for number, point in points.items():
         rows[tuple(v for name, v in point.items() if name not in ("batch", "tokens"))].append(
             number
         )

@@ -35,6 +35,10 @@ class ModelDims:
     expert_inner: tuple[str, ...]
     """Of `inner`, those of experts alone."""
     expert_tokens: tuple[str, ...]
+    positions: tuple[str, ...]
+    """Those of caches that attention sees whole, under no window."""
+    caches: tuple[tuple[str, ...], ...]
+    """The dims of each cache that has such positions."""
     layers: tuple[str, ...]
     """The dims that say how often repeats of the model's own body run, which can be cut into stages."""
     units: tuple[str, ...]
@@ -76,6 +80,9 @@ def read_model(checked: CheckedModel) -> ModelDims:
     sequence = unique(tensor_of(op.q.type).names[-3] for op in attention)
     products = list(weights_of_products(ops, {stated.batch_dim, *sequence, *tokens}))
     inner = inner_dims(products, taken, {*heads, *vocabulary}, values)
+    roles = checked.roles
+    positions = tuple(n for n, window in roles.positions.items() if not window) if roles else ()
+    shapes = sorted(roles.shapes) if roles else []
     others = {n for made, over in products if not {*experts} & (made | over) for n in made | over}
     return ModelDims(
         values=values,
@@ -88,6 +95,8 @@ def read_model(checked: CheckedModel) -> ModelDims:
         experts=experts,
         expert_inner=tuple(name for name in inner if experts and name not in others),
         expert_tokens=tokens,
+        positions=positions,
+        caches=tuple(shape for shape in shapes if {*shape} & {*positions}),
         layers=layers_of(repeats(module)),
         units=units_of(module),
         has_layers=bool(repeats(module)),

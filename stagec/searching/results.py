@@ -105,6 +105,8 @@ class Outcome:
     """Slower by a lower bound than all that were to be compiled, so never evaluated."""
     num_undecided: int = 0
     """Slower in outline than all that were to be compiled, so their memory was never asked for."""
+    num_not_asked: int = 0
+    """Of those that serve, and of which each would be a compilation."""
     num_sure: int = 0
     """Of those that were proved, the first so many: `Proofs.num_sure`."""
     reasons: Counter[str] = field(default_factory=Counter)

@@ -7,12 +7,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
+from math import gcd
 
 from stagec.diagnostics import CompileError
 from stagec.frontend import CheckedModel
 from stagec.plans.clauses import Sequences
 from stagec.searching.model import ModelDims
-from stagec.searching.space import SERVING_NAMES, Point, Space, Value, default_space, parts_of_ranks
+from stagec.searching.space import (
+    SERVING_NAMES,
+    Point,
+    Space,
+    Value,
+    default_space,
+    parts_of_ranks,
+)
 from stagec.searching.texts import mesh_text, tensor_lines, with_clauses
 
 MOST_BATCH = 4096
@@ -62,6 +70,7 @@ def serving_space(
     left_out = {why: n for why, n in of_training.left_out.items() if why[:2] in ("tp", "pp")}
     space = Space(values, names=SERVING_NAMES)
     space.left_out.update(left_out)
+    space.values |= {"dcp": (1,), "combine": ("reduce_scatter",)}
     if not iteration.batch:
         space.values["batch"] = (iteration.numbers(iteration.one)[0],)
     return space
@@ -90,12 +99,43 @@ def serving_points(
                 space.left_out["ep is neither 1 nor tp nor so many times tp as divide dp"] += 1
                 continue
             sizes: dict[str, Value] = {"devices": devices, "tp": tp, "pp": pp, "dp": dp, "ep": ep}
-            own: dict[str, Value] = {**sizes, **cut, "precision": precision}
-            for point in of_batches(space, own, iteration):
-                if space.permits(point):
-                    yield point
-                else:
-                    space.left_out["forbidden"] += 1
+            for shared in shared_positions(space, dims, tp, cut):
+                own: dict[str, Value] = {**sizes, **shared, "precision": precision}
+                for point in of_batches(space, own, iteration):
+                    if space.permits(point):
+                        yield point
+                    else:
+                        space.left_out["forbidden"] += 1
+
+
+def alike_ranks(dims: ModelDims, tp: int) -> int:
+    """How many ranks of tp would have the same positions of every cache: those of others have other heads."""
+    cut = {*dims.tensor_parallel}
+    parts = (
+        max((gcd(dims.values[n], tp) for n in cut & {*each}), default=1) for each in dims.caches
+    )
+    return gcd(*(tp // part for part in parts)) or 1
+
+
+def shared_positions(
+    space: Space, dims: ModelDims, tp: int, cut: Mapping[str, Value]
+) -> Iterator[dict[str, Value]]:
+    """What ranks of tp share of positions of caches, beside what is said of other dims."""
+    alike = alike_ranks(dims, tp)
+    for dcp in space.values["dcp"]:
+        assert isinstance(dcp, int)
+        if alike % dcp:
+            why = "does not divide the ranks of tp that would have the same keys or latent vectors"
+            why = why if dims.positions else "wants a cache of which attention sees all positions"
+            space.left_out[f"dcp {why}"] += 1
+            continue
+        if dcp > 1 and any(dims.values[name] % (tp // dcp) for name in dims.key_heads):
+            why = "dcp would leave ranks that have the same keys and do not share their positions"
+            space.left_out[why] += 1
+            continue
+        own = {**cut, "dcp": dcp, **({"replicate": "off"} if dcp > 1 else {})}
+        for combine in space.values["combine"] if dcp > 1 else ("none",):
+            yield {**own, "combine": combine}
 
 
 def of_batches(
@@ -138,8 +178,9 @@ def grid(most: int) -> list[int]:
 
 def text_key(point: Point) -> tuple[object, ...]:
     """Points with the same key have the same text but for sizes."""
-    cut = (point[name] for name in ("devices", "pad", "replicate", "precision", "microbatches"))
-    axes = (point[name] != 1 for name in ("tp", "pp", "dp"))
+    named = ("devices", "pad", "replicate", "combine", "precision", "microbatches")
+    cut = (point[name] for name in named)
+    axes = *(point[name] != 1 for name in ("tp", "pp", "dp", "dcp")), point["dcp"] == point["tp"]
     experts = int(point["ep"]) > 1, int(point["ep"]) > int(point["tp"])
     return (*cut, *axes, *experts)
 
@@ -147,7 +188,12 @@ def text_key(point: Point) -> tuple[object, ...]:
 def sizes_of(point: Point, iteration: ServedIteration) -> dict[str, int]:
     """The axes, the batch and the microbatch, as a sweep varies them."""
     tp, pp, dp = (int(point[name]) for name in ("tp", "pp", "dp"))
-    found = {name: size for name, size in (("pp", pp), ("tp", tp)) if size > 1}
+    found = {"pp": pp} if pp > 1 else {}
+    dcp = int(point["dcp"])
+    if 1 < dcp < tp:
+        found |= {"kv": tp // dcp, "dcp": dcp}
+    elif tp > 1:
+        found["tp"] = tp
     if int(point["ep"]) > tp:
         ep = int(point["ep"]) // tp
         found |= {"edp": dp // ep, "ep": ep}
@@ -171,6 +217,7 @@ def serving_text(
 ) -> str:
     """A whole plan, with the `clauses` of all."""
     sizes, number = sizes_of(point, iteration), int(point["microbatches"])
+    tensor = ["tp"] if point["tp"] != 1 else []
     lines = [f"set {iteration.batch} = {sizes[iteration.batch]}"] if iteration.batch else []
     mesh = mesh_text(sizes)
     if mesh:
@@ -178,12 +225,18 @@ def serving_text(
     if "dp" in sizes or "ep" in sizes:
         lines.append(f"shard {dims.batch} over dp")
     if int(point["ep"]) > 1:
-        along = [axis for axis in ("tp", "ep") if axis in sizes]
+        along = [*tensor, *(["ep"] if "ep" in sizes else [])]
         lines.append(f"shard {', '.join(dims.experts)} over {', '.join(along)}")
     if dims.expert_tokens and ("dp" in sizes or "ep" in sizes):
         lines.append(f"shard {', '.join(dims.expert_tokens)} over dp")
-    if "tp" in sizes:
+    if tensor:
         lines += tensor_lines(point, dims)
+    if point["dcp"] != 1:
+        # All ranks of tp share: the axis needs no other name.
+        axis = "dcp" if "dcp" in sizes else "tp"
+        said = "" if point["combine"] == "reduce_scatter" else f", combine = {point['combine']}"
+        lines.append(f"shard {', '.join(dims.positions)} over {axis}")
+        lines.append(f"context {axis} {{ method = partial{said} }}")
     settings = [f"microbatch = {sizes['microbatch']}"] if "microbatch" in sizes else []
     if "pp" in sizes:
         said = ", ".join(["schedule = forward_only", *settings])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
@@ -19,6 +19,8 @@ Value = int | str
 Point = Mapping[str, Value]
 """One value for each name of `NAMES`, and `dp`, `devices`."""
 
+NO_EXPERTS = "none"
+
 NAMES: dict[str, str] = {
     "tp": "tensor parallelism: heads, feed-forward widths and the vocabulary",
     "pad": "of a vocabulary that tp does not divide: a rank's part is the next multiple of this; 0: none such",
@@ -30,8 +32,8 @@ NAMES: dict[str, str] = {
     "schedule": "of the pipeline: none, or a schedule of the language",
     "virtual_stages": "stages of each rank",
     "uneven": "layers fewer on the first and on the last stage: 0, 1",
-    "ep": "expert parallelism: ranks of dp that share the experts out",
-    "experts": "cut over tp as other products are, or whole: then ep counts ranks of tp too",
+    "ep": "expert parallelism: ranks that share the experts out, of dp, and of tp as far as these do not cut them",
+    "etp": "expert tensor parallelism: of the ranks of tp, those that an expert is cut over (1 and tp by default)",
     "zero": "what data-parallel ranks split: 0 nothing, 1 optimizer state, 2 gradients too, 3 weights as well",
     "replicas": "groups that each hold all that zero splits (hybrid sharding)",
     "microbatch": "sequences that a rank computes with at a time",
@@ -42,12 +44,14 @@ NAMES: dict[str, str] = {
     "bucket": "MiB in which gradients are joined, but for zero 3 (the default is Megatron-LM's least: 40 million of fp32); 0: each on its own",
     "gather": "under zero 1 and 2, of updated parameters: overlapped with the next step's forward pass, after the update",
     "overlap": "what runs in pieces beside its communication: none, tp (products), ep (the exchanges of experts)",
-    "exchange": "how tokens come to experts: all_to_all, all_gather",
+    "exchange": "how tokens come to experts: all_to_all, all_gather, hierarchical (a copy for each node, which hands it on)",
     "precision": "dtype of weights and activations: bf16, fp16, fp32",
 }
 """The names of a space, and what each is."""
 SERVING_NAMES: dict[str, str] = {
     **{name: NAMES[name] for name in ("tp", "pad", "replicate", "pp", "precision")},
+    "dcp": "decode context parallelism: of ranks of tp that would have the same keys or latent vectors, those that share positions (1 by default)",
+    "combine": "what these found of attention is put together by: reduce_scatter, all_to_all",
     "ep": "expert parallelism: tp, or so many times tp as divide dp; 1: experts are cut as other products are",
     "batch": "sequences of an iteration, where `serve` counts them by the batch dim",
     "microbatches": "parts of an iteration, for a pipeline, or in turns while tokens travel to experts",
@@ -62,7 +66,6 @@ DEFAULT: dict[str, tuple[Value, ...]] = {
     "schedule": ("1f1b", "interleaved_1f1b", "zb_h1"),
     "virtual_stages": (1, 2, 4, 8),
     "uneven": (0, 1),
-    "experts": ("cut", "whole"),
     "zero": (0, 1, 2, 3),
     "replicas": (1,),
     "recompute": ("none", "selective", "full"),
@@ -80,8 +83,8 @@ DEFAULT: dict[str, tuple[Value, ...]] = {
 NUMBERS: dict[str, int] = {
     **dict.fromkeys(
         (
-            *("tp", "cp", "pp", "ep", "replicas", "microbatch", "virtual_stages"),
-            *("batch", "microbatches"),
+            *("tp", "cp", "pp", "ep", "etp", "replicas", "microbatch", "virtual_stages"),
+            *("batch", "microbatches", "dcp"),
         ),
         1,
     ),
@@ -93,13 +96,13 @@ WORDS: dict[str, tuple[str, ...]] = {
     "replicate": ("on", "off"),
     "sequence": ("on", "off"),
     "context": ("all_gather", "ring", "ulysses"),
-    "experts": ("cut", "whole"),
+    "combine": ("reduce_scatter", "all_to_all"),
     "offload": ("none", "optimizer", "activations", "both"),
     "keep": ("gathered", "shard"),
     "reduce": ("overlapped", "after"),
     "gather": ("overlapped", "after"),
     "overlap": ("none", "tp", "ep"),
-    "exchange": ("all_to_all", "all_gather"),
+    "exchange": ("all_to_all", "all_gather", "hierarchical"),
     "precision": ("bf16", "fp16", "fp32"),
 }
 """Names whose values are these words. What recomputes, and which schedule there is, the language says."""
@@ -119,6 +122,8 @@ class Space:
     """Why points are none, and how many; 1 for a value that no point has."""
     names: Mapping[str, str] = field(default_factory=lambda: NAMES)
     """What there is to choose."""
+    node: int | None = None
+    """Devices of a node; nothing if all are in one."""
 
     def permits(self, point: Point) -> bool:
         return not any(
@@ -151,7 +156,7 @@ class Space:
 
 def default_space(dims: ModelDims, devices: int, node: int | None) -> Space:
     """What the model's sizes and the nodes permit."""
-    space = Space(dict(DEFAULT))
+    space = Space(dict(DEFAULT), node=node)
     widest = min(devices, node or devices)
     powers = divisors(devices)
     space.values["tp"] = tuple(n for n in powers if n <= widest) if dims.tensor_parallel else (1,)
@@ -171,8 +176,6 @@ def default_space(dims: ModelDims, devices: int, node: int | None) -> Space:
     else:
         space.left_out["pp: no repeat of the model's own body runs as often as a dim says"] += 1
     space.values["ep"] = (1,)
-    if not dims.expert_inner:
-        space.values["experts"] = ("cut",)
     if dims.experts:
         experts = min(dims.values[name] for name in dims.experts)
         space.values["ep"] = tuple(n for n in divisors(experts) if n <= devices)
@@ -275,7 +278,7 @@ def points(space: Space, dims: ModelDims, devices: int, batch: int) -> Iterator[
                 space.left_out["the microbatch does not divide the batch of a rank"] += 1
                 continue
             sizes = {"tp": tp, "cp": cp, "pp": pp, "dp": dp, "microbatch": micro}
-            for cut in parts_of_ranks(space, dims, tp):
+            for cut in parts_of_ranks(space, dims, tp, leave=dims.expert_inner):
                 own: dict[str, Value] = {"devices": devices, **sizes, **cut}
                 yield from of_mesh(space, dims, own, layers, batch)
 
@@ -286,9 +289,12 @@ def microbatches(sequences: int) -> list[int]:
     return powers if sequences in powers else [*powers, sequences]
 
 
-def parts_of_ranks(space: Space, dims: ModelDims, tp: int) -> Iterator[dict[str, Value]]:
-    """What becomes of dims that tp splits and does not divide: a vocabulary is padded, heads of keys are shared."""
-    rest = [name for name in dims.tensor_parallel if dims.values[name] % tp] if tp > 1 else []
+def parts_of_ranks(
+    space: Space, dims: ModelDims, tp: int, *, leave: Collection[str] = ()
+) -> Iterator[dict[str, Value]]:
+    """What becomes of dims that tp splits, but for some, and does not divide: a vocabulary is padded, heads of keys are shared."""
+    names = [name for name in dims.tensor_parallel if name not in leave]
+    rest = [name for name in names if dims.values[name] % tp] if tp > 1 else []
     shared = [n for n in rest if n in dims.key_heads and tp % dims.values[n] == 0]
     padded = [n for n in rest if n in dims.vocabulary]
     for name in rest:
@@ -314,25 +320,28 @@ def of_mesh(
     sequences = [each for each in sequences if divides(space, dims, own, str(each))]
     contexts = values["context"] if cp != 1 else ("none",)
     zeros = values["zero"] if dp * cp > 1 else (0,)
-    experts = [
-        (int(ep), str(how))
-        for ep, how in product(values["ep"], values["experts"])
-        if spreads_experts(space, own, str(how), int(ep))
-    ]
+    experts = list(degrees_of_experts(space, dims, own))
     cuts = list(stages(space, own, layers, batch))
     names = ("recompute", "offload", "keep", "reduce", "bucket", "gather")
     names += ("overlap", "exchange", "precision")
     rest = product(sequences, contexts, zeros, *(values[name] for name in names))
-    for (sequence, context, zero, *others), cut, (ep, how) in product(rest, cuts, experts):
-        if how == "whole" and sequence != "on":
-            space.left_out["whole experts on ranks of tp that have the same tokens"] += 1
+    for (sequence, context, zero, *others), cut, (ep, etp) in product(rest, cuts, experts):
+        if etp not in (own["tp"], NO_EXPERTS) and sequence != "on":
+            space.left_out["experts on ranks of tp that have the same tokens"] += 1
             continue
         point: dict[str, Value] = {**own, "sequence": sequence, "context": context}
-        point |= {**cut, "ep": ep, "experts": how, "zero": zero}
+        point |= {**cut, "ep": ep, "etp": etp, "zero": zero}
         point |= dict(zip(names, others, strict=True))
         if is_idle(point):
             space.left_out["`overlap` or `exchange` of what a plan has not"] += 1
             continue
+        if point["exchange"] == "hierarchical":
+            local = in_node(space, point)
+            if not local:
+                why = "ranks that share experts are in one node, or are not as many in each"
+                space.left_out[f"exchange = hierarchical: {why}"] += 1
+                continue
+            point["local"] = local
         for replicas in values["replicas"] if zero else (1,):
             assert isinstance(replicas, int)
             if replicas > 1 and (ep != 1 or dp % replicas or replicas == dp):
@@ -353,22 +362,47 @@ def is_idle(point: Point) -> bool:
     )
 
 
-def spreads_experts(space: Space, own: Mapping[str, Value], how: str, ways: int) -> bool:
-    """Whether so many ranks share experts out: of dp, and of tp if they are whole."""
+def degrees_of_experts(
+    space: Space, dims: ModelDims, own: Mapping[str, Value]
+) -> Iterator[tuple[int, Value]]:
+    """How many ranks share experts out, of dp and of those of tp that do not cut them, and how many ranks of tp cut each."""
     tp, dp = int(own["tp"]), int(own["dp"])
-    if how == "cut":
-        if dp % ways:
-            space.left_out["ep does not divide dp"] += 1
-        return dp % ways == 0
-    if tp == 1:
-        return False
-    if own["cp"] != 1:
-        space.left_out["whole experts on ranks of tp beside cp"] += 1
-        return False
-    if ways % tp or dp % (ways // tp):
-        space.left_out["ep divides no ranks of tp and dp"] += 1
-        return False
-    return True
+    if not dims.experts:
+        yield 1, NO_EXPERTS
+        return
+    usual = dict.fromkeys((tp, 1)) if dims.expert_inner else (tp,)
+    for ep, etp in product(space.values["ep"], space.values.get("etp", usual)):
+        assert isinstance(ep, int) and isinstance(etp, int)
+        whole = tp // etp
+        if tp % etp:
+            space.left_out["etp does not divide tp"] += 1
+        elif whole > 1 and not dims.expert_inner:
+            space.left_out["etp is not tp, and no width is of experts alone"] += 1
+        elif whole > 1 and own["cp"] != 1:
+            space.left_out["etp is not tp, beside cp"] += 1
+        elif ep % whole or dp % (ep // whole):
+            space.left_out["ep divides no ranks of dp, and of tp that do not cut experts"] += 1
+        elif uneven := [n for n in dims.expert_inner if dims.values[n] % etp]:
+            space.left_out[f"etp does not divide `{uneven[0]} = {dims.values[uneven[0]]:,}`"] += 1
+        else:
+            yield ep, etp
+
+
+def whole_experts(point: Point) -> int:
+    """Ranks of tp that share experts out, each of which is cut over the others."""
+    return 1 if point["etp"] == NO_EXPERTS else int(point["tp"]) // int(point["etp"])
+
+
+def in_node(space: Space, point: Point) -> int:
+    """Of the ranks that share experts out, those in one node; none where a hierarchical exchange would not be over two axes."""
+    whole, within = whole_experts(point), int(point["tp"]) * int(point["cp"])
+    nodes = int(point["ep"]) // whole
+    if space.node is None or space.node % within:
+        return 0
+    if whole > 1:
+        return whole if nodes > 1 and space.node == within else 0
+    local = space.node // within
+    return local if 1 < local < nodes and nodes % local == 0 else 0
 
 
 def divides(space: Space, dims: ModelDims, own: Mapping[str, Value], sequence: str) -> bool:

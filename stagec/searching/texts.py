@@ -7,9 +7,19 @@ from collections.abc import Sequence
 from stagec.schedules.catalogue import CATALOGUE, FORWARD_ONLY
 from stagec.searching.coarse_times import Turns
 from stagec.searching.model import ModelDims
-from stagec.searching.space import NAMES, SIZES, Point
+from stagec.searching.space import NAMES, NO_EXPERTS, SIZES, Point, whole_experts
 
-AXES = ("pp", "replicas", "shards", "dp", "edp", "ep", "cp", "tp")
+AXES = (
+    *("pp", "replicas", "shards", "dp", "edp", "ep", "nodes", "local", "cp"),
+    *("tp", "t", "etp", "kv", "dcp"),
+)
+"""The last is the fastest in rank order."""
+PRODUCTS = {
+    "dp": ("replicas", "shards", "edp", "ep", "nodes", "local"),
+    "ep": ("nodes", "local"),
+    "tp": ("t", "etp", "kv", "dcp"),
+}
+"""Axes that are products of those of these that a mesh has."""
 RECOMPUTE = {"none": "none", "selective": "attention", "full": "full"}
 
 
@@ -24,12 +34,14 @@ def text_key(point: Point) -> tuple[object, ...]:
         *(point[name] for name in CHOICES),
         *(point[name] != 1 for name in FLAGS),
         experts_of_data(point) != 1,
+        whole_experts(point) != 1,
+        point["etp"] != 1,
     )
 
 
 def experts_of_data(point: Point) -> int:
     """Of the ranks that share experts out, those of dp."""
-    return int(point["ep"]) // (int(point["tp"]) if point["experts"] == "whole" else 1)
+    return int(point["ep"]) // whole_experts(point)
 
 
 PLAIN = "gpipe"
@@ -56,12 +68,19 @@ def turns_of(point: Point) -> Turns:
 def sizes_of(point: Point) -> dict[str, int]:
     """The axes and the microbatch, as a sweep varies them."""
     found: dict[str, int] = {}
-    for name in ("pp", "cp", "tp"):
+    tp, whole = int(point["tp"]), whole_experts(point)
+    for name in ("pp", "cp"):
         if point[name] != 1:
             found[name] = int(point[name])
+    if 1 < whole < tp:
+        found |= {"t": whole, "etp": tp // whole}
+    elif tp > 1:
+        found["tp"] = tp
     dp, replicas, ep = int(point["dp"]), int(point["replicas"]), experts_of_data(point)
     if ep > 1:
-        found |= {"edp": dp // ep, "ep": ep}
+        local = int(point.get("local", 1)) if whole == 1 else 1
+        parts = {"nodes": ep // local, "local": local} if local > 1 else {"ep": ep}
+        found |= {"edp": dp // ep, **parts}
     elif replicas > 1:
         found |= {"replicas": replicas, "shards": dp // replicas}
     elif dp > 1:
@@ -71,10 +90,10 @@ def sizes_of(point: Point) -> dict[str, int]:
 
 def mesh_text(sizes: dict[str, int]) -> str:
     listed = [f"{axis} = {sizes[axis]}" for axis in AXES if axis in sizes]
-    if "ep" in sizes:
-        listed.append("dp = edp * ep")
-    if "replicas" in sizes:
-        listed.append("dp = replicas * shards")
+    for name, parts in PRODUCTS.items():
+        own = [axis for axis in parts if axis in sizes]
+        if own and name not in sizes:
+            listed.append(f"{name} = {' * '.join(own)}")
     return ", ".join(listed)
 
 
@@ -89,25 +108,25 @@ def plan_text(
 ) -> str:
     """A whole plan, with the `clauses` of all."""
     sizes = sizes_of(point)
-    split_data = "dp" in sizes or "ep" in sizes or "replicas" in sizes
+    mesh, tp, is_whole = mesh_text(sizes), point["tp"] != 1, whole_experts(point) != 1
+    split_data = point["dp"] != 1
     lines = [f"set {dims.batch} = {batch}"]
-    mesh = mesh_text(sizes)
     if mesh:
         lines.append(f"mesh {mesh}")
-    whole = ["tp"] if point["experts"] == "whole" else []
+    whole = ["t" if "t" in sizes else "tp"] if is_whole else []
     data = ["dp"] if split_data else []
-    experts = rule(dims.experts, [*(["ep"] if "ep" in sizes else []), *whole])
-    tokens = rule(dims.expert_tokens, [*data, *whole])
+    experts = rule(dims.experts, [*(["ep"] if experts_of_data(point) != 1 else []), *whole])
+    tokens = rule(dims.expert_tokens, [*data, *(["tp"] if is_whole else [])])
     sequences = rule((dims.batch,), data)
     # Ranks with parts of a sequence share experts behind it, so that a router reads its own tokens.
-    lines += sequences if whole else [*experts, *sequences, *tokens]
-    if "tp" in sizes:
+    lines += sequences if is_whole else [*experts, *sequences, *tokens]
+    if tp:
         lines += tensor_lines(point, dims)
     along = [axis for axis in ("cp",) if axis in sizes]
-    along += ["tp"] if "tp" in sizes and point["sequence"] == "on" else []
+    along += ["tp"] if tp and point["sequence"] == "on" else []
     if along:
         lines.append(f"shard {', '.join(dims.sequence)} over {', '.join(along)}")
-    lines += [*experts, *tokens] if whole else []
+    lines += [*experts, *tokens] if is_whole else []
     if "cp" in sizes:
         lines.append(f"context cp {{ method = {point['context']} }}")
     lines += pipeline_lines(point, dims)
@@ -131,19 +150,22 @@ def with_clauses(name: str, lines: Sequence[str], clauses: Sequence[str]) -> str
 def tensor_lines(point: Point, dims: ModelDims) -> list[str]:
     """What tensor-parallel ranks split; of dims that they do not divide, how."""
     tp = int(point["tp"])
-    cut = dims.tensor_parallel
-    if point.get("experts") == "whole":
-        cut = tuple(name for name in cut if name not in dims.expert_inner)
-    rest = [name for name in cut if dims.values[name] % tp]
+    ways = {name: ("tp", tp) for name in dims.tensor_parallel}
+    if point.get("dcp", 1) != 1:
+        # Ranks that share positions have the same heads of keys.
+        ways |= {name: ("kv", tp // int(point["dcp"])) for name in dims.key_heads}
+    if point.get("etp", tp) not in (tp, NO_EXPERTS):
+        ways |= {name: ("etp", int(point["etp"])) for name in dims.expert_inner}
+    cut = {name: how for name, how in ways.items() if how[1] > 1}
+    rest = [name for name, (_, size) in cut.items() if dims.values[name] % size]
     padded = [name for name in rest if name in dims.vocabulary and point["pad"]]
     shared = [name for name in rest if name in dims.key_heads and point["replicate"] == "on"]
-    even = [name for name in cut if name not in (*padded, *shared)]
-    settings = [
-        (even, ""),
-        (shared, " { replicate = true }"),
-        (padded, f" {{ pad = {point['pad']} }}"),
-    ]
-    return [f"shard {', '.join(names)} over tp{how}" for names, how in settings if names]
+    found: dict[str, list[str]] = {}
+    for name, (axis, _) in cut.items():
+        how = f" {{ pad = {point['pad']} }}" if name in padded else ""
+        how = " { replicate = true }" if name in shared else how
+        found.setdefault(f"{axis}{how}", []).append(name)
+    return [f"shard {', '.join(names)} over {how}" for how, names in found.items()]
 
 
 def pipeline_lines(point: Point, dims: ModelDims) -> list[str]:
@@ -198,7 +220,8 @@ def option_lines(point: Point, dims: ModelDims) -> list[str]:
         lines.append(f"overlap {{ {', '.join(beside)} }}")
     gathers = point["sequence"] == "on" or (point["cp"] != 1 and point["context"] == "all_gather")
     settings = ["keep = shard"] if point["keep"] == "shard" and point["tp"] != 1 and gathers else []
-    settings += ["exchange = all_gather"] if point["exchange"] == "all_gather" else []
+    if point["exchange"] != "all_to_all":
+        settings.append(f"exchange = {point['exchange']}")
     if settings:
         lines.append(f"collectives {{ {', '.join(settings)} }}")
     width = point["precision"]

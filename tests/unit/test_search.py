@@ -17,7 +17,7 @@ from stagec.backend.executors import SerialExecutor
 from stagec.cli.search_command import read_flags
 from stagec.cli.search_page import CHOSEN, check_clauses, told_apart
 from stagec.diagnostics import CompileError
-from stagec.dialects import stg
+from stagec.dialects import sched, stg
 from stagec.dialects.types import tensor_of
 from stagec.driver import compile_program
 from stagec.frontend import check, parse_text
@@ -51,10 +51,13 @@ def small(dims: ModelDims, rng: Random):
     """A space of few plans: every name has one or two of its values."""
     space = default_space(dims, DEVICES, 4)
     space.values["microbatch"] = (1, 2, 4, 8)
-    for name, values in space.values.items():
-        kept = 2 if name in ("tp", "pp", "zero") else 1
-        space.values[name] = tuple(rng.sample(values, min(kept, len(values))))
-    return space
+    values = dict(space.values)
+    while True:
+        for name, listed in values.items():
+            kept = 2 if name in ("tp", "pp", "zero") else 1
+            space.values[name] = tuple(rng.sample(listed, min(kept, len(listed))))
+        if any(True for _ in points(space, dims, DEVICES, BATCH)):
+            return space
 
 
 SAMPLES = """
@@ -311,35 +314,68 @@ def test_dims_that_do_not_divide() -> None:
             assert not compile_program(checked).idle
 
 
-def test_whole_experts_are_spread_over_tp() -> None:
-    """Each has ranks of its own, of dp and of tp: so many experts fewer does a rank have."""
-    text, dims = drawn(1)
+@pytest.mark.parametrize(
+    ("etp", "expected"),
+    [
+        (1, {4: {"tp"}, 8: {"ep", "tp"}}),
+        (2, {2: {"t"}, 4: {"ep", "t"}}),
+        (4, {1: set[str](), 2: {"ep"}}),
+    ],
+)
+def test_ranks_of_tp_cut_experts_or_share_them_out(etp: int, expected: dict[int, set[str]]) -> None:
+    """Each expert has ranks of its own, of dp and of those of tp that do not cut it."""
+    text, _ = drawn(1)
+    dims = read_model(check(parse_text(text, "random.stg"), None, {"X": "8"}))
     assert dims.expert_inner == ("F",)
     space = default_space(dims, DEVICES, 8)
-    for each in ("tp=2", "pp=1", "cp=1", "experts=whole", "zero=0", "microbatch=2"):
+    for each in ("tp=4", "pp=1", "cp=1", f"etp={etp}", "zero=0", "microbatch=2", "recompute=none"):
         fix(space, each)
-    fix(space, "recompute=none")
-    every = {int(p["ep"]): p for p in points(space, dims, DEVICES, BATCH)}
-    assert set(every) == {2, 4}
-    assert space.left_out["whole experts on ranks of tp that have the same tokens"]
-    experts = [name for name in ("up", "down", "gate") if f"{name}[X" in text]
+    every = {int(p["ep"]): p for p in points(space, dims, DEVICES, BATCH) if p["sequence"] == "on"}
+    assert set(every) == set(expected)
+    assert bool(space.left_out["experts on ranks of tp that have the same tokens"]) == (etp != 4)
     for ep, point in every.items():
-        checked = check(
-            parse_text(f"{text}\n{plan_text(NAME, point, dims, BATCH)}", "random.stg"), NAME
-        )
+        plan = plan_text(NAME, point, dims, BATCH)
+        checked = check(parse_text(f"{text}\n{plan}", "random.stg"), NAME, {"X": "8"})
         compiled = compile_program(checked)
         assert not checked.warnings
         assert not compiled.idle
         weights = [op for op in compiled.module.walk() if isinstance(op, stg.WeightOp)]
-        own = [op for op in weights if op.path.data.rpartition(".")[2] in experts]
-        assert own
-        for op in own:
-            split = {
-                axis
-                for axis in tensor_of(op.weight.type).num_elements.names
-                if axis in ("tp", "ep")
-            }
-            assert split == ({"tp"} if ep == 2 else {"tp", "ep"})
+        sizes = [
+            tensor_of(op.weight.type).num_elements
+            for op in weights
+            if op.path.data.endswith(("up", "down"))
+        ]
+        assert sizes
+        cut = {4: {"tp"}, 2: {"etp"}, 1: set[str]()}[etp]
+        for size in sizes:
+            assert {*size.names} & {"ep", "t", "etp", "tp"} == expected[ep] | cut
+
+
+def test_exchanges_from_node_to_node() -> None:
+    """Ranks that share experts out are split into nodes and the devices of each; without both there is no such exchange."""
+    text, _ = drawn(1)
+    dims = read_model(check(parse_text(text, "random.stg"), None, {"X": "8"}))
+    space = default_space(dims, 16, 4)
+    for each in ("tp=1,2,4", "pp=1", "cp=1", "etp=1,4", "zero=0", "exchange=hierarchical"):
+        fix(space, each)
+    for each in ("microbatch=1", "recompute=none", "sequence=on,off", "ep=2,4,8"):
+        fix(space, each)
+    found = {
+        (int(p["tp"]), int(p["ep"])): plan_text(NAME, p, dims, BATCH)
+        for p in points(space, dims, 16, BATCH)
+    }
+    assert {key: re.findall(r"mesh (.*)", plan)[0] for key, plan in found.items()} == {
+        (1, 8): "edp = 2, nodes = 2, local = 4, dp = edp * nodes * local, ep = nodes * local",
+        (4, 8): "edp = 2, ep = 2, tp = 4, dp = edp * ep",
+    }
+    for plan, axes in zip(found.values(), [("nodes", "local"), ("ep", "tp")], strict=True):
+        checked = check(parse_text(f"{text}\n{plan}", "random.stg"), NAME, {"X": "8"})
+        compiled = compile_program(checked)
+        assert not checked.warnings
+        assert not compiled.idle
+        sent = [op for op in compiled.module.walk() if isinstance(op, sched.CollectiveOp)]
+        over = {tuple(op.axes.data) for op in sent if op.kind.data == "all_to_all"}
+        assert {(axis,) for axis in axes} <= over
 
 
 def test_what_is_found_is_kept(tmp_path: Path) -> None:
@@ -356,7 +392,7 @@ def test_what_is_found_is_kept(tmp_path: Path) -> None:
             return super().submit(fn, *args, **kwargs)
 
     def run(executor: Executor):
-        space = small(dims, Random(1))
+        space = small(dims, Random(3))
         return Search(goal(text, dims, None, 2), [space], executor, cache).run()
 
     stopped = run(Stops())
@@ -469,7 +505,8 @@ def test_spaces() -> None:
     _, dims = drawn(0)
     space = default_space(dims, 64, 8)
     assert max(space.values["tp"]) == 8
-    assert set(space.values) == set(NAMES) - {"microbatch"}  # those follow from the batch of a rank
+    # These follow from the batch of a rank, and from tp.
+    assert set(space.values) == set(NAMES) - {"microbatch", "etp"}
     fix(space, "tp=2,4")
     forbid(space, "tp=4 zero=3")
     read_space(space, 'pp = [1, 2]\nclauses = ["overlap { tp = true }"]\n', "space.toml")

@@ -66,7 +66,8 @@ def model(tmp_path: Path) -> str:
 def searched(
     model: str, capsys: pytest.CaptureFixture[str], serve: str, *flags: str
 ) -> dict[str, object]:
-    asked = [model, "--devices", "4", "--device", "h100", "--executor", "serial", "-q"]
+    devices = [] if "--devices" in flags else ["--devices", "4"]
+    asked = [model, *devices, "--device", "h100", "--executor", "serial", "-q"]
     run([*asked, "--clause", f"serve {{ {serve} }}", "--format", "json", *flags])
     return json.loads(capsys.readouterr().out)
 
@@ -107,6 +108,96 @@ def test_every_plan_is_what_its_compilation_says(
         assert each["outline"]["step"] == pytest.approx(step)
     values = [each["value"] for each in best]
     assert values == sorted(values)
+
+
+COPIES = "shard H, F, V over tp shard K over tp { replicate = true }"
+BY_KEYS = "shard H, F, V over tp shard K over kv"
+SHARED_KEYS = {
+    2: {
+        (4, 1): ("tp = 4", COPIES, ""),
+        (4, 2): ("kv = 2, dcp = 2, tp = kv * dcp", BY_KEYS, "dcp"),
+        (8, 1): ("tp = 8", COPIES, ""),
+        (8, 4): ("kv = 2, dcp = 4, tp = kv * dcp", BY_KEYS, "dcp"),
+    },
+    1: {
+        (4, 1): ("tp = 4", COPIES, ""),
+        (4, 4): ("tp = 4", "shard H, F, V over tp", "tp"),
+        (8, 1): ("tp = 8", COPIES, ""),
+        (8, 8): ("tp = 8", "shard H, F, V over tp", "tp"),
+    },
+}
+"""By heads of keys, then tp and dcp: the mesh, what is cut, and the axis that splits positions."""
+
+
+@pytest.mark.parametrize(
+    ("keys", "serve"),
+    [
+        (2, "decode B at 1001, experts = average"),
+        (1, "decode B at 1001, experts = average"),
+        (2, "prefill 4 x 32, decode B at 1001, experts = average"),
+    ],
+)
+def test_shared_positions_are_searched_as_if_each_plan_were_compiled(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], keys: int, serve: str
+) -> None:
+    text = MODEL.replace("dim K = 2", f"dim K = {keys}")
+    path = tmp_path / "net.stg"
+    path.write_text(text)
+    some = (
+        "--devices",
+        "8",
+        "--fix",
+        "tp=4,8",
+        "--fix",
+        "pp=1",
+        "--fix",
+        "ep=1",
+        "--fix",
+        "dcp=1,2,4,8",
+    )
+    found = searched(
+        str(path),
+        capsys,
+        serve,
+        *some,
+        "--fix",
+        "batch=8,16",
+        "--top",
+        "99",
+        "--fix",
+        "combine=reduce_scatter,all_to_all",
+    )
+    best = found["best"]
+    assert isinstance(best, list) and not found["mismatches"]
+    expected: dict[tuple[object, ...], tuple[float, int]] = {}
+    for (tp, dcp), (mesh, rules, axis) in SHARED_KEYS[keys].items():
+        data = ("dp = 2, ", "shard B, N over dp") if tp == 4 else ("", "")
+        for combine in ("reduce_scatter", "all_to_all") if axis else ("none",):
+            shared = (
+                f"shard T over {axis} context {axis} {{ method = partial, combine = {combine} }}"
+            )
+            for batch in (8, 16):
+                done = compile_text(
+                    f"{text}\nplan p {{ set B = {batch} mesh {data[0]}{mesh} {data[1]} {rules} {shared if axis else ''} "
+                    f"precision {{ weights = bf16, activations = bf16 }} serve {{ {serve} }} device h100 }}"
+                )
+                step, peak = (
+                    estimate(done).step_time_us / 1e6,
+                    max(m.peak_bytes for m in done.memory),
+                )
+                expected[tp, dcp, combine, batch] = step, peak
+    names = ("tp", "dcp", "combine", "batch")
+    own = {tuple(e["choices"][n] for n in names): (e["step_time"], e["memory_peak"]) for e in best}
+    assert len(own) == len(best)
+    assert {*own} == {*expected}
+    for key, (step, peak) in expected.items():
+        assert own[key] == (pytest.approx(step), peak)
+    assert best[0]["value"] == pytest.approx(
+        min(
+            8 * step / (batch + (128 if "prefill" in serve else 0))
+            for (_, _, _, batch), (step, _) in expected.items()
+        )
+    )
 
 
 def test_copies_of_experts(model: str, capsys: pytest.CaptureFixture[str]) -> None:
