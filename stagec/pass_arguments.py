@@ -169,7 +169,13 @@ def clip_gradients(plan: Plan) -> Arguments:
 
 
 def cast_exchanges(plan: Plan) -> Arguments:
-    return {"dispatch": plan.precision.dispatch or "", "combine": plan.precision.combine or ""}
+    precision = plan.precision
+    inputs, _ = PRODUCTS.get(precision.products or "", ("", ""))
+    return {
+        "dispatch": precision.dispatch or "",
+        "combine": precision.combine or "",
+        "inputs": inputs,
+    }
 
 
 def recompute_activations(plan: Plan) -> Arguments:

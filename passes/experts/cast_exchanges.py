@@ -22,7 +22,9 @@ After:
 
 Tokens are cast before they are copied, as DeepEP does, and cast back where they arrive. DeepSeek-V3 dispatches in fp8 and combines
 in bf16, forward and backward (arXiv:2412.19437, section 3.3.3): what goes back along a combine is dispatched too. Scales
-are counted if the dtype has some (`fp8_1x128`). So it is where experts are on another pool (`cut-experts`): each cuts and casts its own end.
+are counted if the dtype has some (`fp8_1x128`). A product that multiplies in this dtype reads what arrives as it came: one that it was quantized for, and,
+in an engine, one by a quantized weight beside `inputs` of this dtype (DeepGEMM's kernels behind DeepEP's). So it is where experts are on another pool
+(`cut-experts`): each cuts and casts its own end.
 
 Where experts take their tokens from those of all devices (`gather-tokens`), these are cast before they are gathered, as TensorRT-LLM's `CutlassFusedMoE` does
 (`run_post_quant_allgather`), and so are gradients of results. What comes back there is a sum, reduced in the dtype of its terms: a `combine` is E0312, as is
@@ -38,11 +40,11 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, OpResult, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
-from xdsl.rewriter import InsertPoint
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import dist, stg
-from stagec.dialects.types import FLOATS
+from stagec.dialects.types import FLOATS, QUANTIZED
 from stagec.rewriting import inherit, programs, rewrite, set_type
 
 NAME = "cast-exchanges"
@@ -56,6 +58,8 @@ class CastExchanges(ModulePass):
     """Dtype of tokens on the way to experts; empty: that which they have."""
     combine: str = ""
     """Dtype of what comes back."""
+    inputs: str = ""
+    """What products by quantized weights multiply these by, whether an op says so or their kernels convert it; empty: what they read."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         apart = any(isinstance(each, dist.ExpertsOp) for each in op.body.ops)
@@ -66,6 +70,20 @@ class CastExchanges(ModulePass):
         if not apart and not exchanged:
             raise CompileError([nothing_exchanged(op)])
         rewrite(op, CastExchange(self.dispatch, self.combine, apart), NAME)
+        for contract in [each for each in op.walk() if isinstance(each, stg.ContractOp)]:
+            read_as_it_came(contract, self.inputs)
+
+
+def read_as_it_came(contract: stg.ContractOp, dtype: str) -> None:
+    """Let a product by a quantized weight read what arrived in the dtype that it multiplies."""
+    for position, other in ((0, contract.right), (1, contract.left)):
+        cast = contract.operands[position].owner
+        if not isinstance(cast, stg.CastOp) or stg.tensor_type(other).dtype not in QUANTIZED:
+            continue
+        if stg.tensor_type(cast.x).dtype == dtype:
+            contract.operands[position] = cast.x
+            if not cast.result.uses:
+                Rewriter.erase_op(cast)
 
 
 @dataclass(frozen=True)
