@@ -309,7 +309,7 @@ class ForwardRing(Ring):
     def compute(self, place: InsertionPoint, keys: Values, state: Values) -> Values:
         sofar_output, sofar_lse = state
         output, lse = self.attend(place, keys, self.steps.other)
-        merged = stg.MergeAttentionOp((sofar_output, sofar_lse), (output, lse))
+        merged = stg.MergeAttentionOp(sofar_output, sofar_lse, output, lse)
         return place.add(merged).results
 
     def hand_on(self, place: InsertionPoint, state: Values) -> Values:

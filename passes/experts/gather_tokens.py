@@ -109,10 +109,10 @@ class Gathers:
         taken = stg.DispatchOp(
             x,
             experts,
-            dispatch.over.data,
-            dispatch.tokens.data,
-            dropless=dispatch.dropless is not None,
-            routed_type=arrives,
+            over=dispatch.over,
+            tokens=dispatch.tokens,
+            dropless=dispatch.dropless,
+            like=arrives,
         )
         made: list[Operation] = []
         for weights, whole in rows.items() if self.rows else ():
@@ -201,7 +201,7 @@ class Gathers:
         experts = tensor_of(reader.routed.type).names[0]
         (every,) = defined(self.module, reader, {f"{experts}.all": symbolic.symbol(experts)})
         weights = value if value is not reader.experts else None
-        return stg.SpreadChoiceOp(reader.experts, every, weights)
+        return stg.SpreadChoiceOp(reader.experts, weights, every)
 
 
 def terms(value: SSAValue, axes: Collection[str]) -> SSAValue:

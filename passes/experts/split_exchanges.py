@@ -187,18 +187,18 @@ class Steps:
         tokens = stg.DispatchOp(
             dispatch.x,
             dispatch.experts,
-            outer.experts,
-            outer.tokens,
+            over=outer.experts,
+            tokens=outer.tokens,
             dropless=True,
-            routed_type=self.copies_at(outer, 0),
+            like=self.copies_at(outer, 0),
         )
         to_node = dist.ReshardOp(tokens.routed, self.copies_at(outer, 1))
         in_node = stg.FanOutOp(
-            to_node.result, inner.experts, inner.tokens, dropless=True, forwards=True
+            to_node.result, None, inner.experts, inner.tokens, dropless=True, forwards=True
         )
         to_device = dist.ReshardOp(in_node.copies, self.copies_at(inner, 2))
         experts, bins, _ = self.own.names
-        on_device = stg.FanOutOp(to_device.result, experts, bins)
+        on_device = stg.FanOutOp(to_device.result, None, experts, bins)
         made: list[Operation] = [tokens, to_node, in_node, to_device, on_device]
         arrived = on_device.copies
         if arrived.type != self.own:
@@ -216,9 +216,9 @@ class Steps:
             # Terms of a sum are added up before they are weighted and travel.
             made.append(dist.ReshardOp(value, whole))
             value = made[-1].results[0]
-        on_device = stg.FanInOp(value, inner.experts, inner.tokens, combine.weights)
+        on_device = stg.FanInOp(value, combine.weights, inner.experts, inner.tokens)
         to_node = dist.ReshardOp(on_device.result, self.copies_at(inner, 1))
-        in_node = stg.FanInOp(to_node.result, outer.experts, outer.tokens, forwards=True)
+        in_node = stg.FanInOp(to_node.result, None, outer.experts, outer.tokens, forwards=True)
         to_tokens = dist.ReshardOp(in_node.result, self.copies_at(outer, 0))
         result = stg.CombineOp(to_tokens.result, combine.experts)
         self.replace(

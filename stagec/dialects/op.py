@@ -10,14 +10,14 @@ from typing import TypeVar
 
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, UnitAttr, i64
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
-from xdsl.irdl import IRDLOperation
+from xdsl.irdl import IRDLOperation, OptPropertyDef
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import NamesAttr, SizeAttr
 from stagec.symbolic import Size
 
 PlainValue = Attribute | str | int | Size | Iterable[str] | None
-"""`None` and `False` are properties that an op has not."""
+"""`None` and `False` are properties that an op has not; nor are no names, if it need not have them."""
 
 
 class DialectOp(IRDLOperation):
@@ -31,12 +31,18 @@ class DialectOp(IRDLOperation):
         properties: Mapping[str, Attribute | None] | None = None,
         **values: PlainValue,
     ) -> None:
+        known = type(self).get_irdl_definition().properties
+        said = {
+            name: None
+            if value == () and isinstance(known[name], OptPropertyDef)
+            else as_attribute(value)
+            for name, value in values.items()
+        }
         super().__init__(
             operands=operands,
             result_types=result_types,
             regions=regions,
-            properties={name: as_attribute(value) for name, value in values.items()}
-            | dict(properties or {}),
+            properties=said | dict(properties or {}),
         )
 
     def mistake(self, text: str) -> VerifyException:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given, strategies as st
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import SSAValue
 from xdsl.utils.test_value import create_ssa_value
 
 from stagec.dialects import dist, stg
@@ -47,7 +47,7 @@ def test_a_contraction_over_a_split_dim_is_a_share():
 def test_a_transformer_layer_of_gpt3():
     """24 B s h^2 + 4 B s^2 h forward (Narayanan et al. 2021, section 5.1), of GPT-3 175B: s = 2048, h = 12288."""
     x = value("B", "S", "D")
-    products = [
+    products: list[stg.TensorOp] = [
         stg.ContractOp(x, value("D", "H", "E"), ["D"]),
         stg.ContractOp(x, value("D", "H", "E"), ["D"]),
         stg.ContractOp(x, value("D", "H", "E"), ["D"]),
@@ -67,7 +67,8 @@ def test_a_transformer_layer_of_gpt3():
 
 def attention(causal: bool, count: str = "causal", window: str | None = None) -> stg.AttentionOp:
     q, k = value("B", "S", "H", "E"), value("B", "S", "K", "E")
-    return stg.AttentionOp(q, k, k, causal, count, parse(window) if window else None)
+    size = parse(window) if window else None
+    return stg.AttentionOp(q, k, k, causal=causal, count=count, window=size)
 
 
 def backward(op: stg.AttentionOp) -> stg.AttentionGradOp:
@@ -109,7 +110,7 @@ def test_biases_of_scores_by_hand():
     q, k = value("B", "S", "H", "E"), value("B", "T", "H", "E")
     bias, pairs = value("S", "T", "H"), parse("B*H*S*T")
     sizes = {"B": 8, "S": 512, "T": 512, "H": 12, "E": 64}
-    plain, biased = stg.AttentionOp(q, k, k), stg.AttentionOp(q, k, k, bias=bias)
+    plain, biased = stg.AttentionOp(q, k, k), stg.AttentionOp(q, k, k, [bias])
     sloped = stg.AttentionOp(q, k, k, alibi=True)
     assert plain.flops().integer(sizes) == 6_442_450_944
     assert biased.flops() == plain.flops() + pairs
@@ -125,7 +126,8 @@ def test_biases_of_scores_by_hand():
     assert grads[1].moved_bytes().written == grads[0].moved_bytes().written + whole
     # Half of the pairs are seen under a causal mask, and none of the others is read.
     masked = [
-        stg.AttentionOp(q, k, k, causal=True, bias=b).moved_bytes().read for b in (bias, None)
+        stg.AttentionOp(q, k, k, [b] if b else [], causal=True).moved_bytes().read
+        for b in (bias, None)
     ]
     assert masked[0] == masked[1] + parse("H*S*T")
 
@@ -177,7 +179,7 @@ def test_an_embedding_reads_rows_and_not_the_table():
 def test_the_gradient_of_a_table_is_written_whole():
     """A dense gradient, as `nn.Embedding(sparse=False)` makes: each row of dy is added once."""
     ids, dy = value("B", "S", dtype="i32"), value("B", "S", "D")
-    op = stg.EmbeddingGradOp(ids, dy, TensorType.of(["V", "D"], "bf16"))
+    op = stg.EmbeddingGradOp(ids, dy, like=TensorType.of(["V", "D"], "bf16"))
     assert op.flops() == parse("B*S*D")
     assert reads_and_writes(op) == (parse("4*B*S + 2*B*S*D"), parse("2*V*D"))
 
@@ -206,7 +208,7 @@ def test_a_target_logit_is_one_number_per_position():
         (stg.CastOp(value("B", "D"), "fp32"), 0),
     ],
 )
-def test_operations_per_element(op: Operation, per_element: int):
+def test_operations_per_element(op: stg.TensorOp, per_element: int):
     assert op.flops() == parse("B*D") * per_element
 
 
@@ -245,7 +247,8 @@ def test_a_step_over_stacks_and_shards():
 def test_a_users_op_is_divided_by_what_splits_it():
     x = value("B/dp", "D")
     made = TensorType.of([Dim("B", ("dp",)), Dim("F", ("tp",))], "bf16")
-    op = stg.UserOp("f", [x], [made], parse("8*B*F"), parse("2*B*F"), parse("0"), parse("0"))
+    costs = {"flops": parse("8*B*F"), "bytes": parse("2*B*F")}
+    op = stg.UserOp([x], "f", **costs, like=[made])
     assert op.flops() == parse("8*B*F/(dp*tp)")
     assert op.moved_bytes().moved == parse("2*B*F/(dp*tp)")
 
@@ -261,7 +264,7 @@ def test_views_are_free_and_slices_are_copies():
     x = value("S", "D")
     assert stg.RenameOp(x, ["S"], ["T"]).IS_VIEW
     assert stg.TransposeOp(x, ["D", "S"]).IS_VIEW
-    assert stg.BroadcastOp(x, TensorType.of(["B", "S", "D"], "bf16")).IS_VIEW
+    assert stg.BroadcastOp(x, like=TensorType.of(["B", "S", "D"], "bf16")).IS_VIEW
     assert stg.SplitOp(x, "D", ["E", "F"]).IS_VIEW
     assert not stg.CastOp(x, "fp32").IS_VIEW
     piece = dist.SliceOp(x, "S", ["tp"])
@@ -312,8 +315,8 @@ def test_a_patch_embedding_is_a_product_over_the_pixels_of_patches():
     dy = value("B", "P/tp", "D")
     weights, pixels = stg.tensor_type(kernel), stg.tensor_type(image)
     for gradient in (
-        stg.PatchKernelGradOp(dy, image, weights),
-        stg.PatchImageGradOp(dy, kernel, pixels),
+        stg.PatchKernelGradOp(dy, image, like=weights),
+        stg.PatchImageGradOp(dy, kernel, like=pixels),
     ):
         assert gradient.flops() == parse("2*B*P*C*I*J*D/tp")
 
@@ -323,7 +326,7 @@ def test_a_filter_is_two_per_element_and_tap():
     op = stg.CausalConvOp(x, kernel, "S")
     assert op.flops() == parse("2*B*S*D*W/tp")
     assert reads_and_writes(op) == (parse("2*B*S*D/tp + 2*W*D/tp"), parse("2*B*S*D/tp"))
-    gradient = stg.CausalConvKernelGradOp(x, x, "S", stg.tensor_type(kernel))
+    gradient = stg.CausalConvKernelGradOp(x, x, "S", like=stg.tensor_type(kernel))
     assert gradient.flops() == parse("2*B*S*D*W/tp")
 
 
@@ -444,7 +447,7 @@ def test_a_bag_is_an_addition_per_element_of_its_rows():
         parse("2*B*T*E/dp"),
     )
     gradient = stg.EmbeddingBagGradOp(
-        value("B", "T/dp", "E"), op, op.ids, stg.tensor_type(op.table)
+        op.ids, value("B", "T/dp", "E"), op.over, like=stg.tensor_type(op.table)
     )
     assert gradient.flops() == parse("B*T*J*E/dp")
     assert reads_and_writes(gradient)[1] == parse("2*T*R*E/dp")

@@ -44,6 +44,7 @@ from stagec.dialects.stg.base import (
     WITH_UNIT as WITH_UNIT,
     Function as Function,
     Indices as Indices,
+    InferredOp as InferredOp,
     LikeOp as LikeOp,
     StatefulOp as StatefulOp,
     TensorOp as TensorOp,

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from xdsl.dialects.builtin import StringAttr, UnitAttr
 from xdsl.ir import Operation, SSAValue
@@ -34,10 +34,12 @@ from stagec.dialects.stg.base import (
     PLACEMENT,
     SHARED,
     Indices,
+    InferredOp,
     LikeOp,
     RequestsOp,
     TensorOp,
     expect_dims,
+    fields_of,
     tensor_type,
 )
 from stagec.dialects.stg.caching import PAIRS, paired
@@ -67,7 +69,7 @@ def parts_over(axes: Sequence[str]) -> str:
     return f"{'.'.join(axes)}{PARTS}"
 
 
-class FusedAttention(RequestsOp, ABC):
+class FusedAttention(RequestsOp, InferredOp, ABC):
     """Attention without the scores in memory: to keys and values, or to latent vectors that are both.
 
     With `spread`, its results are those of the parts in which keys are on the ranks along these axes, each as if there were no other keys:
@@ -94,6 +96,11 @@ class FusedAttention(RequestsOp, ABC):
     def key_index(self) -> str:
         return KEY + self.key_dim
 
+    def made_by_part(self, *types: TensorType) -> list[TensorType]:
+        """The types of results, likewise: each is of a part first."""
+        parts = [] if self.spread is None else [parts_over(self.spread.data)]
+        return [TensorType.of([*parts, *each.names], each.dtype) for each in types]
+
     def results_by_part(self, *results: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
         """The indices of results, which have one for each part of the keys where these are spread."""
         return tuple(
@@ -101,14 +108,14 @@ class FusedAttention(RequestsOp, ABC):
         )
 
     def verify_(self) -> None:
-        super().verify_()
-        first = tensor_type(self.results[0]).names[0]
-        if self.spread is None:
-            return
-        if first != parts_over(self.spread.data):
+        first = tensor_type(self.results[0]).names[:1]
+        if self.spread is not None and first != (parts_over(self.spread.data),):
             raise self.mistake(
                 f"keys are spread over [{', '.join(self.spread.data)}], and the result is not of `{parts_over(self.spread.data)}`"
             )
+        super().verify_()
+        if self.spread is None:
+            return
         keys = tensor_type(self.operands[self.KEY_OPERANDS[0]]).dim(self.key_dim).split
         if PLACEMENT not in self.properties and keys not in ((), self.spread.data):
             raise self.mistake(
@@ -157,34 +164,6 @@ class RopeOp(LikeOp):
         gradients.emit(self.x, lambda: RopeOp(only(dys), inverse=self.inverse is None))
 
 
-def attention_indices(op: AttentionOp | AttentionGradOp) -> tuple:
-    """Indices of q, k, v, of the output and of the log-sum-exp."""
-    q, k, v = tensor_type(op.q), tensor_type(op.k), tensor_type(op.v)
-    *batch, queries, heads, width = q.names
-    keys, value_width = KEY + k.names[-3], v.names[-1]
-    key_heads = heads if op.copies is None else SHARED + k.names[-2]
-    return (
-        (*batch, queries, heads, width),
-        (*batch, keys, key_heads, width),
-        (*batch, keys, key_heads, value_width),
-        (*batch, queries, heads, value_width),
-        (*batch, queries, heads),
-    )
-
-
-def bias_index(op: AttentionOp | AttentionGradOp) -> tuple[str, ...]:
-    """The index of each dim of a bias."""
-    if op.bias is None:
-        return ()
-    keys = tensor_type(op.k).names[-3]
-    return tuple(KEY + name if name == keys else name for name in tensor_type(op.bias).names)
-
-
-def shared_index(op: AttentionOp | AttentionGradOp, k: tuple[str, ...]) -> tuple[str, ...]:
-    """The index of keys' heads that follows that of queries' heads: no rule splits it for itself."""
-    return () if op.copies is None else (k[-2],)
-
-
 HALF = ONE / 2
 
 
@@ -222,50 +201,137 @@ def score_pairs(q: TensorType, k: TensorType, causal: bool, reach: Reach) -> Siz
     return queries * keys * (HALF if causal else ONE)
 
 
-def pairs_of(op: AttentionOp | AttentionGradOp) -> Size:
-    """Pairs of a query and a key that count, of one head of one sequence."""
-    if op.pairs is not None:
-        return op.pairs.data
-    counted = op.causal is not None and op.count.data == "causal"
-    return score_pairs(tensor_type(op.q), tensor_type(op.k), counted, op.reach)
+class ScoredAttention(InferredOp, ABC):
+    """What `stg.attention` and its gradient share: the same scores, of queries, keys and values."""
 
+    FIRST: ClassVar[int]
+    """The number of the operand that the queries are; keys and values are behind them."""
 
-def attention_products(
-    op: AttentionOp | AttentionGradOp, of_keys: int, of_values: int, of_cap: int, of_bias: int = 1
-) -> Size:
-    """FLOPs of so many products over the width of keys, and so many over that of values: 2 per pair and element.
+    causal = opt_prop_def(UnitAttr)
+    count = prop_def(StringAttr)
+    window = opt_prop_def(SizeAttr)
+    chunk = opt_prop_def(SizeAttr)
+    softcap = opt_prop_def(StringAttr)
+    scale = opt_prop_def(StringAttr)
+    alibi = opt_prop_def(UnitAttr)
+    pairs = opt_prop_def(SizeAttr)
+    copies = opt_prop_def(NamesAttr)
 
-    What softmax does is not counted, as FlashAttention's authors do not; what caps scores is: so many for each pair. So is what biases them: an addition,
-    and where the bias is a slope times a distance, that product.
-    """
-    q, v = tensor_type(op.q), tensor_type(op.v)
-    batch = symbolic.product(d.size for d in (*q.dims[:-3], q.dims[-2]))
-    each = 2 * (of_keys * q.dims[-1].size + of_values * v.dims[-1].size)
-    each += of_cap if op.softcap is not None else 0
-    each += of_bias if op.bias is not None else 0
-    each += 2 if op.alibi is not None else 0
-    return batch * pairs_of(op) * each
+    @property
+    @abstractmethod
+    def bias(self) -> SSAValue | None: ...
 
+    @property
+    def scored(self) -> tuple[TensorType, TensorType, TensorType]:
+        """Queries, keys and values."""
+        q, k, v = map(tensor_type, self.operands[self.FIRST : self.FIRST + 3])
+        return q, k, v
 
-def unread_bias(op: AttentionOp | AttentionGradOp) -> Size:
-    """Bytes of a bias that belong to pairs which a mask hides: no kernel reads them."""
-    if op.bias is None:
-        return ZERO
-    bias = tensor_type(op.bias)
-    positions = positions_of_bias(tensor_type(op.q), tensor_type(op.k), bias)
-    all_pairs = symbolic.product(bias.dim(name).size for name in positions)
-    return num_bytes(op.bias) - bias.num_bytes / all_pairs * pairs_of(op)
+    @property
+    def ring_axes(self) -> tuple[str, ...]:
+        """The axes that split both queries and keys, round which the keys have still to go; none if the op is about one block of those."""
+        if self.pairs is not None:
+            return ()
+        q, k, _ = self.scored
+        return tuple(a for a in k.dims[-3].split if a in q.dims[-3].split)
 
+    @property
+    def reach(self) -> Reach:
+        said = (self.window, self.chunk)
+        return Reach(*(each.data if each is not None else None for each in said))
 
-def with_window(tasks: Sequence[Operation], window: SizeAttr | None) -> Sequence[Operation]:
-    """A kernel of a window is another one than that of all positions."""
-    if window is not None:
-        tasks[0].properties["window"] = window
-    return tasks
+    @property
+    def scored_indices(self) -> tuple[tuple[str, ...], ...]:
+        """Indices of q, k, v, of the output and of the log-sum-exp."""
+        q, k, v = self.scored
+        *batch, queries, heads, width = q.names
+        keys, value_width = KEY + k.names[-3], v.names[-1]
+        key_heads = heads if self.copies is None else SHARED + k.names[-2]
+        return (
+            (*batch, queries, heads, width),
+            (*batch, keys, key_heads, width),
+            (*batch, keys, key_heads, value_width),
+            (*batch, queries, heads, value_width),
+            (*batch, queries, heads),
+        )
+
+    @property
+    def bias_indices(self) -> tuple[tuple[str, ...], ...]:
+        """Those of a bias, if there is one."""
+        if self.bias is None:
+            return ()
+        keys = self.scored[1].names[-3]
+        names = tensor_type(self.bias).names
+        return (tuple(KEY + name if name == keys else name for name in names),)
+
+    def blocked(self) -> frozenset[str]:
+        """Widths, keys, and the heads of keys where these follow those of queries: no rule splits them for themselves."""
+        q, k, v, *_ = self.scored_indices
+        return frozenset((q[-1], v[-1], k[-3], *(() if self.copies is None else (k[-2],))))
+
+    def verify_(self) -> None:
+        if self.count.data not in ("causal", "full"):
+            raise self.mistake(f"FLOPs count `{self.count.data}`, not `causal` or `full`")
+        if self.softcap is not None and not is_positive(self.softcap.data):
+            raise self.mistake(f"a cap is a number above 0, not `{self.softcap.data}`")
+        super().verify_()
+        self.verify_copies()
+
+    def verify_copies(self) -> None:
+        """Heads of keys are split as those of queries are, but over `copies`."""
+        if self.copies is None or PLACEMENT in self.properties:
+            return
+        heads, keys = (each.dims[-2].split for each in self.scored[:2])
+        copies = self.copies.data
+        is_split = set(copies) <= set(heads) or not heads
+        if not is_split or keys != tuple(a for a in heads if a not in copies):
+            raise self.mistake(
+                f"heads of queries are split over [{', '.join(heads)}], those of keys over "
+                f"[{', '.join(keys)}], and copies are along [{', '.join(copies)}]"
+            )
+
+    def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
+        """A kernel of a window is another one than that of all positions."""
+        tasks = super().lowered(mesh)
+        if self.window is not None:
+            tasks[0].properties["window"] = self.window
+        return tasks
+
+    def num_pairs(self) -> Size:
+        """Pairs of a query and a key that count, of one head of one sequence."""
+        if self.pairs is not None:
+            return self.pairs.data
+        counted = self.causal is not None and self.count.data == "causal"
+        return score_pairs(*self.scored[:2], counted, self.reach)
+
+    def products(self, of_keys: int, of_values: int, of_cap: int, of_bias: int = 1) -> Size:
+        """FLOPs of so many products over the width of keys, and so many over that of values: 2 per pair and element.
+
+        What softmax does is not counted, as FlashAttention's authors do not; what caps scores is: so many for each pair. So is what biases them: an addition,
+        and where the bias is a slope times a distance, that product.
+        """
+        q, _, v = self.scored
+        batch = symbolic.product(d.size for d in (*q.dims[:-3], q.dims[-2]))
+        each = 2 * (of_keys * q.dims[-1].size + of_values * v.dims[-1].size)
+        each += of_cap if self.softcap is not None else 0
+        each += of_bias if self.bias is not None else 0
+        each += 2 if self.alibi is not None else 0
+        return batch * self.num_pairs() * each
+
+    def moved_bytes(self) -> Bytes:
+        """No kernel reads what of a bias belongs to pairs that a mask hides."""
+        moved = super().moved_bytes()
+        if self.bias is None:
+            return moved
+        q, k, _ = self.scored
+        bias = tensor_type(self.bias)
+        all_pairs = symbolic.product(bias.dim(n).size for n in positions_of_bias(q, k, bias))
+        unread = num_bytes(self.bias) - bias.num_bytes / all_pairs * self.num_pairs()
+        return Bytes(moved.read - unread, moved.written)
 
 
 @irdl_op_definition
-class AttentionOp(FusedAttention):
+class AttentionOp(ScoredAttention, FusedAttention):
     """softmax(q k^T) v without the scores in memory (FlashAttention, Dao et al. 2022).
 
     Keeps the output and `lse`, the log-sum-exp of each query and head in fp32. `count` says how FLOPs
@@ -289,6 +355,7 @@ class AttentionOp(FusedAttention):
     name = "stg.attention"
     WORK: ClassVar[Work] = Work.ATTENTION
     KEY_OPERANDS: ClassVar[tuple[int, ...]] = (1, 2)
+    FIRST: ClassVar[int] = 0
     NUM_STATISTICS: ClassVar[int] = 1
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
         Signature(
@@ -313,13 +380,6 @@ class AttentionOp(FusedAttention):
     v = operand_def(TensorType)
     of_scores = var_operand_def(TensorType)
     """`sinks`, and a `bias`."""
-    count = prop_def(StringAttr)
-    window = opt_prop_def(SizeAttr)
-    chunk = opt_prop_def(SizeAttr)
-    softcap = opt_prop_def(StringAttr)
-    scale = opt_prop_def(StringAttr)
-    alibi = opt_prop_def(UnitAttr)
-    copies = opt_prop_def(NamesAttr)
     result = result_def(TensorType)
     lse = result_def(TensorType)
 
@@ -329,34 +389,13 @@ class AttentionOp(FusedAttention):
         "(`copies` $copies^)? (`spread` $spread^)? (`requests` $requests^)? attr-dict `:` functional-type(operands, results)"
     )
 
-    def __init__(
-        self,
-        q: SSAValue,
-        k: SSAValue,
-        v: SSAValue,
-        causal: bool = False,
-        count: str = "causal",
-        window: Size | None = None,
-        chunk: Size | None = None,
-        softcap: str | None = None,
-        sinks: SSAValue | None = None,
-        bias: SSAValue | None = None,
-        scale: str | None = None,
-        alibi: bool = False,
-    ) -> None:
-        queries, values = tensor_type(q), tensor_type(v)
-        output = TensorType.of([*queries.dims[:-1], values.dims[-1]], queries.dtype)
-        super().__init__(
-            [q, k, v, [each for each in (sinks, bias) if each is not None]],
-            [output, TensorType.of(queries.dims[:-1], "fp32")],
-            causal=causal,
-            count=count,
-            window=window,
-            chunk=chunk,
-            softcap=softcap,
-            scale=scale,
-            alibi=alibi,
-        )
+    def __init__(self, *given: Any, count: str = "causal", **named: Any) -> None:
+        super().__init__(*given, count=count, **named)
+
+    def made(self) -> Sequence[TensorType]:
+        q, _, v = self.scored
+        output = TensorType.of([*q.names[:-1], v.names[-1]], q.dtype)
+        return self.made_by_part(output, TensorType.of(q.names[:-1], "fp32"))
 
     @classmethod
     def check_call(cls, call: Call) -> None:
@@ -412,33 +451,16 @@ class AttentionOp(FusedAttention):
     @classmethod
     def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
         q, k, v, *more = operands
-        biases = [each for each in more if is_bias(tensor_type(each))]
-        return AttentionOp(
-            q,
-            k,
-            v,
-            sinks=None if len(biases) == len(more) else more[0],
-            bias=next(iter(biases), None),
-            causal=call.flag("causal"),
-            count=call.optional_word("count") or "causal",
-            window=call.size("window"),
-            chunk=call.size("chunk"),
-            softcap=call.optional_word("softcap"),
-            scale=call.optional_word("scale"),
-            alibi=call.flag("alibi"),
-        )
+        return AttentionOp(q, k, v, more, **call.options)  # pyright: ignore[reportArgumentType]
 
     def indices(self) -> Indices:
-        q, k, v, output, lse = attention_indices(self)
-        blocked = frozenset((q[-1], v[-1], k[-3], *shared_index(self, k)))
+        q, k, v, output, lse = self.scored_indices
         sinks = (q[-2:-1],) if self.sinks is not None else ()
-        bias = (bias_index(self),) if self.bias is not None else ()
         results = self.results_by_part(output, lse)
-        return Indices((q, k, v, *sinks, *bias), results, blocked=blocked)
+        return Indices((q, k, v, *sinks, *self.bias_indices), results, blocked=self.blocked())
 
     def verify_(self) -> None:
-        check_count(self)
-        q, k = tensor_type(self.q), tensor_type(self.k)
+        q, k, _ = self.scored
         sinks, bias = self.sinks, self.bias
         if sinks is not None:
             expect_dims(self, q, tensor_type(sinks), q.names[-2:-1])
@@ -447,7 +469,6 @@ class AttentionOp(FusedAttention):
         if bias is not None and (why := wrong_bias(q, k, tensor_type(bias))):
             raise self.mistake(f"{why}")
         super().verify_()
-        check_copies(self)
 
     @property
     def sinks(self) -> SSAValue | None:
@@ -460,7 +481,7 @@ class AttentionOp(FusedAttention):
     @property
     def shared_heads(self) -> tuple[str, str]:
         """The index of the queries' heads, and of the keys' that follow it."""
-        q, k, *_ = attention_indices(self)
+        q, k, *_ = self.scored_indices
         return q[-2], k[-2]
 
     @property
@@ -471,25 +492,9 @@ class AttentionOp(FusedAttention):
     def query_dim(self) -> str:
         return tensor_type(self.q).names[-3]
 
-    @property
-    def ring_axes(self) -> tuple[str, ...]:
-        """The axes round which the keys have still to go."""
-        return ring_axes(self)
-
-    @property
-    def reach(self) -> Reach:
-        return reach_of(self)
-
-    def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
-        return with_window(super().lowered(mesh), self.window)
-
-    def moved_bytes(self) -> Bytes:
-        moved = super().moved_bytes()
-        return Bytes(moved.read - unread_bias(self), moved.written)
-
     def flops(self) -> Size:
         # q k^T, and the probabilities times v. A cap divides, takes the tanh and multiplies.
-        return attention_products(self, 1, 1, 3)
+        return self.products(1, 1, 3)
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         if not any(gradients.wants(x) for x in self.operands):
@@ -504,13 +509,6 @@ class AttentionOp(FusedAttention):
         if sinks is not None:
             kept = self.result, self.lse, sinks
             gradients.emit(sinks, lambda: AttentionSinksGradOp(only(dys), *kept))
-
-
-def check_count(op: AttentionOp | AttentionGradOp) -> None:
-    if op.count.data not in ("causal", "full"):
-        raise op.mistake(f"FLOPs count `{op.count.data}`, not `causal` or `full`")
-    if op.softcap is not None and not is_positive(op.softcap.data):
-        raise op.mistake(f"a cap is a number above 0, not `{op.softcap.data}`")
 
 
 def is_bias(operand: TensorType) -> bool:
@@ -537,20 +535,6 @@ def wrong_bias(q: TensorType, k: TensorType, bias: TensorType) -> str:
     return f"a bias has the positions `{queries}` and `{keys}`, and may have [{', '.join(others)}], but is {listed(bias)}"
 
 
-def check_copies(op: AttentionOp | AttentionGradOp) -> None:
-    """Heads of keys are split as those of queries are, but over `copies`."""
-    if op.copies is None or PLACEMENT in op.properties:
-        return
-    heads, keys = (tensor_type(x).dims[-2].split for x in (op.q, op.k))
-    copies = op.copies.data
-    is_split = set(copies) <= set(heads) or not heads
-    if not is_split or keys != tuple(a for a in heads if a not in copies):
-        raise op.mistake(
-            f"heads of queries are split over [{', '.join(heads)}], those of keys over "
-            f"[{', '.join(keys)}], and copies are along [{', '.join(copies)}]"
-        )
-
-
 def is_positive(text: str) -> bool:
     try:
         return Fraction(text) > 0
@@ -558,35 +542,8 @@ def is_positive(text: str) -> bool:
         return False
 
 
-def ring_axes(op: AttentionOp | AttentionGradOp) -> tuple[str, ...]:
-    """The axes that split both queries and keys, if the op is not about one block of those."""
-    if op.pairs is not None:
-        return ()
-    queries = tensor_type(op.q).dims[-3].split
-    return tuple(a for a in tensor_type(op.k).dims[-3].split if a in queries)
-
-
-def reach_of(op: AttentionOp | AttentionGradOp) -> Reach:
-    window, chunk = (each.data if each is not None else None for each in (op.window, op.chunk))
-    return Reach(window, chunk)
-
-
-GRAD_PROPERTIES = (
-    "causal",
-    "count",
-    "window",
-    "chunk",
-    "softcap",
-    "scale",
-    "alibi",
-    "pairs",
-    "copies",
-)
-"""What the backward pass computes as the forward pass did."""
-
-
 @irdl_op_definition
-class AttentionGradOp(TensorOp):
+class AttentionGradOp(ScoredAttention):
     """Gradients of fused attention: scores are computed again, then four more products.
 
     dk and dv sum over queries: over axes that split those they are partial, unless the axes split keys too, and over `copies`.
@@ -601,6 +558,7 @@ class AttentionGradOp(TensorOp):
     name = "stg.attention_grad"
     WORK: ClassVar[Work] = Work.ATTENTION_GRAD
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
+    FIRST: ClassVar[int] = 1
 
     dy = operand_def(TensorType)
     q = operand_def(TensorType)
@@ -608,88 +566,43 @@ class AttentionGradOp(TensorOp):
     v = operand_def(TensorType)
     output = operand_def(TensorType)
     lse = operand_def(TensorType)
-    bias = opt_operand_def(TensorType)
-    causal = opt_prop_def(UnitAttr)
-    count = prop_def(StringAttr)
-    window = opt_prop_def(SizeAttr)
-    chunk = opt_prop_def(SizeAttr)
-    softcap = opt_prop_def(StringAttr)
-    scale = opt_prop_def(StringAttr)
-    alibi = opt_prop_def(UnitAttr)
-    pairs = opt_prop_def(SizeAttr)
-    copies = opt_prop_def(NamesAttr)
+    bias = opt_operand_def(TensorType)  # pyright: ignore
     dq = result_def(TensorType)
     dk = result_def(TensorType)
     dv = result_def(TensorType)
     dbias = opt_result_def(TensorType)
 
     def __init__(self, dy: SSAValue, forward: AttentionOp, trains_bias: bool = False) -> None:
-        q, k, v, bias = forward.q, forward.k, forward.v, forward.bias
-        partial = tensor_type(dy).partial
-        queries, keys = tensor_type(q), tensor_type(k)
-        copies = () if forward.copies is None else forward.copies.data
-        summed = sorted({*partial, *queries.dims[-3].split, *copies} - {*keys.dims[-3].split})
-        of_bias = []
-        if trains_bias and bias is not None:
-            own = tensor_type(bias)
-            split = [a for d in queries.dims if d.name not in own.names for a in d.split]
-            of_bias = [own.with_partial(sorted({*partial, *split}))]
+        scored, bias = (forward.q, forward.k, forward.v), forward.bias
+        trained = (*scored, bias) if trains_bias and bias is not None else scored
         super().__init__(
-            [dy, q, k, v, forward.result, forward.lse, bias],
-            [
-                queries.with_partial(partial),
-                keys.with_partial(summed),
-                tensor_type(v).with_partial(summed),
-                of_bias,
-            ],
-            properties={
-                key: value
-                for key in GRAD_PROPERTIES
-                if (value := forward.properties.get(key)) is not None
-            },
+            dy,
+            *scored,
+            *forward.results,
+            bias,
+            like=list(map(tensor_type, trained)),
+            **{name: forward.properties.get(name) for name in fields_of(AttentionGradOp)[1]},
         )
 
     def indices(self) -> Indices:
-        q, k, v, output, lse = attention_indices(self)
-        blocked = frozenset((q[-1], v[-1], k[-3], *shared_index(self, k)))
-        bias = (bias_index(self),) if self.bias is not None else ()
-        of_bias = bias if self.dbias is not None else ()
-        return Indices((output, q, k, v, output, lse, *bias), (q, k, v, *of_bias), blocked=blocked)
-
-    def verify_(self) -> None:
-        check_count(self)
-        super().verify_()
-        check_copies(self)
-
-    @property
-    def ring_axes(self) -> tuple[str, ...]:
-        """The axes round which the keys have still to go."""
-        return ring_axes(self)
-
-    @property
-    def reach(self) -> Reach:
-        return reach_of(self)
-
-    def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
-        return with_window(super().lowered(mesh), self.window)
-
-    def moved_bytes(self) -> Bytes:
-        moved = super().moved_bytes()
-        return Bytes(moved.read - unread_bias(self), moved.written)
+        q, k, v, output, lse = self.scored_indices
+        bias = self.bias_indices
+        results = (q, k, v, *(bias if self.dbias is not None else ()))
+        return Indices((output, q, k, v, output, lse, *bias), results, blocked=self.blocked())
 
     def flops(self) -> Size:
         # Five products for two: the scores again, dq and dk; dv and dp (Dao et al. 2022, appendix B).
         # Under a cap the scores are capped again, and its derivative 1 - tanh^2 is a factor.
         # The gradient of a bias is a term for each pair.
-        return attention_products(self, 3, 2, 6, 2 if self.dbias is not None else 1)
+        return self.products(3, 2, 6, 2 if self.dbias is not None else 1)
 
     def flops_again(self) -> Size:
         # The scores, their cap and their bias.
-        return attention_products(self, 1, 0, 3)
+        return self.products(1, 0, 3)
 
 
 @irdl_op_definition
-class AttentionSinksGradOp(TensorOp):
+class AttentionSinksGradOp(LikeOp):
     """The gradient for sinks: minus the sum over queries of exp(sink - lse), its share of softmax, times dy . output.
 
     `dy` and `output` [B, S, H, E], `lse` [B, S, H], `sinks` [H] -> [H]. FLOPs: 2 for each element of `dy`, 4 for each of `lse`.
@@ -697,21 +610,13 @@ class AttentionSinksGradOp(TensorOp):
 
     name = "stg.attention_sinks_grad"
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
+    LIKE: ClassVar[int | None] = 3
 
     dy = operand_def(TensorType)
     output = operand_def(TensorType)
     lse = operand_def(TensorType)
     sinks = operand_def(TensorType)
     dsinks = result_def(TensorType)
-
-    def __init__(self, dy: SSAValue, output: SSAValue, lse: SSAValue, sinks: SSAValue) -> None:
-        cotangent = tensor_type(dy)
-        heads = cotangent.dims[-2]
-        summed = [a for d in cotangent.dims if d.name != heads.name for a in d.split]
-        super().__init__(
-            [dy, output, lse, sinks],
-            [tensor_type(sinks).with_partial(sorted({*cotangent.partial, *summed}))],
-        )
 
     def verify_(self) -> None:
         dy = tensor_type(self.dy)
@@ -726,7 +631,7 @@ class AttentionSinksGradOp(TensorOp):
 
 
 @irdl_op_definition
-class MergeAttentionOp(TensorOp):
+class MergeAttentionOp(InferredOp):
     """Attention to two sets of keys from attention to each: the online softmax (Liu et al. 2023).
 
     `output` and `lse` are of the keys so far, `block` and `block_lse` of some more. With w = sigmoid(block_lse - lse)
@@ -749,8 +654,8 @@ class MergeAttentionOp(TensorOp):
         "`:` functional-type(operands, results)"
     )
 
-    def __init__(self, sofar: tuple[SSAValue, SSAValue], block: tuple[SSAValue, SSAValue]) -> None:
-        super().__init__([*sofar, *block], [sofar[0].type, sofar[1].type])
+    def made(self) -> Sequence[TensorType]:
+        return [tensor_type(self.output), tensor_type(self.lse)]
 
     def verify_(self) -> None:
         super().verify_()
@@ -770,7 +675,7 @@ COMBINED_BY = (REDUCE_SCATTER, ALL_TO_ALL)
 
 
 @irdl_op_definition
-class CombineAttentionOp(TensorOp):
+class CombineAttentionOp(InferredOp):
     """Attention to all keys from attention to the parts in which they are spread, each weighted by its share exp(lse_i - lse) of the softmax.
 
     `by "reduce_scatter"`: a rank has the log-sum-exp of all parts and weights its own output, which makes it a term of a sum (vLLM,
@@ -792,10 +697,9 @@ class CombineAttentionOp(TensorOp):
         "$outputs `,` $lse `over` $spread `by` $by attr-dict `:` functional-type(operands, results)"
     )
 
-    def __init__(self, outputs: SSAValue, lse: SSAValue, axes: Sequence[str], by: str) -> None:
-        each = tensor_type(outputs)
-        whole = TensorType.of(each.dims[1:], each.dtype)
-        super().__init__([outputs, lse], [whole], spread=axes, by=by)
+    def made(self) -> Sequence[TensorType]:
+        each = tensor_type(self.outputs)
+        return [TensorType.of(each.names[1:], each.dtype)]
 
     @property
     def is_sum(self) -> bool:
@@ -835,4 +739,3 @@ class CombineAttentionOp(TensorOp):
                 f"<{outputs.body}> has no parts over [{', '.join(self.spread.data)}]"
             )
         expect_dims(self, outputs, lse, outputs.names[:-1])
-        expect_dims(self, outputs, tensor_type(self.result), outputs.names[1:])

@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any, ClassVar
 
 from xdsl.dialects.builtin import ArrayAttr, StringAttr
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Attribute, Operation, OpResult, SSAValue, SSAValues
 from xdsl.irdl import (
     OpDef,
     OptOperandDef,
@@ -205,22 +205,35 @@ class TensorOp(CostInterface, ABC):
 
     def verify_(self) -> None:
         self.verify_operands()
-        if self.LIKE is not None:
-            source, result = tensor_type(self.operands[self.LIKE]), tensor_type(self.results[0])
-            expect_dims(self, source, result, source.names)
+        self.verify_dims()
         if PLACEMENT in self.properties:
             return
-        splits = self.splits_of_operands()
-        for result, local in zip(self.results, local_results(self, splits), strict=True):
+        made = local_results(self, self.splits_of_types())
+        for result, local in zip(self.results, made, strict=True):
             if result.type != local:
                 raise self.mistake(
                     f"the result is <{tensor_type(result).body}>, "
                     f"but its operands make it <{local.body}>"
                 )
 
+    def verify_dims(self) -> None:
+        """The results have the dims that they should have, in order."""
+        if self.LIKE is not None:
+            source, result = tensor_type(self.operands[self.LIKE]), tensor_type(self.results[0])
+            expect_dims(self, source, result, source.names)
+
     def splits_of_operands(self) -> dict[str, tuple[str, ...]]:
         """How the indices are split, as the operands' types say. Operands that disagree do not verify."""
         return operand_splits(self)
+
+    def splits_of_types(self) -> dict[str, tuple[str, ...]]:
+        """The same, and of what no operand has as the results say: which part of it a device makes is its own choice."""
+        splits, indices = self.splits_of_operands(), self.indices()
+        for result, names in zip(self.results, indices.results, strict=True):
+            for dim, index in zip(tensor_type(result).dims, names, strict=True):
+                if index not in indices.blocked:
+                    splits.setdefault(index, dim.split)
+        return splits
 
     def verify_operands(self) -> None:
         """They are tensors, and partial only where the op is linear."""
@@ -261,20 +274,52 @@ SEGMENT_SIZES = ("operandSegmentSizes", "resultSegmentSizes")
 """Properties that xDSL adds, where an op has several lists."""
 
 
-class LikeOp(TensorOp, ABC):
-    """An op whose result is like an operand, partial where it is linear. It is made from its operands and properties, in order or by name."""
+class InferredOp(TensorOp, ABC):
+    """An op that is made from its operands and properties, in order or by name: what its results are follows from them, and from its indices."""
 
-    LIKE: ClassVar[int | None] = 0
-
-    def __init__(self, *given: Any, **named: Any) -> None:
+    def __init__(
+        self, *given: Any, like: TensorType | Sequence[TensorType] = (), **named: Any
+    ) -> None:
+        """`like`: dims and dtypes of results that operands and properties do not say."""
         operands, properties = fields_of(type(self))
         assert len(given) <= len(operands) + len(properties), self.name
         said = dict(zip((*operands, *properties), given, strict=False)) | named
         values = [said.pop(name, None) for name in operands]
-        made = tensor_type(values[self.LIKE or 0])
-        if self.LINEAR_OPERANDS:
-            made = made.with_partial(tensor_type(values[self.LINEAR_OPERANDS[0]]).partial)
-        super().__init__(values, [made], **said)
+        results = type(self).get_irdl_definition().results
+        unknown = [[] if isinstance(each, VarResultDef) else NUMBER for _, each in results]
+        super().__init__(values, unknown, **said)
+        known = [like] if isinstance(like, TensorType) else like
+        self.results = results_of(self, [*known, *self.made()[len(known) :]])
+        self.results = results_of(self, self.local_types())
+
+    def made(self) -> Sequence[TensorType]:
+        """Dims and dtypes of the results that follow from operands and properties, as if nothing were split."""
+        return ()
+
+    def local_types(self) -> Sequence[TensorType]:
+        """The types of its results on one device, which are what was `made`."""
+        return local_results(self, self.splits_of_types())
+
+    def verify_dims(self) -> None:
+        source = tensor_type(self.operands[self.LIKE or 0])
+        for result, made in zip(self.results, self.made(), strict=False):
+            expect_dims(self, source, tensor_type(result), made.names)
+
+
+NUMBER = TensorType.of((), "fp32")
+
+
+def results_of(op: Operation, types: Iterable[Attribute]) -> SSAValues[OpResult]:
+    return SSAValues(OpResult(each, op, number) for number, each in enumerate(types))
+
+
+class LikeOp(InferredOp, ABC):
+    """An op whose result is like an operand, partial where it is linear."""
+
+    LIKE: ClassVar[int | None] = 0
+
+    def made(self) -> Sequence[TensorType]:
+        return [tensor_type(self.operands[self.LIKE or 0])]
 
 
 @cache

@@ -9,10 +9,10 @@ sequences of different lengths both are sums.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from xdsl.dialects.builtin import StringAttr
-from xdsl.ir import SSAValue
 from xdsl.irdl import (
     irdl_op_definition,
     operand_def,
@@ -26,7 +26,14 @@ from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.interfaces import Bytes, elements, num_bytes
 from stagec.dialects.marks import MarkedOp
 from stagec.dialects.memory import Effects, Overwrite
-from stagec.dialects.stg.base import PLACEMENT, Indices, LikeOp, TensorOp, expect_dims, tensor_type
+from stagec.dialects.stg.base import (
+    PLACEMENT,
+    Indices,
+    InferredOp,
+    LikeOp,
+    expect_dims,
+    tensor_type,
+)
 from stagec.dialects.stg.interface import Option, Signature
 from stagec.dialects.types import TIME_AXIS, TensorType, ValueType, unscaled_bytes
 from stagec.dialects.uneven_parts import PART
@@ -97,7 +104,7 @@ class CacheOp(MarkedOp):
 
 
 @irdl_op_definition
-class AppendOp(TensorOp):
+class AppendOp(InferredOp):
     """Write new positions into a cache, in place; the result is the cache with them.
 
     Reads what is new and writes it, in the cache's dtype: nothing of the cache itself moves (as `reshape_and_cache` of vLLM's kernels does).
@@ -126,9 +133,9 @@ class AppendOp(TensorOp):
     own = opt_prop_def(SizeAttr)
     result = result_def(TensorType)
 
-    def __init__(self, cache: SSAValue, new: SSAValue, over: str, into: str) -> None:
-        made = tensor_type(new).with_names({over: into}).with_dtype(tensor_type(cache).dtype)
-        super().__init__([cache, new], [made], over=over, into=into)
+    def made(self) -> Sequence[TensorType]:
+        grown = tensor_type(self.new).with_names({self.over.data: self.into.data})
+        return [grown.with_dtype(tensor_type(self.cache).dtype)]
 
     def flops(self) -> Size:
         return ZERO
@@ -228,7 +235,7 @@ def verify_rows(op: InRowsOp | OutOfRowsOp, apart: TensorType, rows: TensorType)
 
 
 @irdl_op_definition
-class InRowsOp(TensorOp):
+class InRowsOp(InferredOp):
     """What stands in front of the text of sequences that begin, as positions of the rows that these are in. A view.
 
     [B.begun, M, D] -> [B, M.begun, D]: rows are one sequence after the other.
@@ -241,11 +248,10 @@ class InRowsOp(TensorOp):
     x = operand_def(TensorType)
     result = result_def(TensorType)
 
-    def __init__(self, x: SSAValue) -> None:
-        source = tensor_type(x)
+    def made(self) -> Sequence[TensorType]:
+        source = tensor_type(self.x)
         batch, positions, *_ = source.names
-        renames = {positions: begun(positions), batch: batch.removesuffix(BEGUN)}
-        super().__init__([x], [source.with_names(renames)])
+        return [source.with_names({positions: begun(positions), batch: batch.removesuffix(BEGUN)})]
 
     def verify_(self) -> None:
         verify_rows(self, tensor_type(self.x), tensor_type(self.result))
@@ -257,7 +263,7 @@ class InRowsOp(TensorOp):
 
 
 @irdl_op_definition
-class OutOfRowsOp(TensorOp):
+class OutOfRowsOp(InferredOp):
     """What stands in front of the text of sequences that begin, each by itself: `stg.in_rows` backwards. A view.
 
     [B, M.begun, D] -> [B.begun, M, D].
@@ -270,10 +276,9 @@ class OutOfRowsOp(TensorOp):
     x = operand_def(TensorType)
     result = result_def(TensorType)
 
-    def __init__(self, x: SSAValue) -> None:
-        rows = tensor_type(x)
-        positions = rows.names[1]
-        super().__init__([x], [rows.with_names({positions: positions.removesuffix(BEGUN)})])
+    def made(self) -> Sequence[TensorType]:
+        rows = tensor_type(self.x)
+        return [rows.with_names({rows.names[1]: rows.names[1].removesuffix(BEGUN)})]
 
     def verify_(self) -> None:
         verify_rows(self, tensor_type(self.result), tensor_type(self.x))
@@ -284,7 +289,7 @@ class OutOfRowsOp(TensorOp):
 
 
 @irdl_op_definition
-class LastPositionsOp(TensorOp):
+class LastPositionsOp(InferredOp):
     """The last new position of each sequence: `[B, S, D]` -> `[B, sequences, D]`; or, `to "sequences.sampled"`, all new ones of those that are verified.
 
     No FLOPs.
@@ -298,8 +303,8 @@ class LastPositionsOp(TensorOp):
     to = prop_def(StringAttr)
     result = result_def(TensorType)
 
-    def __init__(self, x: SSAValue, over: str, to: str) -> None:
-        super().__init__([x], [tensor_type(x).with_names({over: to})], over=over, to=to)
+    def made(self) -> Sequence[TensorType]:
+        return [tensor_type(self.x).with_names({self.over.data: self.to.data})]
 
     def flops(self) -> Size:
         return ZERO
@@ -310,13 +315,3 @@ class LastPositionsOp(TensorOp):
     def indices(self) -> Indices:
         names, made = tensor_type(self.x).names, tensor_type(self.result).names
         return Indices((names,), (made,), blocked=frozenset((self.over.data, self.to.data)))
-
-    def verify_(self) -> None:
-        super().verify_()
-        names = tensor_type(self.x).names
-        expect_dims(
-            self,
-            tensor_type(self.x),
-            tensor_type(self.result),
-            [self.to.data if name == self.over.data else name for name in names],
-        )

@@ -20,7 +20,7 @@ from xdsl.irdl import irdl_op_definition, operand_def, opt_operand_def, prop_def
 
 from stagec.dialects.attributes import Dim
 from stagec.dialects.interfaces import elements
-from stagec.dialects.stg.base import Indices, LikeOp, LocalStatisticsOp, TensorOp, tensor_type
+from stagec.dialects.stg.base import Indices, InferredOp, LikeOp, LocalStatisticsOp, tensor_type
 from stagec.dialects.stg.interface import BackwardPass, Cotangents, only
 from stagec.dialects.stg.routing import expect_chosen, terms_of
 from stagec.dialects.types import TensorType
@@ -28,7 +28,7 @@ from stagec.dialects.work import Work
 from stagec.symbolic import ZERO, Size
 
 
-class ChoiceOp(LocalStatisticsOp):
+class ChoiceOp(LocalStatisticsOp, InferredOp):
     """Shared by ops that bring a number for each expert of a token into another order. Nothing is computed."""
 
     def indices(self) -> Indices:
@@ -84,13 +84,10 @@ class SpreadChoiceOp(ChoiceOp):
         "`:` functional-type(operands, results)"
     )
 
-    def __init__(self, experts: SSAValue, over: str, weights: SSAValue | None = None) -> None:
-        values = tensor_type(experts).with_dtype("bool")
-        values = values if weights is None else tensor_type(weights)
-        dims = [*values.dims[:-1], Dim(over)]
-        super().__init__(
-            [experts, weights], [TensorType.of(dims, values.dtype, values.partial)], over=over
-        )
+    def made(self) -> Sequence[TensorType]:
+        values = tensor_type(self.experts).with_dtype("bool")
+        values = values if self.weights is None else tensor_type(self.weights)
+        return [TensorType.of([*values.names[:-1], self.over.data], values.dtype)]
 
     def verify_(self) -> None:
         self.verify_operands()
@@ -128,10 +125,8 @@ class TakeChoiceOp(ChoiceOp):
 
     assembly_format = "$rows `by` $experts attr-dict `:` functional-type(operands, results)"
 
-    def __init__(self, rows: SSAValue, experts: SSAValue) -> None:
-        source, chosen = tensor_type(rows), tensor_type(experts)
-        taken = TensorType.of(chosen.dims, source.dtype, source.partial)
-        super().__init__([rows, experts], [taken])
+    def made(self) -> Sequence[TensorType]:
+        return [tensor_type(self.experts).with_dtype(tensor_type(self.rows).dtype)]
 
     def verify_(self) -> None:
         self.verify_operands()
@@ -165,13 +160,12 @@ class SendWeightsOp(ChoiceOp):
 
     def __init__(self, weights: SSAValue, experts: SSAValue, dims: Sequence[Dim]) -> None:
         """`dims`: of experts and of their tokens, as they are split."""
-        given, (over, tokens) = tensor_type(weights), dims
-        super().__init__(
-            [weights, experts],
-            [TensorType.of(dims, given.dtype, given.partial)],
-            over=over.name,
-            tokens=tokens.name,
-        )
+        made = TensorType.of(dims, tensor_type(weights).dtype)
+        super().__init__(weights, experts, *made.names, like=made)
+
+    def local_types(self) -> Sequence[TensorType]:
+        """Whose copies are where is no index: they are split as was said."""
+        return [tensor_type(self.copies).with_partial(tensor_type(self.weights).partial)]
 
     def verify_(self) -> None:
         self.verify_operands()
@@ -208,10 +202,12 @@ class ReturnWeightsOp(ChoiceOp):
 
     assembly_format = "$copies `by` $experts attr-dict `:` functional-type(operands, results)"
 
-    def __init__(self, copies: SSAValue, experts: SSAValue) -> None:
-        source, chosen = tensor_type(copies), tensor_type(experts)
-        made = TensorType.of(chosen.dims, source.dtype, terms_of(source))
-        super().__init__([copies, experts], [made])
+    def made(self) -> Sequence[TensorType]:
+        return [tensor_type(self.experts).with_dtype(tensor_type(self.copies).dtype)]
+
+    def local_types(self) -> Sequence[TensorType]:
+        terms = terms_of(tensor_type(self.copies))
+        return [each.with_partial(terms) for each in super().local_types()]
 
     def verify_(self) -> None:
         self.verify_operands()
@@ -223,7 +219,7 @@ class ReturnWeightsOp(ChoiceOp):
             raise self.mistake(f"<{made.body}> are not those of the copies <{copies.body}>")
 
 
-class CopiesOp(TensorOp):
+class CopiesOp(InferredOp):
     """Shared by ops on copies of tokens and their weights."""
 
     def verify_copies(self, copies: SSAValue, weights: SSAValue) -> None:
@@ -262,8 +258,8 @@ class WeightCopiesOp(CopiesOp, LikeOp):
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         dy = only(dys)
         gradients.emit(self.copies, lambda: WeightCopiesOp(dy, self.weights))
-        dtype = tensor_type(self.weights).dtype
-        gradients.emit(self.weights, lambda: CopyWeightsGradOp(dy, self.copies, dtype))
+        like = tensor_type(self.weights)
+        gradients.emit(self.weights, lambda: CopyWeightsGradOp(dy, self.copies, like=like))
 
 
 @irdl_op_definition
@@ -280,11 +276,6 @@ class CopyWeightsGradOp(CopiesOp):
     dy = operand_def(TensorType)
     copies = operand_def(TensorType)
     dweights = result_def(TensorType)
-
-    def __init__(self, dy: SSAValue, copies: SSAValue, dtype: str) -> None:
-        source, given = tensor_type(copies), tensor_type(dy)
-        partial = sorted({*given.partial, *source.dims[-1].split})
-        super().__init__([dy, copies], [TensorType.of(source.dims[:2], dtype, partial)])
 
     def verify_(self) -> None:
         super().verify_()

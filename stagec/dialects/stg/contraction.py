@@ -10,11 +10,19 @@ from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, result_def
 
 from stagec import symbolic
-from stagec.dialects.attributes import Dim, NamesAttr
+from stagec.dialects.attributes import NamesAttr
 from stagec.dialects.interfaces import Bytes, elements, num_bytes
 from stagec.dialects.marks import flag_mark
 from stagec.dialects.memory import Effects, Repetition
-from stagec.dialects.stg.base import SHARED, Indices, TensorOp, expect_dims, tensor_type, wider
+from stagec.dialects.stg.base import (
+    SHARED,
+    Indices,
+    InferredOp,
+    TensorOp,
+    tensor_type,
+    union_names,
+    wider,
+)
 from stagec.dialects.stg.interface import (
     BackwardPass,
     Call,
@@ -50,7 +58,7 @@ WIDE_WEIGHT_GRADIENT = "wide_weight_gradient"
 
 
 @irdl_op_definition
-class ContractOp(TensorOp):
+class ContractOp(InferredOp):
     """Multiply along shared dims and sum over `over`; einsum with names.
 
     Over a dim that axes split, the result is partial over those axes. 2 FLOPs per multiply-add.
@@ -79,16 +87,10 @@ class ContractOp(TensorOp):
         dtype: str | None = None,
     ) -> None:
         a, b = tensor_type(left), tensor_type(right)
-        dims = {d.name: d for d in (*a.dims, *b.dims)}
         if order is None:
-            order = [n for n in dims if n not in over]
-        summed = [axis for n in over for axis in dims[n].split]
-        partial = sorted({*a.partial, *b.partial, *summed})
-        super().__init__(
-            [left, right],
-            [TensorType.of([dims[n] for n in order], dtype or wider(a.dtype, b.dtype), partial)],
-            over=over,
-        )
+            order = [n for n in union_names(a, b) if n not in over]
+        made = TensorType.of(order, dtype or wider(a.dtype, b.dtype))
+        super().__init__(left, right, over, like=made)
 
     def effects(self) -> Effects:
         # `matmul` in ATen makes one dim of all along which products stand side by side: a copy of an expanded tensor, unless the others are of one element.
@@ -155,7 +157,7 @@ class ContractOp(TensorOp):
 
 
 @irdl_op_definition
-class EmbeddingOp(TensorOp):
+class EmbeddingOp(InferredOp):
     """Rows of `table` [V, D...] by number. Over a split `V` each device finds its own rows or adds
     zero: the result is partial.
 
@@ -173,10 +175,8 @@ class EmbeddingOp(TensorOp):
 
     def __init__(self, ids: SSAValue, table: SSAValue, dtype: str | None = None) -> None:
         a, b = tensor_type(ids), tensor_type(table)
-        dims: list[Dim] = [*a.dims, *b.dims[1:]]
-        super().__init__(
-            [ids, table], [TensorType.of(dims, dtype or b.dtype, sorted(b.dims[0].split))]
-        )
+        made = TensorType.of([*a.names, *b.names[1:]], dtype or b.dtype)
+        super().__init__(ids, table, like=made)
 
     @classmethod
     def check_call(cls, call: Call) -> None:
@@ -202,11 +202,11 @@ class EmbeddingOp(TensorOp):
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         table = tensor_type(self.table)
-        gradients.emit(self.table, lambda: EmbeddingGradOp(self.ids, only(dys), table))
+        gradients.emit(self.table, lambda: EmbeddingGradOp(self.ids, only(dys), like=table))
 
 
 @irdl_op_definition
-class EmbeddingGradOp(TensorOp):
+class EmbeddingGradOp(InferredOp):
     """The gradient of a table: rows of `dy` added up by number. Over split ids it is partial.
 
     `ids` [B, S], `dy` [B, S, D] -> [V, D]. FLOPs: an addition for each element of `dy`.
@@ -219,22 +219,11 @@ class EmbeddingGradOp(TensorOp):
     dy = operand_def(TensorType)
     dtable = result_def(TensorType)
 
-    def __init__(self, ids: SSAValue, dy: SSAValue, table_type: TensorType) -> None:
-        summed = [a for d in tensor_type(ids).dims for a in d.split]
-        partial = sorted({*tensor_type(dy).partial, *summed})
-        super().__init__([ids, dy], [table_type.with_partial(partial)])
-
     def verify_(self) -> None:
         # Which rows a device keeps is its own choice: the table's first dim is in no operand.
-        ids, dy, table = (tensor_type(v) for v in (self.ids, self.dy, self.dtable))
-        if not set(table.dims[1:]) <= set(dy.dims):
+        if not {*tensor_type(self.dtable).names[1:]} <= {*tensor_type(self.dy).names}:
             raise self.mistake("the table's rows are those of dy")
-        wanted = table.with_partial(sorted({*dy.partial, *ids.split_axes}))
-        if set(table.partial) != set(wanted.partial):
-            raise self.mistake(
-                f"the gradient is partial over [{', '.join(table.partial)}], "
-                f"but should be over [{', '.join(wanted.partial)}]"
-            )
+        super().verify_()
 
     def flops(self) -> Size:
         return elements(self.dy)
@@ -243,7 +232,7 @@ class EmbeddingGradOp(TensorOp):
         return Bytes(num_bytes(self.ids) + num_bytes(self.dy), num_bytes(self.dtable))
 
 
-class HeadsOp(TensorOp):
+class HeadsOp(InferredOp):
     """Shared by ops that change the number of heads: dim `old` becomes `new`.
 
     One index at two granularities: an axis that splits one splits the other, but for `copies`, whose ranks have other heads of queries and the
@@ -262,15 +251,8 @@ class HeadsOp(TensorOp):
         "$x $old `to` $new (`copies` $copies^)? attr-dict `:` functional-type(operands, results)"
     )
 
-    def __init__(self, x: SSAValue, old: str, new: str, copies: Sequence[str] = ()) -> None:
-        source = tensor_type(x)
-        dims = [
-            Dim(new, self.split_as(d.split, copies)) if d.name == old else d for d in source.dims
-        ]
-        summed = () if self.REPEATS else copies
-        partial = sorted({*source.partial, *summed}) if summed else source.partial
-        made = TensorType.of(dims, source.dtype, partial)
-        super().__init__([x], [made], old=old, new=new, copies=copies or None)
+    def made(self) -> Sequence[TensorType]:
+        return [tensor_type(self.x).with_names({self.old.data: self.new.data})]
 
     REPEATS: ClassVar[bool]
     """Whether heads of keys become those of queries, or the other way about."""
@@ -312,10 +294,6 @@ class HeadsOp(TensorOp):
                 of_operand, of_result = self.shared_heads
             splits[of_result] = self.split_as(splits[of_operand], self.copied)
         return splits
-
-    def verify_(self) -> None:
-        expect_dims(self, tensor_type(self.x), tensor_type(self.result), self.renamed)
-        super().verify_()
 
 
 @irdl_op_definition

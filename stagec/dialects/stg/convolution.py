@@ -10,6 +10,7 @@ patch (Dosovitskiy et al., arXiv:2010.11929, section 3.1). A causal convolution 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar
 
 from xdsl.dialects.builtin import StringAttr, UnitAttr
@@ -21,11 +22,11 @@ from stagec.dialects.interfaces import elements
 from stagec.dialects.stg.base import (
     PLACEMENT,
     Indices,
+    InferredOp,
     LikeOp,
     StatefulOp,
     TensorOp,
     expect_dims,
-    operand_splits,
     tensor_type,
 )
 from stagec.dialects.stg.interface import (
@@ -39,7 +40,7 @@ from stagec.dialects.stg.interface import (
     listed,
     only,
 )
-from stagec.dialects.stg.recurrent import ResumedConvOp
+from stagec.dialects.stg.recurrent import ResumedConvOp, num_resumed
 from stagec.dialects.types import TensorType
 from stagec.dialects.work import Work
 from stagec.symbolic import Size
@@ -87,7 +88,7 @@ def check_tiles(call: Call) -> None:
 
 
 @irdl_op_definition
-class PatchEmbeddingOp(TensorOp):
+class PatchEmbeddingOp(InferredOp):
     """Each patch of an image [..., C, Y, X] times a kernel [C, I, J, D]: [..., P, D], row by row of patches.
 
     An image is whole on each device, its patches need not be: a device makes those that it is asked for.
@@ -116,15 +117,10 @@ class PatchEmbeddingOp(TensorOp):
         "$image `,` $kernel `to` $patches attr-dict `:` functional-type(operands, results)"
     )
 
-    def __init__(self, image: SSAValue, kernel: SSAValue, patches: str) -> None:
-        source, weights = tensor_type(image), tensor_type(kernel)
-        dims = [*source.dims[:-3], patches, weights.dims[-1]]
-        summed = source.dims[-3].split
-        super().__init__(
-            [image, kernel],
-            [TensorType.of(dims, source.dtype, sorted({*source.partial, *summed}))],
-            patches=patches,
-        )
+    def made(self) -> Sequence[TensorType]:
+        image, kernel = tensor_type(self.image), tensor_type(self.kernel)
+        dims = [*image.names[:-3], self.patches.data, kernel.names[-1]]
+        return [TensorType.of(dims, image.dtype)]
 
     @classmethod
     def check_call(cls, call: Call) -> None:
@@ -165,25 +161,16 @@ class PatchEmbeddingOp(TensorOp):
                 f"the patches are `{self.patches.data}`, "
                 f"not `{result.names[-2]}` of <{result.body}>"
             )
-        if PLACEMENT not in self.properties:
-            operand_splits(self)
-            # Which patches a device makes is its own choice: they are a dim of no operand.
-            summed = image.dim(kernel.names[0]).split
-            wanted = TensorType.of(
-                [*image.dims[:-3], result.dims[-2], kernel.dims[-1]],
-                result.dtype,
-                sorted({*image.partial, *summed}),
-            )
-            if result != wanted:
-                raise self.mistake(f"the result is <{result.body}>, but should be <{wanted.body}>")
+        # Which patches a device makes is its own choice: they are a dim of no operand.
+        super().verify_()
 
     def flops(self) -> Size:
         return patch_products(tensor_type(self.result), tensor_type(self.kernel))
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         image, kernel = tensor_type(self.image), tensor_type(self.kernel)
-        gradients.emit(self.image, lambda: PatchImageGradOp(only(dys), self.kernel, image))
-        gradients.emit(self.kernel, lambda: PatchKernelGradOp(only(dys), self.image, kernel))
+        gradients.emit(self.image, lambda: PatchImageGradOp(only(dys), self.kernel, like=image))
+        gradients.emit(self.kernel, lambda: PatchKernelGradOp(only(dys), self.image, like=kernel))
 
 
 def pixels(image: SSAValue, kernel: SSAValue) -> tuple[str, ...]:
@@ -203,7 +190,7 @@ def check_patches(op: TensorOp, image: TensorType, kernel: TensorType, patches: 
 
 
 @irdl_op_definition
-class PatchKernelGradOp(TensorOp):
+class PatchKernelGradOp(InferredOp):
     """The gradient for the kernel: the sum of dy times pixels over images and patches.
 
     `dy` [..., P, D], `image` [..., C, Y, X] -> [C, I, J, D]. FLOPs: 2 for each element of `dy` and of a patch.
@@ -217,13 +204,6 @@ class PatchKernelGradOp(TensorOp):
     image = operand_def(TensorType)
     dkernel = result_def(TensorType)
 
-    def __init__(self, dy: SSAValue, image: SSAValue, kernel_type: TensorType) -> None:
-        cotangent = tensor_type(dy)
-        summed = [a for d in cotangent.dims[:-1] for a in d.split]
-        super().__init__(
-            [dy, image], [kernel_type.with_partial(sorted({*cotangent.partial, *summed}))]
-        )
-
     def verify_(self) -> None:
         dy, image, dkernel = (tensor_type(v) for v in (self.dy, self.image, self.dkernel))
         check_patches(self, image, dkernel, dy)
@@ -234,7 +214,7 @@ class PatchKernelGradOp(TensorOp):
 
 
 @irdl_op_definition
-class PatchImageGradOp(TensorOp):
+class PatchImageGradOp(InferredOp):
     """The gradient for the image: each patch's dy times the kernel, at its pixels.
 
     `dy` [..., P, D], `kernel` [C, I, J, D] -> [..., C, Y, X]. FLOPs: 2 for each element of `dy` and of a patch.
@@ -247,13 +227,6 @@ class PatchImageGradOp(TensorOp):
     dy = operand_def(TensorType)
     kernel = operand_def(TensorType)
     dimage = result_def(TensorType)
-
-    def __init__(self, dy: SSAValue, kernel: SSAValue, image_type: TensorType) -> None:
-        cotangent = tensor_type(dy)
-        summed = [a for d in cotangent.dims[-2:] for a in d.split]
-        super().__init__(
-            [dy, kernel], [image_type.with_partial(sorted({*cotangent.partial, *summed}))]
-        )
 
     def verify_(self) -> None:
         dy, kernel, dimage = (tensor_type(v) for v in (self.dy, self.kernel, self.dimage))
@@ -325,10 +298,6 @@ class CausalConvOp(StatefulOp, LikeOp):
                 )
 
     @classmethod
-    def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
-        return CausalConvOp(operands[0], operands[1], call.dim("over"))
-
-    @classmethod
     def state_of(cls, call: Call) -> tuple[str, tuple[str, ...]]:
         over = call.dim("over")
         first, *channels = [name for name in call.types[0].names if name != over]
@@ -338,7 +307,7 @@ class CausalConvOp(StatefulOp, LikeOp):
     def with_state(
         cls, call: Call, operands: Sequence[SSAValue], state: SSAValue, requests: Requests
     ) -> TensorOp:
-        return ResumedConvOp(operands[0], operands[1], state, call.dim("over"), requests)
+        return ResumedConvOp(*operands, state, call.dim("over"), resumed=num_resumed(requests))
 
     def indices(self) -> Indices:
         base = super().indices()
@@ -356,7 +325,8 @@ class CausalConvOp(StatefulOp, LikeOp):
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         over, kernel = self.over.data, tensor_type(self.kernel)
         gradients.emit(self.x, lambda: CausalConvOp(only(dys), self.kernel, over, reverse=True))
-        gradients.emit(self.kernel, lambda: CausalConvKernelGradOp(only(dys), self.x, over, kernel))
+        made = partial(CausalConvKernelGradOp, only(dys), self.x, over, like=kernel)
+        gradients.emit(self.kernel, made)
 
 
 def check_filter(op: TensorOp, x: TensorType, kernel: TensorType, over: str) -> None:
@@ -372,7 +342,7 @@ def check_filter(op: TensorOp, x: TensorType, kernel: TensorType, over: str) -> 
 
 
 @irdl_op_definition
-class CausalConvKernelGradOp(TensorOp):
+class CausalConvKernelGradOp(InferredOp):
     """The gradient for the kernel: the sum of dy[s] * x[s - W + 1 + w] over all dims but the channels.
 
     `dy` and `x` [B, S, C] -> [W, C]. FLOPs: 2 W for each element of `x`.
@@ -385,13 +355,6 @@ class CausalConvKernelGradOp(TensorOp):
     x = operand_def(TensorType)
     over = prop_def(StringAttr)
     dkernel = result_def(TensorType)
-
-    def __init__(self, dy: SSAValue, x: SSAValue, over: str, kernel_type: TensorType) -> None:
-        cotangent = tensor_type(dy)
-        summed = [a for d in cotangent.dims if d.name not in kernel_type.names for a in d.split]
-        super().__init__(
-            [dy, x], [kernel_type.with_partial(sorted({*cotangent.partial, *summed}))], over=over
-        )
 
     def verify_(self) -> None:
         dy, x = tensor_type(self.dy), tensor_type(self.x)

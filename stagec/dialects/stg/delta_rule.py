@@ -19,10 +19,10 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from xdsl.ir import SSAValue
-from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
+from xdsl.irdl import irdl_op_definition, operand_def, result_def
 
 from stagec import symbolic
-from stagec.dialects.attributes import RequestsAttr, SizeAttr
+from stagec.dialects.attributes import RequestsAttr
 from stagec.dialects.interfaces import Bytes, all_bytes, elements, num_bytes
 from stagec.dialects.stg.base import PLACEMENT, Indices, LikeOp, RequestsOp, TensorOp, tensor_type
 from stagec.dialects.stg.interface import (
@@ -35,11 +35,11 @@ from stagec.dialects.stg.interface import (
 )
 from stagec.dialects.stg.recurrent import (
     SEQUENCES,
+    RecurrenceGradOp,
     RecurrenceOp,
     ResumedRecurrenceOp,
     counts_of_chunks,
     state_traffic,
-    types_of_gradients,
 )
 from stagec.dialects.types import TensorType
 from stagec.dialects.work import Work
@@ -192,7 +192,9 @@ class GatedDeltaRuleOp(RecurrenceOp, LikeOp):
     def with_state(
         cls, call: Call, operands: Sequence[SSAValue], state: SSAValue, requests: Requests
     ) -> TensorOp:
-        return ResumedDeltaRuleOp(operands, state, cls.chunk_said(call), requests)
+        counts, kinds = counts_of_chunks(cls.chunk_said(call), requests), requests.packed_kinds
+        of_kinds = RequestsAttr(kinds) if kinds else None
+        return ResumedDeltaRuleOp(*operands, state, **counts, requests=of_kinds)
 
     @property
     def goes_along(self) -> str:
@@ -222,7 +224,7 @@ class GatedDeltaRuleOp(RecurrenceOp, LikeOp):
 
 
 @irdl_op_definition
-class GatedDeltaRuleGradOp(TensorOp):
+class GatedDeltaRuleGradOp(RecurrenceGradOp):
     """Gradients of the recurrence for all five operands: chunks and states again, then a recurrence from the end.
 
     Operands and gradients as those of `stg.gated_delta_rule`: `v` [B, S, H, G].
@@ -233,7 +235,6 @@ class GatedDeltaRuleGradOp(TensorOp):
 
     name = "stg.gated_delta_rule_grad"
     WORK: ClassVar[Work] = Work.DELTA_RULE_GRAD
-    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
 
     dy = operand_def(TensorType)
     q = operand_def(TensorType)
@@ -241,17 +242,11 @@ class GatedDeltaRuleGradOp(TensorOp):
     v = operand_def(TensorType)
     decay = operand_def(TensorType)
     beta = operand_def(TensorType)
-    chunk = prop_def(SizeAttr)
     dq = result_def(TensorType)
     dk = result_def(TensorType)
     dv = result_def(TensorType)
     ddecay = result_def(TensorType)
     dbeta = result_def(TensorType)
-
-    def __init__(self, dy: SSAValue, op: GatedDeltaRuleOp) -> None:
-        operands = [op.q, op.k, op.v, op.decay, op.beta]
-        types = types_of_gradients(dy, operands, delta_indices(op))
-        super().__init__([dy, *operands], types, chunk=op.chunk)
 
     def indices(self) -> Indices:
         operands = delta_indices(self)
@@ -284,7 +279,7 @@ class GatedDeltaRuleGradOp(TensorOp):
 
 
 @irdl_op_definition
-class ResumedDeltaRuleOp(ResumedRecurrenceOp, RequestsOp):
+class ResumedDeltaRuleOp(ResumedRecurrenceOp, LikeOp, RequestsOp):
     """The recurrence of gated delta nets from a state: by chunks for sequences with several new tokens, else one step of it.
 
     v is [B, S, H, G], the state [B, sequences, H, E, G]; the others as of `stg.gated_delta_rule`.
@@ -304,14 +299,6 @@ class ResumedDeltaRuleOp(ResumedRecurrenceOp, RequestsOp):
     beta = operand_def(TensorType)
     state = operand_def(TensorType)
     result = result_def(TensorType)
-
-    def __init__(
-        self, operands: Sequence[SSAValue], state: SSAValue, chunk: Size, requests: Requests
-    ) -> None:
-        made, kinds = tensor_type(operands[2]), requests.packed_kinds
-        counts = counts_of_chunks(chunk, requests)
-        counts["requests"] = RequestsAttr(kinds) if kinds else None
-        super().__init__([*operands, state], [made], **counts)
 
     def indices(self) -> Indices:
         operands = delta_indices(self)

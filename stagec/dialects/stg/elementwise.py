@@ -18,9 +18,9 @@ from stagec.dialects.attributes import NamesAttr
 from stagec.dialects.interfaces import elements
 from stagec.dialects.stg.base import (
     Indices,
+    InferredOp,
     LikeOp,
     TensorOp,
-    expect_dims,
     tensor_type,
     union_names,
     wider,
@@ -90,31 +90,16 @@ def emit_broadcast(
         pass_through(operand, gradients.insert(make(), operand).results[0], gradients)
 
 
-class BinaryOp(TensorOp):
+class BinaryOp(InferredOp):
     """Elementwise on two operands; the result has the dims of both."""
 
     left = operand_def(TensorType)
     right = operand_def(TensorType)
     result = result_def(TensorType)
 
-    def __init__(self, left: SSAValue, right: SSAValue) -> None:
-        super().__init__([left, right], [infer_binary(left, right)])
-
-    def verify_(self) -> None:
-        left, right = tensor_type(self.left), tensor_type(self.right)
-        expect_dims(self, left, tensor_type(self.result), union_names(left, right))
-        super().verify_()
-
-
-def infer_binary(left: SSAValue, right: SSAValue) -> TensorType:
-    a, b = tensor_type(left), tensor_type(right)
-    splits = a.splits | b.splits
-    partial = sorted(set(a.partial) | set(b.partial))
-    return (
-        TensorType.of(union_names(a, b), wider(a.dtype, b.dtype))
-        .with_splits(splits)
-        .with_partial(partial)
-    )
+    def made(self) -> Sequence[TensorType]:
+        a, b = tensor_type(self.left), tensor_type(self.right)
+        return [TensorType.of(union_names(a, b), wider(a.dtype, b.dtype))]
 
 
 @irdl_op_definition
@@ -131,11 +116,6 @@ class AddOp(BinaryOp):
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0, 1)
 
     once = opt_prop_def(UnitAttr)
-
-    def __init__(self, left: SSAValue, right: SSAValue, once: bool = False) -> None:
-        super().__init__(left, right)
-        if once:
-            self.properties["once"] = UnitAttr()
 
     def verify_(self) -> None:
         if self.once is None:
@@ -222,7 +202,7 @@ SAVED_RESULT = ("exp", "relu", "rsqrt", "sigmoid", "sqrt", "tanh")
 
 
 @irdl_op_definition
-class UnaryOp(TensorOp):
+class UnaryOp(LikeOp):
     """A function of each element: `stg.unary "silu" %x`. One of `UNARY_FUNCTIONS`.
 
     [..., D] -> [..., D]. FLOPs: 1 for each element, whatever the function.
@@ -242,7 +222,7 @@ class UnaryOp(TensorOp):
     assembly_format = "$function $x attr-dict `:` functional-type(operands, results)"
 
     def __init__(self, function: str, x: SSAValue) -> None:
-        super().__init__([x], [x.type], function=function)
+        super().__init__(x, function)
 
     @classmethod
     def check_call(cls, call: Call) -> None:
@@ -275,7 +255,7 @@ def check_function(op: UnaryOp | UnaryGradOp) -> None:
 
 
 @irdl_op_definition
-class UnaryGradOp(TensorOp):
+class UnaryGradOp(LikeOp):
     """`dy * f'(x)`. `saved` is x, or y for functions whose derivative is simpler in y.
 
     `dy` and `saved` [..., D] -> [..., D]. FLOPs: 2 for each element, the derivative and the product.
@@ -294,7 +274,7 @@ class UnaryGradOp(TensorOp):
     assembly_format = "$function $dy `,` $saved attr-dict `:` functional-type(operands, results)"
 
     def __init__(self, function: str, dy: SSAValue, saved: SSAValue) -> None:
-        super().__init__([dy, saved], [dy.type], function=function)
+        super().__init__(dy, saved, function)
 
     def verify_(self) -> None:
         check_function(self)
@@ -436,7 +416,7 @@ REDUCTIONS = ("sum", "mean", "max")
 
 
 @irdl_op_definition
-class ReduceOp(TensorOp):
+class ReduceOp(InferredOp):
     """`sum`, `mean` or `max` over dims. Sums and means over a split dim are partial.
 
     A maximum over a split dim takes a collective of its own, see `decompose-statistics`.
@@ -459,15 +439,11 @@ class ReduceOp(TensorOp):
     assembly_format = "$kind $x `over` $over attr-dict `:` functional-type(operands, results)"
 
     def __init__(self, kind: str, x: SSAValue, over: Sequence[str]) -> None:
-        source = tensor_type(x)
-        kept = [d for d in source.dims if d.name not in over]
-        summed = [a for n in over for a in source.dim(n).split] if kind != "max" else []
-        super().__init__(
-            [x],
-            [TensorType.of(kept, source.dtype, sorted({*source.partial, *summed}))],
-            kind=kind,
-            over=over,
-        )
+        super().__init__(x, kind, over)
+
+    def made(self) -> Sequence[TensorType]:
+        source = tensor_type(self.x)
+        return [TensorType.of([n for n in source.names if n not in self.over.data], source.dtype)]
 
     @classmethod
     def check_call(cls, call: Call) -> None:
@@ -494,8 +470,6 @@ class ReduceOp(TensorOp):
     def verify_(self) -> None:
         if self.kind.data not in REDUCTIONS:
             raise self.mistake(f"there is no reduction `{self.kind.data}`")
-        source, result = tensor_type(self.x), tensor_type(self.result)
-        expect_dims(self, source, result, [n for n in source.names if n not in self.over.data])
         super().verify_()
 
     def flops(self) -> Size:
@@ -506,7 +480,7 @@ class ReduceOp(TensorOp):
             gradients.emit(self.x, lambda: MaxGradOp(only(dys), self.x, self.result))
         elif gradients.wants(self.x):
             source = tensor_type(self.x)
-            spread = gradients.insert(BroadcastOp(only(dys), source.with_partial(())), self.x)
+            spread = gradients.insert(BroadcastOp(only(dys), like=source), self.x)
             if self.kind.data == "sum":
                 gradients.contribute(self.x, spread.results[0])
                 return
@@ -538,7 +512,7 @@ class MaxGradOp(LikeOp):
 
 
 @irdl_op_definition
-class BroadcastOp(TensorOp):
+class BroadcastOp(InferredOp):
     """Repeat a tensor along further dims: the gradient of a reduction. A view.
 
     [B, S] -> [B, S, D], for instance. No FLOPs, no bytes.
@@ -551,10 +525,6 @@ class BroadcastOp(TensorOp):
 
     x = operand_def(TensorType)
     result = result_def(TensorType)
-
-    def __init__(self, x: SSAValue, result_type: TensorType) -> None:
-        partial = tensor_type(x).partial
-        super().__init__([x], [result_type.with_partial(partial)])
 
     def verify_(self) -> None:
         source, result = tensor_type(self.x), tensor_type(self.result)

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from xdsl.dialects.builtin import StringAttr, UnitAttr
-from xdsl.ir import SSAValue
 from xdsl.irdl import (
     irdl_op_definition,
     operand_def,
@@ -28,7 +27,7 @@ from xdsl.irdl import (
 from stagec.dialects import sched
 from stagec.dialects.attributes import Dim
 from stagec.dialects.interfaces import elements
-from stagec.dialects.stg.base import Indices, LocalStatisticsOp, tensor_type
+from stagec.dialects.stg.base import Indices, InferredOp, LocalStatisticsOp, tensor_type
 from stagec.dialects.stg.interface import (
     BackwardPass,
     Cotangents,
@@ -39,7 +38,7 @@ from stagec.dialects.types import TensorType
 from stagec.symbolic import ZERO, Size
 
 
-class ForwardedOp(LocalStatisticsOp):
+class ForwardedOp(LocalStatisticsOp, InferredOp):
     """Shared by ops between copies for parts of the experts [P, U, D] and for parts of those parts [Q, V, D].
 
     All is local: a device's copies go to parts of its own parts.
@@ -50,6 +49,10 @@ class ForwardedOp(LocalStatisticsOp):
         base = super().indices()
         everything = frozenset(n for names in (*base.operands, *base.results) for n in names)
         return Indices(base.operands, base.results, everything, everything)
+
+    def local_types(self) -> Sequence[TensorType]:
+        """Copies for other parts are split as those that they are made of, which no index says: so `made` does."""
+        return [tensor_type(v) for v in self.results]
 
     def verify_copies(self, source: TensorType, target: TensorType) -> None:
         self.verify_operands()
@@ -110,24 +113,9 @@ class FanOutOp(ForwardingOp, SendsTokens):
         "`:` functional-type(operands, results)"
     )
 
-    def __init__(
-        self,
-        x: SSAValue,
-        over: str,
-        tokens: str,
-        dropless: bool = False,
-        weights: SSAValue | None = None,
-        forwards: bool = False,
-    ) -> None:
-        copies = copies_of(tensor_type(x), over, tokens)
-        super().__init__(
-            [x, weights],
-            [copies, counts_of(copies)],
-            over=over,
-            tokens=tokens,
-            dropless=dropless,
-            forwards=forwards,
-        )
+    def made(self) -> Sequence[TensorType]:
+        copies = copies_of(tensor_type(self.x), self.over.data, self.tokens.data)
+        return [copies, counts_of(copies)]
 
     def verify_(self) -> None:
         copies, counts = tensor_type(self.copies), tensor_type(self.counts)
@@ -145,9 +133,8 @@ class FanOutOp(ForwardingOp, SendsTokens):
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         parts, copies, _ = tensor_type(self.x).names
-        gradients.emit(
-            self.x, lambda: FanInOp(only(dys), parts, copies, forwards=self.forwards is not None)
-        )
+        how = {"over": parts, "tokens": copies, "forwards": self.forwards}
+        gradients.emit(self.x, lambda: FanInOp(only(dys), **how))
 
 
 def counts_of(copies: TensorType) -> TensorType:
@@ -179,21 +166,8 @@ class FanInOp(ForwardingOp, CollectsTokens):
         "`:` functional-type(operands, results)"
     )
 
-    def __init__(
-        self,
-        copies: SSAValue,
-        over: str,
-        tokens: str,
-        weights: SSAValue | None = None,
-        forwards: bool = False,
-    ) -> None:
-        super().__init__(
-            [copies, weights],
-            [copies_of(tensor_type(copies), over, tokens)],
-            over=over,
-            tokens=tokens,
-            forwards=forwards,
-        )
+    def made(self) -> Sequence[TensorType]:
+        return [copies_of(tensor_type(self.copies), self.over.data, self.tokens.data)]
 
     def verify_(self) -> None:
         copies, result = tensor_type(self.copies), tensor_type(self.result)
@@ -209,12 +183,8 @@ class FanInOp(ForwardingOp, CollectsTokens):
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         dy, weights = only(dys), self.weights
         parts, copies, _ = tensor_type(self.copies).names
-        gradients.emit(
-            self.copies,
-            lambda: FanOutOp(
-                dy, parts, copies, weights=weights, forwards=self.forwards is not None
-            ),
-        )
+        how = {"over": parts, "tokens": copies, "forwards": self.forwards}
+        gradients.emit(self.copies, lambda: FanOutOp(dy, weights, **how))
         if weights is not None:
             gradients.emit(weights, lambda: FanInWeightGradOp(dy, self.copies, weights))
 
@@ -240,11 +210,8 @@ class FanInWeightGradOp(ForwardedOp):
         "$dy `,` $copies `for` $weights attr-dict `:` functional-type(operands, results)"
     )
 
-    def __init__(self, dy: SSAValue, copies: SSAValue, weights: SSAValue) -> None:
-        super().__init__(
-            [dy, copies, weights],
-            [tensor_type(weights).with_partial(products_over(tensor_type(dy)))],
-        )
+    def made(self) -> Sequence[TensorType]:
+        return [tensor_type(self.weights).with_partial(products_over(tensor_type(self.dy)))]
 
     def verify_(self) -> None:
         dy, dweights = tensor_type(self.dy), tensor_type(self.dweights)

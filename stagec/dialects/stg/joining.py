@@ -23,12 +23,12 @@ from xdsl.irdl import (
     var_result_def,
 )
 
-from stagec.dialects.attributes import Dim, NamesAttr
+from stagec.dialects.attributes import NamesAttr
 from stagec.dialects.stg.base import (
     PLACEMENT,
     Indices,
+    InferredOp,
     TensorOp,
-    expect_dims,
     tensor_type,
     union_names,
 )
@@ -68,7 +68,7 @@ def check_sum(call: Call, parts: Sequence[str], whole: str) -> None:
 
 
 @irdl_op_definition
-class ConcatOp(TensorOp):
+class ConcatOp(InferredOp):
     """Operands side by side: their dims `over`, one of each, become `to`. A copy.
 
     An operand that lacks another dim of the others is repeated along it, as decoupled rotary keys are for all
@@ -94,21 +94,9 @@ class ConcatOp(TensorOp):
     to = prop_def(StringAttr)
     result = result_def(TensorType)
 
-    def __init__(self, parts: Sequence[SSAValue], over: Sequence[str], to: str) -> None:
-        types = [tensor_type(v) for v in parts]
-        splits = {d.name: d.split for t in types for d in t.dims}
-        names = joined_names(types, over, to)
-        splits[to] = types[0].dim(over[0]).split
-        super().__init__(
-            [parts],
-            [
-                TensorType.of(
-                    [Dim(n, splits.get(n, ())) for n in names], types[0].dtype, types[0].partial
-                )
-            ],
-            over=over,
-            to=to,
-        )
+    def made(self) -> Sequence[TensorType]:
+        types = [tensor_type(v) for v in self.parts]
+        return [TensorType.of(joined_names(types, self.over.data, self.to.data), types[0].dtype)]
 
     @classmethod
     def check_call(cls, call: Call) -> None:
@@ -164,12 +152,6 @@ class ConcatOp(TensorOp):
             if dim not in part.names:
                 raise self.mistake(f"there is no dim `{dim}` in <{part.body}>")
         verify_alike(self, list(zip(types, self.over.data, strict=True)))
-        expect_dims(
-            self,
-            types[0],
-            tensor_type(self.result),
-            joined_names(types, self.over.data, self.to.data),
-        )
         super().verify_()
 
     @property
@@ -195,7 +177,7 @@ class ConcatOp(TensorOp):
 
 
 @irdl_op_definition
-class SplitOp(TensorOp):
+class SplitOp(InferredOp):
     """Cut a dim: the first elements of `over` are the first part, and so on. A view.
 
     [B, N, D] -> [B, S, D] and [B, T, D], for instance. No FLOPs, no bytes.
@@ -219,17 +201,8 @@ class SplitOp(TensorOp):
     to = prop_def(NamesAttr)
     parts = var_result_def(TensorType)
 
-    def __init__(self, x: SSAValue, over: str, to: Sequence[str]) -> None:
-        source = tensor_type(x)
-        kinds = [
-            TensorType.of(
-                [Dim(n, d.split) if d.name == over else d for d in source.dims],
-                source.dtype,
-                source.partial,
-            )
-            for n in to
-        ]
-        super().__init__([x], [kinds], over=over, to=to)
+    def made(self) -> Sequence[TensorType]:
+        return [tensor_type(self.x).with_names({self.over.data: name}) for name in self.to.data]
 
     @classmethod
     def check_call(cls, call: Call) -> None:
@@ -252,9 +225,6 @@ class SplitOp(TensorOp):
             raise self.mistake(f"there is no dim `{over}` in <{source.body}>")
         if len(self.parts) != len(self.to.data):
             raise self.mistake(f"{len(self.to.data)} dims are cut, for {len(self.parts)} results")
-        for part, name in zip(self.parts, self.to.data, strict=True):
-            names = [name if n == over else n for n in source.names]
-            expect_dims(self, source, tensor_type(part), names)
         super().verify_()
 
     @property

@@ -8,9 +8,9 @@ that make keys and values of latents are absorbed into those before and behind i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
-from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, result_def
 
 from stagec import symbolic
@@ -53,20 +53,9 @@ class LatentAttentionOp(FusedAttention):
     result = result_def(TensorType)
     lse = result_def(TensorType)
 
-    def __init__(
-        self,
-        near: SSAValue,
-        far: SSAValue,
-        latents: SSAValue,
-        rotated: SSAValue,
-        causal: bool = False,
-    ) -> None:
-        queries = tensor_type(near)
-        super().__init__(
-            [near, far, latents, rotated],
-            [TensorType.of(queries.dims, queries.dtype), TensorType.of(queries.dims[:-1], "fp32")],
-            causal=causal,
-        )
+    def made(self) -> Sequence[TensorType]:
+        near = tensor_type(self.near)
+        return self.made_by_part(near, TensorType.of(near.names[:-1], "fp32"))
 
     @classmethod
     def check_call(cls, call: Call) -> None:

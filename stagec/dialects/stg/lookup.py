@@ -26,10 +26,9 @@ from xdsl.irdl import (
 )
 
 from stagec import symbolic
-from stagec.dialects.attributes import Dim
 from stagec.dialects.interfaces import Bytes, CostInterface, all_bytes, elements, num_bytes
 from stagec.dialects.memory import Effects, Update
-from stagec.dialects.stg.base import PLACEMENT, Indices, TensorOp, tensor_type
+from stagec.dialects.stg.base import PLACEMENT, Indices, InferredOp, tensor_type
 from stagec.dialects.stg.interface import (
     BackwardPass,
     Call,
@@ -80,7 +79,7 @@ def width_of(ids: TensorType, table: TensorType, rows: str | None) -> Size:
 
 
 @irdl_op_definition
-class EmbeddingBagOp(TensorOp):
+class EmbeddingBagOp(InferredOp):
     """Rows of `table` by number, added up over `over`, or into the bags `to` that it is made of.
 
     Over split rows or numbers the result is partial: each device adds up the rows that it finds. How long each bag is does not matter
@@ -106,17 +105,10 @@ class EmbeddingBagOp(TensorOp):
     to = opt_prop_def(StringAttr)
     result = result_def(TensorType)
 
-    def __init__(self, ids: SSAValue, table: SSAValue, over: str, to: str | None = None) -> None:
-        numbers, rows = tensor_type(ids), tensor_type(table)
-        splits = numbers.splits | rows.splits
-        names = bag_names(numbers.names, rows.names, over, to)
-        summed = [a for n, axes in splits.items() if n not in names for a in axes]
-        super().__init__(
-            [ids, table],
-            [TensorType.of([Dim(n, splits.get(n, ())) for n in names], rows.dtype, sorted(summed))],
-            over=over,
-            to=to or None,
-        )
+    def made(self) -> Sequence[TensorType]:
+        ids, table = tensor_type(self.ids), tensor_type(self.table)
+        to = self.to.data if self.to is not None else None
+        return [TensorType.of(bag_names(ids.names, table.names, self.over.data, to), table.dtype)]
 
     @classmethod
     def check_call(cls, call: Call) -> None:
@@ -154,8 +146,8 @@ class EmbeddingBagOp(TensorOp):
         return Bytes(num_bytes(self.ids) + rows, num_bytes(self.result))
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
-        table = tensor_type(self.table)
-        gradients.emit(self.table, lambda: EmbeddingBagGradOp(only(dys), self, self.ids, table))
+        like, how = tensor_type(self.table), (self.over, self.to)
+        gradients.emit(self.table, lambda: EmbeddingBagGradOp(self.ids, only(dys), *how, like=like))
 
 
 def bags(op: EmbeddingBagOp | EmbeddingBagGradOp) -> frozenset[str]:
@@ -184,7 +176,7 @@ def check_bags(
 
 
 @irdl_op_definition
-class EmbeddingBagGradOp(TensorOp):
+class EmbeddingBagGradOp(InferredOp):
     """The gradient of a table: for each number, `dy` of its bag added to its row. Over split numbers it is partial.
 
     `ids` [B, G], `dy` [B, D] -> [R, D]. FLOPs: an addition for each element that is looked up.
@@ -199,30 +191,14 @@ class EmbeddingBagGradOp(TensorOp):
     to = opt_prop_def(StringAttr)
     dtable = result_def(TensorType)
 
-    def __init__(self, dy: SSAValue, op: EmbeddingBagOp, ids: SSAValue, table: TensorType) -> None:
-        summed = [a for d in tensor_type(ids).dims if d.name not in table.names for a in d.split]
-        partial = sorted({*tensor_type(dy).partial, *summed})
-        super().__init__([ids, dy], [table.with_partial(partial)], over=op.over, to=op.to)
-
     def indices(self) -> Indices:
         base = super().indices()
         return Indices(base.operands, base.results, blocked=bags(self))
 
     def verify_(self) -> None:
-        self.verify_operands()
-        ids, dy, table = (tensor_type(v) for v in (self.ids, self.dy, self.dtable))
-        check_bags(self, ids, table, dy)
         # Which rows a device keeps is its own choice: they are a dim of no operand.
-        given = {d.name: d for d in (*ids.dims, *dy.dims)}
-        if any(given.get(d.name, d) != d for d in table.dims):
-            raise self.mistake(f"rows <{table.body}> are not split as dy <{dy.body}>")
-        summed = [a for d in ids.dims if d.name not in table.names for a in d.split]
-        wanted = table.with_partial(sorted({*dy.partial, *summed}))
-        if set(table.partial) != set(wanted.partial):
-            raise self.mistake(
-                f"the gradient is partial over [{', '.join(table.partial)}], "
-                f"but should be over [{', '.join(wanted.partial)}]"
-            )
+        check_bags(self, *(tensor_type(v) for v in (self.ids, self.dtable, self.dy)))
+        super().verify_()
 
     def flops(self) -> Size:
         return looked_up(tensor_type(self.ids), tensor_type(self.dtable))

@@ -9,7 +9,7 @@ from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, result_def
 
 from stagec.dialects.interfaces import Bytes, elements, num_bytes
-from stagec.dialects.stg.base import Indices, LikeOp, TensorOp, tensor_type
+from stagec.dialects.stg.base import Indices, InferredOp, LikeOp, TensorOp, tensor_type
 from stagec.dialects.stg.elementwise import cast, difference
 from stagec.dialects.stg.interface import (
     BackwardPass,
@@ -25,15 +25,12 @@ from stagec.dialects.types import TensorType, unscaled_bytes
 from stagec.dialects.work import Work
 from stagec.symbolic import Size
 
+LOSS = TensorType.of((), "fp32")
+
 
 def position_type(targets: SSAValue) -> TensorType:
     """One fp32 number per target."""
-    return tensor_type(targets).with_dtype("fp32").with_partial(())
-
-
-def loss_type(targets: SSAValue) -> TensorType:
-    """A number, partial over the axes that split the targets."""
-    return TensorType.of((), "fp32", sorted(tensor_type(targets).split_axes))
+    return tensor_type(targets).with_dtype("fp32")
 
 
 def statistics_of_loss(logits: SSAValue, targets: SSAValue, steps: Decomposition) -> list[SSAValue]:
@@ -47,7 +44,7 @@ def statistics_of_loss(logits: SSAValue, targets: SSAValue, steps: Decomposition
     return list(finish.results)
 
 
-class VocabularyOp(TensorOp):
+class VocabularyOp(InferredOp):
     """Shared by ops on logits, first operand: V may be split, and what they sum over it is summed by collectives."""
 
     def indices(self) -> Indices:
@@ -83,8 +80,8 @@ class CrossEntropyOp(VocabularyOp):
     loss = result_def(TensorType)
     lse = result_def(TensorType)
 
-    def __init__(self, logits: SSAValue, targets: SSAValue) -> None:
-        super().__init__([logits, targets], [loss_type(targets), position_type(targets)])
+    def made(self) -> Sequence[TensorType]:
+        return [LOSS, position_type(self.targets)]
 
     @classmethod
     def check_call(cls, call: Call) -> None:
@@ -155,8 +152,8 @@ class LogSoftmaxLossOp(VocabularyOp):
     loss = result_def(TensorType)
     log_probs = result_def(TensorType)
 
-    def __init__(self, logits: SSAValue, targets: SSAValue) -> None:
-        super().__init__([logits, targets], [loss_type(targets), logits.type])
+    def made(self) -> Sequence[TensorType]:
+        return [LOSS, tensor_type(self.logits)]
 
     def flops(self) -> Size:
         return 4 * elements(self.logits)
@@ -233,16 +230,15 @@ class MaxLogitOp(VocabularyOp):
     logits = operand_def(TensorType)
     largest = result_def(TensorType)
 
-    def __init__(self, logits: SSAValue) -> None:
-        dims = tensor_type(logits).dims[:-1]
-        super().__init__([logits], [TensorType.of(dims, "fp32")])
+    def made(self) -> Sequence[TensorType]:
+        return [TensorType.of(tensor_type(self.logits).names[:-1], "fp32")]
 
     def flops(self) -> Size:
         return elements(self.logits)
 
 
 @irdl_op_definition
-class TargetLogitOp(TensorOp):
+class TargetLogitOp(InferredOp):
     """The target's logit, less the largest, on the device that has it; zero on the others.
 
     `logits` [..., V], `targets` and `largest` [...] -> [...]. FLOPs: 1 for each position.
@@ -256,10 +252,8 @@ class TargetLogitOp(TensorOp):
     largest = operand_def(TensorType)
     target = result_def(TensorType)
 
-    def __init__(self, logits: SSAValue, targets: SSAValue, largest: SSAValue) -> None:
-        split = tensor_type(logits).dims[-1].split
-        result = position_type(targets).with_partial(sorted(split))
-        super().__init__([logits, targets, largest], [result])
+    def made(self) -> Sequence[TensorType]:
+        return [position_type(self.targets)]
 
     def flops(self) -> Size:
         return elements(self.target)
@@ -273,7 +267,7 @@ class TargetLogitOp(TensorOp):
 
 
 @irdl_op_definition
-class SumExpOp(TensorOp):
+class SumExpOp(InferredOp):
     """The sum of exp(logit - largest) over the logits that this device has.
 
     `logits` [..., V], `largest` [...] -> [...]. FLOPs: 3 for each logit: subtract, exp, add.
@@ -286,17 +280,15 @@ class SumExpOp(TensorOp):
     largest = operand_def(TensorType)
     sums = result_def(TensorType)
 
-    def __init__(self, logits: SSAValue, largest: SSAValue) -> None:
-        source = tensor_type(logits)
-        result = TensorType.of(source.dims[:-1], "fp32", sorted(source.dims[-1].split))
-        super().__init__([logits, largest], [result])
+    def made(self) -> Sequence[TensorType]:
+        return [tensor_type(self.largest)]
 
     def flops(self) -> Size:
         return 3 * elements(self.logits)
 
 
 @irdl_op_definition
-class LossOfStatisticsOp(TensorOp):
+class LossOfStatisticsOp(InferredOp):
     """Loss and log-sum-exp from the three statistics: the mean of log(sums) - target.
 
     Each [...] -> a loss [] and `lse` [...]. FLOPs: 3 for each position: log, subtract, add.
@@ -312,8 +304,8 @@ class LossOfStatisticsOp(TensorOp):
     loss = result_def(TensorType)
     lse = result_def(TensorType)
 
-    def __init__(self, largest: SSAValue, target: SSAValue, sums: SSAValue) -> None:
-        super().__init__([largest, target, sums], [loss_type(largest), position_type(largest)])
+    def made(self) -> Sequence[TensorType]:
+        return [LOSS, tensor_type(self.largest)]
 
     def flops(self) -> Size:
         return 3 * elements(self.lse)

@@ -20,7 +20,7 @@ from xdsl.irdl import (
 
 from stagec.dialects.attributes import NamesAttr
 from stagec.dialects.interfaces import elements
-from stagec.dialects.stg.base import Indices, LikeOp, TensorOp, tensor_type
+from stagec.dialects.stg.base import Indices, InferredOp, LikeOp, TensorOp, tensor_type
 from stagec.dialects.stg.elementwise import (
     AddOp,
     DivOp,
@@ -86,7 +86,7 @@ def check_norm(call: Call) -> None:
         raise CallError("there is nothing to normalise over", operand=0)
 
 
-class NormOp(TensorOp):
+class NormOp(InferredOp):
     """Shared by ops that normalise `over` some dims."""
 
     LIKE: ClassVar[int | None] = 0
@@ -130,8 +130,8 @@ class RmsNormOp(NormOp):
     result = result_def(TensorType)
     rstd = result_def(TensorType)
 
-    def __init__(self, x: SSAValue, weight: SSAValue | None, over: Sequence[str]) -> None:
-        super().__init__([x, weight], [x.type, statistic_type(x, over)], over=over)
+    def made(self) -> Sequence[TensorType]:
+        return [tensor_type(self.x), statistic_type(self.x, self.over.data)]
 
     @classmethod
     def check_call(cls, call: Call) -> None:
@@ -150,9 +150,8 @@ class RmsNormOp(NormOp):
         dy, weight, over = only(dys), self.weight, self.over.data
         gradients.emit(self.x, lambda: RmsNormGradOp(dy, self.x, self.rstd, weight, over))
         if weight is not None:
-            gradients.emit(
-                weight, lambda: RmsNormWeightGradOp(dy, self.x, self.rstd, tensor_type(weight))
-            )
+            like = tensor_type(weight)
+            gradients.emit(weight, lambda: RmsNormWeightGradOp(dy, self.x, self.rstd, like=like))
 
     def decomposed(self, steps: Decomposition) -> Sequence[SSAValue]:
         dtype = tensor_type(self.x).dtype
@@ -193,17 +192,10 @@ class RmsNormGradOp(NormOp, LikeOp):
         return [product(steps, difference(steps, weighted, product(steps, inner, normal)), rstd)]
 
 
-class NormWeightGradOp(TensorOp):
+class NormWeightGradOp(InferredOp):
     """Shared by the gradients of norms' weights: sums over all dims but the weight's."""
 
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
-
-
-def summed_type(dy: SSAValue, kept: TensorType) -> TensorType:
-    """The type of dy summed over all dims but those of `kept`."""
-    source = tensor_type(dy)
-    summed = [a for d in source.dims if d.name not in kept.names for a in d.split]
-    return kept.with_partial(sorted({*source.partial, *summed}))
 
 
 @irdl_op_definition
@@ -220,9 +212,6 @@ class RmsNormWeightGradOp(NormWeightGradOp):
     x = operand_def(TensorType)
     rstd = operand_def(TensorType)
     dweight = result_def(TensorType)
-
-    def __init__(self, dy: SSAValue, x: SSAValue, rstd: SSAValue, weight_type: TensorType) -> None:
-        super().__init__([dy, x, rstd], [summed_type(dy, weight_type)])
 
     def flops(self) -> Size:
         return 3 * elements(self.x)
@@ -250,6 +239,7 @@ class LayerNormOp(NormOp):
 
     x = operand_def(TensorType)
     affine = var_operand_def(TensorType)
+    """(weight, bias), (weight,) or nothing."""
     result = result_def(TensorType)
     mean = result_def(TensorType)
     rstd = result_def(TensorType)
@@ -259,10 +249,9 @@ class LayerNormOp(NormOp):
         "`:` functional-type(operands, results)"
     )
 
-    def __init__(self, x: SSAValue, affine: Sequence[SSAValue], over: Sequence[str]) -> None:
-        """`affine` is (weight, bias), (weight,) or nothing."""
-        statistic = statistic_type(x, over)
-        super().__init__([x, list(affine)], [x.type, statistic, statistic], over=over)
+    def made(self) -> Sequence[TensorType]:
+        statistic = statistic_type(self.x, self.over.data)
+        return [tensor_type(self.x), statistic, statistic]
 
     @classmethod
     def check_call(cls, call: Call) -> None:
@@ -296,12 +285,8 @@ class LayerNormOp(NormOp):
             self.x, lambda: LayerNormGradOp(dy, self.x, self.mean, self.rstd, weight, over)
         )
         if weight is not None:
-            gradients.emit(
-                weight,
-                lambda: LayerNormWeightGradOp(
-                    dy, self.x, self.mean, self.rstd, tensor_type(weight)
-                ),
-            )
+            kept, like = (self.x, self.mean, self.rstd), tensor_type(weight)
+            gradients.emit(weight, lambda: LayerNormWeightGradOp(dy, *kept, like=like))
         if bias is not None:
             pass_through(bias, dy, gradients)
 
@@ -368,16 +353,6 @@ class LayerNormWeightGradOp(NormWeightGradOp):
     mean = operand_def(TensorType)
     rstd = operand_def(TensorType)
     dweight = result_def(TensorType)
-
-    def __init__(
-        self,
-        dy: SSAValue,
-        x: SSAValue,
-        mean: SSAValue,
-        rstd: SSAValue,
-        weight_type: TensorType,
-    ) -> None:
-        super().__init__([dy, x, mean, rstd], [summed_type(dy, weight_type)])
 
     def flops(self) -> Size:
         return 4 * elements(self.x)

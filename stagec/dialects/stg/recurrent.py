@@ -22,7 +22,7 @@ from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
 from stagec import symbolic
 from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.interfaces import Bytes, all_bytes, elements, num_bytes
-from stagec.dialects.stg.base import Indices, StatefulOp, TensorOp, tensor_type
+from stagec.dialects.stg.base import Indices, InferredOp, LikeOp, StatefulOp, TensorOp, tensor_type
 from stagec.dialects.stg.interface import BackwardPass, Call, Cotangents, Requests, only
 from stagec.dialects.types import TensorType
 from stagec.dialects.work import Work
@@ -76,21 +76,18 @@ class RecurrenceOp(StatefulOp, ABC):
         gradients.emit_all(self.operands, lambda: self.gradient_op(only(dys)), first)
 
 
-def types_of_gradients(
-    dy: SSAValue, operands: Sequence[SSAValue], indices: Sequence[Sequence[str]]
-) -> list[TensorType]:
-    """Of operands with these indices: a gradient is summed over those that its operand lacks."""
-    splits = {
-        index: dim.split
-        for operand, names in zip(operands, indices, strict=True)
-        for dim, index in zip(tensor_type(operand).dims, names, strict=True)
-    }
-    carried = tensor_type(dy).partial
-    types: list[TensorType] = []
-    for operand, names in zip(operands, indices, strict=True):
-        summed = [a for index, axes in splits.items() if index not in names for a in axes]
-        types.append(tensor_type(operand).with_partial(sorted({*carried, *summed})))
-    return types
+class RecurrenceGradOp(InferredOp, ABC):
+    """The gradients of all operands of a recurrence, from that of its result: made of the cotangent and the op."""
+
+    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
+
+    chunk = prop_def(SizeAttr)
+
+    def __init__(self, dy: SSAValue, op: RecurrenceOp) -> None:
+        super().__init__(dy, *op.operands, op.chunk)
+
+    def made(self) -> Sequence[TensorType]:
+        return [tensor_type(v) for v in self.operands[1:]]
 
 
 class ResumedOp(TensorOp, ABC):
@@ -156,7 +153,7 @@ class ResumedRecurrenceOp(ResumedOp, ABC):
 
 
 @irdl_op_definition
-class ResumedScanOp(ResumedRecurrenceOp):
+class ResumedScanOp(ResumedRecurrenceOp, LikeOp):
     """The state-space recurrence of Mamba-2 from a state: by chunks for sequences with several new tokens, else one step of it.
 
     x is [B, S, H, E]; b and c as of `stg.ssd_scan`.
@@ -174,24 +171,6 @@ class ResumedScanOp(ResumedRecurrenceOp):
     c = operand_def(TensorType)
     state = operand_def(TensorType)
     result = result_def(TensorType)
-
-    def __init__(
-        self,
-        x: SSAValue,
-        dt: SSAValue,
-        a: SSAValue,
-        b: SSAValue,
-        c: SSAValue,
-        state: SSAValue,
-        chunk: Size,
-        requests: Requests,
-    ) -> None:
-        source, width = tensor_type(x), tensor_type(b).dims[-1].split
-        super().__init__(
-            [x, dt, a, b, c, state],
-            [source.with_partial(sorted({*source.partial, *width}))],
-            **counts_of_chunks(chunk, requests),
-        )
 
     def indices(self) -> Indices:
         x, b = tensor_type(self.x).names, tensor_type(self.b).names
@@ -235,7 +214,7 @@ class ResumedScanOp(ResumedRecurrenceOp):
 
 
 @irdl_op_definition
-class ResumedConvOp(ResumedOp):
+class ResumedConvOp(ResumedOp, LikeOp):
     """`stg.causal_conv` whose first elements see the last ones of an earlier iteration; the state is the last of this one.
 
     `x` [B, S, C], `kernel` [W, C], `state` [B, sequences, W, C] -> [B, S, C]. FLOPs: 2 W for each element of `x`.
@@ -250,11 +229,6 @@ class ResumedConvOp(ResumedOp):
     state = operand_def(TensorType)
     over = prop_def(StringAttr)
     result = result_def(TensorType)
-
-    def __init__(
-        self, x: SSAValue, kernel: SSAValue, state: SSAValue, over: str, requests: Requests
-    ) -> None:
-        super().__init__([x, kernel, state], [x.type], over=over, resumed=num_resumed(requests))
 
     def indices(self) -> Indices:
         x, kernel, state = (tensor_type(v).names for v in (self.x, self.kernel, self.state))

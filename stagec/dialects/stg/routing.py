@@ -30,9 +30,9 @@ from stagec.dialects.interfaces import elements
 from stagec.dialects.stg.base import (
     PLACEMENT,
     Indices,
+    InferredOp,
     LocalStatisticsOp,
     TensorOp,
-    expect_dims,
     tensor_type,
 )
 from stagec.dialects.stg.interface import (
@@ -75,7 +75,7 @@ def check_choice(call: Call) -> None:
 
 
 @irdl_op_definition
-class TopkOp(LocalStatisticsOp):
+class TopkOp(LocalStatisticsOp, InferredOp):
     """The `to` largest scores of each token over `over`, and which they are.
 
     `normalise` divides them by their sum. The backward pass reads weights and numbers. A `bias` for each of `over` is added
@@ -113,27 +113,10 @@ class TopkOp(LocalStatisticsOp):
     weights = result_def(TensorType)
     experts = result_def(TensorType)
 
-    def __init__(
-        self,
-        scores: SSAValue,
-        over: str,
-        to: str,
-        normalise: bool = False,
-        bias: SSAValue | None = None,
-        groups: Size | None = None,
-        limit: Size | None = None,
-    ) -> None:
-        source = tensor_type(scores)
-        dims = [Dim(to) if d.name == over else d for d in source.dims]
-        super().__init__(
-            [scores, bias],
-            [TensorType.of(dims, source.dtype), TensorType.of(dims, "i32")],
-            over=over,
-            to=to,
-            groups=groups,
-            limit=limit,
-            normalise=normalise,
-        )
+    def made(self) -> Sequence[TensorType]:
+        source = tensor_type(self.scores)
+        chosen = source.with_names({self.over.data: self.to.data})
+        return [chosen, chosen.with_dtype("i32")]
 
     @classmethod
     def check_call(cls, call: Call) -> None:
@@ -157,21 +140,7 @@ class TopkOp(LocalStatisticsOp):
                 )
         check_choice(call)
 
-    @classmethod
-    def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
-        scores, *bias = operands
-        return TopkOp(
-            scores,
-            call.dim("over"),
-            call.dim("to"),
-            normalise=call.flag("normalise"),
-            bias=next(iter(bias), None),
-            groups=call.size("groups"),
-            limit=call.size("limit"),
-        )
-
     def verify_(self) -> None:
-        super().verify_()
         source, over = tensor_type(self.scores), self.over.data
         if over not in source.names:
             raise self.mistake(f"scores <{source.body}> are not over `{over}`")
@@ -181,10 +150,8 @@ class TopkOp(LocalStatisticsOp):
             )
         if (self.groups is None) != (self.limit is None):
             raise self.mistake("groups have a limit, and a limit is of groups")
-        names = [self.to.data if n == over else n for n in source.names]
+        super().verify_()
         weights, experts = tensor_type(self.weights), tensor_type(self.experts)
-        expect_dims(self, source, weights, names)
-        expect_dims(self, source, experts, names)
         if weights.dtype != source.dtype:
             raise self.mistake(f"weights are {source.dtype} as scores are")
         expect_numbers(self, experts)
@@ -205,12 +172,12 @@ class TopkOp(LocalStatisticsOp):
         dweights = dys[0]
         gradients.emit(
             self.scores,
-            lambda: TopkGradOp(dweights, self.weights, self.experts, tensor_type(self.scores)),
+            lambda: TopkGradOp(dweights, self.weights, self.experts, like=tensor_type(self.scores)),
         )
 
 
 @irdl_op_definition
-class TopkGradOp(LocalStatisticsOp):
+class TopkGradOp(LocalStatisticsOp, InferredOp):
     """The gradient for the scores: that of each weight at its expert, zero elsewhere.
 
     `dweights`, `weights` and `experts` [B, S, A] -> [B, S, X]. FLOPs: 1 for each score.
@@ -223,16 +190,6 @@ class TopkGradOp(LocalStatisticsOp):
     weights = operand_def(TensorType)
     experts = operand_def(TensorType)
     dscores = result_def(TensorType)
-
-    def __init__(
-        self,
-        dweights: SSAValue,
-        weights: SSAValue,
-        experts: SSAValue,
-        scores_type: TensorType,
-    ) -> None:
-        partial = tensor_type(dweights).partial
-        super().__init__([dweights, weights, experts], [scores_type.with_partial(partial)])
 
     def verify_(self) -> None:
         super().verify_()
@@ -270,7 +227,7 @@ class CollectsTokens(TensorOp):
     """Shared by ops whose first operand is what experts made of copies: `stg.combine`, `stg.fan_in`."""
 
 
-class RoutedOp(LocalStatisticsOp):
+class RoutedOp(LocalStatisticsOp, InferredOp):
     """Shared by ops between tokens [..., D] and the tokens of each expert [X, C, D]."""
 
     def merged_index(self) -> tuple[str, tuple[str, ...]]:
@@ -338,28 +295,17 @@ class DispatchOp(RoutedOp, SendsTokens):
         "`:` functional-type(operands, results)"
     )
 
-    def __init__(
-        self,
-        x: SSAValue,
-        experts: SSAValue,
-        over: str,
-        tokens: str,
-        dropless: bool = False,
-        weights: SSAValue | None = None,
-        routed_type: TensorType | None = None,
-    ) -> None:
-        source, chosen = tensor_type(x), tensor_type(experts)
-        axes = [a for d in chosen.dims[:-1] for a in d.split]
-        if routed_type is None:
-            dims = [Dim(over), Dim(tokens, tuple(axes)), source.dims[-1]]
-            routed_type = TensorType.of(dims, source.dtype)
-        super().__init__(
-            [x, experts, weights],
-            [routed_type.with_partial(source.partial), TensorType.of([Dim(over)], "i64")],
-            over=over,
-            tokens=tokens,
-            dropless=dropless,
-        )
+    def made(self) -> Sequence[TensorType]:
+        source = tensor_type(self.x)
+        axes = [a for d in tensor_type(self.experts).dims[:-1] for a in d.split]
+        over = Dim(self.over.data)
+        dims = [over, Dim(self.tokens.data, tuple(axes)), source.dims[-1]]
+        return [TensorType.of(dims, source.dtype, source.partial), TensorType.of([over], "i64")]
+
+    def local_types(self) -> Sequence[TensorType]:
+        """Whose tokens an expert's are is no index: they are split as those that they are made of."""
+        routed, counts = (tensor_type(v) for v in self.results)
+        return [routed.with_partial(tensor_type(self.x).partial), counts]
 
     @classmethod
     def check_call(cls, call: Call) -> None:
@@ -379,9 +325,8 @@ class DispatchOp(RoutedOp, SendsTokens):
     @classmethod
     def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
         over, tokens = call.dim("experts"), call.dim("tokens")
-        return DispatchOp(
-            operands[0], operands[1], over, tokens, dropless=call.flag("dropless", True)
-        )
+        dropless = call.flag("dropless", True)
+        return DispatchOp(*operands, over=over, tokens=tokens, dropless=dropless)
 
     def indices(self) -> Indices:
         base = super().indices()
@@ -446,14 +391,9 @@ class CombineOp(RoutedOp, CollectsTokens):
         "`:` functional-type(operands, results)"
     )
 
-    def __init__(
-        self, routed: SSAValue, experts: SSAValue, weights: SSAValue | None = None
-    ) -> None:
-        source, chosen = tensor_type(routed), tensor_type(experts)
-        dims = [*chosen.dims[:-1], source.dims[-1]]
-        super().__init__(
-            [routed, experts, weights], [TensorType.of(dims, source.dtype, terms_of(source))]
-        )
+    def made(self) -> Sequence[TensorType]:
+        routed, chosen = tensor_type(self.routed), tensor_type(self.experts)
+        return [TensorType.of([*chosen.names[:-1], routed.names[-1]], routed.dtype)]
 
     @classmethod
     def check_call(cls, call: Call) -> None:
@@ -502,22 +442,11 @@ class CombineOp(RoutedOp, CollectsTokens):
         weights = self.weights
         gradients.emit(
             self.routed,
-            lambda: DispatchOp(
-                dy,
-                self.experts,
-                routed.names[0],
-                routed.names[1],
-                weights=weights,
-                routed_type=routed,
-            ),
+            lambda: DispatchOp(dy, self.experts, weights, *routed.names[:2], like=routed),
         )
         if weights is not None:
-            gradients.emit(
-                weights,
-                lambda: CombineWeightGradOp(
-                    dy, self.routed, self.experts, tensor_type(weights).dtype
-                ),
-            )
+            read, like = (self.routed, self.experts), tensor_type(weights)
+            gradients.emit(weights, lambda: CombineWeightGradOp(dy, *read, like=like))
 
 
 @irdl_op_definition
@@ -538,12 +467,6 @@ class CombineWeightGradOp(RoutedOp):
     assembly_format = (
         "$dy `,` $routed `by` $experts attr-dict `:` functional-type(operands, results)"
     )
-
-    def __init__(self, dy: SSAValue, routed: SSAValue, experts: SSAValue, dtype: str) -> None:
-        cotangent, chosen = tensor_type(dy), tensor_type(experts)
-        summed = {*cotangent.dims[-1].split, *terms_of(tensor_type(routed))}
-        result = chosen.with_dtype(dtype).with_partial(sorted({*cotangent.partial, *summed}))
-        super().__init__([dy, routed, experts], [result])
 
     def merged_index(self) -> tuple[str, tuple[str, ...]]:
         return tensor_type(self.routed).names[1], tensor_type(self.experts).names[:-1]

@@ -17,12 +17,11 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from xdsl.ir import SSAValue
-from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
+from xdsl.irdl import irdl_op_definition, operand_def, result_def
 
 from stagec import symbolic
-from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.interfaces import Bytes, all_bytes
-from stagec.dialects.stg.base import PLACEMENT, Indices, TensorOp, tensor_type
+from stagec.dialects.stg.base import PLACEMENT, Indices, LikeOp, TensorOp, tensor_type
 from stagec.dialects.stg.interface import (
     Call,
     CallError,
@@ -33,9 +32,10 @@ from stagec.dialects.stg.interface import (
 )
 from stagec.dialects.stg.recurrent import (
     STATE_BYTES,
+    RecurrenceGradOp,
     RecurrenceOp,
     ResumedScanOp,
-    types_of_gradients,
+    counts_of_chunks,
 )
 from stagec.dialects.types import TensorType
 from stagec.dialects.work import Work
@@ -104,7 +104,7 @@ def pair_elements(op: SsdScanOp | SsdScanGradOp) -> Size:
 
 
 @irdl_op_definition
-class SsdScanOp(RecurrenceOp):
+class SsdScanOp(RecurrenceOp, LikeOp):
     """Run the recurrence. Nothing but its operands is kept: the backward pass makes the states of chunks again.
 
     Linear in x. An axis that splits heads splits groups; without groups b and c are the same for all heads.
@@ -134,14 +134,6 @@ class SsdScanOp(RecurrenceOp):
     b = operand_def(TensorType)
     c = operand_def(TensorType)
     result = result_def(TensorType)
-
-    def __init__(
-        self, x: SSAValue, dt: SSAValue, a: SSAValue, b: SSAValue, c: SSAValue, chunk: Size
-    ) -> None:
-        source, state = tensor_type(x), tensor_type(b).dims[-1].split
-        super().__init__(
-            [x, dt, a, b, c], [source.with_partial(sorted({*source.partial, *state}))], chunk=chunk
-        )
 
     @classmethod
     def check_call(cls, call: Call) -> None:
@@ -181,8 +173,7 @@ class SsdScanOp(RecurrenceOp):
     def with_state(
         cls, call: Call, operands: Sequence[SSAValue], state: SSAValue, requests: Requests
     ) -> TensorOp:
-        x, dt, a, b, c = operands
-        return ResumedScanOp(x, dt, a, b, c, state, cls.chunk_said(call), requests)
+        return ResumedScanOp(*operands, state, **counts_of_chunks(cls.chunk_said(call), requests))
 
     @property
     def goes_along(self) -> str:
@@ -210,7 +201,7 @@ class SsdScanOp(RecurrenceOp):
 
 
 @irdl_op_definition
-class SsdScanGradOp(TensorOp):
+class SsdScanGradOp(RecurrenceGradOp):
     """Gradients of the scan: states of chunks again, then a recurrence from the end, for all five operands.
 
     Operands and gradients as those of `stg.ssd_scan`: `x` [B, S, H, E].
@@ -221,7 +212,6 @@ class SsdScanGradOp(TensorOp):
 
     name = "stg.ssd_scan_grad"
     WORK: ClassVar[Work] = Work.SCAN_GRAD
-    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
 
     dy = operand_def(TensorType)
     x = operand_def(TensorType)
@@ -229,17 +219,11 @@ class SsdScanGradOp(TensorOp):
     a = operand_def(TensorType)
     b = operand_def(TensorType)
     c = operand_def(TensorType)
-    chunk = prop_def(SizeAttr)
     dx = result_def(TensorType)
     ddt = result_def(TensorType)
     da = result_def(TensorType)
     db = result_def(TensorType)
     dc = result_def(TensorType)
-
-    def __init__(self, dy: SSAValue, op: SsdScanOp) -> None:
-        operands = [op.x, op.dt, op.a, op.b, op.c]
-        types = types_of_gradients(dy, operands, scan_indices(op))
-        super().__init__([dy, *operands], types, chunk=op.chunk)
 
     def indices(self) -> Indices:
         operands = scan_indices(self)

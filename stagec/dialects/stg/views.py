@@ -15,7 +15,7 @@ from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
 
 from stagec.dialects.attributes import NamesAttr
-from stagec.dialects.stg.base import Indices, TensorOp, expect_dims, tensor_type
+from stagec.dialects.stg.base import Indices, InferredOp, LikeOp, TensorOp, tensor_type
 from stagec.dialects.stg.interface import (
     BackwardPass,
     Cotangents,
@@ -25,7 +25,7 @@ from stagec.dialects.types import TensorType
 
 
 @irdl_op_definition
-class RenameOp(TensorOp):
+class RenameOp(InferredOp):
     """`k[S -> T]`: the same tensor, one dim under another name of the same size. A view."""
 
     name = "stg.rename"
@@ -39,13 +39,10 @@ class RenameOp(TensorOp):
 
     assembly_format = "$x $old `to` $new attr-dict `:` functional-type(operands, results)"
 
-    def __init__(self, x: SSAValue, old: Sequence[str], new: Sequence[str]) -> None:
-        source = tensor_type(x)
-        renames = dict(zip(old, new, strict=True))
-        names = [renames.get(n, n) for n in source.names]
-        splits = {renames.get(n, n): s for n, s in source.splits.items()}
-        result = TensorType.of(names, source.dtype).with_splits(splits)
-        super().__init__([x], [result.with_partial(source.partial)], old=old, new=new)
+    def made(self) -> Sequence[TensorType]:
+        return [
+            tensor_type(self.x).with_names(dict(zip(self.old.data, self.new.data, strict=False)))
+        ]
 
     def indices(self) -> Indices:
         names = tensor_type(self.x).names
@@ -54,9 +51,6 @@ class RenameOp(TensorOp):
     def verify_(self) -> None:
         if len(self.old.data) != len(self.new.data):
             raise self.mistake(f"{len(self.old.data)} dims do not get {len(self.new.data)} names")
-        source, result = tensor_type(self.x), tensor_type(self.result)
-        renames = dict(zip(self.old.data, self.new.data, strict=True))
-        expect_dims(self, source, result, [renames.get(n, n) for n in source.names])
         super().verify_()
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
@@ -93,7 +87,7 @@ class TransposeOp(TensorOp):
 
 
 @irdl_op_definition
-class PlaceOp(TensorOp):
+class PlaceOp(LikeOp):
     """The same value, spread for its readers as the plan says: `dims` over `axes`, the rest by rule.
 
     `shard Block.h[S] over cp` in a plan. No axes: each device has those dims whole, and no rule splits
@@ -110,9 +104,6 @@ class PlaceOp(TensorOp):
     result = result_def(TensorType)
 
     assembly_format = "$x $dims `over` $axes attr-dict `:` functional-type(operands, results)"
-
-    def __init__(self, x: SSAValue, dims: Sequence[str], axes: Sequence[str]) -> None:
-        super().__init__([x], [x.type], dims=dims, axes=axes)
 
     def verify_(self) -> None:
         source, result = tensor_type(self.x), tensor_type(self.result)

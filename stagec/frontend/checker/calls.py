@@ -298,20 +298,14 @@ class CallChecker(ExpressionChecker):
         declared = self.context.declared[name]
         if declared is None:
             return None
-        costs = declared.costs
         return self.emit(
             operands,
             lambda values: stg.UserOp(
-                name,
                 values,
-                types,
-                costs["flops"],
-                costs["bytes"],
-                costs["backward_flops"],
-                costs["backward_bytes"],
-                costs["kernels"],
-                costs["backward_kernels"],
-                declared.over,
+                op=name,
+                over=declared.over or None,
+                **declared.costs,
+                like=types,
             ),
             call.span,
         )

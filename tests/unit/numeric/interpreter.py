@@ -209,10 +209,9 @@ class Runner:
             over = next((n for n in known if n not in back), None)
             to = next((n for n in back if n not in (*known, *table.names)), None)
             if over is None:
-                grad = stg.EmbeddingGradOp(ids, dy, table)
+                grad = stg.EmbeddingGradOp(ids, dy, like=table)
             else:
-                bag = stg.EmbeddingBagOp(ids, op.table, over, to)
-                grad = stg.EmbeddingBagGradOp(dy, bag, ids, table)
+                grad = stg.EmbeddingBagGradOp(ids, dy, over, to, like=table)
             (made,) = Meaning(self.machine, self.values, ()).compute(grad)
             whole = self.assembled(made, table)
             self.outcome.gradients[path] = self.outcome.gradients.get(path, 0) + whole

@@ -7,12 +7,12 @@
 
 // -----
 
-// CHECK: error[E0709]: `stg.embedding_bag_grad`: the gradient is partial over [], but should be over [dp]
+// CHECK: error[E0709]: `stg.embedding_bag_grad`: the result is <[R, E], bf16>, but its operands make it <[R, E], bf16, partial [dp]>
 %i, %dy = "test.op"() : () -> (!stg.tensor<[B/dp, J], i32>, !stg.tensor<[B/dp, E], bf16>)
 %dw = stg.embedding_bag_grad %i, %dy over "J" : (!stg.tensor<[B/dp, J], i32>, !stg.tensor<[B/dp, E], bf16>) -> !stg.tensor<[R, E], bf16>
 
 // -----
 
-// CHECK: error[E0709]: `stg.embedding_bag_grad`: rows <[R, E], bf16> are not split as dy <[B, E/tp], bf16>
+// CHECK: error[E0709]: `stg.embedding_bag_grad`: the result is <[R, E], bf16>, but its operands make it <[R, E/tp], bf16>
 %i, %dy = "test.op"() : () -> (!stg.tensor<[B, J], i32>, !stg.tensor<[B, E/tp], bf16>)
 %dw = stg.embedding_bag_grad %i, %dy over "J" : (!stg.tensor<[B, J], i32>, !stg.tensor<[B, E/tp], bf16>) -> !stg.tensor<[R, E], bf16>

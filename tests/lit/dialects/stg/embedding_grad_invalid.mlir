@@ -7,6 +7,6 @@
 
 // -----
 
-// CHECK: error[E0709]: `stg.embedding_grad`: the gradient is partial over [], but should be over [dp]
+// CHECK: error[E0709]: `stg.embedding_grad`: the result is <[V, D], bf16>, but its operands make it <[V, D], bf16, partial [dp]>
 %t, %dy = "test.op"() : () -> (!stg.tensor<[B/dp], i32>, !stg.tensor<[B/dp, D], bf16>)
 %dw = stg.embedding_grad %t, %dy : (!stg.tensor<[B/dp], i32>, !stg.tensor<[B/dp, D], bf16>) -> !stg.tensor<[V, D], bf16>

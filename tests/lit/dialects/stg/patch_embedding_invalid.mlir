@@ -31,7 +31,7 @@
 
 // -----
 
-// CHECK: error[E0709]: `stg.patch_embedding`: the result is <[P, D], bf16>, but should be <[P, D], bf16, partial [tp]>
+// CHECK: error[E0709]: `stg.patch_embedding`: the result is <[P, D], bf16>, but its operands make it <[P, D], bf16, partial [tp]>
 %i, %k = "test.op"() : () -> (!stg.tensor<[C/tp, Y, X], bf16>, !stg.tensor<[C/tp, I, J, D], bf16>)
 %p = stg.patch_embedding %i, %k to "P" : (!stg.tensor<[C/tp, Y, X], bf16>, !stg.tensor<[C/tp, I, J, D], bf16>) -> !stg.tensor<[P, D], bf16>
 
