@@ -36,8 +36,8 @@ Rows are segments: `1@0` is segment 1 in iteration 0, and what is in brackets st
 gather of layer 1 is issued before layer 0 begins, and so on: one unit ahead, as the gather says. What the first layers need is gathered when the run
 before them begins: FSDP2 issues it in the hook of the unit before (`_pre_backward`, `_prefetch_unshard` in
 `torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py`). Where a unit's gradients begin later than what is made again of it, that is marked
-(`begins_unit`), and the gather waits for it. Units are counted through all iterations of a repeat, and beside the layers in
-the order in which they stand. Each load from the host, and each read from NVMe, is counted by itself: its units are layers.
+(`begins_unit`), and the gather waits for it. Units are counted in the
+order in which they stand, through all iterations of repeats and from one repeat to the next. Each load from the host, and each read from NVMe, is counted by itself: its units are layers.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ def apart_again(
     return found
 
 
-BEFORE, OWN, REPEATED, BESIDE = -1, 0, 1, 2
-"""What stands at a row: what is issued before a run; the row; gathers of layers; gathers beside the layers."""
+BEFORE, OWN, AHEAD = -1, 0, 1
+"""What stands at a row: what is issued before it; the row; the gathers of units after it."""
 
 
 def moved(rows: Rows, segments: Mapping[int, Segment], ahead: Mapping[int, int]) -> Rows:
@@ -120,37 +120,21 @@ def moved(rows: Rows, segments: Mapping[int, Segment], ahead: Mapping[int, int])
     )
     begin = {n for n, each in segments.items() if stg.BEGINS_UNIT in stg.marks(each.first)}
     begins = np.flatnonzero(np.isin(rows.segment, list(begin)))
-    units: dict[object, list[int]] = {}
-    beside: dict[int, list[int]] = {}
+    units: dict[int, list[int]] = {}
     for row in gathers:
-        path, repeats = path_of(rows, row), segments[int(rows.segment[row])].repeats
         number = int(rows.segment[row])
-        among = counted_with(number, segments[number])
-        alike = beside.setdefault(among, [])
-        if len(path) <= 1:
-            alike.append(row)
-        if path:
-            units.setdefault((repeats[-1], path[:-1], among), []).append(row)
-        elif len(alike) > ahead[number]:
-            target = alike[-1 - ahead[number]]
-            hook = hook_of(target, gathers, begins)
-            stands = (target, BESIDE) if hook is None else (hook, BEFORE)
-            at[:, row] = *stands, len(alike)
-    for (repeat, outer, _), own in units.items():  # pyright: ignore
-        before = run_before(rows, segments, ahead, repeat, outer, own[0])
+        units.setdefault(counted_with(number, segments[number]), []).append(row)
+    for own in units.values():
         for place, row in enumerate(own):
             unit = place - ahead[int(rows.segment[row])]
-            if unit < 0 and before is not None:
-                at[:, row] = before, BEFORE, place
-            else:
-                target = own[max(0, unit)]
-                hook = hook_of(target, own, begins)
-                if target == row:
-                    at[:, row] = target, OWN, place
-                elif hook is None:
-                    at[:, row] = target, REPEATED, place
-                else:
-                    at[:, row] = hook, BEFORE, place
+            target, before = own[max(0, unit)], None
+            if unit < 0:
+                target = first_of_repeat(rows, segments, own, row)
+                before = run_before(rows, segments, ahead, target)
+            if before is None and target == row:
+                continue
+            hook = hook_of(target, own, begins) if before is None else before
+            at[:, row] = (target, AHEAD, place) if hook is None else (hook, BEFORE, place)
     return rows.reordered(np.lexsort(at[::-1]))
 
 
@@ -167,20 +151,32 @@ def hook_of(gather: int, gathers: Sequence[int], begins: np.ndarray) -> int | No
     return int(begins[at])
 
 
+def first_of_repeat(
+    rows: Rows, segments: Mapping[int, Segment], gathers: Sequence[int], gather: int
+) -> int:
+    """The first of these gathers in the repeat that one is in; the gather itself beside the layers."""
+    repeats, outer = segments[int(rows.segment[gather])].repeats, path_of(rows, gather)[:-1]
+    return next(
+        row
+        for row in gathers
+        if row == gather
+        or segments[int(rows.segment[row])].repeats[-1:] == repeats[-1:] != ()
+        and path_of(rows, row)[:-1] == outer
+    )
+
+
 def run_before(
-    rows: Rows,
-    segments: Mapping[int, Segment],
-    ahead: Mapping[int, int],
-    repeat: stg.RepeatOp,
-    outer: tuple[int, ...],
-    gather: int,
+    rows: Rows, segments: Mapping[int, Segment], ahead: Mapping[int, int], gather: int
 ) -> int | None:
     """The row of the run that stands right before a repeat whose first gather is in a row. Within a layer a gather is none."""
+    repeats, outer = segments[int(rows.segment[gather])].repeats, path_of(rows, gather)[:-1]
+    if not repeats:
+        return None
     depth, first = len(outer), gather
 
     def is_inside(row: int) -> bool:
         own = segments[int(rows.segment[row])].repeats
-        return repeat in own and path_of(rows, row)[:depth] == outer
+        return repeats[-1] in own and path_of(rows, row)[:depth] == outer
 
     while first >= 0 and is_inside(first):
         first -= 1
