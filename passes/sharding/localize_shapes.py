@@ -90,6 +90,8 @@ def bring_operands(
     op: stg.TensorOp, splits: Splits, brought: dict[tuple[SSAValue, TensorType], SSAValue]
 ) -> None:
     """Reshard the operands that are spread otherwise than the op needs them."""
+    if adds_up_losses(op):
+        return
     for position, operand in enumerate(op.operands):
         need = needed_type(op, position, splits)
         if operand.type == need:
@@ -100,6 +102,16 @@ def bring_operands(
             insert_before(op, [reshard], NAME)
             brought[operand, need] = reshard.result
         op.operands[position] = brought[operand, need]
+
+
+def adds_up_losses(op: stg.TensorOp) -> bool:
+    """Whether an op makes of terms of losses terms of a loss: of single numbers, in which it is linear, and of constants."""
+    if any(stg.tensor_type(value).dims for value in (*op.operands, *op.results)):
+        return False
+    terms = [stg.tensor_type(op.operands[position]).partial for position in op.linear_operands]
+    others = [v for n, v in enumerate(op.operands) if n not in op.linear_operands]
+    is_constant = all(isinstance(value.owner, stg.ConstantOp) for value in others)
+    return is_constant and len({*map(frozenset, terms)}) == 1 and bool(terms[0])
 
 
 def bring_results(op: stg.TensorOp, splits: Splits) -> None:

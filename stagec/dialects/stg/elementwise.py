@@ -164,14 +164,17 @@ def check_terms(op: AddOp | SubOp) -> None:
 
 @irdl_op_definition
 class MulOp(BinaryOp):
-    """`left * right`, elementwise. Linear in `left`: gradients put the cotangent there.
+    """`left * right`, elementwise. Linear in `left`, where gradients put the cotangent, or in what a constant is multiplied with.
 
     [..., D] and [..., D] -> [..., D], 1 FLOP for each element.
     """
 
     name = "stg.mul"
     WORK: ClassVar[Work] = Work.ELEMENTWISE
-    LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
+
+    @property
+    def linear_operands(self) -> tuple[int, ...]:
+        return (1,) if isinstance(self.left.owner, ConstantOp) else (0,)
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         emit_broadcast(gradients, self.left, lambda: MulOp(only(dys), self.right))
