@@ -46,10 +46,11 @@ After:
 
 A value that the backward pass reads and that is not to be saved is made again by the ops that made it, as far back as
 values that are saved: weights, what the body is given, and results of ops that nobody asked to recompute (these are saved from
-now on). What nobody reads is not made again, so the last product of a block never is, and collectives only where a value
-needs them (Chen et al. 2016; PyTorch's checkpoint stops as early). All this happens before the first op that reads of it:
-under full recomputation at the start of the body, for an op alone just in time. What is made again of a call of `modules` is one checkpoint, made
-at once in the order of the forward pass, as PyTorch's selective checkpoint of a module makes it. Dropout replays its random numbers.
+now on). All this happens before the first op that reads of it: under full recomputation at the start of the body, for an op alone just in time. What is
+made again of a layer under `full`, or of a call of `modules`, is one checkpoint, made at once in the order of the forward pass, and ends with the last
+value that the backward pass reads, as PyTorch's checkpoint stops (`_StopRecomputationError` in `torch/utils/checkpoint.py`): the last product of a block
+is not made again, nor is its collective; what stands before that end is, whether it is read or not, such as the last product of an attention beside
+which a feed-forward network stands. Else nothing is made again that nobody reads. Dropout replays its random numbers.
 
 `what` names ops (`softmax`, `silu`, `contract`), values that the plan names (the frontend writes their `names` on the ops that
 make them, unnamed steps included), modules, or
@@ -67,6 +68,7 @@ goes with the value that it moves; steps of an op that was taken apart (`part_of
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -76,7 +78,7 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from stagec.analysis.recompute_choice import FULL, WHOLE, Choice, call_of
+from stagec.analysis.recompute_choice import FULL, WHOLE, Choice, call_of, can_be_repeated
 from stagec.diagnostics import CompileError, Diagnostic, quoted, span_of
 from stagec.dialects import dist, stg
 from stagec.rewriting import programs
@@ -107,8 +109,8 @@ class RecomputeActivations(ModulePass):
             raise CompileError(problems(choice, programs(op)))
         for levels, dropped in chosen:
             for level in levels:
-                unread = choice.unread(level.forward_ops(), is_repeated=level.outer is not None)
-                Rebuilding(level, dropped[level], self.modules, unread).run()
+                at_once = choice.at_once(level.forward_ops(), is_repeated=level.outer is not None)
+                Rebuilding(level, dropped[level], self.modules, at_once, choice.is_whole).run()
             remove_unread(levels)
             verify_dropped(dropped)
 
@@ -156,16 +158,24 @@ class Rebuilding:
     dropped: set[SSAValue]
     modules: Sequence[str] = ()
     """What is made again of a call of these modules is made at once."""
-    unread: Sequence[Operation] = ()
-    """What is made again whether it is read or not, with what is read of the same call."""
+    at_once: Sequence[Operation] = ()
+    """What is made again whether it is read or not, with what is read of the same checkpoint:"""
+    is_whole: bool = False
+    """all of it, or what stands before the last op that makes something that is read."""
     made: dict[SSAValue, SSAValue] = field(default_factory=dict)
     """What the repeated ops make, by the value of the forward pass."""
+    repeated: set[Operation] = field(default_factory=set)
 
     def run(self) -> None:
         level = self.level
         saved = level.saved() if level.outer is not None else {v: v for v in self.dropped}
         views = {view: value for view, value in saved.items() if value in self.dropped}
         self.position = {op: i for i, op in enumerate(level.forward_ops())}
+        self.layers = [
+            i
+            for op, i in self.position.items()
+            if isinstance(op, stg.RepeatOp) and not can_be_repeated(op)
+        ]
         reads = [
             (reader, op, index, views[op.operands[index]])
             for reader in level.backward_ops()
@@ -176,15 +186,32 @@ class Rebuilding:
             together.setdefault(self.call_of(value), []).append(value)
         for reader, op, index, value in reads:
             call = self.call_of(value)
-            unread = [op for op in self.unread if call_of(op, self.modules) == call]
+            needed = self.slice_of(together[call] if call or self.at_once else [value], ())
+            unread = self.unread_with(needed, call)
             first = self.first_of(call) if unread else reader
-            for needed in self.slice_of(together[call] if call else [value], unread):
-                self.repeat(needed, first)
+            for again in self.slice_of([], [*needed, *unread]):
+                self.repeat(again, first)
             op.operands[index] = self.made[value]
 
     def call_of(self, value: SSAValue) -> str:
         """The checkpoint that a value is in: the call of one of the modules. None: it is made again when it is read."""
         return call_of(value.owner, self.modules) if isinstance(value.owner, Operation) else ""
+
+    def unread_with(self, needed: Sequence[Operation], call: str) -> list[Operation]:
+        """What nobody reads of the checkpoint that these ops are made again of, and is made again with them. Inner layers, which do not run again with it, end
+        a checkpoint."""
+        ends: dict[int, int] = {}
+        for op in needed:
+            part = self.layers_before(op)
+            ends[part] = max(ends.get(part, 0), self.position[op])
+        own = [op for op in self.at_once if call_of(op, self.modules) == call and op not in needed]
+        if self.is_whole:
+            return own
+        return [op for op in own if self.position[op] < ends.get(self.layers_before(op), 0)]
+
+    def layers_before(self, op: Operation) -> int:
+        """How many repeats of layers stand before an op."""
+        return bisect(self.layers, self.position[op])
 
     def first_of(self, call: str) -> Operation:
         """Where the backward pass of a call begins. A function that runs again as a whole does so before all of it."""
@@ -196,7 +223,7 @@ class Rebuilding:
 
     def slice_of(self, values: Sequence[SSAValue], unread: Sequence[Operation]) -> list[Operation]:
         """The ops to repeat for values, and those that nothing reads, in their order."""
-        needed = {op for op in unread if not any(result in self.made for result in op.results)}
+        needed = {op for op in unread if op not in self.repeated}
         waiting = [*values, *(x for op in needed for x in inputs_of(op))]
         while waiting:
             value = waiting.pop()
@@ -219,6 +246,7 @@ class Rebuilding:
     def repeat(self, op: Operation, before: Operation) -> None:
         inputs = {x: self.made[x] if x in self.made else self.level.use(x) for x in inputs_of(op)}
         again = op.clone(inputs)
+        self.repeated.add(op)
         self.made |= dict(zip(op.results, again.results, strict=True))
         for each in again.walk():
             stg.marks(each).update({"phase": StringAttr("recompute"), "made_by": StringAttr(NAME)})

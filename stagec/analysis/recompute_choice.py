@@ -61,9 +61,14 @@ class Choice:
                 found |= {r for r in op.results if not leaves(r, region, regions)}
         return found
 
-    def unread(self, forward: Iterable[Operation], is_repeated: bool) -> list[Operation]:
-        """What is made again though nothing reads it: with `whole` all ops that are chosen."""
-        if WHOLE not in self.what:
+    @property
+    def is_whole(self) -> bool:
+        """Whether checkpoints run again to their end."""
+        return WHOLE in self.what
+
+    def at_once(self, forward: Iterable[Operation], is_repeated: bool) -> list[Operation]:
+        """What runs again together: all ops that are chosen of layers, or of calls of modules, which are checkpoints. None where ops are chosen by themselves."""
+        if not self.modules and not {FULL, WHOLE}.intersection(self.what):
             return []
         ops = [op for op in forward if can_be_repeated(op) and not isinstance(op, stg.ConstantOp)]
         return [op for op in ops if self.region(op, is_repeated, in_core=False)]
