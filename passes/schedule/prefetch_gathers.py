@@ -36,8 +36,8 @@ Rows are segments: `1@0` is segment 1 in iteration 0, and what is in brackets st
 gather of layer 1 is issued before layer 0 begins, and so on: one unit ahead, as the gather says. What the first layers need is gathered when the run
 before them begins: FSDP2 issues it in the hook of the unit before (`_pre_backward`, `_prefetch_unshard` in
 `torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py`). Where a unit's gradients begin later than what is made again of it, that is marked
-(`begins_unit`), and the gather waits for it. Units are counted in the
-order in which they stand, through all iterations of repeats and from one repeat to the next. Each load from the host, and each read from NVMe, is counted by itself: its units are layers.
+(`begins_unit`), and the gather waits for it. Units are counted in the order in which they stand, through all iterations of repeats and from one repeat to
+the next. Each load from the host, and each read from NVMe, is counted by itself: its units are layers.
 """
 
 from __future__ import annotations
@@ -155,14 +155,12 @@ def first_of_repeat(
     rows: Rows, segments: Mapping[int, Segment], gathers: Sequence[int], gather: int
 ) -> int:
     """The first of these gathers in the repeat that one is in; the gather itself beside the layers."""
-    repeats, outer = segments[int(rows.segment[gather])].repeats, path_of(rows, gather)[:-1]
-    return next(
-        row
-        for row in gathers
-        if row == gather
-        or segments[int(rows.segment[row])].repeats[-1:] == repeats[-1:] != ()
-        and path_of(rows, row)[:-1] == outer
-    )
+
+    def place(row: int) -> tuple[object, tuple[int, ...]]:
+        return segments[int(rows.segment[row])].repeats[-1:], path_of(rows, row)[:-1]
+
+    own = place(gather)
+    return next(row for row in gathers if row == gather or (place(row) == own and own[0]))
 
 
 def run_before(

@@ -67,7 +67,7 @@ class Choice:
         return WHOLE in self.what
 
     def at_once(self, forward: Iterable[Operation], is_repeated: bool) -> list[Operation]:
-        """What runs again together: all ops that are chosen of layers, or of calls of modules, which are checkpoints. None where ops are chosen by themselves."""
+        """What runs again together: all ops that are chosen of layers, or of calls of modules, which are checkpoints. None of those chosen by themselves."""
         if not self.modules and not {FULL, WHOLE}.intersection(self.what):
             return []
         ops = [op for op in forward if can_be_repeated(op) and not isinstance(op, stg.ConstantOp)]
