@@ -9,6 +9,7 @@ import numpy as np
 
 from stagec.analysis.buffers import owners, stored_of
 from stagec.analysis.gathers import found_gathered, gathered_units
+from stagec.analysis.kernels import kernel_form
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.sched.tasks import Order, StageOfRank
 from stagec.dialects.types import TIME_AXIS, StackType
@@ -164,6 +165,7 @@ class Structure:
             assert self.plan.pipeline is not None
             keys += [sizes.names[axis], sizes.names[self.plan.pipeline.counts[0]]]
         keys += [sizes.number(self.names.write(size, 0)) for size in self.bucketed]
+        keys += [sizes.number(self.names.write(size, 0)) > 1 for size in self.experts]
         return np.stack([sizes.constant(0), *keys], axis=1).astype(np.int64)
 
     @cached_property
@@ -174,6 +176,15 @@ class Structure:
             if isinstance(op, sched.CollectiveOp) and op.bucket_bytes is not None:
                 found[op.bytes_in.data] = None
         return tuple(found)
+
+    @cached_property
+    def experts(self) -> tuple[Size, ...]:
+        """How many experts devices have that serve: what is done around several of them is in their kernels (`KernelPrices.is_in_layer_of_experts`)."""
+        if self.job.compiled.stated.is_training:
+            return ()
+        forms = (kernel_form(op) for op in self.module.walk() if isinstance(op, sched.ComputeOp))
+        known = (dict(form.sizes) for form in forms if form is not None)
+        return tuple(dict.fromkeys(own["batch"] for own in known if "hidden" in own))
 
     def bubble(self, sizes: Columns, microbatches: np.ndarray) -> np.ndarray:
         """Idle time over computing time of the rank that idles most, in each plan."""

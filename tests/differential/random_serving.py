@@ -14,6 +14,8 @@ dim D = 32
 dim H = {heads}
 dim K = {kv}
 dim E = 8
+dim Q = 16
+dim U = 4
 dim F = 48
 dim L = {layers}
 dim W = 24
@@ -26,13 +28,7 @@ dim P = {new}
 dim C = {context}
 dim G = {shared}
 
-module Attention(x[B, S, D]) -> [B, S, D] {{
-  weight wq[D, H, E], wk[D, K, E], wv[D, K, E], wo[H, E, D]
-  cache k[B, T, K, E], v[B, T, K, E]
-  keys = append(k, rope(x @ wk){window})
-  values = append(v, x @ wv{window})
-  return attention(rope(x @ wq), keys, values, causal = true{window}) @ wo
-}}
+{attention}
 
 {mlp}
 
@@ -48,6 +44,26 @@ plan p {{
   {clauses}
 }}
 """
+GROUPED = """module Attention(x[B, S, D]) -> [B, S, D] {
+  weight wq[D, H, E], wk[D, K, E], wv[D, K, E], wo[H, E, D]
+  cache k[B, T, K, E], v[B, T, K, E]
+  keys = append(k, rope(x @ wk)WINDOW)
+  values = append(v, x @ wvWINDOW)
+  return attention(rope(x @ wq), keys, values, causal = trueWINDOW) @ wo
+}"""
+LATENT = """module Attention(x[B, S, D]) -> [B, S, D] {
+  weight near[D, H, Q], far[D, H, E], kv[D, Q], shared[D, E], wo[H, Q, D]
+  cache latents[B, T, Q], rotated[B, T, E]
+  y = latent_attention(x @ near, rope(x @ far), append(latents, x @ kv), append(rotated, rope(x @ shared)), causal = true)
+  return y @ wo
+}"""
+RECURRENT = """module Attention(x[B, S, D]) -> [B, S, D] {
+  weight wu[D, H, E], filter[U, H, E], wb[D, K, Q], wc[D, K, Q], wt[D, H], rate[H], wo[H, E, D]
+  cache seen[B, U, H, E], state[B, H, E, Q]: fp32
+  u = silu(causal_conv(x @ wu, filter, over = S, state = seen))
+  y = ssd_scan(u, softplus(x @ wt), -exp(rate), x @ wb, x @ wc, chunk = 16, state = state)
+  return y @ wo
+}"""
 PLAIN = """model Net(tokens[B, S]: i32, targets[B, S]: i32) {
   weight embed[V, D], head[D, V]
   x = embedding(tokens, embed)
@@ -78,28 +94,35 @@ EXPERTS = """module Mlp(x[B, S, D]) -> [B, S, D] {
 def draw_serving(rng: Random) -> Drawn:
     """A model with caches, an iteration of a few kinds of sequences, and one to three names with values; some of a pool of a plan."""
     pick = rng.choice
-    has_experts = rng.random() < 0.25
-    axes = ["dp", *(a for a in ("pp", "tp") if rng.random() < 0.6)]
+    has_experts = rng.random() < 0.3
+    attention = pick((GROUPED, GROUPED, LATENT, RECURRENT))
+    shares = attention != RECURRENT and rng.random() < 0.25
+    axes = ["dp", *(a for a in ("pp", "tp") if rng.random() < 0.6), *(["cp"] if shares else [])]
     clauses = [f"mesh {', '.join(f'{a} = {pick((1, 2, 2, 4))}' for a in axes)}"]
-    if has_experts and rng.random() < 0.6:
-        clauses.append("shard X over dp")
-    clauses.append("shard B over dp")
-    if has_experts:
-        clauses.append("shard R over dp")
+    clauses += of_experts(rng) if has_experts else ["shard B over dp"]
     if "tp" in axes:
-        clauses += pick(
-            (
-                ("shard H, K, F, V over tp",),
-                ("shard H, K, F over tp",),
-                ("shard H, F over tp", "shard K over tp { replicate = true }"),
-                ("shard H, K, F over tp", "shard V over tp { pad = 3 }"),
-                ("shard T over tp",),
-            )
+        heads = "H, F" if attention == LATENT else "H, K, F"
+        last = f"shard {heads}{pick((', V', ''))} over tp" + (
+            ", cp" if shares and attention == LATENT else ""
         )
+        if attention == GROUPED:
+            last = pick((last, "shard H, F over tp shard K over tp { replicate = true }"))
+        clauses.append(last)
+        if attention == GROUPED and not shares and rng.random() < 0.2:
+            clauses.append("shard T over tp context tp { method = partial }")
+    if shares:
+        combine = (
+            pick(("reduce_scatter", "all_to_all")) if attention == LATENT else "reduce_scatter"
+        )
+        clauses += [
+            "shard T over cp",
+            f"context cp {{ method = partial, interleave = {pick((1, 3))}, combine = {combine} }}",
+        ]
     if "pp" in axes:
         clauses.append("pipeline L over pp { schedule = forward_only }")
     widths = pick(("weights = bf16", "weights = bf16, cache = fp8", "weights = fp8, cache = fp8"))
-    clauses.append(f"precision {{ {widths} }}")
+    widths += ", dispatch = fp8" if "shard X over dp" in clauses and rng.random() < 0.3 else ""
+    precision = f"precision {{ {widths} }}"
     is_drafting = rng.random() < 0.25
     served = iteration(rng, has_experts, is_drafting)
     if rng.random() < 0.15:
@@ -113,23 +136,30 @@ def draw_serving(rng: Random) -> Drawn:
         )
         clauses[-1] = f"serve {{ {pick_source} }}"
         inside = "\n    ".join(clauses)
-        clauses = [f"pool first {{ {source} }}\n  pool second {{\n    {inside}\n  }}"]
+        clauses = [
+            f"{precision}\n  pool first {{ {source} }}\n  pool second {{\n    {inside}\n  }}"
+        ]
+    else:
+        clauses.append(precision)
+    window = pick(("", "", ", window = W")) if not shares else ""
     text = MODEL.format(
         heads=pick((4, 8)),
         kv=pick((2, 4)),
-        layers=pick((1, 2, 3, 4)),
+        layers=pick((2, 4)),
         decoded=pick((4, 8, 12)),
         prefilled=pick((2, 4)),
         new=pick((1, 8, 30)),
-        context=pick((1, 20, 31)),
-        shared=pick((1, 8, 17)),
+        context=pick((1, 20, 31, 47)),
+        shared=pick((1, 8, 16)),
         model=DRAFTING if is_drafting else PLAIN,
-        window=pick(("", "", ", window = W")),
+        attention=attention.replace("WINDOW", window),
         mlp=EXPERTS if has_experts else MLP,
         clauses="\n  ".join(clauses),
     )
     values = {axis: "1,2,4" for axis in axes} | {"N": "4,6,8,16", "C": "1,30,31", "L": "1..4"}
-    values |= {"M": "2,3,4", "P": "1,16,33", "H": "4,8", "K": "1,2,4", "V": "39,40"}
+    values |= {"M": "2,3,4", "P": "1,16,33", "H": "4,8", "V": "39,40"}
+    if attention != LATENT:
+        values["K"] = "1,2,4"
     if "sharing" in served:
         values["G"] = "1,8,16,30"
     if "decode B" in served:
@@ -137,6 +167,17 @@ def draw_serving(rng: Random) -> Drawn:
     chosen = rng.sample(sorted(values), pick((1, 2, 2, 3)))
     varied = tuple(f"{name}={values[name]}" for name in chosen)
     return Drawn(text, varied, "p.second" if in_pool else "p")
+
+
+def of_experts(rng: Random) -> list[str]:
+    """Rules of experts, of tokens and of these once they are routed, and how they travel."""
+    rules = ["shard X over dp"] if rng.random() < 0.6 else []
+    rules += ["shard B over dp", "shard R over dp"]
+    if rng.random() < 0.3:
+        rules.append("collectives { exchange = all_gather }")
+    if rng.random() < 0.2:
+        rules.append("overlap { ep = true }")
+    return rules
 
 
 def iteration(rng: Random, has_experts: bool, is_drafting: bool) -> str:
@@ -157,6 +198,10 @@ def iteration(rng: Random, has_experts: bool, is_drafting: bool) -> str:
         entries.append("logits = all")
     if is_drafting and rng.random() < 0.6:
         entries.append("drafts = true")
-    if has_experts and rng.random() < 0.7:
-        entries.append("experts = padded")
+    if has_experts and rng.random() < 0.9:
+        entries.append(f"experts = {rng.choice(('padded', 'average', 'average'))}")
+    if has_experts and rng.random() < 0.2:
+        entries.append("redundant = 4")
+    if rng.random() < 0.2:
+        entries.append(f"microbatches = 2, split = {rng.choice(('tokens', 'sequences'))}")
     return ", ".join(entries)

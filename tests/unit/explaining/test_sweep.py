@@ -19,6 +19,7 @@ from stagec.sweeping.run import SweepTable, sweep
 from stagec.symbolic import parse
 from stagec.symbolic.columns import Columns
 from stagec.symbolic.conditions import recording
+from tests.differential import random_serving
 from tests.differential.random_plans import Drawn, draw
 from tests.differential.random_serving import draw_serving
 from tests.differential.sweeps import QUANTITIES, differences, request, whole
@@ -108,6 +109,22 @@ def test_random_iterations_of_serving(seed: int) -> None:
     rng = random.Random(seed)
     drawn = draw_serving(rng)
     assert not differences(drawn, rng, most=2), drawn.text
+
+
+def test_one_expert_on_a_device_and_several() -> None:
+    """What is done around several is in their kernels, and of one it is not."""
+    numbers = {"heads": 8, "kv": 4, "layers": 2, "decoded": 8, "prefilled": 2, "new": 8}
+    text = random_serving.MODEL.format(
+        **numbers,
+        context=31,
+        shared=8,
+        attention=random_serving.GROUPED.replace("WINDOW", ""),
+        mlp=random_serving.EXPERTS,
+        model=random_serving.PLAIN,
+        clauses="mesh ep = 2 shard X, B, R over ep precision { weights = bf16, dispatch = fp8 } "
+        "serve { decode N at C, logits = all, experts = average }",
+    )
+    assert not differences(Drawn(text, ("ep=2,4",), "p"))
 
 
 def test_one_microbatch_and_several() -> None:
