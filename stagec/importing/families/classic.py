@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from stagec.importing.config import Config, Unsupported
-from stagec.importing.families.common import biases, divided
+from stagec.importing.families.common import biases
 from stagec.importing.families.rows import (
     NO_DECODER,
     Decoders,
@@ -16,6 +16,7 @@ from stagec.importing.families.rows import (
     number,
     of_width,
     plain_network,
+    plain_width,
     turned,
     where,
 )
@@ -34,10 +35,6 @@ POST_NORMED = (
 
 def inner(key: str) -> Any:
     return lambda c: c.number(key, 4 * c.number("hidden_size"))
-
-
-def plain_width(c: Config) -> int:
-    return divided(c.number("hidden_size"), c.number("num_attention_heads"), "heads")
 
 
 def places(tensor: str, beyond: int = 0) -> Any:

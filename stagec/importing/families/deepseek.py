@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,16 +10,30 @@ from stagec.importing.config import Config, Unsupported
 from stagec.importing.decoder import Block, Decoder
 from stagec.importing.families.common import (
     biases,
-    divided,
     head_width,
     layer_kinds,
     llama_attention,
     llama_mlp,
-    rotated,
     windows,
 )
-from stagec.importing.families.experts import experts, sparse_or_dense
-from stagec.importing.families.rows import by_window, decoder, same, stream
+from stagec.importing.families.experts import experts
+from stagec.importing.families.rows import (
+    BIASES,
+    MLP_BIAS,
+    Decoders,
+    FamilyRow,
+    by_rule,
+    count,
+    decoder,
+    flag,
+    number,
+    of_width,
+    plain_width,
+    real,
+    stream,
+    turned,
+    where,
+)
 from stagec.importing.latent import Indexer, LatentAttention
 from stagec.importing.parts import NO_NORM, RMS, Stream
 from stagec.importing.routing import Experts, Router
@@ -89,31 +103,6 @@ def dense_first(c: Config, otherwise: int = 0) -> list[bool]:
     return [i >= first for i in range(layers)]
 
 
-def deepseek(c: Config, name: str, router: Router, first: int = 0) -> Decoder:
-    s = stream(c)
-    attention = latent_attention(c, s)
-    moe = deepseek_experts(c, s, router)
-    sparse = Block(attention, moe, RMS, stream=s)
-    dense = Block(attention, llama_mlp(c, s), RMS, stream=s)
-    return decoder(c, name, sparse_or_dense(dense_first(c, first), sparse, dense))
-
-
-def deepseek_v2(c: Config) -> Decoder:
-    return deepseek(c, "DeepSeekV2", deepseek_router(c, "softmax", correction=False))
-
-
-def deepseek_v3(c: Config) -> Decoder:
-    return deepseek(c, "DeepSeekV3", deepseek_router(c))
-
-
-def mistral4(c: Config) -> Decoder:
-    return deepseek(c, "Mistral4", deepseek_router(c, "softmax", correction=False))
-
-
-def glm4_moe_lite(c: Config) -> Decoder:
-    return deepseek(c, "Glm4MoeLite", deepseek_router(c), first=1)
-
-
 def indexed(c: Config, name: str, full: Sequence[bool]) -> Decoder:
     """Layers with an indexer of their own, and those that use that of a layer before."""
     s = stream(c)
@@ -155,68 +144,20 @@ def glm_moe_dsa(c: Config) -> Decoder:
     return indexed(c, "GlmMoeDsa", [kind == "full" for kind in kinds[:layers]])
 
 
-def glm4_moe(c: Config) -> Decoder:
-    """Heads need not be as wide together as the model: the class rounds their width down."""
-    s = stream(c)
-    width = c.number("head_dim", s.width // c.number("num_attention_heads"))
-    attention = llama_attention(
-        c,
-        s,
-        width=width,
-        rotary=rotated(c, width, 0.5),
-        qk_norm=RMS if c.flag("use_qk_norm") else NO_NORM,
-        **biases(c.flag("attention_bias"), output=False),
-    )
-    moe = deepseek_experts(c, s, deepseek_router(c))
-    sparse = Block(attention, moe, RMS, stream=s)
-    dense = Block(attention, llama_mlp(c, s), RMS, stream=s)
-    return decoder(c, "Glm4Moe", sparse_or_dense(dense_first(c), sparse, dense))
-
-
-def solar_open(c: Config) -> Decoder:
-    s = stream(c)
-    attention = llama_attention(c, s, **biases(c.flag("attention_bias"), output=False))
-    moe = deepseek_experts(c, s, deepseek_router(c))
-    return decoder(c, "SolarOpen", same(c, Block(attention, moe, RMS, stream=s)))
-
-
-def ernie4_5_moe(c: Config) -> Decoder:
-    s = stream(c)
-    bias = c.flag("use_bias")
-    attention = llama_attention(c, s, **biases(bias))
-    router = Router(
-        normalise=True,
-        correction="gate.moe_statics.e_score_correction_bias",
-        correction_is_buffer=False,
-    )
-    always = c.count("moe_num_shared_experts")
-    moe = deepseek_experts(c, s, router, always, bias, key="num_experts")
+def ernie_sparse(c: Config) -> list[bool]:
     every, first = c.number("moe_layer_interval"), c.count("moe_layer_start_index")
     layers, last = c.number("num_hidden_layers"), c.get("moe_layer_end_index")
     last = layers - 1 if last == -1 else last
-    sparse = [first <= i <= last and (i + 1) % every == 0 for i in range(layers)]
-    blocks = [Block(attention, ffn, RMS, stream=s) for ffn in (moe, llama_mlp(c, s, bias=bias))]
-    return decoder(c, "Ernie45Moe", sparse_or_dense(sparse, *blocks), head_bias=bias)
+    return [first <= i <= last and (i + 1) % every == 0 for i in range(layers)]
 
 
-def dots1(c: Config) -> Decoder:
-    s = stream(c)
-    on: dict[str, Any] = {"qk_norm": RMS, **biases(c.flag("attention_bias"))}
-    attention = llama_attention(c, s, **on)
-    window = c.count("sliding_window")
-    first = c.count("max_window_layers")
+def dots_windows(c: Config) -> list[int]:
+    """Layers from `max_window_layers` on have a window."""
+    window, first = c.count("sliding_window"), c.count("max_window_layers")
     kinds = layer_kinds(
         c, lambda i: "sliding_attention" if window and i >= first else "full_attention"
     )
-    moe = deepseek_experts(c, s, deepseek_router(c))
-    blocks = sparse_or_dense(
-        dense_first(c),
-        Block(attention, moe, RMS, stream=s),
-        Block(attention, llama_mlp(c, s), RMS, stream=s),
-    )
-    if any(windows(kinds, window)):
-        raise Unsupported("windows of this class (`layer_types`) are not imported")
-    return decoder(c, "Dots1", blocks)
+    return windows(kinds, window)
 
 
 def mimo_v2_flash(c: Config) -> Decoder:
@@ -274,83 +215,135 @@ def mimo_v2_flash(c: Config) -> Decoder:
     return decoder(c, "MiMoV2", blocks)
 
 
-def minicpm3(c: Config) -> Decoder:
-    s = stream(c)
-    layers, heads = c.number("num_hidden_layers"), c.number("num_attention_heads")
-    values = c.number("v_head_dim", divided(s.width, heads, "heads"))
-    attention = latent_attention(c, s, values)
-    block = Block(attention, llama_mlp(c, s, bias=c.flag("mlp_bias")), RMS, stream=s)
-    return decoder(
-        c,
-        "MiniCpm3",
-        same(c, replace(block, residual=c.real("scale_depth", layers**0.5) / layers**0.5)),
-        embed_factor=c.real("scale_emb"),
-        logit_factor=c.number("dim_model_base", s.width) / s.width,
-    )
-
-
-def afmoe(c: Config) -> Decoder:
-    """Layers with a window are rotated by position, those without are not."""
-    s = stream(c)
-    attention = llama_attention(
-        c, s, qk_norm=RMS, gate="gate_proj", rotary=0, **biases(c.flag("attention_bias"))
-    )
+def afmoe_windows(c: Config) -> Callable[[int], int]:
     every = c.number("global_attn_every_n_layers")
-    kinds = layer_kinds(c, lambda i: "sliding_attention" if (i + 1) % every else "full_attention")
-    router = Router(
-        "sigmoid",
-        normalise=True,
-        factor=c.real("route_scale"),
-        correction="expert_bias",
-        correction_is_buffer=False,
-        tensor="router.gate.weight",
-    )
-    moe = deepseek_experts(c, s, router, c.count("num_shared_experts"), key="num_experts")
-    norms = (
-        "input_layernorm",
-        "post_attention_layernorm",
-        "pre_mlp_layernorm",
-        "post_mlp_layernorm",
-    )
-    block = Block(None, moe, RMS, form="sandwich", norms=norms, stream=s)
-    near = windows(kinds, c.count("sliding_window"))
-    blocks = by_window(near, attention, block, {"rotary": -1})
-    mlp, first = llama_mlp(c, s), c.count("num_dense_layers")
-    dense = [replace(b, ffn=mlp, name=f"Dense{b.name}") for b in blocks[:first]]
-    factor = s.width**0.5 if c.flag("mup_enabled") else 1.0
-    return decoder(c, "Afmoe", [*dense, *blocks[first:]], embed_factor=factor)
+    return lambda i: (i + 1) % every
 
 
-def hy_v3(c: Config) -> Decoder:
-    s = stream(c)
-    attention = llama_attention(c, s, qk_norm=RMS, **biases(c.flag("attention_bias")))
-    router = Router(
-        "sigmoid",
-        normalise=True,
-        factor=c.real("router_scaling_factor"),
-        correction="e_score_correction_bias",
-    )
-    bias = c.flag("mlp_bias")
-    moe = deepseek_experts(c, s, router, c.number("num_shared_experts"), bias, key="num_experts")
-    sparse = Block(attention, moe, RMS, stream=s)
-    dense = Block(attention, llama_mlp(c, s, bias=bias), RMS, stream=s)
-    return decoder(c, "HyV3", sparse_or_dense(dense_first(c, 1), sparse, dense))
+def minicpm_residual(c: Config) -> float:
+    root = c.number("num_hidden_layers") ** 0.5
+    return c.real("scale_depth", root) / root
 
 
-DEEPSEEK = {
-    "hy_v3": hy_v3,
-    "minicpm3": minicpm3,
-    "afmoe": afmoe,
-    "deepseek_v2": deepseek_v2,
-    "deepseek_v3": deepseek_v3,
-    "kimi_k2": deepseek_v3,
+def rounded_width(c: Config) -> int:
+    """Heads need not be as wide together as the model: the class rounds their width down."""
+    return c.number("head_dim", c.number("hidden_size") // c.number("num_attention_heads"))
+
+
+NO_OUTPUT_BIAS = biases(flag("attention_bias"), output=False)
+FROM_ONE: dict[str, Any] = {"sparse": lambda c: dense_first(c, 1)}
+ROUTED: dict[str, Any] = {"ffn": deepseek_experts, "sparse": dense_first}
+LATENT: dict[str, Any] = {"attend": latent_attention, **ROUTED}
+BY_SIGMOID = {"router": deepseek_router}
+BY_SOFTMAX = {"router": lambda c: deepseek_router(c, "softmax", correction=False)}
+DEEPSEEK_V3 = FamilyRow("DeepSeekV3", {}, BY_SIGMOID, **LATENT)
+GLM4_MOE = FamilyRow(
+    "Glm4Moe",
+    {
+        "width": rounded_width,
+        "rotary": turned(0.5, rounded_width),
+        "qk_norm": where("use_qk_norm", RMS, NO_NORM),
+        **NO_OUTPUT_BIAS,
+    },
+    BY_SIGMOID,
+    **ROUTED,
+)
+USE_BIAS = flag("use_bias")
+
+DEEPSEEK: Decoders = {
+    "deepseek_v2": FamilyRow("DeepSeekV2", {}, BY_SOFTMAX, **LATENT),
+    "deepseek_v3": DEEPSEEK_V3,
+    "kimi_k2": DEEPSEEK_V3,
+    "mistral4": FamilyRow("Mistral4", {}, BY_SOFTMAX, **LATENT),
+    "glm4_moe_lite": FamilyRow("Glm4MoeLite", {}, BY_SIGMOID, **LATENT | FROM_ONE),
     "deepseek_v32": deepseek_v32,
     "glm_moe_dsa": glm_moe_dsa,
-    "glm4_moe": glm4_moe,
-    "mistral4": mistral4,
-    "glm4_moe_lite": glm4_moe_lite,
-    "solar_open": solar_open,
-    "ernie4_5_moe": ernie4_5_moe,
-    "dots1": dots1,
+    "glm4_moe": GLM4_MOE,
+    "solar_open": FamilyRow("SolarOpen", NO_OUTPUT_BIAS, BY_SIGMOID, ffn=deepseek_experts),
+    "ernie4_5_moe": FamilyRow(
+        "Ernie45Moe",
+        biases(USE_BIAS),
+        {
+            "router": Router(
+                normalise=True,
+                correction="gate.moe_statics.e_score_correction_bias",
+                correction_is_buffer=False,
+            ),
+            "many": count("moe_num_shared_experts"),
+            "bias": USE_BIAS,
+            "key": "num_experts",
+        },
+        {"head_bias": USE_BIAS},
+        ffn=deepseek_experts,
+        sparse=ernie_sparse,
+        dense={"bias": USE_BIAS},
+    ),
+    "dots1": FamilyRow(
+        "Dots1", {"qk_norm": RMS, **BIASES}, BY_SIGMOID, near=dots_windows, **ROUTED
+    ),
     "mimo_v2_flash": mimo_v2_flash,
+    "minicpm3": FamilyRow(
+        "MiniCpm3",
+        {"values": lambda c: c.number("v_head_dim", plain_width(c))},
+        MLP_BIAS,
+        {
+            "embed_factor": real("scale_emb"),
+            "logit_factor": lambda c: (
+                c.number("dim_model_base", c.number("hidden_size")) / c.number("hidden_size")
+            ),
+        },
+        block={"residual": minicpm_residual},
+        attend=latent_attention,
+    ),
+    # Layers with a window are rotated by position, those without are not.
+    "afmoe": FamilyRow(
+        "Afmoe",
+        {"qk_norm": RMS, "gate": "gate_proj", "rotary": 0, **BIASES},
+        {
+            "router": lambda c: Router(
+                "sigmoid",
+                normalise=True,
+                factor=c.real("route_scale"),
+                correction="expert_bias",
+                correction_is_buffer=False,
+                tensor="router.gate.weight",
+            ),
+            "many": count("num_shared_experts"),
+            "key": "num_experts",
+        },
+        {"embed_factor": where("mup_enabled", of_width(lambda width: width**0.5), 1.0)},
+        block={
+            "form": "sandwich",
+            "norms": (
+                "input_layernorm",
+                "post_attention_layernorm",
+                "pre_mlp_layernorm",
+                "post_mlp_layernorm",
+            ),
+        },
+        near=by_rule(afmoe_windows),
+        local={"rotary": -1},
+        ffn=deepseek_experts,
+        sparse=lambda c: [
+            i >= c.count("num_dense_layers") for i in range(c.number("num_hidden_layers"))
+        ],
+    ),
+    "hy_v3": FamilyRow(
+        "HyV3",
+        {"qk_norm": RMS, **BIASES},
+        {
+            "router": lambda c: Router(
+                "sigmoid",
+                normalise=True,
+                factor=c.real("router_scaling_factor"),
+                correction="e_score_correction_bias",
+            ),
+            "many": number("num_shared_experts"),
+            "bias": flag("mlp_bias"),
+            "key": "num_experts",
+        },
+        ffn=deepseek_experts,
+        dense=MLP_BIAS,
+        **FROM_ONE,
+    ),
 }

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from stagec.importing.config import Config, Unsupported
-from stagec.importing.decoder import Block, Decoder
 from stagec.importing.families.common import (
     activation,
     biases,
     head_width,
-    llama_attention,
     llama_mlp,
     rotated,
 )
@@ -27,14 +24,13 @@ from stagec.importing.families.rows import (
     Decoders,
     FamilyRow,
     by_layer,
-    by_window,
-    decoder,
+    count,
     flag,
     number,
     qwen_windows,
     real,
-    same,
     stream,
+    where,
 )
 from stagec.importing.feedforward import Mlp
 from stagec.importing.parts import ACTIVATIONS, LAYER, PLAIN_LAYER, RMS, Stream
@@ -60,13 +56,6 @@ def experts(c: Config, s: Stream, router: Router, **more: Any) -> Experts:
     return Experts(s, router=router, **settings)
 
 
-def sparse_or_dense(blocks: Sequence[bool], sparse: Block, dense: Block) -> list[Block]:
-    """A block for each layer; one of the kinds has a name of its own if there are both."""
-    if len(set(blocks)) > 1:
-        dense = replace(dense, name="Dense")
-    return [sparse if each else dense for each in blocks]
-
-
 def sparse_layers(c: Config) -> list[bool]:
     """Qwen's rule: each `decoder_sparse_step`-th layer, but for those of `mlp_only_layers`."""
     every = c.number("decoder_sparse_step", 1)
@@ -74,32 +63,6 @@ def sparse_layers(c: Config) -> list[bool]:
     return [
         i not in dense and c.count("num_experts") > 0 and (i + 1) % every == 0
         for i in range(c.number("num_hidden_layers"))
-    ]
-
-
-def qwen2_moe(c: Config) -> Decoder:
-    s = stream(c)
-    attention = llama_attention(c, s, **biases(c.flag("qkv_bias", True), output=False))
-    moe = experts(
-        c,
-        s,
-        Router(normalise=c.flag("norm_topk_prob")),
-        shared=shared_expert(c, s),
-        shared_gate="shared_expert_gate.weight",
-    )
-    kinds = qwen_windows(c)
-    block = Block(None, moe, RMS, stream=s)
-    blocks = by_window(kinds, attention, block)
-    return decoder(c, "Qwen2Moe", with_dense(c, blocks, llama_mlp(c, s)))
-
-
-def with_dense(c: Config, blocks: Sequence[Block], dense: Mlp) -> list[Block]:
-    """Layers without experts among those that have them."""
-    sparse = sparse_layers(c)
-    mixed = len(set(sparse)) > 1
-    return [
-        b if each else replace(b, ffn=dense, name=f"Dense{b.name}" if mixed else b.name)
-        for b, each in zip(blocks, sparse, strict=True)
     ]
 
 
@@ -115,16 +78,11 @@ def shared_expert(c: Config, s: Stream, stem: str = "model.layers.{i}.mlp.shared
     )
 
 
-def qwen3_moe(c: Config, normalise: bool | None = None) -> Decoder:
-    s = stream(c)
-    window = c.count("sliding_window") if c.flag("use_sliding_window") else 0
-    attention = llama_attention(
-        c, s, qk_norm=RMS, window=window, **biases(c.flag("attention_bias"))
-    )
-    normalise = c.flag("norm_topk_prob") if normalise is None else normalise
-    moe = experts(c, s, Router(normalise=normalise))
-    blocks = same(c, Block(attention, moe, RMS, stream=s))
-    return decoder(c, "Qwen3Moe", with_dense(c, blocks, llama_mlp(c, s)))
+def qwen_experts(c: Config, s: Stream, normalise: bool) -> Experts:
+    """Experts and one that all tokens visit, through a gate."""
+    gate = "shared_expert_gate.weight"
+    router = Router(normalise=normalise)
+    return experts(c, s, router, shared=shared_expert(c, s), shared_gate=gate)
 
 
 def hunyuan_chosen(c: Config) -> int:
@@ -206,6 +164,13 @@ LOCAL = {"experts": number("num_local_experts"), **WIDTH}
 GRANITE = FamilyRow(
     "GraniteMoe", GRANITE_SCALES, model=GRANITE_FACTORS, block=GRANITE_RESIDUAL, ffn=granite_experts
 )
+QWEN3_MOE = FamilyRow(
+    "Qwen3Moe",
+    {"qk_norm": RMS, "window": where("use_sliding_window", count("sliding_window"), 0), **BIASES},
+    {"router": norm_topk},
+    ffn=experts,
+    sparse=sparse_layers,
+)
 
 EXPERTS: Decoders = {
     # What attention and experts are has parts of the file of its own.
@@ -238,8 +203,15 @@ EXPERTS: Decoders = {
     "mixtral": FamilyRow(
         "Mixtral", WINDOW, {"router": Router(normalise=True), **LOCAL}, ffn=experts
     ),
-    "qwen2_moe": qwen2_moe,
-    "qwen3_moe": qwen3_moe,
+    "qwen2_moe": FamilyRow(
+        "Qwen2Moe",
+        biases(flag("qkv_bias", True), output=False),
+        {"normalise": flag("norm_topk_prob")},
+        near=qwen_windows,
+        ffn=qwen_experts,
+        sparse=sparse_layers,
+    ),
+    "qwen3_moe": QWEN3_MOE,
     "olmoe": FamilyRow(
         "Olmoe",
         {**ALL_HEADS_NORMED, "clip": real("clip_qkv", 0), **BIASES},

@@ -24,9 +24,9 @@ from stagec.importing.families.deepseek import (
     dense_first,
     latent_attention,
 )
-from stagec.importing.families.experts import experts, shared_expert, with_dense
+from stagec.importing.families.experts import experts, qwen_experts, sparse_layers
 from stagec.importing.families.multimodal import qwen3_tower, seeing
-from stagec.importing.families.rows import decoder, same, stream
+from stagec.importing.families.rows import decoder, same, stream, with_dense
 from stagec.importing.feedforward import Mlp
 from stagec.importing.parts import RMS, Stream
 from stagec.importing.recurrent import (
@@ -289,18 +289,8 @@ def delta_blocks(c: Config, s: Stream, ffn: LayerPart, fused: bool) -> list[Bloc
 def qwen3_next(c: Config) -> Decoder:
     s = stream(c)
     moe = qwen_experts(c, s, c.flag("norm_topk_prob"))
-    blocks = with_dense(c, delta_blocks(c, s, moe, fused=True), llama_mlp(c, s))
+    blocks = with_dense(sparse_layers(c), delta_blocks(c, s, moe, fused=True), llama_mlp(c, s))
     return decoder(c, "Qwen3Next", blocks)
-
-
-def qwen_experts(c: Config, s: Stream, normalise: bool) -> LayerPart:
-    return experts(
-        c,
-        s,
-        Router(normalise=normalise),
-        shared=shared_expert(c, s),
-        shared_gate="shared_expert_gate.weight",
-    )
 
 
 def qwen3_5_text(c: Config) -> Decoder:

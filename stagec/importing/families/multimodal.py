@@ -10,12 +10,13 @@ from stagec.importing.attention import Attention
 from stagec.importing.config import Config, Unsupported
 from stagec.importing.decoder import Block, Decoder
 from stagec.importing.families.common import activation, biases, divided, square
-from stagec.importing.families.deepseek import deepseek_v3
+from stagec.importing.families.deepseek import DEEPSEEK_V3
 from stagec.importing.families.dense import DENSE
-from stagec.importing.families.experts import EXPERTS, qwen3_moe
+from stagec.importing.families.experts import EXPERTS, QWEN3_MOE
 from stagec.importing.families.rows import Decoders
 from stagec.importing.feedforward import Mlp
 from stagec.importing.parts import LAYER, RMS, Norm, activated
+from stagec.importing.routing import Router
 from stagec.importing.text import Module, Writer
 from stagec.importing.tower import (
     IdleTower,
@@ -32,8 +33,8 @@ TEXTS: Decoders = {
     **{name: DENSE[name] for name in ("gemma", "gemma2", "gemma3_text")},
     **{name: DENSE[name] for name in ("cohere", "cohere2", "smollm3")},
     **{name: EXPERTS[name] for name in ("mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss")},
-    "deepseek_v3": deepseek_v3,
-    "kimi_k2": deepseek_v3,
+    "deepseek_v3": DEEPSEEK_V3,
+    "kimi_k2": DEEPSEEK_V3,
 }
 """Decoders that stand behind towers of any kind."""
 
@@ -547,7 +548,7 @@ def qwen3_vl(c: Config) -> Decoder:
 
 def qwen3_vl_moe(c: Config) -> Decoder:
     part = c.part("text_config", "qwen3_vl_moe_text")
-    text = qwen3_moe(part, normalise=True)
+    text = replace(QWEN3_MOE, mlp={"router": Router(normalise=True)})(part)
     return qwen3_tower(c, "qwen3_vl_moe_vision", seeing(c, text), "Qwen3VLMoe")
 
 

@@ -122,6 +122,10 @@ def llama4(c: Config) -> Decoder:
     inner, out = v.number("intermediate_size"), v.number("projector_output_dim")
     between, seen = v.number("projector_input_dim"), v.number("vision_output_dim")
     fits = together * width == inner and out == seen
+    if between != out:
+        raise Unsupported(
+            "`projector_input_dim` and `projector_output_dim` are one width in this class"
+        )
 
     def project(w: Writer, m: Module) -> str:
         m.line("x, _token = split(x, over = PO, to = [P, O])")

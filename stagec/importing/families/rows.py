@@ -5,7 +5,7 @@ A row gives fields of the parts that a layer has; what is a function is asked of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from stagec.importing.decoder import Block, Decoder
 from stagec.importing.families.common import (
     activation,
     biases,
+    divided,
     head_width,
     layer_kinds,
     llama_attention,
@@ -62,6 +63,12 @@ class FamilyRow:
     refused: tuple[tuple[Callable[[Config], Any], str], ...] = ()
     """What a configuration may not ask for, and what is said then."""
     ffn: Callable[..., LayerPart] = llama_mlp
+    sparse: Callable[[Config], list[bool]] | None = None
+    """Which layers have that network; the others have a dense one,"""
+    dense: Settings = field(default_factory=dict)
+    """and what that has beyond Llama's."""
+    attend: Callable[..., Any] | None = None
+    """What makes attention, if it is neither Llama's nor GPT-2's."""
     square: bool = False
     """Whether its class takes all heads together to be as wide as the model."""
 
@@ -70,7 +77,7 @@ class FamilyRow:
             if asks(c):
                 raise Unsupported(message)
         s, settings = stream(c), asked(c, self.attention)
-        attend = plain_attention if "stem" in settings else llama_attention
+        attend = self.attend or (plain_attention if "stem" in settings else llama_attention)
         attention = attend(c, s, **settings)
         if self.square:
             square(attention)
@@ -81,6 +88,9 @@ class FamilyRow:
             blocks = same(c, block)
         else:
             blocks = by_window(self.near(c), attention, block, dict(self.local))
+        if self.sparse:
+            mlp = llama_mlp(c, s, **asked(c, self.dense))
+            blocks = with_dense(self.sparse(c), blocks, mlp)
         return decoder(c, self.name, blocks, **{"final": norm, **asked(c, self.model)})
 
 
@@ -143,6 +153,10 @@ def plain_network(
     up, down = names.split()
     own = {"stem": stem, "up": up, "down": down}
     return {"gated": False, "bias": bias, "hidden": hidden, "act": act, **own}
+
+
+def plain_width(c: Config) -> int:
+    return divided(c.number("hidden_size"), c.number("num_attention_heads"), "heads")
 
 
 def by_layer(is_local: Callable[[int], Any]) -> Callable[[Config], list[int]]:
@@ -215,6 +229,18 @@ def stream(c: Config) -> Stream:
 def same(c: Config, block: Block) -> list[Block]:
     """All layers of one kind."""
     return [block] * c.number("num_hidden_layers")
+
+
+def with_dense(sparse: Sequence[bool], blocks: Sequence[Block], mlp: LayerPart) -> list[Block]:
+    """Layers with a dense network among those that have experts; they have names of their own if there are both."""
+    names = {name: f"Dense{name}" for b in blocks if (name := b.name) != "Block"}
+    names["Block"] = "Dense"
+    if not any(sparse):
+        names = {name: name for name in names}
+    return [
+        b if each else replace(b, ffn=mlp, name=names[b.name])
+        for b, each in zip(blocks, sparse, strict=True)
+    ]
 
 
 def by_window(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from stagec.importing.config import Config, Unsupported
 from stagec.importing.decoder import Decoder
 from stagec.importing.families.common import activation, biases
-from stagec.importing.families.deepseek import glm4_moe
+from stagec.importing.families.deepseek import GLM4_MOE
 from stagec.importing.families.dense import GLM4V_TEXT
 from stagec.importing.families.multimodal import (
     VISUAL,
@@ -240,7 +240,7 @@ def glm4v(c: Config) -> Decoder:
 
 
 def glm4v_moe(c: Config) -> Decoder:
-    text = seeing(c, glm4_moe(c.part("text_config", "glm4v_moe_text")))
+    text = seeing(c, GLM4_MOE(c.part("text_config", "glm4v_moe_text")))
     return glm_seeing(c, "glm4v_moe_vision", text, "Glm4VMoe")
 
 
