@@ -67,6 +67,7 @@ class Attention:
     """A gate for what attention makes: `fused` with the queries, or the tensor's name: one for each element."""
     head_gate: str = ""
     """The tensor of a gate for each head."""
+    gate_act: str = "sigmoid"
     repeated: bool = False
     """Keys and values are repeated for all heads before they are kept (falcon's class)."""
     keys_are_values: bool = False
@@ -169,11 +170,11 @@ class Attention:
         if extra:
             m.line(f"mixed = {core}")
             gate = f"x @ {extra}" + (f" + {gate_bias}" if gate_bias else "")
-            core = f"(mixed * sigmoid({gate}))"
+            core = f"(mixed * {self.gate_act}({gate}))"
         if self.head_gate:
             m.weight("head_gate", f"{s.dim} {H}", f"{stem}{self.head_gate}.weight")
             m.line(f"mixed = {core}")
-            core = "(mixed * sigmoid(x @ head_gate))"
+            core = f"(mixed * {self.gate_act}(x @ head_gate))"
         out = f"{core} @ {o}" + (f" + {biases['o']}" if "o" in biases else "")
         if self.shared_keys or not self.returns_keys:
             m.line(f"return {out}")

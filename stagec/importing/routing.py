@@ -52,6 +52,8 @@ class Experts:
     """The tensor of a gate for the shared expert."""
     latent: int = 0
     """The width that tokens have for the experts, if not that of the model."""
+    last_norm: str = ""
+    """The tensor of a norm of the result."""
     latent_names: tuple[str, str] = ("fc1_latent_proj", "fc2_latent_proj")
 
     def write(self, w: Writer) -> str:
@@ -119,6 +121,9 @@ class Experts:
                 out += " + always"
             else:
                 out += f" + {shared}(x)"
+        if self.last_norm:
+            m.weight("norm", s.dim, f"{self.stem}{self.last_norm}.weight")
+            out = f"rms_norm({out}, norm)"
         m.line(f"return {out}")
         return m.name
 

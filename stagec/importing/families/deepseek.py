@@ -16,7 +16,8 @@ from stagec.importing.families.common import (
     llama_mlp,
     windows,
 )
-from stagec.importing.families.experts import experts
+from stagec.importing.families.dense import EXAONE4
+from stagec.importing.families.experts import dense_first, experts
 from stagec.importing.families.rows import (
     BIASES,
     MLP_BIAS,
@@ -91,16 +92,6 @@ def latent_attention(c: Config, s: Stream, values: int = 0, **more: Any) -> Late
         bias=c.flag("attention_bias"),
         **more,
     )
-
-
-def dense_first(c: Config, otherwise: int = 0) -> list[bool]:
-    """Layers from `first_k_dense_replace` on have experts."""
-    given = c.get("mlp_layer_types")
-    layers = c.number("num_hidden_layers")
-    if isinstance(given, list):
-        return [kind == "sparse" for kind in given[:layers]]
-    first = c.count("first_k_dense_replace", otherwise)
-    return [i >= first for i in range(layers)]
 
 
 def indexed(c: Config, name: str, full: Sequence[bool]) -> Decoder:
@@ -277,6 +268,21 @@ DEEPSEEK: Decoders = {
         ffn=deepseek_experts,
         sparse=ernie_sparse,
         dense={"bias": USE_BIAS},
+    ),
+    "youtu": FamilyRow("Youtu", attend=latent_attention),
+    "axk1": FamilyRow(
+        "AxK1",
+        {},
+        {**BY_SIGMOID, "last_norm": "post_mlp_layernorm"},
+        refused=((lambda c: c.get("moe_layer_freq", 1) != 1, "`moe_layer_freq` is 1 here"),),
+        **LATENT | FROM_ONE,
+    ),
+    "exaone_moe": replace(
+        EXAONE4,
+        name="ExaoneMoe",
+        mlp={**BY_SIGMOID, "many": count("num_shared_experts"), "key": "num_experts"},
+        block={},
+        **ROUTED,
     ),
     "dots1": FamilyRow(
         "Dots1", {"qk_norm": RMS, **BIASES}, BY_SIGMOID, near=dots_windows, **ROUTED

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
-from stagec.importing.attention import Attention
 from stagec.importing.config import Config
-from stagec.importing.decoder import Block, Decoder
+from stagec.importing.decoder import Block
 from stagec.importing.families.common import (
     activation,
     biases,
     layer_kinds,
-    llama_attention,
-    llama_mlp,
     windows,
 )
 from stagec.importing.families.rows import (
@@ -31,13 +30,10 @@ from stagec.importing.families.rows import (
     acts,
     all_but_each,
     by_layer,
-    by_window,
-    decoder,
     flag,
     of_width,
     qwen_windows,
     real,
-    stream,
     turned,
     where,
 )
@@ -46,6 +42,7 @@ from stagec.importing.parts import LAYER, NO_NORM, PLAIN_LAYER, RMS, Norm
 BARE_LAYER, BARE_RMS = Norm("layer", affine=False), Norm("rms", affine=False)
 FUSED_GATE = {"gate": "gate_up_proj", "up": "gate_up_proj"}
 USE_BIAS = flag("use_bias")
+HYPER_NORMS = ("input_layernorm", "post_norm1", "post_attention_layernorm", "post_norm2")
 
 GEMMA2 = FamilyRow(
     "Gemma2",
@@ -85,27 +82,24 @@ MISTRAL = FamilyRow("Mistral", WINDOW)
 OLMO2 = FamilyRow("Olmo2", {**ALL_HEADS_NORMED, **BIASES}, block=POST_ONLY)
 
 
-def smollm3(c: Config) -> Decoder:
-    s = stream(c)
-    layers = c.number("num_hidden_layers")
+def smollm_turned(c: Config) -> Sequence[Any]:
     every = c.number("no_rope_layer_interval", 4)
-    turned = c.get("no_rope_layers")
-    if turned is None:
-        turned = [int((i + 1) % every != 0) for i in range(layers)]
+    layers = range(c.number("num_hidden_layers"))
+    return c.get("no_rope_layers", [(i + 1) % every for i in layers])
+
+
+def smollm_windows(c: Config) -> list[int]:
     window = c.count("sliding_window") if c.flag("use_sliding_window") else 0
+    turned = smollm_turned(c)
     kinds = layer_kinds(
         c, lambda i: "sliding_attention" if window and not turned[i] else "full_attention"
     )
-    attention = llama_attention(c, s, **biases(c.flag("attention_bias")))
-    block = Block(attention, llama_mlp(c, s, bias=c.flag("mlp_bias")), RMS, stream=s)
-    blocks = by_window(windows(kinds, window), attention, block)
-    for i, rope in enumerate(turned[:layers]):
-        if not rope:
-            part = blocks[i].mixer
-            assert isinstance(part, Attention)
-            part = replace(part, rotary=0, name=f"{part.name}WithoutPosition")
-            blocks[i] = replace(blocks[i], mixer=part, name="BlockWithoutPosition")
-    return decoder(c, "SmolLM3", blocks)
+    return windows(kinds, window)
+
+
+def theta_by_layer(c: Config) -> Sequence[Any]:
+    """Layers without a base are not rotated."""
+    return c.get("layer_rope_theta", ())
 
 
 def exaone4_windows(c: Config) -> list[int]:
@@ -121,6 +115,15 @@ def exaone4_windows(c: Config) -> list[int]:
 
 
 LLAMA = FamilyRow("Llama", BIASES, MLP_BIAS)
+GRANITE = FamilyRow("Granite", GRANITE_SCALES, MLP_BIAS, GRANITE_FACTORS, block=GRANITE_RESIDUAL)
+# With a window, layers without one are not rotated by position.
+EXAONE4 = FamilyRow(
+    "Exaone4",
+    {"qk_norm": RMS, "rotary": where("sliding_window", 0, turned(1))},
+    block=POST_ONLY,
+    near=exaone4_windows,
+    local={"rotary": -1},
+)
 
 DENSE: Decoders = {
     "llama": LLAMA,
@@ -163,13 +166,29 @@ DENSE: Decoders = {
     ),
     "glm": GLM,
     "glm4": GLM4,
-    "granite": FamilyRow(
-        "Granite", GRANITE_SCALES, MLP_BIAS, GRANITE_FACTORS, block=GRANITE_RESIDUAL
+    "granite": GRANITE,
+    "granite_swa": replace(
+        GRANITE,
+        name="GraniteSwa",
+        attention={**GRANITE_SCALES, "sinks": "sinks"},
+        near=by_layer(lambda i: i % 4),
+        turned=theta_by_layer,
+    ),
+    "hyperclovax": FamilyRow(
+        "HyperClovaX",
+        {**GRANITE_SCALES, "scale": real("attention_multiplier", 0)},
+        MLP_BIAS,
+        {**GRANITE_FACTORS, "logit_factor": real("logits_scaling")},
+        block={
+            **GRANITE_RESIDUAL,
+            "form": where("use_post_norm", "sandwich", "pre"),
+            "norms": where("use_post_norm", HYPER_NORMS, HYPER_NORMS[::2]),
+        },
     ),
     "olmo": FamilyRow("Olmo", {"clip": real("clip_qkv", 0), **BIASES}, norm=BARE_LAYER),
     "olmo2": OLMO2,
     "olmo3": replace(OLMO2, name="Olmo3", near=by_layer(lambda i: (i + 1) % 4)),
-    "smollm3": smollm3,
+    "smollm3": FamilyRow("SmolLM3", BIASES, MLP_BIAS, turned=smollm_turned, near=smollm_windows),
     "nemotron": FamilyRow(
         "Nemotron", {"rotary": turned(0.5), **BIASES}, {"gated": False, **MLP_BIAS}, norm=LAYER
     ),
@@ -231,14 +250,9 @@ DENSE: Decoders = {
     "seed_oss": FamilyRow(
         "SeedOss", biases(flag("attention_bias"), flag("attention_out_bias")), MLP_BIAS
     ),
-    # With a window, layers without one are not rotated by position.
-    "exaone4": FamilyRow(
-        "Exaone4",
-        {"qk_norm": RMS, "rotary": where("sliding_window", 0, turned(1))},
-        block=POST_ONLY,
-        near=exaone4_windows,
-        local={"rotary": -1},
-    ),
+    "exaone4": EXAONE4,
+    "iquestcoder": replace(LLAMA, name="IQuestCoder"),
+    "jais2": FamilyRow("Jais2", BIASES, {"gated": False, **MLP_BIAS}, norm=LAYER),
     "arcee": FamilyRow("Arcee", BIASES, {"gated": False, **MLP_BIAS}),
     "helium": FamilyRow(
         "Helium", biases(flag("attention_bias"), output=False), MLP_BIAS, square=True

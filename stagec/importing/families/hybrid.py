@@ -21,10 +21,9 @@ from stagec.importing.families.common import (
 from stagec.importing.families.deepseek import (
     deepseek_experts,
     deepseek_router,
-    dense_first,
     latent_attention,
 )
-from stagec.importing.families.experts import experts, qwen_experts, sparse_layers
+from stagec.importing.families.experts import dense_first, experts, qwen_experts, sparse_layers
 from stagec.importing.families.multimodal import qwen3_tower, seeing
 from stagec.importing.families.rows import decoder, same, stream, with_dense
 from stagec.importing.feedforward import Mlp

@@ -60,6 +60,8 @@ class FamilyRow:
     """The window of each layer, if layers differ in that,"""
     local: Settings = field(default_factory=dict)
     """and what else those have that have one."""
+    turned: Callable[[Config], Sequence[Any]] | None = None
+    """Which layers are rotated by position, if not all are."""
     refused: tuple[tuple[Callable[[Config], Any], str], ...] = ()
     """What a configuration may not ask for, and what is said then."""
     ffn: Callable[..., LayerPart] = llama_mlp
@@ -87,10 +89,14 @@ class FamilyRow:
         if self.near is None:
             blocks = same(c, block)
         else:
-            blocks = by_window(self.near(c), attention, block, dict(self.local))
-        if self.sparse:
-            mlp = llama_mlp(c, s, **asked(c, self.dense))
-            blocks = with_dense(self.sparse(c), blocks, mlp)
+            blocks = by_window(self.near(c), attention, block, asked(c, self.local))
+        if self.sparse and not all(sparse := self.sparse(c)):
+            blocks = with_dense(sparse, blocks, llama_mlp(c, s, **asked(c, self.dense)))
+        if self.turned:
+            turned = [*self.turned(c), *[True] * len(blocks)]
+            blocks = [
+                b if each else without_position(b) for b, each in zip(blocks, turned, strict=False)
+            ]
         return decoder(c, self.name, blocks, **{"final": norm, **asked(c, self.model)})
 
 
@@ -140,6 +146,11 @@ def of_width(times: Callable[[int], float]) -> Callable[[Config], float]:
 def turned(share: float, width: Callable[[Config], int] = head_width) -> Callable[[Config], int]:
     """How much of a head is rotated, if the file does not say."""
     return lambda c: rotated(c, width(c), share)
+
+
+def turned_as(kind: str, otherwise: float = 1.0) -> Callable[[Config], int]:
+    """The same for layers of a kind, which a file may tell apart; `otherwise` if it says nothing at all."""
+    return lambda c: rotated(c, head_width(c), None if c.rope() else otherwise, kind)
 
 
 def plain_network(
@@ -241,6 +252,13 @@ def with_dense(sparse: Sequence[bool], blocks: Sequence[Block], mlp: LayerPart) 
         b if each else replace(b, ffn=mlp, name=names[b.name])
         for b, each in zip(blocks, sparse, strict=True)
     ]
+
+
+def without_position(block: Block) -> Block:
+    part = block.mixer
+    assert isinstance(part, Attention)
+    part = replace(part, rotary=0, name=f"{part.name}WithoutPosition")
+    return replace(block, mixer=part, name=f"{block.name}WithoutPosition")
 
 
 def by_window(
