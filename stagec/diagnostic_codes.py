@@ -49,7 +49,7 @@ CODES: dict[str, str] = {
     "E0313": "an exchange that cannot be done so",
     "W0301": "a rule that never applies",
     "W0302": "an axis that nothing uses",
-    "W0303": "experts whose work is done several times",
+    "W0303": "work that is done several times",
     "W0304": "a setting that changes nothing",
     "W0305": "a split whose parts change hands",
     "E0401": "a clause that does not fit its plan",

@@ -13,7 +13,7 @@ from stagec.frontend import checker
 from stagec.frontend.files import Source
 from stagec.frontend.plans.iterations import Iterations
 from stagec.frontend.plans.moved_parts import moved_parts
-from stagec.frontend.plans.repeated_experts import repeated_experts
+from stagec.frontend.plans.repeated_work import repeated_work
 from stagec.frontend.plans.unused_axes import unused_axes
 from stagec.frontend.plans.unused_rules import (
     idle_contexts,
@@ -54,5 +54,5 @@ def warnings_of(checked: checker.CheckedModel, module: ModuleOp) -> list[Diagnos
         ]
         rules += moved_parts(module)
         if checked.part != "attention":  # whose experts another pool has
-            rules += [*summed_experts(module), *repeated_experts(module)]
+            rules += [*summed_experts(module), *repeated_work(module)]
         return [*checked.warnings, *rules]
