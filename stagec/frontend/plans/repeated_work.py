@@ -26,11 +26,14 @@ def repeated_work(module: ModuleOp) -> list[Diagnostic]:
     if experts:
         return experts
     rules, contexts, sizes = rules_of(module), Contexts.of(module), size_values(module)
-    work = {
+    placed = {
         op: op_splits(op, rules, contexts)
         for op in module.walk()
-        if isinstance(op, stg.TensorOp) and op.WORK.on_matrix_units
+        if isinstance(op, stg.TensorOp) and not isinstance(op, stg.PlaceOp)
     }
+    # Of an axis that splits nothing at all its rules say so (W0301).
+    used = {axis for splits in placed.values() for axes in splits.values() for axis in axes}
+    work = {op: splits for op, splits in placed.items() if op.WORK.on_matrix_units}
     costs = {op: cost_of(op, splits, sizes) for op, splits in work.items()}
     found: list[Diagnostic] = []
     for axis in dict.fromkeys(axis for rule in rules for axis in rule.axes):
@@ -39,7 +42,7 @@ def repeated_work(module: ModuleOp) -> list[Diagnostic]:
         ]
         repeated, size = sum(map(costs.__getitem__, alike)), sizes.get(axis, 1)
         shared = sum(costs.values()) - repeated
-        if size == 1 or repeated <= shared:
+        if size == 1 or axis not in used or repeated <= shared:
             continue
         heaviest = max(alike, key=costs.__getitem__)
         ranks = f"the {size} ranks along `{axis.partition('.')[0]}`"
