@@ -41,7 +41,7 @@ def said_before(checked: Mapping[str, CheckedModel]) -> dict[str, list[Operation
         for name, each in checked.items()
     ]
     check_counts(towers, checked)
-    return ranked(checked, dist.TowersOp(towers))
+    return ranked(checked, dist.TowersOp(tuple(towers)))
 
 
 def ranked(checked: Mapping[str, CheckedModel], parts: Operation) -> dict[str, list[Operation]]:
@@ -83,7 +83,7 @@ def experts_said_before(checked: Mapping[str, CheckedModel]) -> dict[str, list[O
     check_loads(checked[others], checked[experts], others, experts)
     batch = checked[experts].batch
     assert batch is not None
-    return ranked(checked, dist.ExpertsOp(experts, others, batch.serve.modules))
+    return ranked(checked, dist.ExpertsOp(tuple(batch.serve.modules), experts, others))
 
 
 PARTS = {"attention": "attention and what else is no expert", "experts": "the experts"}

@@ -286,7 +286,7 @@ class Ring(ABC):
         if self.rotation == "send_recv":
             place.add(dist.SendOp(values, 1, self.axes, channel))
             types = [v.type for v in values]
-            return place.add(dist.RecvOp(types, -1, self.axes, channel)).outputs
+            return place.add(dist.RecvOp(-1, self.axes, channel, like=types)).outputs
         return place.add(dist.RotateOp(values, self.axes)).outputs
 
     def attend(self, place: InsertionPoint, keys: Values, pairs: Size) -> Values:

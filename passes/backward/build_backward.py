@@ -219,7 +219,9 @@ class BackwardBlock(stg.BackwardPass):
         if self.wants(op.value):
             self.current = op
             made = stg.tensor_type(op.value).with_partial(())
-            taken = dist.TowerRecvOp("backward", op.number.value.data, op.pool.data, made)
+            taken = dist.TowerRecvOp(
+                pool=op.pool, direction="backward", number=op.number, like=made
+            )
             self.add(taken, op, "bwd")
             self.contribute(op.value, taken.value)
 
@@ -231,9 +233,8 @@ class BackwardBlock(stg.BackwardPass):
         if op.value in self.terms:
             gradient = self.reduced_to(self.cotangent(op.value), set())
         else:
-            gradient = self.add(stg.ZerosOp(stg.tensor_type(op.value)), op, "bwd").results[0]
-        number, pool = op.number.value.data, op.pool.data
-        self.add(dist.TowerSendOp("backward", number, pool, gradient), op, "bwd")
+            gradient = self.add(stg.ZerosOp(like=stg.tensor_type(op.value)), op, "bwd").results[0]
+        self.add(dist.TowerSendOp(gradient, op.pool, "backward", op.number), op, "bwd")
 
     def differentiate(self, op: Operation, dys: stg.Cotangents) -> None:
         if not isinstance(op, stg.TensorOp):
@@ -422,7 +423,7 @@ class RepeatGradient:
         result = self.repeat.carry_results[position]
         if result in self.level.terms:
             return self.level.reduced_to(self.level.cotangent(result), set())
-        zeros = stg.ZerosOp(stg.tensor_type(result).with_partial(()))
+        zeros = stg.ZerosOp(like=stg.tensor_type(result).with_partial(()))
         return self.level.add(zeros, self.repeat, "bwd").results[0]
 
     def finish(
@@ -464,7 +465,7 @@ class RepeatGradient:
         if argument in inner.terms:
             total = inner.cotangent(argument)
             return inner.reduced_to(total, set())
-        zeros = stg.ZerosOp(stg.tensor_type(argument).with_partial(()))
+        zeros = stg.ZerosOp(like=stg.tensor_type(argument).with_partial(()))
         return inner.add(zeros, self.repeat, "bwd").results[0]
 
 
@@ -488,7 +489,7 @@ class Captured:
 
     def start(self, level: BackwardBlock) -> list[SSAValue]:
         """Zeros, outside of the repeat."""
-        zeros = [stg.ZerosOp(stg.tensor_type(term)) for term in self.terms]
+        zeros = [stg.ZerosOp(like=stg.tensor_type(term)) for term in self.terms]
         return [level.add(op, self.repeat, "bwd").results[0] for op in zeros]
 
     def totals(self) -> list[SSAValue]:

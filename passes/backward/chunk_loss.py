@@ -295,7 +295,7 @@ class Chunking:
             x for x in self.inputs() if isinstance(x.type, TensorType) and self.dim in x.type.names
         ]
         stacks = [self.add(stg.ChunkOp(x, self.dim)).results[0] for x in chunked]
-        zeros = [self.add(stg.ZerosOp(stg.tensor_type(v))).results[0] for v in sums]
+        zeros = [self.add(stg.ZerosOp(like=stg.tensor_type(v))).results[0] for v in sums]
         carried = [body.insert_arg(v.type, len(body.args)) for v in sums]
         mapping: dict[SSAValue, SSAValue] = {
             x: body.insert_arg(stg.chunked(stg.tensor_type(x), self.dim), len(body.args))

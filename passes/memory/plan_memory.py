@@ -375,7 +375,7 @@ class Planner:
         following = gather.next_op
         while following is not None and following not in readers:
             following = following.next_op
-        if following in self.nodes:
+        if following is not None and following in self.nodes:
             group = self.group()
             self.nodes[following].lasts.append(group)
             for part in kept:

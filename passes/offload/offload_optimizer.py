@@ -231,7 +231,7 @@ class Streaming:
         types = [with_dtype(weight.type, dtype) for dtype in dtypes]
         found: list[SSAValue] = []
         for number, kind in enumerate(types):
-            op = dist.StateOp(path_of(weight), number, kind)
+            op = dist.StateOp(path_of(weight), number, like=kind)
             self.insert([op])
             found.append(op.state)
         return found

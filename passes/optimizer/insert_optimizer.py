@@ -93,11 +93,11 @@ class InsertStep(RewritePattern):
             return
         options = self.options
         step = stg.OptimizerStepOp(
-            options.algorithm,
-            options.states,
-            options.master or None,
             op.weights,
             op.gradients,
+            algorithm=options.algorithm,
+            states=options.states,
+            master=options.master or None,
             average=options.average or None,
             matrices=options.matrices(op),
             factors=options.factors(),

@@ -45,7 +45,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ArrayAttr, ModuleOp
 from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
@@ -97,7 +97,7 @@ class Orthogonalizing:
         if not numbers:
             return
         gradients = [step.gradients[n] for n in numbers]
-        momentum = stg.MomentumOp(step.states.data, gradients, step.scale)
+        momentum = stg.MomentumOp(gradients, step.scale, step.states)
         self.insert(momentum)
         updates = dict(zip(numbers, self.orthogonal(list(momentum.moments), matrices), strict=True))
         read = [updates.get(n, gradient) for n, gradient in enumerate(step.gradients)]
@@ -118,9 +118,9 @@ class Orthogonalizing:
             op = stg.OrthogonalizeOp(
                 own,
                 self.options.steps,
-                [matrices[n] for n in numbers],
+                ArrayAttr(stg.MatrixAttr(matrices[n]) for n in numbers),
                 axes,
-                [moments[n].type for n in numbers],
+                like=[moments[n].type for n in numbers],
             )
             self.insert(op)
             results: list[SSAValue] = list(op.updates)

@@ -43,6 +43,7 @@ from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from stagec.dialects import dist, stg
+from stagec.dialects.op import shared_properties
 from stagec.dialects.types import tensor_of
 from stagec.rewriting import rewrite
 
@@ -64,20 +65,16 @@ class PreconditionOne(RewritePattern):
         if op.factors is None or op.matrices is None:
             return
         made = stg.PreconditionOp(
-            op.algorithm.data, op.factors.data, op.gradients, op.matrices.data, op.scale
+            op.gradients, op.scale, algorithm=op.algorithm, how=op.factors, matrices=op.matrices
         )
         # Updates are of gradients that were scaled.
         gathers, updates = gathered(list(made.updates), op.factors.data)
         step = stg.OptimizerStepOp(
-            op.algorithm.data,
-            op.states.data,
-            op.master.data if op.master is not None else None,
             op.weights,
             updates,
+            None,
             op.kept,
-            op.average.data if op.average is not None else None,
-            matrices=op.matrices,
-            factors=op.factors.data,
+            **shared_properties(op, stg.OptimizerStepOp),
         )
         stg.marks(step).take(stg.marks(op))
         for each in gathers:

@@ -122,7 +122,7 @@ class UpdateTables(RewritePattern):
         ids, dys = [whole(op.ids) for op in found], [whole(op.dy) for op in found]
         rows = row_dim(found[0])
         update = stg.UpdateRowsOp(
-            self.options.algorithm, self.options.states, table, rows, ids, dys
+            table, ids, dys, self.options.algorithm, self.options.states, rows
         )
         for op in (*moved, update):
             stg.marks(op)["phase"] = StringAttr("wgrad")

@@ -50,7 +50,9 @@ class SchedulePipeline(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         first = programs(op)[0]
         ranks, microbatches = symbol(self.axis), symbol(TIME_AXIS)
-        made = sched.ScheduleOp(self.schedule, ranks, self.virtual, microbatches, part_of(op))
+        made = sched.ScheduleOp(
+            self.schedule, ranks, self.virtual, microbatches, *(part_of(op) or ())
+        )
         insert_before(first, [made])
 
 

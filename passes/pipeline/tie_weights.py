@@ -177,11 +177,11 @@ def tie(program: stg.ProgramOp, role: Role, axis: str) -> None:
     for weight, gradient in zip(output.weights, output.gradients, strict=True):
         path = path_of(weight)
         if path in role.gives:
-            insert(dist.GiveGradientOp(path, gradient), path, output)
+            insert(dist.GiveGradientOp(gradient, path), path, output)
             continue
         total = gradient
         for number in range(takes.get(path, 0)):
-            taken = dist.TakeGradientOp(path, number, total)
+            taken = dist.TakeGradientOp(total, path, number, like=total.type)
             total = insert(taken, path, output).results[0]
         if path in role.reduces:
             dtype = tensor_of(gradient.type).dtype

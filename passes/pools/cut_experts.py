@@ -259,7 +259,7 @@ def drop_weights(block: Block, read: Set[Operation]) -> None:
 
 def send(crossing: Crossing, pool: str) -> None:
     value = crossing.value
-    made = dist.TowerSendOp(crossing.direction, crossing.number, pool, value)
+    made = dist.TowerSendOp(value, pool, crossing.direction, crossing.number)
     if isinstance(value.owner, Operation):
         insert_after(value.owner, [made], NAME)
     else:
@@ -279,7 +279,7 @@ def receive(crossing: Crossing, pool: str, readers: Sequence[Operation]) -> None
         tokens = crossing.dispatch.tokens.data
         chosen = stg.tensor_type(crossing.dispatch.experts).names[-1]
     made = dist.TowerRecvOp(
-        crossing.direction, crossing.number, pool, value.type, tokens=tokens, chosen=chosen
+        None, tokens, chosen, pool, crossing.direction, crossing.number, like=value.type
     )
     made.value.name_hint = value.name_hint
     insert_before(first, [made], NAME)

@@ -175,9 +175,8 @@ class Homes:
             if isinstance(op, stg.WeightOp) and op.frozen is None:
                 owners = sorted(pools_reading(op, self.homes))
                 if len(owners) > 1:
-                    found = dist.SharedOp(
-                        op.path.data, number, [self.names[n].pool for n in owners]
-                    )
+                    pools = [self.names[n].pool for n in owners]
+                    found = dist.SharedOp(op.path, number, pools)
                     found.location = op.location
                     yield found
                     number += len(owners) ** 2
@@ -201,7 +200,7 @@ class Cut:
         crossing = list(self.crossing(block))
         for number, value, maker, reader in crossing:
             if maker == self.own:
-                send = dist.TowerSendOp("forward", number, self.pool(reader), value)
+                send = dist.TowerSendOp(value, self.pool(reader), "forward", number)
                 assert isinstance(value.owner, Operation)
                 insert_after(value.owner, [send], NAME)
             elif reader == self.own:
@@ -210,7 +209,11 @@ class Cut:
                 # A stack is sliced by a repeat of its own count, which is on the same pool.
                 assert isinstance(value_type, TensorType)
                 made = dist.TowerRecvOp(
-                    "forward", number, self.pool(maker), value_type, trained.on_weights(value)
+                    trained.on_weights(value),
+                    pool=self.pool(maker),
+                    direction="forward",
+                    number=number,
+                    like=value_type,
                 )
                 made.value.name_hint = value.name_hint
                 insert_before(first, [made], NAME)

@@ -119,11 +119,13 @@ class SumOverPools(ModulePass):
             own = made(step, "grad_reduce")
         others = [other for other in said.pools.data if other != pool]
         for other in others if gives else ():
-            insert(dist.TowerSendOp(dist.TIED, said.number(pool, other), other, own))
+            insert(dist.TowerSendOp(own, other, dist.TIED, said.number(pool, other)))
         total = own
         for other in others:
             number = said.number(other, pool)
-            told = made(dist.TowerRecvOp(dist.TIED, number, other, stg.tensor_type(own)))
+            told = made(
+                dist.TowerRecvOp(pool=other, direction=dist.TIED, number=number, like=own.type)
+            )
             total = made(stg.AddOp(total, told))
         stored = storage_axes(weight, self.shard_axes)
         if stored:

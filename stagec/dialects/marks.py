@@ -14,12 +14,12 @@ from typing import Any
 
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, StringAttr, UnitAttr
 from xdsl.ir import Attribute, Operation
-from xdsl.irdl import AttrConstraint, IRDLOperation, ParsePropInAttrDict, opt_prop_def
+from xdsl.irdl import IRDLOperation, ParsePropInAttrDict, opt_prop_def
 from xdsl.irdl.constraints import VerificationContext
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import PlacementAttr
-from stagec.dialects.op import DialectOp
+from stagec.dialects.op import DialectOp, MarkConstraint
 
 DIALECTS = ("stg.", "dist.", "sched.")
 PHASES = ("fwd", "recompute", "bwd", "wgrad", "grad_reduce", "optim")
@@ -32,7 +32,7 @@ MADE_BY = "made_by"
 
 
 @dataclass(frozen=True)
-class Mark(AttrConstraint[Attribute]):
+class Mark(MarkConstraint):
     """What a property of this name may say."""
 
     name: str

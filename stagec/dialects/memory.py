@@ -19,7 +19,7 @@ from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 
 from stagec.dialects.attributes import parse_size, print_lines
-from stagec.dialects.op import DialectOp
+from stagec.dialects.op import DefaultBuilder, DialectOp
 from stagec.dialects.types import DTYPE_BITS
 from stagec.symbolic import Size
 
@@ -427,7 +427,7 @@ class StoredAttr(Data[tuple[Stored, ...]]):
 
 
 @irdl_op_definition
-class StoredOp(DialectOp):
+class StoredOp(DefaultBuilder):
     """What a rank of a kind of stage keeps from step to step: parameters, master weights, optimizer state, gradients, caches, and what its
     process keeps beside them."""
 
@@ -438,9 +438,6 @@ class StoredOp(DialectOp):
     rows = prop_def(StoredAttr)
 
     assembly_format = "`of` $kind `gradients` $gradients $rows attr-dict"
-
-    def __init__(self, of_kind: str, gradients: str, rows: tuple[Stored, ...]) -> None:
-        super().__init__(kind=of_kind, gradients=gradients, rows=StoredAttr(rows))
 
     def verify_(self) -> None:
         if self.gradients.data not in GRADIENTS:

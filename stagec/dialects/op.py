@@ -6,17 +6,26 @@ super().__init__([x, weight], [x.type], over=over, normalise=True)
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeVar
+from functools import cache
+from typing import Any, TypeVar
 
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, UnitAttr, i64
-from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
-from xdsl.irdl import IRDLOperation, OptPropertyDef
+from xdsl.ir import Attribute, Block, Data, Operation, OpResult, Region, SSAValue, SSAValues
+from xdsl.irdl import (
+    AttrConstraint,
+    BaseAttr,
+    IRDLOperation,
+    OpDef,
+    OptPropertyDef,
+    PropertyDef,
+    VarOperandDef,
+    VarResultDef,
+)
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import NamesAttr, SizeAttr
-from stagec.symbolic import Size
 
-PlainValue = Attribute | str | int | Size | Iterable[str] | None
+PlainValue = Any
 """`None` and `False` are properties that an op has not; nor are no names, if it need not have them."""
 
 
@@ -32,12 +41,8 @@ class DialectOp(IRDLOperation):
         **values: PlainValue,
     ) -> None:
         known = type(self).get_irdl_definition().properties
-        said = {
-            name: None
-            if value == () and isinstance(known[name], OptPropertyDef)
-            else as_attribute(value)
-            for name, value in values.items()
-        }
+        given = ((name, value) for name, value in values.items() if value is not None)
+        said = {name: as_attribute(value, known[name]) for name, value in given}
         super().__init__(
             operands=operands,
             result_types=result_types,
@@ -50,17 +55,81 @@ class DialectOp(IRDLOperation):
         return VerifyException(f"{self.name}: {text}")
 
 
-def as_attribute(value: PlainValue) -> Attribute | None:
-    """A flag, a text, a whole number, a size, names; what is an attribute stays one."""
-    if value is None or isinstance(value, Attribute):
+def as_attribute(value: PlainValue, definition: PropertyDef) -> Attribute | None:
+    """A flag, a text, a whole number, a size, names, or what the property's own kind of attribute holds; what is an attribute stays one."""
+    if isinstance(value, Attribute):
         return value
     if isinstance(value, bool):
         return UnitAttr() if value else None
-    if isinstance(value, str):
-        return StringAttr(value)
+    if value == () and isinstance(definition, OptPropertyDef):
+        return None
     if isinstance(value, int):
         return IntegerAttr(value, i64)
-    return SizeAttr(value) if isinstance(value, Size) else NamesAttr(tuple(value))
+    kind = definition.constr.attr if isinstance(definition.constr, BaseAttr) else None
+    if kind is NamesAttr:
+        return NamesAttr(tuple(value))
+    if kind is not None and issubclass(kind, Data):
+        return kind(value)
+    return StringAttr(value) if isinstance(value, str) else SizeAttr(value)
+
+
+class DefaultBuilder(DialectOp):
+    """An op that is made from its operands and properties, in order or by name, as ODS builds ops of MLIR by default."""
+
+    def __init__(
+        self, *given: Any, like: Attribute | Sequence[Attribute] = (), **named: Any
+    ) -> None:
+        """`like`: types of results that operands and properties do not say."""
+        operands, properties = fields_of(type(self))
+        assert len(given) <= len(operands) + len(properties), self.name
+        said = dict(zip((*operands, *properties), given, strict=False)) | named
+        values = [said.pop(name, () if is_list else None) for name, is_list in operands.items()]
+        results = type(self).get_irdl_definition().results
+        unknown = [() if isinstance(each, VarResultDef) else UNKNOWN for _, each in results]
+        super().__init__(values, unknown, **said)
+        known = [like] if isinstance(like, Attribute) else like
+        self.retype([*known, *self.made()[len(known) :]])
+
+    def made(self) -> Sequence[Attribute]:
+        """The types of results that follow from operands and properties."""
+        return ()
+
+    def retype(self, types: Iterable[Attribute]) -> None:
+        """Other results, which nobody reads yet."""
+        self.results = SSAValues(OpResult(each, self, n) for n, each in enumerate(types))
+
+
+UNKNOWN = UnitAttr()
+
+
+@cache
+def fields_of(kind: type[DialectOp]) -> tuple[dict[str, bool], tuple[str, ...]]:
+    """The names of operands, and whether each is a list; and of properties that are no marks."""
+    op = kind.get_irdl_definition()
+    lists = {name: type(each) is VarOperandDef for name, each in op.operands}
+    return lists, tuple(plain_properties(op))
+
+
+def shared_properties(op: DialectOp, kind: type[DialectOp]) -> dict[str, Any]:
+    """What an op says of itself that ops of a kind say, too: to make one of it."""
+    return {n: op.properties[n] for n in fields_of(kind)[1] if n in op.properties}
+
+
+def plain_properties(op: OpDef) -> dict[str, bool]:
+    """Properties that are no marks, and whether an op has to have them."""
+    return {
+        name: not isinstance(each, OptPropertyDef)
+        for name, each in op.properties.items()
+        if not isinstance(each.constr, MarkConstraint) and name not in SEGMENT_SIZES
+    }
+
+
+SEGMENT_SIZES = ("operandSegmentSizes", "resultSegmentSizes")
+"""Properties that xDSL adds, where an op has several lists."""
+
+
+class MarkConstraint(AttrConstraint[Attribute]):
+    """Of a property that says nothing of what an op is, but what passes found: `stagec.dialects.marks`."""
 
 
 Found = TypeVar("Found", bound=Operation)

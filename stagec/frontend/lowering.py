@@ -79,7 +79,7 @@ def lower(checked: CheckedModel) -> ModuleOp:
         block.add_op(_at(stg.DimOp(name, size, pads, average=is_average), dim.span))
     plan = checked.plan
     if plan.axes:
-        mesh = dist.MeshOp([(axis.name, axis.size) for axis in plan.axes])
+        mesh = dist.MeshOp(dist.MeshAxes(tuple((axis.name, axis.size) for axis in plan.axes)))
         span = plan.axes[0].span
         block.add_op(_at(mesh, span) if span else mesh)
     lowering = _Lowering(checked)
@@ -524,9 +524,9 @@ class _Lowering:
         if isinstance(step, WeightStep):
             patterns = [name.split(".") for name in self.checked.plan.frozen]
             frozen = any(is_named(pattern, scope, step.name) for pattern in patterns)
-            op: Operation = stg.WeightOp(path, stacked, step.num_rows, frozen, step.is_own)
+            op: Operation = stg.WeightOp(path, step.num_rows, frozen, step.is_own, like=stacked)
         else:
-            op = stg.CacheOp(path, stacked)
+            op = stg.CacheOp(path, like=stacked)
             if step.result in self.kept_once:
                 self.kept.append(op)
         op.location = location_of(step.span)

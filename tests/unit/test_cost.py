@@ -222,13 +222,13 @@ def test_adamw_with_master_weights():
     weight (2).
     """
     weight, gradient = value("D", "F/tp"), value("D", "F/tp", dtype="fp32")
-    op = stg.OptimizerStepOp("adamw", "fp32", "fp32", [weight], [gradient])
+    op = stg.OptimizerStepOp([weight], [gradient], algorithm="adamw", states="fp32", master="fp32")
     assert reads_and_writes(op) == (parse("16*D*F/tp"), parse("14*D*F/tp"))
 
 
 def test_sgd_without_state():
     weight = value("D", dtype="fp32")
-    op = stg.OptimizerStepOp("sgd", "fp32", None, [weight], [weight])
+    op = stg.OptimizerStepOp([weight], [weight], algorithm="sgd", states="fp32")
     assert reads_and_writes(op) == (parse("8*D"), parse("4*D"))
     assert op.flops() == parse("2*D")
 
@@ -236,7 +236,7 @@ def test_sgd_without_state():
 def test_a_step_over_stacks_and_shards():
     tensor = TensorType.of(["D", "F"], "fp32")
     stack = create_ssa_value(StackType.of(symbol("L"), ShardType.of(tensor, ("dp",))))
-    op = stg.OptimizerStepOp("sgd_momentum", "fp32", None, [stack], [stack])
+    op = stg.OptimizerStepOp([stack], [stack], algorithm="sgd_momentum", states="fp32")
     elements = parse("L*ceildiv(D, dp)*F")
     assert reads_and_writes(op) == (12 * elements, 8 * elements)
 

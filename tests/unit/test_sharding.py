@@ -197,7 +197,7 @@ def test_the_gradient_of_a_change_is_its_transpose(
     before: str, after: str, forward: str, backward: str
 ):
     """With a reader that needs what it gets: each device then has the same cotangent of the same."""
-    weight = stg.WeightOp("w", TensorType.of(["S", "D"], "fp32"))
+    weight = stg.WeightOp("w", like=TensorType.of(["S", "D"], "fp32"))
     source = parse_type(before)
     made = stg.UnaryOp("exp", weight.weight)
     start = PlacedSo(made.result, source)

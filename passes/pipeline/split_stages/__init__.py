@@ -243,7 +243,7 @@ def split(
     names = kind_names([r.part for r in ranges], len(totals))
     stages = [dist.Stage(names[r.part], r.counts) for r in ranges]
     block = module.body.block
-    listed = dist.StagesOp(stages, options.axis)
+    listed = dist.StagesOp(tuple(stages), options.axis)
     insert_before(program, [listed])
     made: dict[str, StageProgram] = {}
     travel = (

@@ -165,7 +165,7 @@ class StageProgram:
 
         def arrive(value_type: object) -> SSAValue:
             whole = tensor_of(value_type)
-            recv = dist.StageRecvOp(direction, len(made), self.on_the_way(whole, forward))
+            recv = dist.StageRecvOp(direction, len(made), like=self.on_the_way(whole, forward))
             self.insert(recv, anchor, direction)
             made.append(recv)
             value = self.place(recv.value, whole, anchor, direction)
@@ -232,7 +232,7 @@ class StageProgram:
             part = self.parts.get(value)
             if part is None or part.type != target:
                 part = self.place(value, target, anchor, direction)
-            send = dist.StageSendOp(direction, number, part)
+            send = dist.StageSendOp(part, direction, number)
             self.insert(located(send, value), anchor, direction)
 
     @property

@@ -41,7 +41,12 @@ from stagec.dialects.dist.host import (
     SumOnHostOp as SumOnHostOp,
     WriteOp as WriteOp,
 )
-from stagec.dialects.dist.mesh import MeshAttr as MeshAttr, MeshOp as MeshOp, RuleOp as RuleOp
+from stagec.dialects.dist.mesh import (
+    MeshAttr as MeshAttr,
+    MeshAxes as MeshAxes,
+    MeshOp as MeshOp,
+    RuleOp as RuleOp,
+)
 from stagec.dialects.dist.plan import (
     PassesOp as PassesOp,
     PlanOp as PlanOp,

@@ -7,13 +7,11 @@ What follows from it is `stagec.analysis.contexts`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from xdsl.dialects.builtin import StringAttr
 from xdsl.irdl import irdl_op_definition, prop_def
 
 from stagec.dialects.attributes import NamesAttr
-from stagec.dialects.op import DialectOp
+from stagec.dialects.op import DefaultBuilder
 
 METHODS = ("ring", "all_gather", "ulysses", "partial")
 ROTATIONS = ("all_to_all", "all_gather", "send_recv")
@@ -21,7 +19,7 @@ BALANCES = ("head_tail", "none", "documents")
 
 
 @irdl_op_definition
-class ContextOp(DialectOp):
+class ContextOp(DefaultBuilder):
     """`context cp { method = ring, rotate = all_to_all, balance = head_tail }` of a plan.
 
     `ring`: queries stay, blocks of keys and values go round, by `rotate` (Liu et al. 2023). `all_gather`: each device gets
@@ -42,15 +40,6 @@ class ContextOp(DialectOp):
     balance = prop_def(StringAttr)
 
     assembly_format = "$method `over` $axes `rotate` $rotate `balance` $balance attr-dict"
-
-    def __init__(
-        self,
-        method: str,
-        axes: Sequence[str],
-        rotate: str = "send_recv",
-        balance: str = "head_tail",
-    ) -> None:
-        super().__init__(method=method, axes=axes, rotate=rotate, balance=balance)
 
     def verify_(self) -> None:
         for what, chosen, choices in (

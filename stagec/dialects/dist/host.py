@@ -28,6 +28,7 @@ from stagec.dialects import sched
 from stagec.dialects.interfaces import TaskInterface, elements, kind_of, num_bytes
 from stagec.dialects.marks import MarkedOp, count_mark, flag_mark
 from stagec.dialects.memory import Effects, Kind, Overwrite
+from stagec.dialects.op import DefaultBuilder
 from stagec.dialects.types import ValueType
 
 
@@ -60,7 +61,8 @@ class HostOp(TaskInterface):
 
     def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
         size = symbolic.total(num_bytes(v) for v in self.values)
-        return [sched.HostCopyOp(kind_of(self), self.values, self.result_types, size)]
+        way = kind_of(self)
+        return [sched.HostCopyOp(self.values, direction=way, bytes=size, like=self.result_types)]
 
 
 @irdl_op_definition
@@ -109,12 +111,12 @@ class SumOnHostOp(HostOp):
         size = 3 * symbolic.total(num_bytes(v) for v in self.values)
         in_place = (Overwrite(number, number) for number in range(len(self.values)))
         effects = Effects(tuple(in_place), makes=Kind.HOST)
-        types = self.result_types
-        return [sched.HostUpdateOp(self.values, types, flops, size, effects, called="host_sum")]
+        done = (flops, size, effects, "host_sum")
+        return [sched.HostUpdateOp(self.values, *done, like=self.result_types)]
 
 
 @irdl_op_definition
-class StateOp(MarkedOp):
+class StateOp(DefaultBuilder, MarkedOp):
     """What the optimizer keeps of a weight on the host: the `number`-th tensor, moments before the master copy."""
 
     name = "dist.state"
@@ -124,9 +126,6 @@ class StateOp(MarkedOp):
     state = result_def()
 
     assembly_format = "$path $number attr-dict `:` type($state)"
-
-    def __init__(self, path: str, number: int, state_type: ValueType) -> None:
-        super().__init__(result_types=[state_type], path=path, number=number)
 
     def verify_(self) -> None:
         if self.number.value.data < 0:

@@ -8,7 +8,6 @@ What follows from rules is `stagec.analysis.placement`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import StringAttr
@@ -23,7 +22,7 @@ from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 
 from stagec.dialects.attributes import NamesAttr, parse_name
-from stagec.dialects.op import DialectOp
+from stagec.dialects.op import DefaultBuilder
 from stagec.dialects.uneven_parts import INTERLEAVED, UNEVEN
 
 
@@ -55,7 +54,7 @@ class MeshAttr(Data[MeshAxes]):
 
 
 @irdl_op_definition
-class MeshOp(DialectOp):
+class MeshOp(DefaultBuilder):
     """The named grid of devices that the program runs on."""
 
     name = "dist.mesh"
@@ -63,9 +62,6 @@ class MeshOp(DialectOp):
     mesh = prop_def(MeshAttr)
 
     assembly_format = "$mesh attr-dict"
-
-    def __init__(self, axes: Sequence[tuple[str, int]]) -> None:
-        super().__init__(mesh=MeshAttr(MeshAxes(tuple(axes))))
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -80,7 +76,7 @@ class MeshOp(DialectOp):
 
 
 @irdl_op_definition
-class RuleOp(DialectOp):
+class RuleOp(DefaultBuilder):
     """`shard H, K over tp` of a plan. Rules are tried in the order of their ops.
 
     Ranks along `copies` have the same of these dims: of a tensor that has one, no other dim is split over them. An `uneven` rule
@@ -95,15 +91,6 @@ class RuleOp(DialectOp):
     uneven = opt_prop_def(StringAttr)
 
     assembly_format = "$dims `over` $axes (`copies` $copies^)? (`uneven` $uneven^)? attr-dict"
-
-    def __init__(
-        self,
-        dims: Sequence[str],
-        axes: Sequence[str],
-        copies: Sequence[str] = (),
-        uneven: str | None = None,
-    ) -> None:
-        super().__init__(dims=dims, axes=axes, copies=copies or None, uneven=uneven)
 
     def verify_(self) -> None:
         if self.uneven is not None and self.uneven.data not in (*UNEVEN, INTERLEAVED):

@@ -26,14 +26,14 @@ from stagec.dialects.dist.mesh import MeshAttr, MeshAxes
 from stagec.dialects.interfaces import TaskInterface
 from stagec.dialects.marks import PURPOSES, word_mark
 from stagec.dialects.memory import Effects
-from stagec.dialects.op import DialectOp, first_op
+from stagec.dialects.op import DefaultBuilder, DialectOp, first_op
 from stagec.dialects.sched.pools import PoolRecv, PoolSend
 from stagec.dialects.types import TensorType
 from stagec.symbolic import Size
 
 
 @irdl_op_definition
-class PoolOp(DialectOp):
+class PoolOp(DefaultBuilder):
     """The module is the program of some ranks of a job: those from `first` to `end`, without that one."""
 
     name = "dist.pool"
@@ -44,9 +44,6 @@ class PoolOp(DialectOp):
     total = prop_def(IntegerAttr.constr(i64))
 
     assembly_format = "$pool `ranks` $first `to` $end `of` $total attr-dict"
-
-    def __init__(self, pool: str, first: int, end: int, total: int) -> None:
-        super().__init__(pool=pool, first=first, end=end, total=total)
 
     def verify_(self) -> None:
         first, end, total = (each.value.data for each in (self.first, self.end, self.total))

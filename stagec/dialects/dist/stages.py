@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
-from xdsl.ir import Data, Operation, SSAValue
+from xdsl.ir import Data, Operation
 from xdsl.irdl import (
     irdl_attr_definition,
     irdl_op_definition,
@@ -34,7 +34,7 @@ from xdsl.traits import Pure
 from stagec.dialects import sched
 from stagec.dialects.interfaces import TaskInterface, elements, num_bytes
 from stagec.dialects.marks import MarkedOp
-from stagec.dialects.op import DialectOp, first_op
+from stagec.dialects.op import DefaultBuilder, first_op
 from stagec.dialects.sched.crossing import StageRecv, StageSend, verify_number
 from stagec.dialects.types import ValueType
 
@@ -48,7 +48,7 @@ class StageSendOp(StageSend, TaskInterface):
     assembly_format = "$direction $number $value attr-dict `:` type($value)"
 
     def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
-        return [sched.StageSendOp(*self.crossing, self.value)]
+        return [sched.StageSendOp(self.value, *self.crossing)]
 
 
 @irdl_op_definition
@@ -60,11 +60,11 @@ class StageRecvOp(StageRecv, TaskInterface):
     assembly_format = "$direction $number attr-dict `:` type($value)"
 
     def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
-        return [sched.StageRecvOp(*self.crossing, self.value_type)]
+        return [sched.StageRecvOp(*self.crossing, like=self.value_type)]
 
 
 @irdl_op_definition
-class GiveGradientOp(MarkedOp):
+class GiveGradientOp(DefaultBuilder, MarkedOp):
     """Hand a stage's gradient of a tied weight to another stage of the same rank, which adds it to its own.
 
     Moves nothing: both are in the memory of the rank. The other end is a `dist.take_gradient`.
@@ -77,16 +77,13 @@ class GiveGradientOp(MarkedOp):
 
     assembly_format = "$weight $gradient attr-dict `:` type($gradient)"
 
-    def __init__(self, weight: str, gradient: SSAValue) -> None:
-        super().__init__([gradient], weight=weight)
-
     def verify_(self) -> None:
         if not self.weight.data:
             raise self.mistake("the weight has no path")
 
 
 @irdl_op_definition
-class TakeGradientOp(TaskInterface):
+class TakeGradientOp(DefaultBuilder, TaskInterface):
     """A stage's gradient of a tied weight plus that of another stage of the same rank, which gives it.
 
     `number` counts the stages that give. The sum is local: no bytes are sent.
@@ -102,9 +99,6 @@ class TakeGradientOp(TaskInterface):
     traits = traits_def(Pure())
     assembly_format = "$weight $number $gradient attr-dict `:` type($gradient) `->` type($total)"
 
-    def __init__(self, weight: str, number: int, gradient: SSAValue) -> None:
-        super().__init__([gradient], [gradient.type], weight=weight, number=number)
-
     def verify_(self) -> None:
         verify_number(self.name, self.number.value.data)
         if self.gradient.type != self.total.type:
@@ -112,7 +106,7 @@ class TakeGradientOp(TaskInterface):
 
     def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
         # Another stage's gradient is there; adding it reads both and writes one.
-        taken = sched.TakenOp(self.weight.data, self.number.value.data, self.gradient.type)
+        taken = sched.TakenOp(self.weight, self.number, like=self.gradient.type)
         size = num_bytes(self.gradient)
         values = [self.gradient, taken.value]
         total = [self.total.type]
@@ -156,7 +150,7 @@ class StagesAttr(Data[tuple[Stage, ...]]):
 
 
 @irdl_op_definition
-class StagesOp(DialectOp):
+class StagesOp(DefaultBuilder):
     """How the model is cut: `dist.stages [...] over "pp"`. Programs are found by their `kind` attribute."""
 
     name = "dist.stages"
@@ -165,9 +159,6 @@ class StagesOp(DialectOp):
     axis = prop_def(StringAttr)
 
     assembly_format = "$stages `over` $axis attr-dict"
-
-    def __init__(self, stages: Sequence[Stage], axis: str) -> None:
-        super().__init__(stages=StagesAttr(tuple(stages)), axis=axis)
 
     def verify_(self) -> None:
         stages = self.stages.data

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, UnitAttr, i64
-from xdsl.ir import Data, SSAValue
+from xdsl.ir import Data
 from xdsl.irdl import (
     irdl_attr_definition,
     irdl_op_definition,
@@ -30,7 +30,7 @@ from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 
 from stagec.dialects.attributes import NamesAttr
-from stagec.dialects.op import DialectOp
+from stagec.dialects.op import DefaultBuilder
 from stagec.dialects.sched.crossing import DIRECTIONS, CrossingOp
 from stagec.dialects.types import TensorType
 
@@ -71,7 +71,7 @@ class TowersAttr(Data[tuple[PoolPart, ...]]):
 
 
 @irdl_op_definition
-class TowersOp(DialectOp):
+class TowersOp(DefaultBuilder):
     """Which pools the model is spread over. The module is the program of the one that `dist.pool` names."""
 
     name = "dist.towers"
@@ -79,9 +79,6 @@ class TowersOp(DialectOp):
     towers = prop_def(TowersAttr)
 
     assembly_format = "$towers attr-dict"
-
-    def __init__(self, towers: Sequence[PoolPart]) -> None:
-        super().__init__(towers=TowersAttr(tuple(towers)))
 
     def verify_(self) -> None:
         towers = self.towers.data
@@ -100,7 +97,7 @@ class TowersOp(DialectOp):
 
 
 @irdl_op_definition
-class SharedOp(DialectOp):
+class SharedOp(DefaultBuilder):
     """A weight that several pools train. Each hands the sum of its own gradients to every other: `first + i*n + j` is what the i-th of n gives the j-th."""
 
     name = "dist.shared"
@@ -110,9 +107,6 @@ class SharedOp(DialectOp):
     pools = prop_def(NamesAttr)
 
     assembly_format = "$weight `first` $first `of` $pools attr-dict"
-
-    def __init__(self, weight: str, first: int, pools: Sequence[str]) -> None:
-        super().__init__(weight=weight, first=first, pools=pools)
 
     def verify_(self) -> None:
         pools = self.pools.data
@@ -129,7 +123,7 @@ TIED = "tied"
 
 
 @irdl_op_definition
-class ExpertsOp(DialectOp):
+class ExpertsOp(DefaultBuilder):
     """The experts of all layers are on a pool of their own, with some modules; another has everything else. The module is the program of the one that
     `dist.pool` names.
     """
@@ -141,9 +135,6 @@ class ExpertsOp(DialectOp):
     others = prop_def(StringAttr)
 
     assembly_format = "(`with` $modules^)? `on` $experts `others` `on` $others attr-dict"
-
-    def __init__(self, experts: str, others: str, modules: Sequence[str] = ()) -> None:
-        super().__init__(modules=modules if modules else None, experts=experts, others=others)
 
     def verify_(self) -> None:
         if self.experts.data == self.others.data:
@@ -173,9 +164,6 @@ class TowerSendOp(TowerCrossing):
 
     assembly_format = "$direction $number `to` $pool $value attr-dict `:` type($value)"
 
-    def __init__(self, direction: str, number: int, pool: str, value: SSAValue) -> None:
-        super().__init__([value], direction=direction, number=number, pool=pool)
-
 
 @irdl_op_definition
 class TowerRecvOp(TowerCrossing):
@@ -192,26 +180,6 @@ class TowerRecvOp(TowerCrossing):
     value = result_def(TensorType)
 
     assembly_format = "$direction $number `of` $pool (`trained` $trained^)? (`tokens` $tokens^ `chosen` $chosen)? attr-dict `:` type($value)"
-
-    def __init__(
-        self,
-        direction: str,
-        number: int,
-        pool: str,
-        value_type: TensorType,
-        trained: bool = False,
-        tokens: str | None = None,
-        chosen: str | None = None,
-    ) -> None:
-        super().__init__(
-            result_types=[value_type],
-            direction=direction,
-            number=number,
-            pool=pool,
-            trained=trained,
-            tokens=tokens,
-            chosen=chosen,
-        )
 
 
 def path_of_crossing(direction: str, number: int) -> str:

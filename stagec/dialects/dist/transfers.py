@@ -29,6 +29,7 @@ from stagec.dialects import sched
 from stagec.dialects.attributes import NamesAttr
 from stagec.dialects.interfaces import TaskInterface, num_bytes, spread, views
 from stagec.dialects.marks import PURPOSES, flag_mark, word_mark
+from stagec.dialects.op import DefaultBuilder
 from stagec.dialects.types import StackType, TensorType, ValueType, tensor_of
 from stagec.symbolic import ZERO, Size
 
@@ -138,7 +139,7 @@ class GatherBlocksOp(TaskInterface):
 
 
 @irdl_op_definition
-class SendOp(TaskInterface):
+class SendOp(DefaultBuilder, TaskInterface):
     """Send values to the device `to` further along `axes`. Its `dist.recv` has the same channel, from -`to`.
 
     Transpose of that `dist.recv`. Sends operand_bytes.
@@ -159,23 +160,19 @@ class SendOp(TaskInterface):
         "`(` $values `)` `to` $to `over` $axes `channel` $channel attr-dict `:` type($values)"
     )
 
-    def __init__(
-        self, values: Sequence[SSAValue], to: int, axes: Sequence[str], channel: int
-    ) -> None:
-        super().__init__([list(values)], to=to, axes=axes, channel=channel)
-
     def verify_(self) -> None:
         verify_peer(self.name, self.to.value.data)
         verify_buffer(self.name, self.values)
 
     def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
         dtype, size = buffer_of(self.values)
-        axes, channel = spread(self.axes.data, mesh), self.channel.value.data
-        return [sched.SendOp(self.values, axes, self.to.value.data, channel, dtype, size)]
+        travels = {"dtype": dtype, "bytes": size, "channel": self.channel}
+        axes = spread(self.axes.data, mesh)
+        return [sched.SendOp(self.values, axes=axes, shift=self.to, **travels)]
 
 
 @irdl_op_definition
-class WaitOp(TaskInterface):
+class WaitOp(DefaultBuilder, TaskInterface):
     """Computation goes on when values are there that it does not read.
 
     A device that looks at none of what it hands on stays in step with those that do. No cost but that of its place.
@@ -187,9 +184,6 @@ class WaitOp(TaskInterface):
 
     assembly_format = "`(` $values `)` attr-dict `:` type($values)"
 
-    def __init__(self, values: Sequence[SSAValue]) -> None:
-        super().__init__([list(values)])
-
     def verify_(self) -> None:
         if not self.values:
             raise self.mistake("there is nothing to wait for")
@@ -199,7 +193,7 @@ class WaitOp(TaskInterface):
 
 
 @irdl_op_definition
-class RecvOp(TaskInterface):
+class RecvOp(DefaultBuilder, TaskInterface):
     """Receive values from the device `from` further along `axes`: what its `dist.send` of this channel sent.
 
     Receives of a channel complete in the order of its sends.
@@ -218,25 +212,15 @@ class RecvOp(TaskInterface):
 
     assembly_format = "`from` $from `over` $axes `channel` $channel attr-dict `:` type($outputs)"
 
-    def __init__(
-        self, types: Sequence[Attribute], source: int, axes: Sequence[str], channel: int
-    ) -> None:
-        super().__init__(
-            result_types=[list(types)],
-            axes=axes,
-            channel=channel,
-            properties={"from": IntegerAttr(source, i64)},
-        )
-
     def verify_(self) -> None:
         verify_peer(self.name, self.source.value.data)
         verify_buffer(self.name, self.outputs)
 
     def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
         dtype, size = buffer_of(self.outputs)
-        axes, channel = spread(self.axes.data, mesh), self.channel.value.data
-        source = self.source.value.data
-        return [sched.RecvOp(self.result_types, axes, source, channel, dtype, size)]
+        travels = {"dtype": dtype, "bytes": size, "channel": self.channel}
+        axes = spread(self.axes.data, mesh)
+        return [sched.RecvOp(axes=axes, shift=self.source, **travels, like=self.result_types)]
 
 
 @irdl_op_definition

@@ -7,8 +7,8 @@ from typing import ClassVar
 from xdsl.dialects.builtin import I64, IntegerAttr, StringAttr
 from xdsl.irdl import irdl_attr_definition, irdl_op_definition, prop_def
 
-from stagec.dialects.op import DialectOp
-from stagec.dialects.sched.tasks import Patterns, PerRow
+from stagec.dialects.op import DefaultBuilder
+from stagec.dialects.sched.tasks import Patterns
 
 
 @irdl_attr_definition
@@ -20,7 +20,7 @@ class OffsetsAttr(Patterns):
 
 
 @irdl_op_definition
-class ArenaOp(DialectOp):
+class ArenaOp(DefaultBuilder):
     """The arena of a class of ranks: for each task of their order, where the buffers begin that come to be in it.
 
     Node by node in issue order, and those of one node in the order of stages and of what `plan-memory` calls memory of its own; what is received is a buffer
@@ -36,9 +36,6 @@ class ArenaOp(DialectOp):
     offsets = prop_def(OffsetsAttr)
 
     assembly_format = "`of` $class_name `bytes` $size `live` $live $offsets attr-dict"
-
-    def __init__(self, of_class: str, size: int, live: int, offsets: PerRow) -> None:
-        super().__init__(class_name=of_class, size=size, live=live, offsets=OffsetsAttr(offsets))
 
     def verify_(self) -> None:
         size, live = self.size.value.data, self.live.value.data

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
-from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.marks import MarkedOp
+from stagec.dialects.op import DefaultBuilder
 from stagec.dialects.sched.actions import NodeAction, NodeNumbers, Sum, Transfer
 from stagec.dialects.sched.node import CommunicationOp
 from stagec.dialects.types import TensorType, tensor_of
@@ -18,7 +18,7 @@ DIRECTIONS = ("forward", "backward")
 SEND_STREAM, RECV_STREAM = "p2p.send", "p2p.recv"
 
 
-class CrossingOp(MarkedOp):
+class CrossingOp(DefaultBuilder, MarkedOp):
     """Shared by the two ends: which way it goes, and as which of those that go so."""
 
     STREAM: ClassVar[str] = ""
@@ -27,6 +27,11 @@ class CrossingOp(MarkedOp):
 
     direction = prop_def(StringAttr)
     number = prop_def(IntegerAttr.constr(i64))
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        if self.STREAM:
+            named["stream"] = self.STREAM
+        super().__init__(*given, **named)
 
     @property
     def crossing(self) -> tuple[str, int]:
@@ -47,22 +52,11 @@ class StageSend(CrossingOp):
 
     value = operand_def(TensorType)
 
-    def __init__(self, direction: str, number: int, value: SSAValue) -> None:
-        super().__init__([value], direction=direction, number=number, stream=self.STREAM or None)
-
 
 class StageRecv(CrossingOp):
     """A value that the neighbouring stage hands over, of the shape and dtype that it has there."""
 
     value = result_def(TensorType)
-
-    def __init__(self, direction: str, number: int, value_type: TensorType) -> None:
-        super().__init__(
-            result_types=[value_type],
-            direction=direction,
-            number=number,
-            stream=self.STREAM or None,
-        )
 
     @property
     def value_type(self) -> TensorType:

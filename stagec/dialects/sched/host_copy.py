@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 from xdsl.dialects.builtin import StringAttr
-from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
     irdl_op_definition,
     opt_prop_def,
@@ -17,9 +16,9 @@ from xdsl.irdl import (
 from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.marks import count_mark, flag_mark
 from stagec.dialects.memory import PLAIN, Effects, EffectsAttr, Kind
+from stagec.dialects.op import DefaultBuilder
 from stagec.dialects.sched.actions import HostCopy, HostUpdate, NodeAction, NodeNumbers, Sum
 from stagec.dialects.sched.node import CommunicationOp
-from stagec.symbolic import Size
 
 NVME = ("read", "write")
 DIRECTIONS = ("store", "load", *NVME)
@@ -32,7 +31,7 @@ def host_stream(direction: str) -> str:
 
 
 @irdl_op_definition
-class HostCopyOp(CommunicationOp):
+class HostCopyOp(DefaultBuilder, CommunicationOp):
     """`store` values in the memory of the host, or `load` them from there; `read` them from NVMe into that memory, or `write` them back: a stream for each.
 
     Values are tensors or shards of any shapes, results those of the operands; `bytes` is how many bytes a rank copies, all values together.
@@ -57,20 +56,8 @@ class HostCopyOp(CommunicationOp):
         "(`in` $segment^)? (`memory` $memory^)? attr-dict `:` functional-type($values, $outputs)"
     )
 
-    def __init__(
-        self,
-        direction: str,
-        values: Sequence[SSAValue],
-        result_types: Sequence[Attribute],
-        num_bytes: Size,
-    ) -> None:
-        super().__init__(
-            [list(values)],
-            [list(result_types)],
-            direction=direction,
-            bytes=num_bytes,
-            stream=host_stream(direction),
-        )
+    def __init__(self, *given: Any, direction: str, **named: Any) -> None:
+        super().__init__(*given, direction=direction, stream=host_stream(direction), **named)
 
     @property
     def node_name(self) -> str:
@@ -103,7 +90,7 @@ class HostCopyOp(CommunicationOp):
 
 
 @irdl_op_definition
-class HostUpdateOp(CommunicationOp):
+class HostUpdateOp(DefaultBuilder, CommunicationOp):
     """What the CPU of the host computes: its results are there, and no memory of the device moves.
 
     It is the optimizer's step, which reads gradients and makes weights of the same shapes, or what it is `called`. `flops` are floating-point operations,
@@ -124,24 +111,8 @@ class HostUpdateOp(CommunicationOp):
         "(`effects` $effects^)? (`memory` $memory^)? attr-dict `:` functional-type($inputs, $outputs)"
     )
 
-    def __init__(
-        self,
-        inputs: Sequence[SSAValue],
-        result_types: Sequence[Attribute],
-        flops: Size,
-        num_bytes: Size,
-        effects: Effects,
-        called: str | None = None,
-    ) -> None:
-        super().__init__(
-            [list(inputs)],
-            [list(result_types)],
-            flops=flops,
-            bytes=num_bytes,
-            stream=UPDATE_STREAM,
-            effects=EffectsAttr(effects),
-            called=called,
-        )
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, stream=UPDATE_STREAM, **named)
 
     @property
     def node_name(self) -> str:

@@ -29,7 +29,7 @@ from stagec.dialects.marks import (
     word_mark,
 )
 from stagec.dialects.memory import PLAIN, Effects, EffectsAttr, NodeMemory
-from stagec.dialects.op import DialectOp
+from stagec.dialects.op import DefaultBuilder
 from stagec.dialects.sched.actions import (
     Collective,
     Compute,
@@ -313,7 +313,7 @@ class CollectiveOp(CommunicationOp):
         verify_dtypes(self.name, self.dtype)
 
 
-class TransferOp(CommunicationOp):
+class TransferOp(DefaultBuilder, CommunicationOp):
     """Shared by sends and receives: one buffer, to or from the rank `shift` further along `axes`.
 
     Values of any shapes travel as one buffer of `bytes` bytes, elements of `dtype`, with the same shapes at both ends. `shift` counts ranks.
@@ -330,18 +330,8 @@ class TransferOp(CommunicationOp):
     STREAM: ClassVar[str] = ""
     """What its stream is called behind that of the axes' collectives."""
 
-    @classmethod
-    def properties_of(
-        cls, axes: Sequence[str], shift: int, channel: int, dtype: str, num_bytes: Size
-    ) -> dict[str, Any]:
-        return {
-            "axes": axes,
-            "shift": shift,
-            "channel": channel,
-            "dtype": dtype,
-            "bytes": num_bytes,
-            "stream": f"{comm_stream(axes)}{cls.STREAM}",
-        }
+    def __init__(self, *given: Any, axes: Sequence[str], **named: Any) -> None:
+        super().__init__(*given, axes=axes, stream=f"{comm_stream(axes)}{self.STREAM}", **named)
 
     def action(self, numbers: NodeNumbers) -> NodeAction:
         return Transfer(
@@ -377,19 +367,6 @@ class SendOp(TransferOp):
         "`on` $stream (`in` $segment^)? (`memory` $memory^)? attr-dict `:` type($values)"
     )
 
-    def __init__(
-        self,
-        values: Sequence[SSAValue],
-        axes: Sequence[str],
-        shift: int,
-        channel: int,
-        dtype: str,
-        num_bytes: Size,
-    ) -> None:
-        super().__init__(
-            [list(values)], **self.properties_of(axes, shift, channel, dtype, num_bytes)
-        )
-
 
 @irdl_op_definition
 class RecvOp(TransferOp):
@@ -404,20 +381,6 @@ class RecvOp(TransferOp):
         "`from` $shift `over` $axes `channel` $channel `in` $dtype `bytes` $bytes "
         "`on` $stream (`in` $segment^)? (`memory` $memory^)? attr-dict `:` type($outputs)"
     )
-
-    def __init__(
-        self,
-        result_types: Sequence[Attribute],
-        axes: Sequence[str],
-        shift: int,
-        channel: int,
-        dtype: str,
-        num_bytes: Size,
-    ) -> None:
-        super().__init__(
-            result_types=[list(result_types)],
-            **self.properties_of(axes, shift, channel, dtype, num_bytes),
-        )
 
 
 @irdl_op_definition
@@ -443,7 +406,7 @@ class ViewOp(MarkedOp):
 
 
 @irdl_op_definition
-class TakenOp(MarkedOp):
+class TakenOp(DefaultBuilder, MarkedOp):
     """The gradient of a tied weight, of the weight's shape, that the `number`-th other stage of the rank which has it gives. It is no node."""
 
     name = "sched.taken"
@@ -454,15 +417,12 @@ class TakenOp(MarkedOp):
 
     assembly_format = "$weight $number attr-dict `:` type($value)"
 
-    def __init__(self, weight: str, number: int, value_type: Attribute) -> None:
-        super().__init__(result_types=[value_type], weight=weight, number=number)
-
     def verify_(self) -> None:
         verify_number(self.name, self.number.value.data)
 
 
 @irdl_op_definition
-class ScheduleOp(DialectOp):
+class ScheduleOp(DefaultBuilder):
     """How the pipeline runs its microbatches: `sched.schedule "1f1b" ranks "pp" virtual 1 microbatches "mb"`.
 
     `ranks` and `microbatches` are numbers (sizes, so that they may be named), `virtual` is how many stages a rank has. The order of actions follows from these
@@ -479,24 +439,6 @@ class ScheduleOp(DialectOp):
     total = opt_prop_def(IntegerAttr.constr(i64))
 
     assembly_format = "$schedule `ranks` $ranks (`from` $first^ `of` $total)? `virtual` $virtual_stages `microbatches` $microbatches attr-dict"
-
-    def __init__(
-        self,
-        schedule: str,
-        ranks: Size,
-        virtual_stages: int,
-        microbatches: Size,
-        part: tuple[int, int] | None = None,
-    ) -> None:
-        first, total = (IntegerAttr(each, i64) for each in part) if part else (None, None)
-        super().__init__(
-            first=first,
-            total=total,
-            schedule=schedule,
-            ranks=ranks,
-            virtual_stages=virtual_stages,
-            microbatches=microbatches,
-        )
 
     def verify_(self) -> None:
         if (self.first is None) != (self.total is None):

@@ -25,7 +25,7 @@ from xdsl.irdl import (
 from xdsl.traits import SymbolOpInterface
 
 from stagec.arrays import distinct_rows
-from stagec.dialects.op import DialectOp
+from stagec.dialects.op import DefaultBuilder, DialectOp
 from stagec.dialects.sched.tasks import (
     COMPUTE_TASKS,
     GATHER_TASKS,
@@ -35,15 +35,12 @@ from stagec.dialects.sched.tasks import (
     TASKS,
     GatheredAttr,
     HeldAttr,
-    Order,
     OrderAttr,
     PerRowAttr,
     RankStagesAttr,
     Rows,
     RowsAttr,
-    StageOfRank,
     TaskRows,
-    Where,
     WhereAttr,
     spell_task,
 )
@@ -110,7 +107,7 @@ class TasksOp(DialectOp):
 
 
 @irdl_op_definition
-class RankProgramOp(DialectOp):
+class RankProgramOp(DefaultBuilder):
     """What a rank runs: its stages, and their tasks in order. A task is `TASK:STAGE.MICROBATCH`, its stage counted on the rank.
 
     `>N` behind a transfer says that its peer is N further along the axis of the stages, `&` before a task that it overlaps the one before it.
@@ -143,17 +140,6 @@ class RankProgramOp(DialectOp):
         "$sym_name `runs` $stages `order` $order (`gathered` $gathered^)? (`rounds` $rounds^)? (`waits` $waits^)? (`ahead` $ahead^)? "
         "(`held` $held^)? attr-dict"
     )
-
-    def __init__(
-        self,
-        name: str,
-        stages: tuple[StageOfRank, ...],
-        order: Order,
-        gathered: GatheredAttr | None = None,
-    ) -> None:
-        super().__init__(
-            sym_name=name, stages=RankStagesAttr(stages), order=OrderAttr(order), gathered=gathered
-        )
 
     def verify_(self) -> None:
         order, stages = self.order.data, self.stages.data
@@ -206,7 +192,7 @@ class RankProgramOp(DialectOp):
 
 
 @irdl_op_definition
-class RanksOp(DialectOp):
+class RanksOp(DefaultBuilder):
     """The ranks with some coordinates on the mesh's axes (whole numbers from 0), all others being any: a class. Every rank is in one."""
 
     name = "sched.ranks"
@@ -216,9 +202,6 @@ class RanksOp(DialectOp):
     program = prop_def(SymbolNameConstraint())
 
     assembly_format = "$class_name `at` $at `run` $program attr-dict"
-
-    def __init__(self, name: str, at: Where, program: str) -> None:
-        super().__init__(class_name=name, at=WhereAttr(at), program=program)
 
     def verify_(self) -> None:
         for axis, coordinates in self.at.data:

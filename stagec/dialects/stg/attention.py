@@ -30,6 +30,7 @@ from stagec import symbolic
 from stagec.dialects.attributes import NamesAttr, SizeAttr
 from stagec.dialects.interfaces import Bytes, elements, num_bytes
 from stagec.dialects.memory import ALONE, PLAIN, Effects, Overwrite
+from stagec.dialects.op import shared_properties
 from stagec.dialects.stg.base import (
     PLACEMENT,
     SHARED,
@@ -39,7 +40,6 @@ from stagec.dialects.stg.base import (
     RequestsOp,
     TensorOp,
     expect_dims,
-    fields_of,
     tensor_type,
 )
 from stagec.dialects.stg.caching import PAIRS, paired
@@ -48,7 +48,6 @@ from stagec.dialects.stg.interface import (
     Call,
     CallError,
     Cotangents,
-    Option,
     Signature,
     listed,
     only,
@@ -137,7 +136,7 @@ class RopeOp(LikeOp):
     LIKE: ClassVar[int | None] = 0
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
-        Signature("rope", ("x",), "rotary position embedding of the last dim"),
+        Signature.of("rope(x)", "rotary position embedding of the last dim"),
     )
 
     x = operand_def(TensorType)
@@ -358,20 +357,10 @@ class AttentionOp(ScoredAttention, FusedAttention):
     FIRST: ClassVar[int] = 0
     NUM_STATISTICS: ClassVar[int] = 1
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
-        Signature(
-            "attention",
-            ("q", "k", "v", "sinks", "bias"),
+        Signature.of(
+            "attention(q, k, v, sinks?, bias?, causal? = bool, count? = causal | full, window? = size, "
+            "chunk? = size, softcap? = number, scale? = number, alibi? = bool)",
             "fused softmax(q k^T) v; operands end in sequence, heads, width",
-            (
-                Option("causal", "bool"),
-                Option("count", "choice", ("causal", "full")),
-                Option("window", "size"),
-                Option("chunk", "size"),
-                Option("softcap", "number"),
-                Option("scale", "number"),
-                Option("alibi", "bool"),
-            ),
-            optional_operands=2,
         ),
     )
 
@@ -581,7 +570,7 @@ class AttentionGradOp(ScoredAttention):
             *forward.results,
             bias,
             like=list(map(tensor_type, trained)),
-            **{name: forward.properties.get(name) for name in fields_of(AttentionGradOp)[1]},
+            **shared_properties(forward, AttentionGradOp),
         )
 
     def indices(self) -> Indices:

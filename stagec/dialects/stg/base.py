@@ -11,15 +11,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, ClassVar
 
 from xdsl.dialects.builtin import ArrayAttr, StringAttr
-from xdsl.ir import Attribute, Operation, OpResult, SSAValue, SSAValues
+from xdsl.ir import Operation, SSAValue
 from xdsl.irdl import (
     OpDef,
     OptOperandDef,
-    OptPropertyDef,
     VarOperandDef,
     VarResultDef,
     opt_prop_def,
@@ -32,7 +30,6 @@ from stagec.dialects.interfaces import CostInterface, views
 from stagec.dialects.marks import (
     MADE_BY as MADE_BY,
     PHASES as PHASES,
-    Mark,
     flag_mark,
     list_mark,
     marks as marks,
@@ -40,6 +37,7 @@ from stagec.dialects.marks import (
     text as text,
 )
 from stagec.dialects.memory import PLAIN, Effects, Overwrite
+from stagec.dialects.op import DefaultBuilder, plain_properties
 from stagec.dialects.stg.interface import (
     BackwardPass,
     Call,
@@ -270,30 +268,16 @@ def derived_format(op: OpDef) -> DerivedFormat | None:
     return DerivedFormat(" ".join(form))
 
 
-SEGMENT_SIZES = ("operandSegmentSizes", "resultSegmentSizes")
-"""Properties that xDSL adds, where an op has several lists."""
-
-
-class InferredOp(TensorOp, ABC):
-    """An op that is made from its operands and properties, in order or by name: what its results are follows from them, and from its indices."""
+class InferredOp(DefaultBuilder, TensorOp, ABC):
+    """An op of which `made` says the dims and dtypes of results: how they are split, and over what they are partial, follows from operands and indices."""
 
     def __init__(
         self, *given: Any, like: TensorType | Sequence[TensorType] = (), **named: Any
     ) -> None:
-        """`like`: dims and dtypes of results that operands and properties do not say."""
-        operands, properties = fields_of(type(self))
-        assert len(given) <= len(operands) + len(properties), self.name
-        said = dict(zip((*operands, *properties), given, strict=False)) | named
-        values = [said.pop(name, None) for name in operands]
-        results = type(self).get_irdl_definition().results
-        unknown = [[] if isinstance(each, VarResultDef) else NUMBER for _, each in results]
-        super().__init__(values, unknown, **said)
-        known = [like] if isinstance(like, TensorType) else like
-        self.results = results_of(self, [*known, *self.made()[len(known) :]])
-        self.results = results_of(self, self.local_types())
+        super().__init__(*given, like=like, **named)
+        self.retype(self.local_types())
 
     def made(self) -> Sequence[TensorType]:
-        """Dims and dtypes of the results that follow from operands and properties, as if nothing were split."""
         return ()
 
     def local_types(self) -> Sequence[TensorType]:
@@ -306,13 +290,6 @@ class InferredOp(TensorOp, ABC):
             expect_dims(self, source, tensor_type(result), made.names)
 
 
-NUMBER = TensorType.of((), "fp32")
-
-
-def results_of(op: Operation, types: Iterable[Attribute]) -> SSAValues[OpResult]:
-    return SSAValues(OpResult(each, op, number) for number, each in enumerate(types))
-
-
 class LikeOp(InferredOp, ABC):
     """An op whose result is like an operand, partial where it is linear."""
 
@@ -320,22 +297,6 @@ class LikeOp(InferredOp, ABC):
 
     def made(self) -> Sequence[TensorType]:
         return [tensor_type(self.operands[self.LIKE or 0])]
-
-
-@cache
-def fields_of(kind: type[TensorOp]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names of operands, and of properties that are no marks."""
-    op = kind.get_irdl_definition()
-    return tuple(name for name, _ in op.operands), tuple(plain_properties(op))
-
-
-def plain_properties(op: OpDef) -> dict[str, bool]:
-    """Properties that are no marks, and whether an op has to have them."""
-    return {
-        name: not isinstance(each, OptPropertyDef)
-        for name, each in op.properties.items()
-        if not isinstance(each.constr, Mark) and name not in SEGMENT_SIZES
-    }
 
 
 class LocalStatisticsOp(TensorOp, ABC):

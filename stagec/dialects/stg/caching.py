@@ -26,6 +26,7 @@ from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.interfaces import Bytes, elements, num_bytes
 from stagec.dialects.marks import MarkedOp
 from stagec.dialects.memory import Effects, Overwrite
+from stagec.dialects.op import DefaultBuilder
 from stagec.dialects.stg.base import (
     PLACEMENT,
     Indices,
@@ -34,7 +35,7 @@ from stagec.dialects.stg.base import (
     expect_dims,
     tensor_type,
 )
-from stagec.dialects.stg.interface import Option, Signature
+from stagec.dialects.stg.interface import Signature
 from stagec.dialects.types import TIME_AXIS, TensorType, ValueType, unscaled_bytes
 from stagec.dialects.uneven_parts import PART
 from stagec.dialects.work import Work
@@ -82,7 +83,7 @@ SAMPLED = "sequences.sampled"
 
 
 @irdl_op_definition
-class CacheOp(MarkedOp):
+class CacheOp(DefaultBuilder, MarkedOp):
     """State that stays from iteration to iteration. One used in a repeat is a stack, one tensor per iteration, and sliced by it.
 
     [B, T, K, E], for instance; its bytes stay on the device.
@@ -94,9 +95,6 @@ class CacheOp(MarkedOp):
     cache = result_def()
 
     assembly_format = "$path attr-dict `:` type($cache)"
-
-    def __init__(self, path: str, cache_type: ValueType) -> None:
-        super().__init__(result_types=[cache_type], path=path)
 
     def verify_(self) -> None:
         if not isinstance(self.cache.type, ValueType):
@@ -117,11 +115,9 @@ class AppendOp(InferredOp):
     name = "stg.append"
     WORK: ClassVar[Work] = Work.APPEND
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
-        Signature(
-            "append",
-            ("cache", "new"),
+        Signature.of(
+            "append(cache, new, window? = size)",
             "a cache with new positions; without `serve` what is new, as all positions",
-            (Option("window", "size"),),
         ),
     )
     # Its first operand is no tensor of the text, so the frontend checks and builds a call of it by itself.
@@ -184,9 +180,8 @@ class FillOp(LikeOp):
     name = "stg.fill"
     LIKE: ClassVar[int | None] = 0
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
-        Signature(
-            "once",
-            ("cache", "x"),
+        Signature.of(
+            "once(cache, x)",
             "what is computed when a sequence begins, and read from a cache after that; without `serve` it is `x`",
         ),
     )

@@ -28,7 +28,6 @@ from stagec.dialects.stg.interface import (
     Call,
     CallError,
     Cotangents,
-    Option,
     Signature,
     only,
 )
@@ -166,7 +165,7 @@ class EmbeddingOp(InferredOp):
 
     name = "stg.embedding"
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
-        Signature("embedding", ("ids", "table"), "rows of a table by number"),
+        Signature.of("embedding(ids, table)", "rows of a table by number"),
     )
 
     ids = operand_def(TensorType)
@@ -306,11 +305,9 @@ class RepeatHeadsOp(HeadsOp):
     name = "stg.repeat_heads"
     REPEATS: ClassVar[bool] = True
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
-        Signature(
-            "repeat_heads",
-            ("x",),
+        Signature.of(
+            "repeat_heads(x, heads = dim, to = dim)",
             "each key or value head, repeated for the queries that share it",
-            (Option("heads", "dim", required=True), Option("to", "dim", required=True)),
         ),
     )
 

@@ -34,7 +34,6 @@ from stagec.dialects.stg.interface import (
     Call,
     CallError,
     Cotangents,
-    Option,
     Requests,
     Signature,
     listed,
@@ -100,11 +99,9 @@ class PatchEmbeddingOp(InferredOp):
     WORK: ClassVar[Work] = Work.CONVOLUTION
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
-        Signature(
-            "patch_embedding",
-            ("image", "kernel"),
+        Signature.of(
+            "patch_embedding(image, kernel, patches = dim)",
             "each patch of an image times a kernel: a convolution whose stride is its kernel",
-            (Option("patches", "dim", required=True),),
         ),
     )
 
@@ -251,11 +248,9 @@ class CausalConvOp(StatefulOp, LikeOp):
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
     LIKE: ClassVar[int | None] = 0
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
-        Signature(
-            "causal_conv",
-            ("x", "kernel"),
+        Signature.of(
+            "causal_conv(x, kernel, over = dim, state? = cache)",
             "a filter along a sequence for each channel, which sees nothing later",
-            (Option("over", "dim", required=True), Option("state", "cache")),
         ),
     )
     STATE: ClassVar[str] = "h[B, W, H, E]"

@@ -28,7 +28,6 @@ from stagec.dialects.stg.base import PLACEMENT, Indices, LikeOp, RequestsOp, Ten
 from stagec.dialects.stg.interface import (
     Call,
     CallError,
-    Option,
     Requests,
     Signature,
     listed,
@@ -140,11 +139,9 @@ class GatedDeltaRuleOp(RecurrenceOp, LikeOp):
     DEFAULT_CHUNK: ClassVar[int] = 64
     STATE: ClassVar[str] = "h[B, H, E, G]"
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
-        Signature(
-            "gated_delta_rule",
-            ("q", "k", "v", "decay", "beta"),
+        Signature.of(
+            "gated_delta_rule(q, k, v, decay, beta, chunk? = size, state? = cache)",
             "the recurrence of gated delta nets, chunk by chunk",
-            (Option("chunk", "size"), Option("state", "cache")),
         ),
     )
 

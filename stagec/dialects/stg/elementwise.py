@@ -30,13 +30,12 @@ from stagec.dialects.stg.interface import (
     Call,
     Cotangents,
     Decomposition,
-    Option,
     Signature,
     only,
 )
 from stagec.dialects.stg.sources import ConstantOp
 from stagec.dialects.stg.views import TransposeOp
-from stagec.dialects.types import DTYPE_BITS, QUANTIZED, TensorType
+from stagec.dialects.types import QUANTIZED, TensorType
 from stagec.dialects.work import Work
 from stagec.symbolic import ZERO, Size
 
@@ -215,7 +214,8 @@ class UnaryOp(LikeOp):
     WORK: ClassVar[Work] = Work.ELEMENTWISE
     LIKE: ClassVar[int | None] = 0
     SIGNATURES: ClassVar[tuple[Signature, ...]] = tuple(
-        Signature(function, ("x",), f"{function} of each element") for function in UNARY_FUNCTIONS
+        Signature.of(f"{function}(x)", f"{function} of each element")
+        for function in UNARY_FUNCTIONS
     )
 
     function = prop_def(StringAttr)
@@ -299,12 +299,7 @@ class CastOp(TensorOp):
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
     LIKE: ClassVar[int | None] = 0
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
-        Signature(
-            "cast",
-            ("x",),
-            "the same numbers in another dtype",
-            (Option("dtype", "dtype", tuple(DTYPE_BITS), required=True),),
-        ),
+        Signature.of("cast(x, dtype = dtype)", "the same numbers in another dtype"),
     )
 
     x = operand_def(TensorType)
@@ -336,12 +331,7 @@ class DropoutOp(TensorOp):
     NUM_STATISTICS: ClassVar[int] = 1
     LIKE: ClassVar[int | None] = 0
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
-        Signature(
-            "dropout",
-            ("x",),
-            "zero a share of the elements",
-            (Option("rate", "number", required=True),),
-        ),
+        Signature.of("dropout(x, rate = number)", "zero a share of the elements"),
     )
 
     rate = prop_def(StringAttr)
@@ -374,11 +364,9 @@ class CausalMaskOp(LikeOp):
     WORK: ClassVar[Work] = Work.ELEMENTWISE
     LIKE: ClassVar[int | None] = 0
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
-        Signature(
-            "causal_mask",
-            ("scores",),
+        Signature.of(
+            "causal_mask(scores, query = dim, key = dim)",
             "scores of keys after their query become -inf",
-            (Option("query", "dim", required=True), Option("key", "dim", required=True)),
         ),
     )
 
@@ -430,8 +418,7 @@ class ReduceOp(InferredOp):
     name = "stg.reduce"
     WORK: ClassVar[Work] = Work.REDUCTION
     SIGNATURES: ClassVar[tuple[Signature, ...]] = tuple(
-        Signature(kind, ("x",), f"the {kind} over dims", (Option("over", "dims", required=True),))
-        for kind in REDUCTIONS
+        Signature.of(f"{kind}(x, over = dims)", f"the {kind} over dims") for kind in REDUCTIONS
     )
 
     kind = prop_def(StringAttr)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from xdsl.ir import Operation, SSAValue
 
-from stagec.dialects.types import FLOATS, TensorType
+from stagec.dialects.types import DTYPE_BITS, FLOATS, TensorType
 from stagec.symbolic import Size
 
 if TYPE_CHECKING:
@@ -49,6 +49,31 @@ class Signature:
     """How many of the last operands may be left out."""
     more_operands: bool = False
     """Whether further operands like the last may follow."""
+
+    @staticmethod
+    def of(usage: str, summary: str) -> Signature:
+        """From how it is called: `attention(q, k, v, sinks?, window? = size)`; `...` stands for further operands, and `a | b` for choices."""
+        name, _, rest = usage.removesuffix(")").partition("(")
+        parts = [part.partition(" = ") for part in rest.split(", ")]
+        operands = [operand for operand, given, _ in parts if not given and operand != "..."]
+        options = [
+            Option(
+                option.removesuffix("?"),
+                kind if kind in OPTION_KINDS else "choice",
+                tuple(DTYPE_BITS) if kind == "dtype" else choices if len(choices) > 1 else (),
+                required=not option.endswith("?"),
+            )
+            for option, given, kind in parts
+            if given and (choices := tuple(kind.split(" | ")))
+        ]
+        return Signature(
+            name,
+            tuple(operand.removesuffix("?") for operand in operands),
+            summary,
+            tuple(options),
+            sum(operand.endswith("?") for operand in operands),
+            "..." in rest,
+        )
 
     @property
     def usage(self) -> str:

@@ -38,7 +38,6 @@ from stagec.dialects.stg.interface import (
     Call,
     CallError,
     Cotangents,
-    Option,
     Signature,
     only,
 )
@@ -80,12 +79,9 @@ class ConcatOp(InferredOp):
     name = "stg.concat"
     WORK: ClassVar[Work] = Work.ELEMENTWISE
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
-        Signature(
-            "concat",
-            ("a", "b"),
+        Signature.of(
+            "concat(a, b, ..., over? = parts, to = dim)",
             "operands side by side: a dim of each becomes one",
-            (Option("over", "parts"), Option("to", "dim", required=True)),
-            more_operands=True,
         ),
     )
 
@@ -188,12 +184,7 @@ class SplitOp(InferredOp):
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
     IS_VIEW: ClassVar[bool] = True
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
-        Signature(
-            "split",
-            ("x",),
-            "a dim cut into parts, a result for each",
-            (Option("over", "dim", required=True), Option("to", "parts", required=True)),
-        ),
+        Signature.of("split(x, over = dim, to = parts)", "a dim cut into parts, a result for each"),
     )
 
     x = operand_def(TensorType)
@@ -247,7 +238,7 @@ class SplitOp(InferredOp):
         for part, dy in zip(self.parts, dys, strict=True):
             wanted = tensor_type(part).with_partial(common)
             if dy is None:
-                dy = gradients.insert(ZerosOp(wanted), self.x).results[0]
+                dy = gradients.insert(ZerosOp(like=wanted), self.x).results[0]
             elif set(tensor_type(dy).partial) != set(common):
                 dy = gradients.reduced(dy, common, self.x)
             parts.append(dy)

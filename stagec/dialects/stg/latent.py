@@ -16,7 +16,7 @@ from xdsl.irdl import irdl_op_definition, operand_def, result_def
 from stagec import symbolic
 from stagec.dialects.stg.attention import HALF, KEY, FusedAttention
 from stagec.dialects.stg.base import Indices, tensor_type
-from stagec.dialects.stg.interface import Call, CallError, Option, Signature, listed
+from stagec.dialects.stg.interface import Call, CallError, Signature, listed
 from stagec.dialects.types import TensorType
 from stagec.dialects.work import Work
 from stagec.symbolic import ONE, Size
@@ -38,11 +38,9 @@ class LatentAttentionOp(FusedAttention):
     NUM_STATISTICS: ClassVar[int] = 1
     KEY_OPERANDS: ClassVar[tuple[int, ...]] = (2, 3)
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
-        Signature(
-            "latent_attention",
-            ("near", "far", "latents", "rotated"),
+        Signature.of(
+            "latent_attention(near, far, latents, rotated, causal? = bool)",
             "fused softmax(near latents^T + far rotated^T) latents: all heads share keys, which are values, too",
-            (Option("causal", "bool"),),
         ),
     )
 

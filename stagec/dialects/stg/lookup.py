@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from xdsl.dialects.builtin import StringAttr
-from xdsl.ir import SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
     ParsePropInAttrDict,
@@ -28,13 +27,13 @@ from xdsl.irdl import (
 from stagec import symbolic
 from stagec.dialects.interfaces import Bytes, CostInterface, all_bytes, elements, num_bytes
 from stagec.dialects.memory import Effects, Update
+from stagec.dialects.op import DefaultBuilder
 from stagec.dialects.stg.base import PLACEMENT, Indices, InferredOp, tensor_type
 from stagec.dialects.stg.interface import (
     BackwardPass,
     Call,
     CallError,
     Cotangents,
-    Option,
     Signature,
     only,
 )
@@ -91,11 +90,8 @@ class EmbeddingBagOp(InferredOp):
     name = "stg.embedding_bag"
     WORK: ClassVar[Work] = Work.BAG
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
-        Signature(
-            "embedding_bag",
-            ("ids", "table"),
-            "rows of tables by number, added up",
-            (Option("over", "dim", required=True), Option("to", "dim")),
+        Signature.of(
+            "embedding_bag(ids, table, over = dim, to? = dim)", "rows of tables by number, added up"
         ),
     )
 
@@ -213,7 +209,7 @@ ROW_FLOPS = {"sgd": 2, "adagrad": 7, "adam": 12, "rowwise_adagrad": 4, "partial_
 
 
 @irdl_op_definition
-class UpdateRowsOp(CostInterface):
+class UpdateRowsOp(DefaultBuilder, CostInterface):
     """Update the rows of a table that were looked up, from what flows back to their lookups.
 
     One fused kernel, as the backward pass of FBGEMM's batched tables is: it adds up, for each row, `dy` of the bags that it is in, and updates the row and what
@@ -239,19 +235,6 @@ class UpdateRowsOp(CostInterface):
         "$algorithm `states` $states $table `by` $rows `(` $ids `)` `from` `(` $dys `)` attr-dict "
         "`:` type($table) `(` type($ids) `)` `from` `(` type($dys) `)`"
     )
-
-    def __init__(
-        self,
-        algorithm: str,
-        states: str,
-        table: SSAValue,
-        rows: str,
-        ids: Sequence[SSAValue],
-        dys: Sequence[SSAValue],
-    ) -> None:
-        super().__init__(
-            [table, list(ids), list(dys)], [], algorithm=algorithm, states=states, rows=rows
-        )
 
     def verify_(self) -> None:
         if self.algorithm.data not in ROW_STATES:

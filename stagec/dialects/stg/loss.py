@@ -17,7 +17,6 @@ from stagec.dialects.stg.interface import (
     CallError,
     Cotangents,
     Decomposition,
-    Option,
     Signature,
     only,
 )
@@ -67,11 +66,9 @@ class CrossEntropyOp(VocabularyOp):
     WORK: ClassVar[Work] = Work.REDUCTION
     NUM_STATISTICS: ClassVar[int] = 1
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
-        Signature(
-            "cross_entropy",
-            ("logits", "targets"),
+        Signature.of(
+            "cross_entropy(logits, targets, fused? = bool)",
             "mean of log-sum-exp(logits) - logits[target]",
-            (Option("fused", "bool"),),
         ),
     )
 

@@ -39,7 +39,6 @@ from stagec.dialects.stg.interface import (
     CallError,
     Cotangents,
     Decomposition,
-    Option,
     Signature,
     only,
 )
@@ -116,12 +115,9 @@ class RmsNormOp(NormOp):
     WORK: ClassVar[Work] = Work.REDUCTION
     NUM_STATISTICS: ClassVar[int] = 1
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
-        Signature(
-            "rms_norm",
-            ("x", "weight"),
+        Signature.of(
+            "rms_norm(x, weight?, over? = dims)",
             "x / rms(x) * weight, over the weight's dims or `over`",
-            (Option("over", "dims"),),
-            optional_operands=1,
         ),
     )
 
@@ -228,12 +224,9 @@ class LayerNormOp(NormOp):
     WORK: ClassVar[Work] = Work.REDUCTION
     NUM_STATISTICS: ClassVar[int] = 2
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
-        Signature(
-            "layer_norm",
-            ("x", "weight", "bias"),
+        Signature.of(
+            "layer_norm(x, weight?, bias?, over? = dims)",
             "(x - mean) / std * weight + bias, over the weight's dims or `over`",
-            (Option("over", "dims"),),
-            optional_operands=2,
         ),
     )
 
@@ -368,12 +361,7 @@ class SoftmaxOp(NormOp, LikeOp):
     name = "stg.softmax"
     WORK: ClassVar[Work] = Work.REDUCTION
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
-        Signature(
-            "softmax",
-            ("x",),
-            "exp(x) / sum(exp(x)) over dims",
-            (Option("over", "dims", required=True),),
-        ),
+        Signature.of("softmax(x, over = dims)", "exp(x) / sum(exp(x)) over dims"),
     )
 
     x = operand_def(TensorType)

@@ -25,13 +25,13 @@ from stagec.dialects.attributes import NamesAttr
 from stagec.dialects.interfaces import Bytes, CostInterface, all_bytes, elements, num_bytes
 from stagec.dialects.marks import flag_mark
 from stagec.dialects.memory import Effects, Kind, Overwrite, Update
+from stagec.dialects.op import DefaultBuilder, shared_properties
 from stagec.dialects.stg.matrices import Matrix, MatrixAttr, verify_matrix
 from stagec.dialects.stg.preconditioning import (
     PRECONDITIONED,
     SHAMPOO,
     SOAP,
     Blocks,
-    Preconditioner,
     PreconditionerAttr,
     factor_bytes,
 )
@@ -137,7 +137,7 @@ def sums_kept(stored: Attribute, matrix: Matrix) -> Size:
 
 
 @irdl_op_definition
-class OptimizerStepOp(CostInterface):
+class OptimizerStepOp(DefaultBuilder, CostInterface):
     """Update each weight from its gradient: `stg.optimizer_step "adamw" (%w, ...) from (%g, ...)`.
 
     `states` is the dtype of the moments; `master` that of the copy that is updated when
@@ -174,29 +174,8 @@ class OptimizerStepOp(CostInterface):
         "`:` type($weights) `from` type($gradients) (`with` type($kept)^ `->` type($updated))?"
     )
 
-    def __init__(
-        self,
-        algorithm: str,
-        states: str,
-        master: str | None,
-        weights: Sequence[SSAValue],
-        gradients: Sequence[SSAValue],
-        kept: Sequence[SSAValue] = (),
-        average: str | None = None,
-        scale: SSAValue | None = None,
-        matrices: ArrayAttr[MatrixAttr] | None = None,
-        factors: Preconditioner | None = None,
-    ) -> None:
-        super().__init__(
-            [list(weights), list(gradients), scale, list(kept)],
-            [[value.type for value in kept]],
-            algorithm=algorithm,
-            states=states,
-            master=master,
-            average=average,
-            matrices=matrices,
-            factors=None if factors is None else PreconditionerAttr(factors),
-        )
+    def made(self) -> Sequence[Attribute]:
+        return [value.type for value in self.kept]
 
     def of(
         self,
@@ -207,21 +186,11 @@ class OptimizerStepOp(CostInterface):
         chosen: Sequence[int] | None = None,
     ) -> OptimizerStepOp:
         """The same step of other values; of some of its weights only, `chosen` by number. It reads what this one is scaled by, unless that is given."""
-        matrices = self.matrices
-        if matrices is not None and chosen is not None:
-            matrices = ArrayAttr([matrices.data[number] for number in chosen])
-        return OptimizerStepOp(
-            self.algorithm.data,
-            self.states.data,
-            self.master.data if self.master is not None else None,
-            weights,
-            gradients,
-            kept,
-            self.average.data if self.average is not None else None,
-            self.scale if scale is None else scale,
-            matrices,
-            self.factors.data if self.factors is not None else None,
-        )
+        said = shared_properties(self, OptimizerStepOp)
+        if self.matrices is not None and chosen is not None:
+            said["matrices"] = ArrayAttr([self.matrices.data[number] for number in chosen])
+        scale = self.scale if scale is None else scale
+        return OptimizerStepOp(weights, gradients, scale, kept, **said)
 
     def verify_(self) -> None:
         if self.algorithm.data not in NUM_STATES:
@@ -266,7 +235,8 @@ class OptimizerStepOp(CostInterface):
         moved = self.moved_bytes()
         size = moved.read + moved.written
         made = [value.type for value in self.updated]
-        return [sched.HostUpdateOp(self.operands, made, self.flops(), size, self.effects())]
+        done = (self.flops(), size, self.effects())
+        return [sched.HostUpdateOp(self.operands, *done, like=made)]
 
     def updated_by(self) -> Iterator[tuple[SSAValue, str, Matrix | None]]:
         """Each weight, the algorithm that updates it, and which matrix it is."""
@@ -376,7 +346,7 @@ class GradientStatisticOp(CostInterface):
             return super().lowered(mesh)
         size, kinds = self.moved_bytes().moved, [self.result.type]
         called, there = f"host_{self.kind.data}", Effects(makes=Kind.HOST)
-        return [sched.HostUpdateOp(self.gradients, kinds, self.flops(), size, there, called)]
+        return [sched.HostUpdateOp(self.gradients, self.flops(), size, there, called, like=kinds)]
 
 
 STATISTICS = {"norm": 2, "finite": 1, "factors": 0, "lengths": 0}
@@ -384,7 +354,7 @@ STATISTICS = {"norm": 2, "finite": 1, "factors": 0, "lengths": 0}
 
 
 @irdl_op_definition
-class MomentumOp(CostInterface):
+class MomentumOp(DefaultBuilder, CostInterface):
     """Add gradients to Muon's momenta, and go on from there by Nesterov's rule: `m = b m + g`, and `g + b m` comes out, in bf16.
 
     One fused kernel. The momenta, in `states`, are kept as `stg.optimizer_step` says.
@@ -405,12 +375,8 @@ class MomentumOp(CostInterface):
         "`:` `(` type($gradients) `)` `->` `(` type($moments) `)`"
     )
 
-    def __init__(self, states: str, gradients: Sequence[SSAValue], scale: SSAValue | None) -> None:
-        super().__init__(
-            [list(gradients), scale],
-            [[with_dtype(g.type, ORTHOGONALIZED) for g in gradients]],
-            states=states,
-        )
+    def made(self) -> Sequence[Attribute]:
+        return [with_dtype(g.type, ORTHOGONALIZED) for g in self.gradients]
 
     def verify_(self) -> None:
         verify_dtypes(self.name, self.states)
@@ -427,7 +393,7 @@ class MomentumOp(CostInterface):
 
 
 @irdl_op_definition
-class OrthogonalizeOp(CostInterface):
+class OrthogonalizeOp(DefaultBuilder, CostInterface):
     """The nearest orthogonal matrix of each, by `steps` Newton-Schulz iterations `A = X X'`, `B = b A + c A A`, `X = a X + B X` (Jordan et al. 2024).
 
     An iteration of n x m, n the smaller, takes `4 n^2 m + 2 n^3` FLOPs: at most the 6 n^2 m of its authors' count. Ranks along the axes that it is
@@ -451,22 +417,6 @@ class OrthogonalizeOp(CostInterface):
         "`(` $values `)` `steps` $steps `as` $matrices `shared` `over` $axes attr-dict "
         "`:` functional-type($values, $updates)"
     )
-
-    def __init__(
-        self,
-        values: Sequence[SSAValue],
-        steps: int,
-        matrices: Sequence[Matrix],
-        axes: Sequence[str],
-        result_types: Sequence[Attribute],
-    ) -> None:
-        super().__init__(
-            [list(values)],
-            [list(result_types)],
-            steps=steps,
-            matrices=ArrayAttr(map(MatrixAttr, matrices)),
-            axes=axes,
-        )
 
     def verify_(self) -> None:
         if not len(self.values) == len(self.matrices.data) == len(self.updates):

@@ -6,7 +6,7 @@ and of each what gradients are multiplied by: an inverse root (Shampoo), or eige
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -28,6 +28,7 @@ from xdsl.printer import Printer
 from stagec import symbolic
 from stagec.dialects.attributes import parse_names
 from stagec.dialects.interfaces import Bytes, CostInterface, elements
+from stagec.dialects.op import DefaultBuilder
 from stagec.dialects.stg.matrices import Matrix, MatrixAttr, verify_matrix
 from stagec.dialects.types import (
     ShardType,
@@ -235,7 +236,7 @@ def factor_bytes(algorithm: str, blocks: Blocks) -> Size:
 
 
 @irdl_op_definition
-class PreconditionOp(CostInterface):
+class PreconditionOp(DefaultBuilder, CostInterface):
     """Multiply each block of gradients by inverse roots of its statistics (`shampoo`), or run Adam in their eigenbasis (`soap`).
 
     Statistics, averages of gradients and what is computed of them are kept as `stg.optimizer_step` says. A block [r, c] takes `2 (r r c + r c c)` FLOPs for
@@ -262,21 +263,8 @@ class PreconditionOp(CostInterface):
         "`:` `(` type($gradients) `)` `->` `(` type($updates) `)`"
     )
 
-    def __init__(
-        self,
-        algorithm: str,
-        how: Preconditioner,
-        gradients: Sequence[SSAValue],
-        matrices: Iterable[Attribute],
-        scale: SSAValue | None,
-    ) -> None:
-        super().__init__(
-            [list(gradients), scale],
-            [[with_dtype(g.type, FACTORS) for g in gradients]],
-            algorithm=algorithm,
-            how=PreconditionerAttr(how),
-            matrices=ArrayAttr(matrices),
-        )
+    def made(self) -> Sequence[Attribute]:
+        return [with_dtype(g.type, FACTORS) for g in self.gradients]
 
     def verify_(self) -> None:
         if self.algorithm.data not in PRECONDITIONED:

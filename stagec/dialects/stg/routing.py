@@ -40,7 +40,6 @@ from stagec.dialects.stg.interface import (
     Call,
     CallError,
     Cotangents,
-    Option,
     Signature,
     only,
 )
@@ -88,18 +87,9 @@ class TopkOp(LocalStatisticsOp, InferredOp):
 
     name = "stg.topk"
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
-        Signature(
-            "topk",
-            ("scores", "bias"),
+        Signature.of(
+            "topk(scores, bias?, over = dim, to = dim, groups? = size, limit? = size, normalise? = bool)",
             "the largest scores over a dim, and which they are",
-            (
-                Option("over", "dim", required=True),
-                Option("to", "dim", required=True),
-                Option("groups", "size"),
-                Option("limit", "size"),
-                Option("normalise", "bool"),
-            ),
-            optional_operands=1,
         ),
     )
 
@@ -269,15 +259,9 @@ class DispatchOp(RoutedOp, SendsTokens):
     NUM_STATISTICS: ClassVar[int] = 1
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
-        Signature(
-            "dispatch",
-            ("x", "experts"),
+        Signature.of(
+            "dispatch(x, experts, experts = dim, tokens = dim, dropless? = bool)",
             "each token, copied to the tokens of its experts",
-            (
-                Option("experts", "dim", required=True),
-                Option("tokens", "dim", required=True),
-                Option("dropless", "bool"),
-            ),
         ),
     )
 
@@ -374,9 +358,8 @@ class CombineOp(RoutedOp, CollectsTokens):
     WORK: ClassVar[Work] = Work.COMBINE
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
-        Signature(
-            "combine",
-            ("routed", "weights", "experts"),
+        Signature.of(
+            "combine(routed, weights, experts)",
             "what a token's experts made of it, weighted and added up",
         ),
     )

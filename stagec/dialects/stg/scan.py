@@ -25,7 +25,6 @@ from stagec.dialects.stg.base import PLACEMENT, Indices, LikeOp, TensorOp, tenso
 from stagec.dialects.stg.interface import (
     Call,
     CallError,
-    Option,
     Requests,
     Signature,
     listed,
@@ -120,11 +119,9 @@ class SsdScanOp(RecurrenceOp, LikeOp):
     DEFAULT_CHUNK: ClassVar[int] = 256
     STATE: ClassVar[str] = "h[B, H, E, N]"
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
-        Signature(
-            "ssd_scan",
-            ("x", "dt", "a", "b", "c"),
+        Signature.of(
+            "ssd_scan(x, dt, a, b, c, chunk? = size, state? = cache)",
             "the state-space recurrence of Mamba-2, chunk by chunk",
-            (Option("chunk", "size"), Option("state", "cache")),
         ),
     )
 

@@ -9,14 +9,14 @@ from xdsl.utils.exceptions import VerifyException
 from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.interfaces import CostInterface
 from stagec.dialects.marks import MarkedOp
-from stagec.dialects.op import DialectOp
+from stagec.dialects.op import DefaultBuilder
 from stagec.dialects.stg.base import wider
 from stagec.dialects.types import QUANTIZED, TensorType, ValueType, rows_of_matrix, tensor_of
 from stagec.symbolic import ZERO, Size
 
 
 @irdl_op_definition
-class DimOp(DialectOp):
+class DimOp(DefaultBuilder):
     """A named size. The expression is over other dims and mesh axes: `stg.dim "E" = "D/H"`.
 
     One that `pads` another dim is what that is in tensors, so that axes divide it: `stg.dim "V" = "8*ceildiv(V.unpadded, 8)" pads "V.unpadded"`.
@@ -38,17 +38,6 @@ class DimOp(DialectOp):
 
     assembly_format = "$dim `=` $size (`pads` $pads^)? (`parts` $parts^)? (`slots` $slots^)? (`average` $average^)? attr-dict"
 
-    def __init__(
-        self,
-        dim: str,
-        size: Size,
-        pads: str | None = None,
-        parts: str | None = None,
-        average: bool = False,
-        slots: str | None = None,
-    ) -> None:
-        super().__init__(dim=dim, size=size, pads=pads, parts=parts, slots=slots, average=average)
-
     def verify_(self) -> None:
         if self.pads is not None and self.pads.data not in self.size.data.names:
             raise self.mistake("what is padded is a part of its size")
@@ -62,7 +51,7 @@ OWN_GRADIENTS = (OWN_DTYPE, WIDER, AS_OTHERS)
 
 
 @irdl_op_definition
-class WeightOp(MarkedOp):
+class WeightOp(DefaultBuilder, MarkedOp):
     """A parameter. One used in a repeat is a stack, one tensor per iteration, and sliced by it.
 
     `rows` is how many of its dims, the first, are dim 0 of the tensor that a framework stores: 2 for a linear layer
@@ -83,16 +72,6 @@ class WeightOp(MarkedOp):
     assembly_format = (
         "$path (`rows` $rows^)? (`frozen` $frozen^)? (`own` $own^)? attr-dict `:` type($weight)"
     )
-
-    def __init__(
-        self,
-        path: str,
-        weight_type: ValueType,
-        rows: int | None = None,
-        frozen: bool = False,
-        own: bool = False,
-    ) -> None:
-        super().__init__(result_types=[weight_type], path=path, rows=rows, frozen=frozen, own=own)
 
     @property
     def num_rows(self) -> int:
@@ -137,7 +116,7 @@ class ConstantOp(MarkedOp):
 
 
 @irdl_op_definition
-class ZerosOp(CostInterface):
+class ZerosOp(DefaultBuilder, CostInterface):
     """A tensor of zeros, to add to.
 
     [D, F], for instance. No FLOPs; bytes of one writing.
@@ -148,9 +127,6 @@ class ZerosOp(CostInterface):
     zeros = result_def(TensorType)
 
     assembly_format = "attr-dict `:` type($zeros)"
-
-    def __init__(self, zeros_type: TensorType) -> None:
-        super().__init__(result_types=[zeros_type])
 
     def flops(self) -> Size:
         return ZERO

@@ -24,6 +24,7 @@ from xdsl.traits import IsTerminator, NoTerminator, SingleBlockImplicitTerminato
 
 from stagec.dialects.attributes import SizeAttr, parse_size
 from stagec.dialects.marks import MarkedOp, flag_mark, marks, put_marks, text_mark
+from stagec.dialects.op import DefaultBuilder
 from stagec.dialects.types import ShardType, StackType, TensorType, ValueType, tensor_of
 from stagec.symbolic import Size
 
@@ -63,7 +64,7 @@ class ProgramOp(MarkedOp):
 
 
 @irdl_op_definition
-class YieldOp(MarkedOp):
+class YieldOp(DefaultBuilder, MarkedOp):
     """Ends the body of a repeat (carried values first, then stacked ones) or of an accumulate."""
 
     name = "stg.yield"
@@ -72,9 +73,6 @@ class YieldOp(MarkedOp):
 
     traits = traits_def(IsTerminator())
     assembly_format = "($values^ `:` type($values))? attr-dict"
-
-    def __init__(self, values: Sequence[SSAValue]) -> None:
-        super().__init__([list(values)])
 
     def verify_(self) -> None:
         for value in self.values:
@@ -321,7 +319,7 @@ def adds_up(term: Attribute, total: Attribute) -> bool:
 
 
 @irdl_op_definition
-class OutputOp(MarkedOp):
+class OutputOp(DefaultBuilder, MarkedOp):
     """What a program computes: the loss of a training step, or any values of a forward pass.
 
     After `build-backward` it also names the gradient of each weight.
@@ -340,14 +338,6 @@ class OutputOp(MarkedOp):
         "(`weights` $weights^ `:` type($weights))? "
         "(`gradients` $gradients^ `:` type($gradients))? attr-dict"
     )
-
-    def __init__(
-        self,
-        values: Sequence[SSAValue],
-        weights: Sequence[SSAValue] = (),
-        gradients: Sequence[SSAValue] = (),
-    ) -> None:
-        super().__init__([list(values), list(weights), list(gradients)])
 
     def verify_(self) -> None:
         if len(self.weights) != len(self.gradients):
