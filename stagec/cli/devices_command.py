@@ -104,6 +104,7 @@ def shown(device: DeviceModel) -> Iterator[str]:
         "sustained_spread",
         "units",
         "collective_units",
+        "exchange_units",
         "launch_us",
         "host_launch_us",
         "backward_attention_rate",

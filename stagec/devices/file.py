@@ -76,6 +76,7 @@ SCALARS = {
     "sustained_spread": float,
     "units": int,
     "collective_units": int,
+    "exchange_units": int,
     "launch_us": float,
     "host_launch_us": float,
     "backward_attention_rate": float,

@@ -117,6 +117,8 @@ class DeviceModel:
     """Streaming multiprocessors."""
     collective_units: int = 0
     """Of them, those that a collective's kernel occupies while it runs."""
+    exchange_units: int = 0
+    """Those that an all-to-all's does; 0: as any collective's."""
     reached: Reached = Reached()
     launch_us: float = 0.0
     """Between the end of a kernel and the start of the next one on a stream."""

@@ -1,24 +1,24 @@
 """What communication takes from the computation that hides it.
 
-A collective's kernel occupies some multiprocessors while it runs (`collective_units` of the device's file), and kernels that compute beside it
-have the rest: in that time they are slower by the share that is taken. The first timeline says how long that is on each rank class; in
+A collective's kernel occupies some multiprocessors while it runs (`collective_units` of the device's file, `exchange_units` of an all-to-all's), and kernels
+that compute beside it have the rest: in that time they are slower by the share that is taken. The first timeline says how long that is on each rank class; in
 the second, computation of that class takes so much longer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from stagec.arrays import Floats, Ints
 from stagec.backend.program import Node, RankClass, TraceProgram, TraceSet
-from stagec.devices import DeviceModel
 from stagec.dialects.sched.actions import Collective, Compute
 from stagec.estimate import intervals
 from stagec.estimate.graph import PieceGraph, build_graph
 from stagec.estimate.prices import Prices
 from stagec.estimate.timeline import Arrivals, Timeline, simulate_graph
+from stagec.plans.clauses import Device
 
 LEAST = 1.001
 """A rank whose computation is slower by less is as fast as it would be alone, if all are."""
@@ -41,48 +41,82 @@ def slowed(
 
 def factors_of(traces: TraceSet, prices: Prices, timeline: Timeline) -> Floats:
     """By which the computation of each rank class is slower than its prices say, in this timeline."""
-    model = prices.plan.device.model
-    if model is None or not model.collective_units:
+    device = prices.plan.device
+    if not takes_units(device):
         return np.ones(len(traces.classes))
     classes = enumerate(traces.classes)
-    spent = [hidden_us(each, *timeline.of_class(number)) for number, each in classes]
-    return slowdown(model, *(np.array(column) for column in zip(*spent, strict=True)))
+    spent = [lost_us(device, each, *timeline.of_class(number)) for number, each in classes]
+    return slowdown(*(np.array(column) for column in zip(*spent, strict=True)))
 
 
-def slowdown(model: DeviceModel, computing: Floats, hiding: Floats) -> Floats:
-    """By which the computation of each rank class is slower, `[class]` or `[class, plan]`, that computes so long and hides communication so long."""
-    taken = (model.collective_units or 0) / model.units
-    share = np.divide(hiding, computing, out=np.zeros_like(hiding), where=computing > 0)
-    factors = 1 + taken / (1 - taken) * share
+def takes_units(device: Device) -> bool:
+    """Whether communication takes multiprocessors from computation, as far as is known."""
+    return device.model is not None and device.model.collective_units > 0
+
+
+def slowdown(computing: Floats, lost: Floats) -> Floats:
+    """By which the computation of each rank class is slower, `[class]` or `[class, plan]`, that computes so long and loses so much to what it hides."""
+    share = np.divide(lost, computing, out=np.zeros_like(lost), where=computing > 0)
+    factors = 1 + share
     return np.where(factors.max(axis=0) < LEAST, 1.0, factors)
 
 
-def hidden_us(rank_class: RankClass, starts: Floats, ends: Floats) -> tuple[Floats, Floats]:
-    """How long a rank computes, and how long collectives run in that time; of several plans with times of nodes as `[node, plan]`."""
+def lost_us(
+    device: Device, rank_class: RankClass, starts: Floats, ends: Floats
+) -> tuple[Floats, Floats]:
+    """How long a rank computes, and how much longer it would for collectives that run in that time; of several plans with times of nodes as `[node, plan]`.
+
+    Where several run at once, those that take most multiprocessors count.
+    """
     computing = nodes_of(rank_class.program, lambda node: node.computes)
-    moving = nodes_of(rank_class.program, takes_units)
+    shares = share_by_node(device)
+    known = {shares(n) for each in rank_class.program.segments for n in each.nodes} - {0.0}
+    moving = {
+        share: nodes_of(rank_class.program, lambda node, s=share: shares(node) >= s)
+        for share in sorted(known, reverse=True)
+    }
     if starts.ndim == 1:
-        found = hidden_in(starts[computing], ends[computing], starts[moving], ends[moving])
+        found = lost_in(starts, ends, computing, moving)
         return np.array(found[0]), np.array(found[1])
-    times = (starts[computing].T, ends[computing].T, starts[moving].T, ends[moving].T)
-    each = [hidden_in(*own) for own in zip(*map(np.ascontiguousarray, times), strict=True)]
-    busy, hidden = zip(*each, strict=True)
-    return np.array(busy), np.array(hidden)
+    columns = zip(
+        map(np.ascontiguousarray, starts.T), map(np.ascontiguousarray, ends.T), strict=True
+    )
+    each = [lost_in(begun, ended, computing, moving) for begun, ended in columns]
+    busy, lost = zip(*each, strict=True)
+    return np.array(busy), np.array(lost)
 
 
-def hidden_in(
-    starts: Floats, ends: Floats, moving_from: Floats, moving_to: Floats
+def lost_in(
+    starts: Floats, ends: Floats, computing: Ints, moving: Mapping[float, Ints]
 ) -> tuple[float, float]:
-    """The time that something computes, and of that the time in which something moves."""
-    busy = intervals.union(starts, ends)
-    running = intervals.union(moving_from, moving_to)
-    shared = intervals.overlap(busy, running[:, 0], running[:, 1])
-    return intervals.length(busy), float(shared.sum())
+    """The time that something computes, and what that loses to what moves in it: nodes by the least that they take, the most first."""
+    busy = intervals.union(starts[computing], ends[computing])
+    lost, before = 0.0, 0.0
+    for share, nodes in moving.items():
+        running = intervals.union(starts[nodes], ends[nodes])
+        hidden = float(intervals.overlap(busy, running[:, 0], running[:, 1]).sum())
+        lost += share * (hidden - before)
+        before = hidden
+    return intervals.length(busy), lost
 
 
-def takes_units(node: Node) -> bool:
-    """Whether a kernel that communicates does it."""
-    return isinstance(node.action, Collective | Compute) and not node.computes
+def share_by_node(device: Device) -> Callable[[Node], float]:
+    """Of a node: the multiprocessors that it takes, over those that it leaves to computation; 0 of what computes, or is copied by other engines."""
+    model = device.model
+    if model is None:
+        return lambda _: 0.0
+    exchanging = device.exchange_units or model.exchange_units or model.collective_units
+
+    def share(node: Node) -> float:
+        action = node.action
+        if not isinstance(action, Collective | Compute) or node.computes:
+            return 0.0
+        # What computes on another stream than computation forwards what an exchange brings.
+        exchanges = isinstance(action, Compute) or action.kind == "all_to_all"
+        taken = exchanging if exchanges else model.collective_units
+        return taken / max(model.units - taken, 1)
+
+    return share
 
 
 def nodes_of(program: TraceProgram, holds: Callable[[Node], bool]) -> Ints:

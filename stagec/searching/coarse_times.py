@@ -26,7 +26,7 @@ from stagec.dialects import sched, stg
 from stagec.dialects.sched import COMPUTE_STREAM
 from stagec.dialects.sched.actions import Collective, Compute
 from stagec.dialects.sched.tasks import COMPUTE_TASKS, ONCE, TRANSFER_TASKS
-from stagec.estimate.interference import slowdown
+from stagec.estimate.interference import share_by_node, slowdown, takes_units
 from stagec.estimate.kernels import KernelPrices
 from stagec.estimate.prices import ATTENTION, kernel_prices
 from stagec.explaining.job import NamedJob
@@ -88,6 +88,8 @@ class ClassSeconds:
     """What runs once, but for what can be hidden."""
     moving: Total = 0.0
     """What collectives take in these."""
+    taking: Total = 0.0
+    """What computation would lose if it hid all of them."""
     gathers: Floats = field(default_factory=lambda: np.zeros(1))
     """Of parameters, once a step, for the first forward pass."""
     gradients: Floats = field(default_factory=lambda: np.zeros(1))
@@ -310,10 +312,10 @@ def of_class(
         once = once + sums.gradients
     forward = (sums.compute["F"] + sums.waited["F"]) / microbatches
     once = once + idleness.exposed(sums.gathers, forward, is_ahead=True)
-    model = job.compiled.plan.device.model
-    if model is not None and model.collective_units:
+    if takes_units(job.compiled.plan.device):
         hidden = np.maximum(sums.moving - (sums.lasting - compute), 0)
-        compute = compute * slowdown(model, np.array([compute]), np.array([hidden]))[0]
+        lost = np.divide(hidden * sums.taking, sums.moving, out=0 * hidden, where=hidden > 0)
+        compute = compute * slowdown(np.array([compute]), np.array([lost]))[0]
     own = compute + sums.compute["once"]
     exposed = waiting + once
     zeros = np.zeros(len(microbatches))
@@ -375,12 +377,14 @@ def sums_of(
 ) -> tuple[ClassSeconds, ClassSeconds]:
     """Of a rank's own work, and of what travels to and from other stages; parameters are gathered so often, and ops may run `again`."""
     own, travel = ClassSeconds(), ClassSeconds()
+    share = share_by_node(prices.job.compiled.plan.device)
     for term in each.terms:
         times = sizes.number(term.count.form).astype(float)
         seconds = times * prices.seconds(term, each.where)
         node = term.node
         if isinstance(node.action, Collective) and term.task in COMPUTE_TASKS:
             own.moving = own.moving + seconds
+            own.taking = own.taking + seconds * share(node)
         if is_gather(term):
             seconds = seconds * gathers
         part = part_of(term)

@@ -23,7 +23,7 @@ from stagec.diagnostics import CompileError
 from stagec.dialects.types import TIME_AXIS
 from stagec.estimate.costs import require_numbers
 from stagec.estimate.graph import PieceGraph, build_graph
-from stagec.estimate.interference import hidden_us, slowdown
+from stagec.estimate.interference import lost_us, slowdown, takes_units
 from stagec.estimate.prices import NodeCosts, Prices
 from stagec.estimate.repetition import SAME, RepeatedNodes, block_of, is_put_in, may_repeat, pairs
 from stagec.estimate.timeline import Hosts, Times, slower, solve
@@ -294,16 +294,15 @@ def slowed_times(
 ) -> list[Times]:
     """When nodes end, computation slowed by what hides behind it. `of_whole`: what that of some steps comes to in the whole."""
     alone = alone or [s.solve(own) for s, own in zip(steps, durations, strict=True)]
-    model = steps[0].prices.plan.device.model
-    if model is None or not model.collective_units:
+    device = steps[0].prices.plan.device
+    if not takes_units(device):
         return list(alone)
     classes = range(len(steps[0].traces.classes))
     spent = [
-        [hidden_us(step.traces.classes[n], *of_class(times, n)) for n in classes]
+        [lost_us(device, step.traces.classes[n], *of_class(times, n)) for n in classes]
         for step, times in zip(steps, alone, strict=True)
     ]
     factors = slowdown(
-        model,
         np.stack([of_whole([own[n][0] for own in spent]) for n in classes]),
         np.stack([of_whole([own[n][1] for own in spent]) for n in classes]),
     )

@@ -25,7 +25,7 @@ SETTINGS = (
     *("precision { gather = fp8 }", "precision { cache = fp8 }", "precision { saved = mxfp8 }"),
     *("shard K over tp { replicate = true }", "optimizer adamw { loss_scale = static }"),
     *("precision { weight_gradients = bf16 }", "precision { product_weights = fp8 }"),
-    "optimizer adamw { tables = adam }",
+    *("optimizer adamw { tables = adam }", "device { exchange_units = 8 }"),
 )
 
 

@@ -62,6 +62,12 @@ NEEDS = (
         lambda p: p.zero_level in (1, 2),
     ),
     Need("overlap", ("p2p",), "a `pipeline`", lambda p: p.pipeline is not None),
+    Need(
+        "device",
+        ("exchange_units",),
+        "a device that ships, or a file: others have no multiprocessors that computation could lose",
+        lambda p: p.device.preset is not None,
+    ),
     Need("overlap", ("cp",), "a `context`", lambda p: bool(p.contexts)),
     Need(
         "offload",
