@@ -43,6 +43,8 @@ class Model:
     """Whether rotary embeddings reach further than a model was trained for and scale what they turn (YaRN), which no fused kernel of Megatron-LM's does."""
     clamps: bool = False
     """Whether both halves of what experts activate are clamped by kernels of their own."""
+    narrows: bool = False
+    """Whether what an activation reads is kept in 8 bits, written and read by kernels of their own (`activation_func_fp8_input_store`)."""
 
 
 LLAMA3 = 128256
@@ -245,9 +247,9 @@ CLAMPED = """op clamped(x[X, C, F]) -> [X, C, F] { flops = 2 * X * C * F, bytes 
 Megatron-LM, core 0.15 to 0.18): 16 bytes for an element of a half, and behind the backward pass 30, with the comparisons that PyTorch makes."""
 
 
-def copied(name: str, dims: str) -> str:
-    """An op that copies what experts read or make, and its gradient, in two bytes an element."""
-    bytes_ = f"4 * {dims.replace(', ', ' * ')}"
+def copied(name: str, dims: str, moved: int = 4) -> str:
+    """An op that copies a tensor, and in the backward pass one as large, with so many bytes for an element: two read and two written, or one in 8 bits."""
+    bytes_ = f"{moved} * {dims.replace(', ', ' * ')}"
     return f"op {name}(x[{dims}]) -> [{dims}] {{ flops = 0, bytes = {bytes_}, backward_bytes = {bytes_} }}\n"
 
 
@@ -276,10 +278,13 @@ def feed_forward(model: Model) -> str:
 }}
 """
     if model.gated:
-        return """module FeedForward(x[B, S, D]) -> [B, S, D] {
+        op, g, u = "", "x @ gate", "(x @ up)"
+        if model.narrows:
+            op, g, u = copied("narrowed", "B, S, F", 3), f"narrowed({g})", f"narrowed{u}"
+        return f"""{op}module FeedForward(x[B, S, D]) -> [B, S, D] {{
   weight gate[D, F], up[D, F], down[F, D]
-  return (silu(x @ gate) * (x @ up)) @ down
-}
+  return (silu({g}) * {u}) @ down
+}}
 """
     return """module FeedForward(x[B, S, D]) -> [B, S, D] {
   weight up[D, F], down[F, D]

@@ -115,6 +115,8 @@ class Layout:
     """Whether a token goes once to each device that has experts of its own (HybridEP, DeepEP), in place of once for each expert."""
     grouped: bool = False
     """Whether one kernel multiplies the tokens of all experts of a device."""
+    exchange_units: int = 0
+    """Multiprocessors of a device's exchanges, where they are not those of NCCL in a node."""
     grad_overlap: bool = True
     param_gather: bool = False
     """Updated parameters are gathered beside the next forward pass."""
@@ -157,6 +159,11 @@ def plan(layout: Layout, model: Model, recipe: Recipe | None = None) -> str:
     ]
     if sequence:
         lines.append(f"  shard S over {', '.join(sequence)}")
+    if model.adapters and x.tp > 1 and x.sequence_parallel:
+        # `tp_comm_overlap_disable_qkv` and `a2a_experimental` of LoRA's submissions: queries, keys and values read what is gathered in bf16 before, as
+        # adapters do, and what an adapter adds to the output is made column by column and exchanged for positions.
+        whole = "cp" if x.cp > 1 else "none"
+        lines += [f"  shard Attention.x[S] over {whole}", "  shard Attention.bo[D] over tp"]
     if x.cp > 1:
         lines.append(f"  context cp {{ method = {x.context} }}")
     if x.pp > 1:
@@ -226,7 +233,8 @@ def precision(x: Layout) -> str:
 def device_clause(x: Layout) -> str:
     node = f", node = {x.rack}" if x.rack else ""
     experts = ", experts = grouped" if x.grouped else ""
-    return f"device {device_word(x.device)} {{ kernels = {x.kernels}, graphs = {str(x.graphs).lower()}{node}{experts} }}"
+    units = f", exchange_units = {x.exchange_units}" if x.exchange_units else ""
+    return f"device {device_word(x.device)} {{ kernels = {x.kernels}, graphs = {str(x.graphs).lower()}{node}{experts}{units} }}"
 
 
 def device_word(device: str) -> str:
@@ -296,6 +304,7 @@ def mlperf(r: Cells) -> Timed | None:
     source = "MLPerf LoRA" if r["benchmark"].endswith("_lora") else "MLPerf pre-training"
     measured = float(r["step_s"])
     model, _ = BENCHMARKS[r["benchmark"]]
+    model = replace(model, narrows=bool(model.adapters) and narrows(r))
     return timed(
         source,
         name,
@@ -306,6 +315,14 @@ def mlperf(r: Cells) -> Timed | None:
         number(r, "sequence"),
         submitted_layout(r, model),
     )
+
+
+def narrows(r: Cells) -> bool:
+    """`FP8_ACTIVATION` and `FP8_ACT` of LoRA's scripts (rounds 4.1 to 5.1), and `activation_func_fp8_input_store` in logs: where a rank has many tokens."""
+    ways = number(r, "tp") * number(r, "cp")
+    if r["gpu"] == "H200":
+        return ways == 2 and r["org"] != "Krai"
+    return ways == 1 and (r["gpu"] == "B200" or (r["gpu"] == "GB200" and r["round"] == "v5.0"))
 
 
 def submitted_layout(r: Cells, model: Model) -> Layout:
@@ -437,7 +454,8 @@ def published(r: Cells) -> Timed | None:
             # Exchanges that are hidden are left as they are: of two in a row interleaving hides one.
             # Across ranks that share tensors, too, an exchange goes straight.
             once = is_flexible(r) and not layout.ep_overlap and layout.tp == 1
-            layout = replace(layout, once=once, grouped=is_one_kernel(r))
+            units = exchange_units(r, layout)
+            layout = replace(layout, once=once, grouped=is_one_kernel(r), exchange_units=units)
         if model.experts and recipe is None:
             model = replace(model, stages=layout.pp, **dispatched(r, layout, model))
         if layout.zero == 3:
@@ -497,6 +515,14 @@ def is_flexible(r: Cells) -> bool:
         return is_one_kernel(r) or (r["gpu"] == "GB200" and r["release"][:5] == "26.04")
     is_large = r["model"].startswith("Qwen3_235B")
     return r["release"] >= "25.11" and (not is_large or r["gpu"][:2] == "GB")
+
+
+def exchange_units(r: Cells, layout: Layout) -> int:
+    """`moe_hybridep_num_sms` of `scripts/performance/utils` (v0.2.0 to v0.5.0); between nodes of eight devices NCCL's 16 channels."""
+    if is_flexible(r):
+        return 32
+    is_apart = layout.device in ("h100", "b200", "b300") and layout.ep * layout.tp > 8
+    return 16 if is_apart else 0
 
 
 def is_one_kernel(r: Cells) -> bool:
