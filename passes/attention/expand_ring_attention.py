@@ -68,7 +68,7 @@ from typing import TypeVar
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, UnitAttr
-from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
@@ -78,7 +78,6 @@ from stagec.analysis.documents import PackedDocuments
 from stagec.analysis.sizes import mesh_of, size_values
 from stagec.dialects import dist, stg
 from stagec.dialects.attributes import SizeAttr
-from stagec.dialects.types import StackType
 from stagec.rewriting import inherit, insert_before, rewrite
 from stagec.symbolic import Size
 
@@ -159,15 +158,13 @@ class InsertionPoint:
         """Steps that `body` adds, given what is carried and an element of each stack."""
         block = Block(arg_types=[v.type for v in carried])
         for stack in stacks:
-            assert isinstance(stack.type, StackType)
-            block.insert_arg(stack.type.element, len(block.args))
+            stg.slice_arg(block, stack)
         arguments = list(block.args)
         results = body(
             InsertionPoint(self.origin, block), arguments[: len(carried)], arguments[len(carried) :]
         )
         block.add_op(stg.YieldOp(results))
-        types: list[Attribute] = [v.type for v in carried]
-        op = stg.RepeatOp(count, carried, stacks, Region(block), types)
+        op = stg.RepeatOp(count, carried, stacks, block)
         stg.marks(op)[stg.STEPS] = UnitAttr()
         return self.add(op).results
 

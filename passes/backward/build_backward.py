@@ -47,7 +47,7 @@ from dataclasses import dataclass, field
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
-from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
+from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
@@ -55,10 +55,10 @@ from stagec.analysis.dependence import Dependence
 from stagec.analysis.placement import PlacementRule, rules_of
 from stagec.diagnostics import refused, span_of
 from stagec.dialects import dist, stg
-from stagec.dialects.types import StackType, TensorType, tensor_of
+from stagec.dialects.op import block_of
+from stagec.dialects.types import TensorType, tensor_of
 from stagec.dialects.use_def import before_placing, followed, through
 from stagec.rewriting import inherit, output_of, programs
-from stagec.symbolic import Size
 
 NAME = "build-backward"
 
@@ -294,9 +294,7 @@ class BackwardBlock(stg.BackwardPass):
     def add(self, op: Operation, origin: Operation, phase: str) -> Operation:
         stg.marks(op)["phase"] = StringAttr(phase)
         inherit(op, origin, NAME)
-        block = self.end.parent_block()
-        assert block is not None
-        block.insert_op_before(op, self.end)
+        block_of(self.end).insert_op_before(op, self.end)
         self.made.append(op)
         return op
 
@@ -358,11 +356,8 @@ class BackwardBlock(stg.BackwardPass):
         """Yield one more value from the forward repeat."""
         old = self.repeat
         assert old is not None
-        stg.add_to_yield(old.yield_op, value)
-        assert isinstance(value.type, TensorType | StackType)
-        stack_type = StackType.of(old.count.data, value.type)
         results = list(old.results)
-        grown = stg.with_results(old, [*old.result_types, stack_type])
+        grown = stg.grown(old, [value])
         moved: dict[SSAValue, SSAValue] = dict(zip(results, grown.results, strict=False))
         self.slices = [moved.get(stack, stack) for stack in self.slices]
         self.repeat = grown
@@ -383,9 +378,9 @@ class BackwardBlock(stg.BackwardPass):
 
     def slice(self, stack: SSAValue) -> SSAValue:
         """A slice of a stack, as an argument of the backward body."""
-        assert self.mirrored is not None and isinstance(stack.type, StackType)
+        assert self.mirrored is not None
         self.slices.append(stack)
-        return self.mirrored.insert_arg(stack.type.element, len(self.mirrored.args))
+        return stg.slice_arg(self.mirrored, stack)
 
 
 @dataclass
@@ -442,15 +437,8 @@ class RepeatGradient:
         finished = stg.YieldOp([*carried, *yielded])
         Rewriter.replace_op(inner.end, finished)
         stacks = [level.use(stack) for stack in inner.slices]
-        count = repeat.count.data
-        backward = stg.RepeatOp(
-            count,
-            starts,
-            stacks,
-            Region(inner.mirrored),
-            [*(v.type for v in carried), *(stack_of(count, v) for v in yielded)],
-            reverse=repeat.reverse is None,
-        )
+        is_back = repeat.reverse is None
+        backward = stg.RepeatOp(repeat.count.data, starts, stacks, inner.mirrored, reverse=is_back)
         level.current = repeat
         level.add(backward, repeat, "bwd")
         for position, result in zip(active, backward.results, strict=False):
@@ -511,21 +499,9 @@ class Captured:
             level.contribute(value, total)
 
 
-def stack_of(count: Size, value: SSAValue) -> StackType:
-    assert isinstance(value.type, TensorType | StackType)
-    return StackType.of(count, value.type)
-
-
 def is_inside(value: SSAValue, block: Block) -> bool:
     """Whether a value is defined in a block or in a region within it."""
-    owner = value.owner
-    inner = owner if isinstance(owner, Block) else owner.parent_block()
-    while inner is not None:
-        if inner is block:
-            return True
-        parent = inner.parent_op()
-        inner = parent.parent_block() if parent is not None else None
-    return False
+    return block.is_ancestor(value.owner)
 
 
 def moves_at_once(value: SSAValue) -> bool:

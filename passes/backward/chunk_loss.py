@@ -74,14 +74,14 @@ from dataclasses import dataclass, field
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr, UnitAttr
-from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
+from xdsl.ir import Block, Operation, OpResult, SSAValue
 from xdsl.passes import ModulePass
 
 from stagec import symbolic
-from stagec.analysis.recompute_choice import ancestor_in
 from stagec.analysis.sizes import size_values
 from stagec.diagnostics import CompileError, refused, span_of
 from stagec.dialects import dist, stg
+from stagec.dialects.op import ancestor_in, block_of
 from stagec.dialects.types import CHUNK_AXIS, TensorType
 from stagec.dialects.use_def import followed, through
 from stagec.rewriting import inherit, insert_before, programs, set_type
@@ -161,8 +161,7 @@ class Chunking:
         logits, targets = (stg.tensor_type(value) for value in self.read)
         self.tokens, self.vocabulary = targets.names, logits.names[-1]
         self.dim = targets.names[-1]
-        block = self.loss.parent_block()
-        assert block is not None
+        block = block_of(self.loss)
         self.block = block
 
     def run(self, chunks: int, values: dict[str, int]) -> None:
@@ -314,12 +313,7 @@ class Chunking:
         ]
         yielded = [*(op.results[0] for op in totals), *(mapping[v] for v in parts)]
         body.add_op(stg.YieldOp(yielded))
-        types = [
-            *(v.type for v in sums),
-            *(stg.stack_of_chunks(stg.tensor_type(v), self.dim) for v in parts),
-        ]
-        count = symbolic.symbol(CHUNK_AXIS)
-        loop = stg.RepeatOp(count, zeros, stacks, Region(body), types)
+        loop = stg.RepeatOp(symbolic.symbol(CHUNK_AXIS), zeros, stacks, body)
         stg.marks(loop).update({stg.STEPS: UnitAttr(), stg.MAKES_GRADIENTS: UnitAttr()})
         self.add(loop)
         made: list[SSAValue] = list(loop.results[: len(sums)])
@@ -327,7 +321,6 @@ class Chunking:
             joined = stg.JoinChunksOp(stack, self.dim, stg.tensor_type(part))
             made.append(self.add(joined).results[0])
         for old, new in zip([*sums, *parts], made, strict=True):
-            new.name_hint = old.name_hint
             old.replace_all_uses_with(new)
         for op in reversed(list(self.region)):
             op.detach()

@@ -49,16 +49,16 @@ from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr, UnitAttr
-from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
+from xdsl.ir import Block, Operation, OpResult, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from stagec import symbolic
 from stagec.analysis.communication import communication_kind
 from stagec.analysis.contexts import Contexts
-from stagec.analysis.recompute_choice import ancestor_in
 from stagec.analysis.sizes import mesh_of, size_values
 from stagec.dialects import dist, stg
+from stagec.dialects.op import ancestor_in, block_of
 from stagec.dialects.types import PIECE_AXIS, TensorType
 from stagec.rewriting import inherit, insert_before, programs, set_type
 from stagec.symbolic import conditions
@@ -142,8 +142,7 @@ def has_batch(op: stg.ContractOp) -> bool:
 
 def put_off(scatter: dist.ReduceScatterOp) -> None:
     """Compute the gradients of weights after the scattering of their input's begins, which several products make."""
-    block = scatter.parent_block()
-    assert block is not None
+    block = block_of(scatter)
     waiting, read = [scatter.operand], set[SSAValue]()
     while waiting:
         made = waiting.pop().owner
@@ -165,13 +164,10 @@ def put_off(scatter: dist.ReduceScatterOp) -> None:
 
 def is_read_before(op: Operation, place: Operation) -> bool:
     """Whether the same block reads what an op makes up to a place, or there."""
-    for use in op.results[0].uses:
-        reader: Operation | None = use.operation
-        while reader is not None and reader.parent_block() is not place.parent_block():
-            reader = reader.parent_op()
-        if reader in (None, place) or reader.is_before_in_block(place):
-            return True
-    return False
+    readers = (
+        block_of(place).find_ancestor_op_in_block(use.operation) for use in op.results[0].uses
+    )
+    return any(each in (None, place) or each.is_before_in_block(place) for each in readers)
 
 
 def before(value: SSAValue, order: dict[Operation, int], place: int) -> bool:
@@ -213,10 +209,8 @@ def split(
         stg.marks(copy)[stg.MADE_BY] = StringAttr(NAME)
         body.add_op(copy)
     outside = [v for op in region for v in op.results if is_read_outside(v, region)]
-    last = stg.YieldOp([mapping[v] for v in outside])
-    body.add_op(last)
-    types = [stg.stack_of_chunks(stg.tensor_type(v), name, PIECE_AXIS) for v in outside]
-    loop = stg.RepeatOp(symbolic.symbol(PIECE_AXIS), [], stacks, Region(body), types)
+    body.add_op(stg.YieldOp([mapping[v] for v in outside]))
+    loop = stg.RepeatOp(symbolic.symbol(PIECE_AXIS), [], stacks, body)
     stg.marks(loop)[stg.STEPS] = UnitAttr()
     add(loop)
     within = axes if gathers else ()
@@ -226,7 +220,6 @@ def split(
     ]
     Rewriter.insert_op(made, InsertPoint.before(place))
     for old, new in zip(outside, joined, strict=True):
-        new.name_hint = old.name_hint
         old.replace_all_uses_with(new)
     for op in reversed(region):
         op.detach()

@@ -240,7 +240,6 @@ def insert(made: list[Operation], routed: Routed, before: Operation) -> None:
 
 
 def replace(op: Operation, result: SSAValue) -> None:
-    result.name_hint = op.results[0].name_hint
     op.results[0].replace_all_uses_with(result)
     Rewriter.erase_op(op)
 

@@ -57,12 +57,13 @@ from dataclasses import dataclass, replace
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, UnitAttr, i64
-from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from stagec.dialects import dist, stg
-from stagec.dialects.types import StackType, ValueType, tensor_of, with_dtype
+from stagec.dialects.op import block_of
+from stagec.dialects.types import StackType, tensor_of, with_dtype
 from stagec.dialects.use_def import followed, one_by_one, weight_path
 from stagec.rewriting import inherit, programs
 
@@ -154,8 +155,7 @@ class Streaming:
 
     def leave(self) -> dict[SSAValue, SSAValue]:
         """Let gradients go to the host: where each is there, by where it was on the device."""
-        block, step = self.step.parent_block(), self.step
-        assert block is not None
+        block, step = block_of(self.step), self.step
         ahead = [op for op in block.ops if isinstance(op, stg.GradientStatisticOp)]
         read = [op for op in ahead if op.gradients]
         kinds = [op.kind.data for op in read]
@@ -194,21 +194,19 @@ class Streaming:
 
     def come_back(self, weight: SSAValue, loaded: SSAValue) -> None:
         """Let what reads a weight after the step read what came back from the host."""
-        block = self.step.parent_block()
-        after: list[Operation] = []
-        op = self.step.next_op
-        while op is not None:
-            after.append(op)
-            op = op.next_op
-        assert block is not None
-        weight.replace_uses_with_if(loaded, lambda use: use.operation in after)
+        block = block_of(self.step)
+        weight.replace_uses_with_if(
+            loaded,
+            lambda use: (
+                use.operation.parent_block() is block
+                and self.step.is_before_in_block(use.operation)
+            ),
+        )
 
     def insert(self, ops: Sequence[Operation]) -> None:
-        block = self.step.parent_block()
-        assert block is not None
         for op in ops:
             self.own(op)
-            block.insert_op_before(op, self.step)
+            block_of(self.step).insert_op_before(op, self.step)
 
     def own(self, op: Operation) -> None:
         stg.marks(op)["phase"] = StringAttr("optim")
@@ -252,9 +250,8 @@ class Streaming:
         stacks: list[SSAValue] = []
 
         def sliced(value: SSAValue) -> SSAValue:
-            assert isinstance(value.type, StackType)
             stacks.append(value)
-            return body.insert_arg(value.type.element, len(body.args))
+            return stg.slice_arg(body, value)
 
         inner = [
             replace(
@@ -281,17 +278,10 @@ class Streaming:
             within = self.repeated(layers)
             body.add_op(within)
             news |= zip((u.weight for u in layers), within.results, strict=False)
-        yielded = [news[u.weight] for u in inner] if news else []
-        body.add_op(stg.YieldOp(yielded))
+        body.add_op(stg.YieldOp([news[u.weight] for u in inner] if news else []))
         kind = updates[0].weight.type
         assert isinstance(kind, StackType)
-        repeat = stg.RepeatOp(
-            kind.count,
-            [],
-            stacks,
-            Region(body),
-            [u.weight.type for u, _ in zip(updates, yielded, strict=False)],
-        )
+        repeat = stg.RepeatOp(kind.count, [], stacks, body)
         self.own(repeat)
         return repeat
 
@@ -429,18 +419,11 @@ class Leaving:
         """The gradients of stacks of one length, layer by layer as the backward pass makes them; behind what is gone, terms."""
         body, kind = Block(), stacks[0].type
         assert isinstance(kind, StackType)
-        arguments: list[SSAValue] = []
-        for stack in stacks:
-            assert isinstance(stack.type, StackType)
-            arguments.append(body.insert_arg(stack.type.element, len(body.args)))
+        arguments = [stg.slice_arg(body, stack) for stack in stacks]
         ops, gone, terms = self.of(arguments, is_layer=True)
         yielded = [*(gone[each] for each in arguments), *(each for own in terms for each in own)]
         body.add_ops([*ops, stg.YieldOp(yielded)])
-        types: list[StackType] = []
-        for value in yielded:
-            assert isinstance(value.type, ValueType)
-            types.append(StackType.of(kind.count, value.type))
-        repeat = stg.RepeatOp(kind.count, [], stacks, Region(body), types, reverse=True)
+        repeat = stg.RepeatOp(kind.count, [], stacks, body, reverse=True)
         self.marked(repeat)
         del stg.marks(repeat)[stg.LEAVES]
         return repeat

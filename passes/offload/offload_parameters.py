@@ -45,8 +45,8 @@ from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, UnitAttr, i
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.passes import ModulePass
 
-from stagec.analysis.recompute_choice import ancestor_in
 from stagec.dialects import dist, stg
+from stagec.dialects.op import ancestor_in, block_of
 from stagec.rewriting import insert_before, programs
 
 NAME = "offload-parameters"
@@ -132,8 +132,7 @@ def computes_with(op: Operation, index: int) -> bool:
 
 def layer_of(op: Operation) -> Block:
     """The block that a parameter is loaded in: the body of a layer, not that of steps of one op."""
-    block = op.parent_block()
-    assert block is not None
+    block = block_of(op)
     parent = block.parent_op()
     if parent is not None and stg.STEPS in parent.properties:
         return layer_of(parent)

@@ -46,12 +46,12 @@ from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp
-from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from stagec.dialects import dist, stg
-from stagec.dialects.types import StackType, ValueType, tensor_of
+from stagec.dialects.types import StackType, tensor_of
 from stagec.rewriting import inherit, rewrite
 
 NAME = "orthogonalize-updates"
@@ -163,18 +163,15 @@ def repeated(stack: SSAValue, make: Make) -> stg.RepeatOp | None:
     """A repeat that does so to each element of a stack; none if there is nothing to do."""
     assert isinstance(stack.type, StackType)
     body = Block()
-    inner = body.insert_arg(stack.type.element, 0)
+    inner = stg.slice_arg(body, stack)
     nested = repeated(inner, make) if isinstance(inner.type, StackType) else None
     made = [nested] if nested is not None else []
     made = made if isinstance(inner.type, StackType) else make(inner)
     if not made:
         return None
     body.add_ops(made)
-    result = made[-1].results[0]
-    assert isinstance(result.type, ValueType)
-    body.add_op(stg.YieldOp([result]))
-    kind = StackType.of(stack.type.count, result.type)
-    return stg.RepeatOp(stack.type.count, [], [stack], Region(body), [kind])
+    body.add_op(stg.YieldOp([made[-1].results[0]]))
+    return stg.RepeatOp(stack.type.count, [], [stack], body)
 
 
 def gathers(moment: SSAValue, matrix: stg.Matrix) -> list[Operation]:

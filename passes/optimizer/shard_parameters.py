@@ -63,7 +63,8 @@ from stagec.analysis.placement import source_of
 from stagec.analysis.units import ROOT, first_use, gradient_makers, is_within, unit_of
 from stagec.dialects import dist, stg
 from stagec.dialects.dist.storage import shard_of
-from stagec.dialects.types import StackType, ValueType
+from stagec.dialects.op import ancestor_in, around
+from stagec.dialects.types import StackType
 from stagec.pipeline_schedule import read_sizes
 from stagec.rewriting import programs, set_operand, set_type
 from stagec.rewriting.saved_values import BlockPair, levels_of
@@ -186,10 +187,7 @@ class Sharder:
 
     def computes(self, op: Operation) -> bool:
         """Whether an op is part of the microbatch loop, not of the step around it."""
-        parent = op.parent_op()
-        while parent is not None and parent is not self.loop:
-            parent = parent.parent_op()
-        return parent is self.loop
+        return self.loop in around(op)
 
     def waits_for_backward(
         self, weight: stg.WeightOp, weights: Sequence[stg.WeightOp], readers: Readers
@@ -317,12 +315,7 @@ class Sharder:
 
     def position(self, op: Operation) -> int:
         """Where an op is in the loop's block, or the repeat around it."""
-        block = self.loop.body.block
-        while op.parent_block() is not block:
-            parent = op.parent_op()
-            assert parent is not None
-            op = parent
-        return block.get_operation_index(op)
+        return index_in(self.loop.body.block, op)
 
     def gather_for(
         self, members: Sequence[stg.WeightOp], readers, again: bool, at_start: bool
@@ -559,12 +552,7 @@ def keep_gathered(
     repeat: stg.RepeatOp, gathered: Mapping[SSAValue, SSAValue]
 ) -> dict[SSAValue, SSAValue]:
     """Let a repeat stack what it gathers, by the stack of shards."""
-    types = list(repeat.result_types)
-    for whole in gathered.values():
-        stg.add_to_yield(repeat.yield_op, whole)
-        assert isinstance(whole.type, ValueType)
-        types.append(StackType.of(repeat.count.data, whole.type))
-    grown = stg.with_results(repeat, types)
+    grown = stg.grown(repeat, list(gathered.values()))
     return dict(zip(gathered, grown.results[-len(gathered) :], strict=True))
 
 
@@ -589,8 +577,4 @@ def first_of_phase(block: Block, phase: str) -> int:
 
 
 def index_in(block: Block, op: Operation) -> int:
-    while op.parent_block() is not block:
-        parent = op.parent_op()
-        assert parent is not None
-        op = parent
-    return block.get_operation_index(op)
+    return block.get_operation_index(ancestor_in(block, op))

@@ -52,6 +52,7 @@ from stagec.analysis.sequences import ModuleSequences
 from stagec.analysis.sizes import size_values
 from stagec.diagnostics import quoted, refused, span_of
 from stagec.dialects import dist, stg
+from stagec.dialects.op import around
 from stagec.dialects.types import FLOATS, TIME_AXIS, StackType, TensorType, tensor_of
 from stagec.rewriting import inherit, insert_before, output_of, programs, set_type
 from stagec.symbolic import conditions
@@ -109,12 +110,8 @@ def check_extent(program: stg.ProgramOp, values: Mapping[str, int]) -> None:
     total = symbolic.ZERO
     for op in program.walk():
         if isinstance(op, stg.RepeatOp):
-            times, around = symbolic.ONE, op
-            while around is not None:
-                if isinstance(around, stg.RepeatOp):
-                    times = times * around.count.data
-                around = around.parent_op()
-            total = total + times
+            repeats = [each for each in (op, *around(op)) if isinstance(each, stg.RepeatOp)]
+            total = total + symbolic.product(each.count.data for each in repeats)
     microbatches = symbolic.symbol(TIME_AXIS)
     extent = (total or symbolic.ONE) * microbatches
     reason = f"a step runs more than {MOST_LAYERS:,} layers of microbatches"

@@ -62,7 +62,7 @@ from xdsl.rewriter import Rewriter
 
 from stagec.diagnostics import CompileError, did_you_mean, refused, span_of
 from stagec.dialects import dist, stg
-from stagec.dialects.op import first_op
+from stagec.dialects.op import block_of, first_op
 from stagec.dialects.types import TensorType
 from stagec.rewriting import inherit, insert_after, insert_before, output_of, programs
 from stagec.rewriting.saved_values import without_unread_slices
@@ -225,7 +225,7 @@ def carrying_nothing(op: stg.RepeatOp) -> None:
     """A repeat whose iterations hand nothing on."""
     for argument in reversed(op.carry_args):
         op.body.block.erase_arg(argument)
-    new = stg.RepeatOp(op.count.data, [], op.stacks, op.detach_region(op.body), [])
+    new = stg.RepeatOp(op.count.data, [], op.stacks, op.detach_region(op.body))
     insert_before(op, [new], NAME)
     op.detach()
     op.erase()
@@ -271,8 +271,7 @@ def send(crossing: Crossing, pool: str) -> None:
 def receive(crossing: Crossing, pool: str, readers: Sequence[Operation]) -> None:
     value = crossing.value
     assert isinstance(value.type, TensorType)
-    block = readers[0].parent_block()
-    assert block is not None
+    block = block_of(readers[0])
     first = next(op for op in block.ops if op in readers)
     tokens = chosen = None
     if crossing.dispatch is not None:

@@ -63,7 +63,7 @@ from xdsl.rewriter import Rewriter
 from stagec.analysis.dependence import Dependence
 from stagec.diagnostics import CompileError, quoted, refused, span_of
 from stagec.dialects import dist, stg
-from stagec.dialects.op import first_op
+from stagec.dialects.op import ancestor_in, block_of, first_op
 from stagec.dialects.types import TensorType
 from stagec.rewriting import inherit, insert_after, insert_before, output_of, programs
 from stagec.symbolic import size
@@ -218,7 +218,7 @@ class Cut:
                 made.value.name_hint = value.name_hint
                 insert_before(first, [made], NAME)
                 value.replace_uses_with_if(
-                    made.value, lambda use: self.is_here(holder(use.operation, block))
+                    made.value, lambda use: self.is_here(ancestor_in(block, use.operation))
                 )
         self.prune(block)
 
@@ -236,7 +236,7 @@ class Cut:
             if maker is None:
                 continue
             for value in op.results:
-                readers = {self.homes[holder(use.operation, block)] for use in value.uses}
+                readers = {self.homes[ancestor_in(block, use.operation)] for use in value.uses}
                 for reader in sorted(readers - {maker}):
                     yield number, value, maker, reader
                     number += 1
@@ -264,15 +264,14 @@ class Cut:
 def read_by(op: Operation) -> list[SSAValue]:
     """What an op, and what is in it, reads of the block that it is in."""
     block = op.parent_block()
-    found = {x: None for inner in op.walk() for x in inner.operands if block_of(x) is block}
+    found = {x: None for inner in op.walk() for x in inner.operands if home_of(x) is block}
     return list(found)
 
 
 def readers_of(op: Operation) -> list[Operation]:
     """The ops of the same block that read an op's results, themselves or in their regions."""
-    block = op.parent_block()
-    assert block is not None
-    return [holder(use.operation, block) for result in op.results for use in result.uses]
+    block = block_of(op)
+    return [ancestor_in(block, use.operation) for result in op.results for use in result.uses]
 
 
 def pools_reading(op: Operation, homes: Mapping[Operation, int]) -> set[int]:
@@ -283,18 +282,9 @@ def pools_reading(op: Operation, homes: Mapping[Operation, int]) -> set[int]:
     return found
 
 
-def block_of(value: SSAValue) -> Block | None:
+def home_of(value: SSAValue) -> Block | None:
     owner = value.owner
     return owner if isinstance(owner, Block) else owner.parent_block()
-
-
-def holder(op: Operation, block: Block) -> Operation:
-    """The op of a block that an op is, or is in."""
-    while op.parent_block() is not block:
-        parent = op.parent_op()
-        assert parent is not None
-        op = parent
-    return op
 
 
 def wrong(message: str, op: Operation, help_: str) -> CompileError:

@@ -48,6 +48,7 @@ from xdsl.passes import ModulePass
 from stagec.analysis.handing_over import Messages, PoolSide, messages, other_side
 from stagec.analysis.sizes import mesh_of, size_values
 from stagec.dialects import dist, sched, stg
+from stagec.dialects.op import block_of
 from stagec.dialects.types import TIME_AXIS, tensor_of
 from stagec.rewriting import insert_after, insert_before, programs
 
@@ -125,8 +126,7 @@ def send(cache: SSAValue, said: dist.GivesOp, found: Messages) -> None:
 def receive(cache: SSAValue, said: dist.TakesOp, found: Messages) -> None:
     """Before anything in its block sees it."""
     uses = list(cache.uses)
-    block = uses[0].operation.parent_block()
-    assert block is not None
+    block = block_of(uses[0].operation)
     readers = {use.operation for use in uses}
     first = next(op for op in block.ops if any(inner in readers for inner in op.walk()))
     made: list[dist.PoolRecvOp] = []

@@ -59,6 +59,7 @@ from xdsl.rewriter import Rewriter
 from stagec.analysis.recompute_choice import call_of, kinds_of
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import dist, stg
+from stagec.dialects.op import block_of
 from stagec.dialects.types import StackType, TensorType, tensor_of
 from stagec.dialects.use_def import followed, from_stack, through, weight_path
 from stagec.rewriting import inherit, insert_before, programs, set_type
@@ -157,8 +158,7 @@ class Quantizer:
         return bool(call_of(op, self.options.wide)) or not names.isdisjoint(self.options.wide)
 
     def quantized(self, value: SSAValue, form: str, before: Operation) -> SSAValue:
-        block = before.parent_block()
-        assert block is not None
+        block = block_of(before)
         if not form or tensor_of(value.type).dtype == form:
             return value
         key = (block, value)

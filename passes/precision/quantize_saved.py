@@ -51,9 +51,10 @@ from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import BlockArgument, Operation, SSAValue
 from xdsl.passes import ModulePass
 
-from stagec.analysis.recompute_choice import ancestor_in, call_of, kinds_of
+from stagec.analysis.recompute_choice import call_of, kinds_of
 from stagec.diagnostics import CompileError, Diagnostic, Span, span_of
 from stagec.dialects import dist, stg
+from stagec.dialects.op import ancestor_in
 from stagec.dialects.types import FLOATS, QUANTIZED, TensorType
 from stagec.rewriting import inherit, insert_before, programs
 from stagec.rewriting.saved_values import BlockPair, levels_of, remove_unread

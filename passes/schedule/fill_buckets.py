@@ -52,6 +52,7 @@ from stagec.analysis.dataflow import Dataflow, OpInstance
 from stagec.analysis.segments import Segment, path_of, scheduled, whole
 from stagec.dialects import sched, stg
 from stagec.dialects.interfaces import elements
+from stagec.dialects.op import around
 from stagec.dialects.sched.tasks import NOWHERE, Rows, SegmentAttr
 from stagec.dialects.types import DTYPE_BITS, bytes_of
 from stagec.rewriting import insert_before, output_of
@@ -289,10 +290,7 @@ class Padder:
 
     def segment(self, first: sched.CollectiveOp, bytes_in: int, bytes_out: int) -> int:
         """That of a node of these bytes: one that another stage of the kind has, or a new one."""
-        program = first.parent_op()
-        while not isinstance(program, stg.ProgramOp):
-            assert program is not None
-            program = program.parent_op()
+        program = next(each for each in around(first) if isinstance(each, stg.ProgramOp))
         made = sched.CollectiveOp(
             first.kind.data,
             [],

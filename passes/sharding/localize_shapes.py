@@ -81,7 +81,6 @@ def localize_place(op: stg.PlaceOp) -> None:
     else:
         reshard = dist.ReshardOp(op.x, stg.tensor_type(op.result))
         insert_before(op, [reshard], NAME)
-        reshard.result.name_hint = op.result.name_hint
         op.result.replace_all_uses_with(reshard.result)
         Rewriter.erase_op(op)
 

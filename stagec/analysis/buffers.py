@@ -15,6 +15,7 @@ from stagec.analysis.dataflow import is_node
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.interfaces import elements, num_bytes
 from stagec.dialects.memory import WHOLE_GRADIENTS, Kind, Stored, StoredOp
+from stagec.dialects.op import around
 from stagec.dialects.types import TIME_AXIS, StackType, bytes_of, tensor_of
 from stagec.dialects.use_def import followed, from_stack, one_by_one, viewed
 from stagec.symbolic import ONE, Size, symbol
@@ -77,11 +78,7 @@ def updates(program: stg.ProgramOp) -> dict[stg.WeightOp, WeightUpdate]:
 
 def repeats_around(op: Operation) -> Iterator[stg.RepeatOp]:
     """The repeats that an op is in."""
-    parent = op.parent_op()
-    while parent is not None:
-        if isinstance(parent, stg.RepeatOp):
-            yield parent
-        parent = parent.parent_op()
+    yield from (each for each in around(op) if isinstance(each, stg.RepeatOp))
 
 
 def of_all_layers(value: SSAValue) -> SSAValue:

@@ -17,6 +17,7 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.attributes import SizeAttr
+from stagec.dialects.op import around
 from stagec.dialects.types import StackType
 
 Path = tuple[int, ...]
@@ -59,14 +60,10 @@ def behind_views(value: SSAValue) -> Operation | Block:
 
 def depth_of(block: Block | None) -> int:
     """Repeats around a block."""
-    depth = 0
-    while block is not None:
-        parent = block.parent_op()
-        if parent is None:
-            break
-        depth += type(parent) is stg.RepeatOp
-        block = parent.parent_block()
-    return depth
+    holder = block.parent_op() if block is not None else None
+    if holder is None:
+        return 0
+    return sum(type(each) is stg.RepeatOp for each in (holder, *around(holder)))
 
 
 @dataclass(frozen=True, slots=True)

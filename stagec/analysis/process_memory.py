@@ -27,6 +27,7 @@ from stagec.analysis.sizes import mesh_of
 from stagec.dialects import sched, stg
 from stagec.dialects.interfaces import num_bytes, spread
 from stagec.dialects.memory import Kind, Stored
+from stagec.dialects.op import around
 from stagec.dialects.types import ALL_POOLS, QUANTIZED, bytes_of, tensor_of
 from stagec.dialects.work import Work
 from stagec.symbolic import Size
@@ -134,9 +135,4 @@ def layer_of(op: sched.ComputeOp, weight: SSAValue, given: SSAValue) -> LinearLa
 
 def is_repeated(op: Operation) -> bool:
     """Whether it is in a repeat of layers."""
-    parent = op.parent_op()
-    while parent is not None:
-        if isinstance(parent, stg.RepeatOp):
-            return True
-        parent = parent.parent_op()
-    return False
+    return any(isinstance(each, stg.RepeatOp) for each in around(op))

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from stagec.analysis.attention_core import attention_core
 from stagec.analysis.units import is_call
 from stagec.dialects import dist, stg
+from stagec.dialects.op import ancestor_in, block_of
 
 FULL, WHOLE, ATTENTION = "full", "whole", "attention"
 
@@ -152,7 +153,8 @@ def goes_with(op: Operation, dropped: set[SSAValue]) -> bool:
 
 def leaves(value: SSAValue, region: str, regions: Mapping[Operation, str]) -> bool:
     """Whether an op of the forward pass reads a value outside of its region."""
-    block = value.owner.parent_block() if isinstance(value.owner, Operation) else None
+    owner = value.owner
+    block = block_of(owner) if isinstance(owner, Operation) else owner
     for use in value.uses:
         reader = ancestor_in(block, use.operation)
         if isinstance(reader, stg.YieldOp) or stg.phase_of(reader) != "fwd":
@@ -160,12 +162,3 @@ def leaves(value: SSAValue, region: str, regions: Mapping[Operation, str]) -> bo
         if regions.get(reader) != region:
             return True
     return False
-
-
-def ancestor_in(block: Block | None, op: Operation) -> Operation:
-    """The op of a block that is this one or has it in a region."""
-    while op.parent_block() is not block:
-        parent = op.parent_op()
-        assert parent is not None
-        op = parent
-    return op

@@ -5,7 +5,7 @@ super().__init__([x, weight], [x.type], over=over, normalise=True)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
@@ -139,3 +139,24 @@ def first_op(within: Operation | Block, kind: type[Found]) -> Found | None:
     """The first op of a kind among those of a module, a program or a block, not of what is in these; None if there is none."""
     block = within if isinstance(within, Block) else within.regions[0].block
     return next((op for op in block.ops if isinstance(op, kind)), None)
+
+
+def around(op: Operation) -> Iterator[Operation]:
+    """The ops that an op is in, the nearest first."""
+    while (outer := op.parent_op()) is not None:
+        yield outer
+        op = outer
+
+
+def block_of(op: Operation) -> Block:
+    """The block that an op is in: it is in a program."""
+    block = op.parent_block()
+    assert block is not None, op
+    return block
+
+
+def ancestor_in(block: Block, op: Operation) -> Operation:
+    """The op of a block that this one is, or is in."""
+    found = block.find_ancestor_op_in_block(op)
+    assert found is not None, op
+    return found

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp, StringAttr
-from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from stagec import symbolic
@@ -536,8 +536,7 @@ class _Lowering:
         value.name_hint = step.name
         self.stored.append(op)
         for slices, block in zip(self.slices, self.blocks[1:], strict=True):
-            assert isinstance(value.type, StackType)
-            argument = block.insert_arg(value.type.element, len(block.args))
+            argument = stg.slice_arg(block, value)
             argument.name_hint = step.name
             slices.append((value, argument))
             value = argument
@@ -557,9 +556,8 @@ class _Lowering:
         self.blocks.pop()
         self.counts.pop()
         stacks = [stack for stack, _ in self.slices.pop()]
-        types: list[Attribute] = [carried.after.type for carried in step.carried]
         before = [values[carried.before] for carried in step.carried]
-        op = stg.RepeatOp(step.count, before, stacks, Region(block), types)
+        op = stg.RepeatOp(step.count, before, stacks, block)
         self.add(op, step.span, scope)
         for carried, result in zip(step.carried, op.results, strict=True):
             result.name_hint = carried.after.name

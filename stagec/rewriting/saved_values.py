@@ -15,7 +15,6 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from stagec.dialects import stg
 from stagec.dialects.op import first_op
-from stagec.dialects.types import StackType, ValueType
 
 
 @dataclass(eq=False)
@@ -94,11 +93,7 @@ class BlockPair:
 
     def save(self, value: SSAValue) -> SSAValue:
         """Let the repeat yield a value of its body as one more stack."""
-        repeat = self.repeat
-        assert isinstance(value.type, ValueType), value
-        stg.add_to_yield(repeat.yield_op, value)
-        stack = StackType.of(repeat.count.data, value.type)
-        return stg.with_results(repeat, [*repeat.result_types, stack]).results[-1]
+        return stg.grown(self.repeat, [value]).results[-1]
 
     def slice_of(self, stack: SSAValue) -> SSAValue | None:
         mirrored = self.mirrored
@@ -106,9 +101,8 @@ class BlockPair:
         return next((argument for sliced, argument in pairs if sliced is stack), None)
 
     def add_slice(self, stack: SSAValue) -> SSAValue:
-        assert isinstance(stack.type, StackType)
         mirrored = self.mirrored
-        argument = self.backward.insert_arg(stack.type.element, len(self.backward.args))
+        argument = stg.slice_arg(self.backward, stack)
         rebuilt(mirrored, [*mirrored.stacks, stack], range(len(mirrored.results)))
         return argument
 
@@ -139,15 +133,12 @@ def rebuilt(op: stg.RepeatOp, stacks: Sequence[SSAValue], kept: Sequence[int]) -
     """Replace a repeat by one of the same body that slices `stacks` and has the `kept` results."""
     body = op.detach_region(op.body)
     reverse = op.reverse is not None
-    types = [op.results[i].type for i in kept]
-    new = stg.RepeatOp(op.count.data, op.carried, stacks, body, types, reverse=reverse)
+    new = stg.RepeatOp(op.count.data, op.carried, stacks, body, reverse=reverse)
     stg.marks(new).take(stg.marks(op))
     new.location = op.location
     Rewriter.insert_op(new, InsertPoint.before(op))
     for position, result in zip(kept, new.results, strict=True):
-        old = op.results[position]
-        result.name_hint = old.name_hint
-        old.replace_all_uses_with(result)
+        op.results[position].replace_all_uses_with(result)
     op.detach()
     op.erase()
     return new

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import groupby
 
-from xdsl.dialects.builtin import IntegerAttr, StringAttr, UnitAttr, i64
-from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, UnitAttr, i64
+from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from stagec.dialects import dist, stg
 from stagec.dialects.dist.storage import whole_of
-from stagec.dialects.op import first_op
-from stagec.dialects.types import StackType, ValueType, tensor_of
+from stagec.dialects.op import around, block_of, first_op
+from stagec.dialects.types import StackType, tensor_of
 from stagec.dialects.use_def import followed, from_body, from_stack, one_by_one, through
 from stagec.rewriting import inherit, output_of, set_operand, set_type
 from stagec.symbolic import Size
@@ -76,29 +76,21 @@ def storage_axes(weight: SSAValue, axes: Sequence[str]) -> tuple[str, ...]:
 def repeat_over(count: Size, stacks: Sequence[SSAValue], make: Gather, phase: str) -> stg.RepeatOp:
     """A repeat that applies an op to a slice of each stack."""
     body = Block()
-    slices = []
-    for stack in stacks:
-        assert isinstance(stack.type, StackType)
-        slices.append(body.insert_arg(stack.type.element, len(body.args)))
+    slices = [stg.slice_arg(body, stack) for stack in stacks]
     so_far = of_stacks(count, stacks, body)
-    nested = [s for s in slices if isinstance(s.type, StackType)]
+    nested = {s: s.type.count for s in slices if isinstance(s.type, StackType)}
     plain = [s for s in slices if s not in nested]
     results: dict[SSAValue, SSAValue] = {}
-    for inner in nested:
-        repeat = repeat_over(inner.type.count, [inner], make, phase)
+    for inner, inner_count in nested.items():
+        repeat = repeat_over(inner_count, [inner], make, phase)
         body.add_op(repeat)
         results[inner] = repeat.results[0]
     if plain:
         for op in make(plain):
             body.add_op(op)
             results |= dict(zip(op.values, op.outputs, strict=True))
-    yielded = [results[s] for s in slices]
-    body.add_op(stg.YieldOp(yielded))
-    types = []
-    for value in yielded:
-        assert isinstance(value.type, ValueType)
-        types.append(StackType.of(count, value.type))
-    repeat = stg.RepeatOp(count, [], stacks, so_far.detach_region(0), types)
+    body.add_op(stg.YieldOp([results[s] for s in slices]))
+    repeat = stg.RepeatOp(count, [], stacks, so_far.detach_region(0))
     so_far.erase()
     stg.marks(repeat)["phase"] = StringAttr(phase)
     for op in body.ops:
@@ -108,7 +100,7 @@ def repeat_over(count: Size, stacks: Sequence[SSAValue], make: Gather, phase: st
 
 def of_stacks(count: Size, stacks: Sequence[SSAValue], body: Block) -> stg.RepeatOp:
     """A repeat of nothing yet: what its slices are of is known from the start, whose weights may have a dtype of their own."""
-    return stg.RepeatOp(count, [], stacks, Region(body), [])
+    return stg.RepeatOp(count, [], stacks, body)
 
 
 def stored_rows(weight: stg.WeightOp, flat: bool) -> int:
@@ -245,14 +237,8 @@ def from_storage(value: SSAValue) -> SSAValue | None:
 
 def place_of(op: Operation) -> list[int]:
     """Where an op stands, outermost block first."""
-    places: list[int] = []
-    at: Operation | None = op
-    while at is not None and not isinstance(at, stg.ProgramOp):
-        block = at.parent_block()
-        assert block is not None
-        places.insert(0, block.get_operation_index(at))
-        at = block.parent_op()
-    return places
+    inside = [each for each in (op, *around(op)) if not isinstance(each, ModuleOp | stg.ProgramOp)]
+    return [block_of(each).get_operation_index(each) for each in reversed(inside)]
 
 
 def insert_gathers(
@@ -304,20 +290,13 @@ def gathers_in_repeat(
 ) -> dict[SSAValue, SSAValue]:
     """The same for each of a stack, the last first. `steps`: they are parts, no layers."""
     stacks = [stack for group, _ in groups for stack in group]
-    body, inner = Block(), {}
-    for stack in stacks:
-        assert isinstance(stack.type, StackType)
-        inner[stack] = body.insert_arg(stack.type.element, len(body.args))
+    body = Block()
+    inner = {stack: stg.slice_arg(body, stack) for stack in stacks}
     so_far = of_stacks(count, stacks, body)
     slices = [([inner[s] for s in group], is_apart) for group, is_apart in groups]
     whole = insert_gathers(slices, gather, body.add_op)
     body.add_op(stg.YieldOp([whole[inner[stack]] for stack in stacks]))
-    types: list[StackType] = []
-    for stack in stacks:
-        element = whole[inner[stack]].type
-        assert isinstance(element, ValueType)
-        types.append(StackType.of(count, element))
-    repeat = stg.RepeatOp(count, [], stacks, so_far.detach_region(0), types, reverse=True)
+    repeat = stg.RepeatOp(count, [], stacks, so_far.detach_region(0), reverse=True)
     so_far.erase()
     if steps:
         stg.marks(repeat)[stg.STEPS] = UnitAttr()

@@ -43,7 +43,7 @@ from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr, UnitAttr
-from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
+from xdsl.ir import Block, Operation, OpResult, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
@@ -363,8 +363,7 @@ class Reducer:
         body = Block(arg_types=[gradient.type.element])
         whole = self.reduced_over(body.args[0], axes, path, body.add_op)
         body.add_op(stg.YieldOp([whole]))
-        count = gradient.type.count
-        repeat = stg.RepeatOp(count, [], [gradient], Region(body), [stack_of(count, whole)])
+        repeat = stg.RepeatOp(gradient.type.count, [], [gradient], body)
         insert(repeat)
         for op in body.walk():
             self.mark(op, repeat)
@@ -384,10 +383,7 @@ class Reducer:
     ) -> stg.RepeatOp:
         """One repeat over the layers, the last first, that reduces a slice of each stack."""
         body = Block()
-        slices: list[SSAValue] = []
-        for stack in stacks:
-            assert isinstance(stack.type, StackType)
-            slices.append(body.insert_arg(stack.type.element, len(body.args)))
+        slices: list[SSAValue] = [stg.slice_arg(body, stack) for stack in stacks]
         inner_paths = {s: paths[stack] for s, stack in zip(slices, stacks, strict=True)}
         self.ready |= {s: self.order(stack) for s, stack in zip(slices, stacks, strict=True)}
 
@@ -406,10 +402,8 @@ class Reducer:
             results |= dict(zip(inner, repeat.results, strict=True))
         plain = [s for s in slices if not isinstance(s.type, StackType)]
         results |= self.reductions(plain, inner_paths, insert)
-        yielded = [results[s] for s in slices]
-        body.add_op(stg.YieldOp(yielded))
-        types = [stack_of(count, v) for v in yielded]
-        return stg.RepeatOp(count, [], stacks, Region(body), types, reverse=self.backwards)
+        body.add_op(stg.YieldOp([results[s] for s in slices]))
+        return stg.RepeatOp(count, [], stacks, body, reverse=self.backwards)
 
     def reductions(
         self,
@@ -482,8 +476,7 @@ class Reducer:
             body.add_op(step)
             values = step.outputs
         body.add_op(stg.YieldOp(values))
-        types = [stack_of(count, value) for value in values]
-        repeat = stg.RepeatOp(count, [], stacks, Region(body), types, reverse=True)
+        repeat = stg.RepeatOp(count, [], stacks, body, reverse=True)
         stg.marks(repeat)[stg.STEPS] = UnitAttr()
         insert(repeat)
         together: list[SSAValue] = []
@@ -576,8 +569,3 @@ def own_part(gradient: SSAValue) -> SSAValue:
 def stack_type(value: SSAValue) -> StackType:
     assert isinstance(value.type, StackType)
     return value.type
-
-
-def stack_of(count: Size, value: SSAValue) -> StackType:
-    assert isinstance(value.type, ValueType)
-    return StackType.of(count, value.type)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from xdsl.ir import Block, Operation, SSAValue
 
 from stagec.dialects import stg
+from stagec.dialects.op import block_of
 from stagec.dialects.types import StackType
 from stagec.dialects.use_def import followed, from_body
 
@@ -44,8 +45,7 @@ class ReadyOrder:
         op = maker(gradient)
         order: list[int] = []
         while op is not None and not isinstance(op, stg.ProgramOp):
-            block = op.parent_block()
-            assert block is not None
+            block = block_of(op)
             if block not in self._positions:
                 self._positions[block] = {each: k for k, each in enumerate(block.ops)}
             order.insert(0, self._positions[block][op])

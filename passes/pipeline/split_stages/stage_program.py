@@ -10,6 +10,7 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import Rewriter
 
 from stagec.dialects import dist, stg
+from stagec.dialects.op import ancestor_in
 from stagec.dialects.types import StackType, TensorType, tensor_of
 from stagec.passes.pipeline.split_stages.cuts import Cuts, StageContents, is_portable
 from stagec.passes.pipeline.split_stages.transfer_parts import TransferParts
@@ -69,12 +70,7 @@ class StageProgram:
 
     def holder(self, op: Operation) -> Operation:
         """The top-level op of the loop that contains an op."""
-        block = self.cuts.loop.body.block
-        while op.parent_block() is not block:
-            parent = op.parent_op()
-            assert parent is not None
-            op = parent
-        return op
+        return ancestor_in(self.cuts.loop.body.block, op)
 
     def cut(self, direction: str, at: int) -> stg.RepeatOp | None:
         """The repeat that is cut; nothing in the backward pass if that has none."""

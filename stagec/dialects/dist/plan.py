@@ -19,7 +19,7 @@ from xdsl.utils.arg_spec import parse_pipeline
 from xdsl.utils.exceptions import ArgSpecParseError
 
 from stagec.diagnostics import Span, span_of
-from stagec.dialects.op import DialectOp
+from stagec.dialects.op import DialectOp, around
 
 PLACE = re.compile(r"(.*):(\d+):(\d+)-(\d+):(\d+)")
 
@@ -85,9 +85,7 @@ def span_at(text: str) -> Span | None:
 
 def clause_span(op: Operation, *paths: str) -> Span | None:
     """Where the plan says what a pass finds wrong: the first of some clauses, by path, that is written; where nothing is, the place of `op`."""
-    module = op
-    while (parent := module.parent_op()) is not None:
-        module = parent
+    *_, module = op, *around(op)
     plans = (
         each for region in module.regions for each in region.block.ops if isinstance(each, PlanOp)
     )

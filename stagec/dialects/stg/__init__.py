@@ -230,8 +230,8 @@ from stagec.dialects.stg.structure import (
     ProgramOp as ProgramOp,
     RepeatOp as RepeatOp,
     YieldOp as YieldOp,
-    add_to_yield as add_to_yield,
-    with_results as with_results,
+    grown as grown,
+    slice_arg as slice_arg,
 )
 from stagec.dialects.stg.user import (
     ResumedUserOp as ResumedUserOp,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects.builtin import DenseArrayBase, StringAttr, UnitAttr
-from xdsl.ir import Attribute, BlockArgument, OpResult, Region, SSAValue
+from xdsl.ir import Attribute, Block, BlockArgument, OpResult, Region, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
     ParsePropInAttrDict,
@@ -116,14 +116,21 @@ class RepeatOp(MarkedOp):
         count: Size,
         carried: Sequence[SSAValue],
         stacks: Sequence[SSAValue],
-        body: Region,
-        result_types: Sequence[Attribute],
+        body: Block | Region,
+        result_types: Sequence[Attribute] | None = None,
         reverse: bool = False,
     ) -> None:
+        """Its results have the types of what is carried, then stacks of what else the body yields, unless they are said."""
+        region = body if isinstance(body, Region) else Region(body)
+        last = region.block.last_op
+        if result_types is None:
+            own = last.values[len(carried) :] if isinstance(last, YieldOp) else ()
+            made = [StackType.of(count, value.type) for value in own]  # pyright: ignore
+            result_types = [*(value.type for value in carried), *made]
         super().__init__(
             [list(carried), list(stacks)],
             [list(result_types)],
-            regions=[body],
+            regions=[region],
             count=count,
             reverse=reverse,
         )
@@ -344,24 +351,22 @@ class OutputOp(DefaultBuilder, MarkedOp):
             raise self.mistake("one gradient per weight")
 
 
-def add_to_yield(op: YieldOp, value: SSAValue) -> None:
-    """Yield one more value, last."""
-    op.operands = [*op.operands, value]
+def slice_arg(body: Block, stack: SSAValue) -> BlockArgument:
+    """One more argument of the body of a repeat, for an element of a stack."""
+    assert isinstance(stack.type, StackType)
+    return body.insert_arg(stack.type.element, len(body.args))
 
 
-def with_results(op: RepeatOp, result_types: Sequence[Attribute]) -> RepeatOp:
-    """Replace a repeat by one of the same body with these results; the first keep their uses."""
-    names = [result.name_hint for result in op.results]
+def grown(op: RepeatOp, values: Sequence[SSAValue]) -> RepeatOp:
+    """Replace a repeat by one of the same body that yields some more values, as stacks; its first results keep their uses."""
+    op.yield_op.operands = [*op.yield_op.operands, *values]
     body = op.detach_region(op.body)
-    grown = RepeatOp(
-        op.count.data, op.carried, op.stacks, body, result_types, reverse=op.reverse is not None
-    )
-    marks(grown).take(marks(op))
-    grown.location = op.location
-    Rewriter.insert_op(grown, InsertPoint.before(op))
-    for old, new, name in zip(op.results, grown.results, names, strict=False):
-        old.replace_all_uses_with(new)
-        new.name_hint = name
+    new = RepeatOp(op.count.data, op.carried, op.stacks, body, reverse=op.reverse is not None)
+    marks(new).take(marks(op))
+    new.location = op.location
+    Rewriter.insert_op(new, InsertPoint.before(op))
+    for old, result in zip(op.results, new.results, strict=False):
+        old.replace_all_uses_with(result)
     op.detach()
     op.erase(safe_erase=False)
-    return grown
+    return new
