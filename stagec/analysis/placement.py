@@ -171,7 +171,7 @@ def op_splits(
         return with_parts(splits, op.part_index, op.spread.data)
     if isinstance(op, stg.FusedAttention) and op.spread is not None:
         splits = with_parts(splits, op.key_index, op.spread.data)
-    elif isinstance(op, stg.AttentionOp) and contexts is not None:
+    elif isinstance(op, stg.FusedAttention) and contexts is not None:
         splits = in_context(op, splits, rules, contexts)
     if isinstance(op, stg.ConcatOp | stg.SplitOp):
         return with_joint_dims(op, splits, rules)
@@ -231,20 +231,20 @@ def with_shared_heads(op: SharesHeads, splits: Splits) -> Splits:
 
 
 def in_context(
-    op: stg.AttentionOp, splits: Splits, rules: Sequence[PlacementRule], contexts: Contexts
+    op: stg.FusedAttention, splits: Splits, rules: Sequence[PlacementRule], contexts: Contexts
 ) -> Splits:
     """What contexts make of the placement of attention.
 
     Under `ulysses` an axis splits heads instead of queries, as the most minor one. In a `ring` an axis that splits the
     queries splits the keys too, the one case of an axis that splits two indices of an op. Otherwise keys are whole.
     """
-    (*_, queries, heads, _), (*_, keys, _, _), *_ = op.indices().operands
+    *_, queries, heads, _ = op.indices().operands[0]
     along = splits.get(queries, ())
     moved = tuple(a for a in along if a in contexts.axes("ulysses"))
     stay = tuple(a for a in along if a not in moved)
-    stored = own_splits(op.k, rules).get(tensor_of(op.k.type).names[-3], ())
+    stored = own_splits(op.operands[op.KEY_OPERANDS[0]], rules).get(op.key_dim, ())
     ring = tuple(a for a in stay if a in contexts.axes("ring") and a in stored)
-    changed = {queries: stay, heads: (*splits.get(heads, ()), *moved), keys: ring}
+    changed = {queries: stay, heads: (*splits.get(heads, ()), *moved), op.key_index: ring}
     return {index: axes for index, axes in (splits | changed).items() if axes}
 
 

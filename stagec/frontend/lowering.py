@@ -44,13 +44,13 @@ from stagec.frontend.redundant import add_copies, slots
 from stagec.frontend.routed_tokens import transposed_experts
 from stagec.frontend.serving_program import (
     check_packed,
-    check_queries,
     check_states,
     count_pairs,
     drop_unread,
     has_bias,
     pad_experts,
     served_results,
+    share_of_queries,
     split_pairs,
     split_sources,
     spread_keys,
@@ -356,14 +356,9 @@ class _Lowering:
         make of their parts of the keys is combined."""
         plan = self.checked.plan
         if self.batch is not None:
-            check_queries(
-                op,
-                span,
-                split_dims(tensor_of(op.operands[0].type).names, rules_of(plan)),
-                self.batch,
-            )
+            share = share_of_queries(op, plan, self.checked.sizes.known, self.batch, span)
             spread = spread_keys(op, plan, self.batch, span)
-            count_pairs(op, self.batch, spread)
+            count_pairs(op, self.batch, spread, share)
             if spread is None:
                 return op
             if isinstance(op, stg.LatentAttentionOp):

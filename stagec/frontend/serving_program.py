@@ -15,10 +15,10 @@ from stagec.diagnostics import CompileError, Diagnostic, Span, quoted, refused, 
 from stagec.dialects import stg
 from stagec.dialects.attributes import Dim, NamesAttr, RequestsAttr
 from stagec.dialects.types import StackType, TensorType, ValueType, tensor_of
-from stagec.frontend.plans.serving import Batch, Spread, begins, pairs, rules_of
+from stagec.frontend.plans.serving import WHOLE, Batch, Share, Spread, begins, pairs, rules_of
 from stagec.plans.clauses import Plan
 from stagec.rewriting import set_type
-from stagec.symbolic import ONE, ZERO, Size
+from stagec.symbolic import ONE, ZERO, Size, conditions
 
 WRITERS = (stg.AppendOp, stg.FillOp, stg.ResumedOp)
 """Ops that write what requests keep, whether or not anything reads their results."""
@@ -26,6 +26,10 @@ WRITERS = (stg.AppendOp, stg.FillOp, stg.ResumedOp)
 INTO_ROWS = (stg.FillOp, stg.InRowsOp)
 """Ops whose operand `x` is of sequences that begin, and whose result is of rows."""
 BETWEEN_ROWS = (*INTO_ROWS, stg.OutOfRowsOp)
+
+
+ON_CACHES = ("all_gather", "ulysses")
+"""How attention may see new positions that are split: what caches get is gathered, or exchanged for heads."""
 
 
 LOSSES = (stg.CrossEntropyOp, stg.LogSoftmaxLossOp)
@@ -214,15 +218,40 @@ def has_bias(op: stg.FusedAttention) -> bool:
     return isinstance(op, stg.AttentionOp) and op.bias is not None
 
 
-def check_queries(
-    op: stg.FusedAttention, span: Span, splits: Mapping[str, Sequence[str]], batch: Batch
-) -> None:
-    """E0309 where rules split the queries of attention: which pairs are whose depends on each sequence."""
+def share_of_queries(
+    op: stg.FusedAttention, plan: Plan, known: Mapping[str, int], batch: Batch, span: Span
+) -> Share:
+    """What a rank has of the queries of attention, which a context may split.
+
+    E0309 where rules split new positions, and no context says so, or one in whose way no cache is read: blocks of keys that go round would have to stay where
+    they are. E0301 where chunks of a sequence do not come out even.
+    """
     name = op.query_dim
-    if name == batch.roles.new and splits.get(name):
-        message = f"attention needs all new positions on a device, but `{name}` is split over {quoted(splits[name])}"
-        help_ = "split heads, or sequences, over that axis"
-        raise refused("E0309", message, span, help=help_)
+    split = split_dims(names_of(op.operands[0]), rules_of(plan)).get(name, ())
+    axes = tuple(axis for axis in split if conditions.is_split(axis, known))
+    if name != batch.roles.new or not axes:
+        return WHOLE
+    contexts = {
+        part: each for each in plan.contexts for part in plan.products.get(each.axis, (each.axis,))
+    }
+    others = [a for a in axes if a not in contexts or contexts[a].method not in ON_CACHES]
+    if others:
+        message = f"attention needs all new positions on a device, but `{name}` is split over {quoted(others)}"
+        where = [(c.span, "here") for a in others if (c := contexts.get(a)) is not None and c.span]
+        help_ = f"split heads, or sequences, over that axis, or say how attention sees those of others: `context {others[0]} {{ method = all_gather }}`"
+        raise refused("E0309", message, span, secondary=where, help=help_)
+    stay = tuple(axis for axis in axes if contexts[axis].method != "ulysses")
+    share = Share(stay, all(contexts[axis].balance != "none" for axis in stay))
+    for new in batch.new_positions if stay else ():
+        reason = f"`{new / share.chunks}` is not a whole number"
+        if not conditions.whole(new / share.chunks, known, reason):
+            count = share.chunks.integer(known)
+            message = f"sequences are cut in {count} chunks along {quoted(f'{a} = {known[a]}' for a in stay)}, and one has {new.integer(known)} new positions"
+            help_ = f"serve multiples of {count}"
+            if share.balanced and conditions.whole(2 * new / share.chunks, known):
+                help_ += ", or write `balance = none` in the context"
+            raise refused("E0301", message, span, help=help_)
+    return share
 
 
 def spread_of(value: SSAValue, name: str, plan: Plan, batch: Batch) -> Spread | None:
@@ -257,8 +286,10 @@ def spread_keys(op: stg.FusedAttention, plan: Plan, batch: Batch, span: Span) ->
     return spread
 
 
-def count_pairs(op: stg.FusedAttention, batch: Batch, spread: Spread | None = None) -> None:
-    """Say how many pairs of positions attention is about in each row: those of the same sequence, and of keys that a device has."""
+def count_pairs(
+    op: stg.FusedAttention, batch: Batch, spread: Spread | None = None, share: Share = WHOLE
+) -> None:
+    """Say how many pairs of positions attention is about in each row: those of the same sequence, of queries and keys that a device has."""
     keys = op.key_dim
     causal = op.causal is not None
     seen = stg.Reach()
@@ -272,14 +303,21 @@ def count_pairs(op: stg.FusedAttention, batch: Batch, spread: Spread | None = No
     else:
         return
 
-    def pairs_of_one(new: Size, context: Size) -> Size:
+    def pairs_of_first(new: Size, context: Size) -> Size:
         if spread is not None:
             return spread.pairs(new, context, causal)
-        return pairs(new, context if cached else ZERO, causal, seen)
+        return pairs(new, context, causal, seen)
+
+    def pairs_of_one(new: Size, context: Size) -> Size:
+        before = context if cached else ZERO
+        chunks = share.of(new)
+        if not causal:
+            return pairs_of_first(new, before) * symbolic.total(n for _, n in chunks) / new
+        return symbolic.total(pairs_of_first(n, before + start) for start, n in chunks)
 
     op.properties["pairs"] = stg.SizeAttr(batch.in_a_row(pairs_of_one))
     if batch.is_packed:
-        kinds = batch.kinds_of_row(seen, cached)
+        kinds = batch.kinds_of_row(seen, cached, share)
         if spread is not None:
             kinds = tuple((count, new, spread.of_first(keys)) for count, new, keys in kinds)
         op.properties["requests"] = RequestsAttr(kinds)

@@ -1,4 +1,4 @@
-"""Decode context parallelism against what one counts by hand: who has which position, which pairs that makes, and what travels."""
+"""Decode context parallelism, and that of prompts, against what one counts by hand: who has which position, which pairs that makes, and what travels."""
 
 from __future__ import annotations
 
@@ -233,6 +233,98 @@ def test_a_window_is_not_spread():
             + plan("cp = 2", "shard H over cp shard T over cp", "interleave = 1", "decode 8 at 31")
         )
     assert [d.code for d in error.value.diagnostics] == ["E0309"]
+
+
+def in_chunks(new: int, ways: int, balanced: bool, place: int) -> list[int]:
+    """The new positions of a sequence that a rank has."""
+    if not balanced:
+        return list(range(place * new // ways, (place + 1) * new // ways))
+    chunk = new // (2 * ways)
+    starts = [place * chunk, (2 * ways - 1 - place) * chunk]
+    return [position for start in starts for position in range(start, start + chunk)]
+
+
+@pytest.mark.parametrize("seed", some(range(20), 4))
+def test_ranks_share_prompts_position_by_position(seed: int):
+    """Prefill context parallelism: each rank has its queries, gathers what is new of keys and values, and writes all of it."""
+    rng = random.Random(f"prompts {seed}")
+    dp, tp, cp = rng.choice([1, 2]), rng.choice([1, 2]), rng.choice([2, 4])
+    balanced, window, block = rng.random() < 0.5, rng.random() < 0.4, rng.choice([1, 16])
+    groups = [
+        Group(dp * rng.randint(1, 4), 2 * cp * rng.randint(1, 6), rng.choice([0, 0, 13, 40]))
+        for _ in range(rng.randint(1, 3))
+    ]
+    context = f"method = all_gather, balance = {'head_tail' if balanced else 'none'}"
+    served = ", ".join([*(g.clause for g in groups), f"block = {block}"])
+    clauses = f"mesh dp = {dp}, tp = {tp}, cp = {cp} shard B over dp shard S over cp shard H, K, F over tp"
+    precision = "precision { weights = bf16, cache = fp8 }"
+    done = compile_text(
+        text(window)
+        + f"plan p {{ {clauses} context cp {{ {context} }} {precision} serve {{ {served} }} }}"
+    )
+    sequences = [g for g in groups for _ in range(g.count // dp)]
+    tokens, heads, seen = sum(g.new for g in sequences), H // tp, 0
+    far = 24 if window else 10**9
+    for place, nodes in by_coordinate(done, "cp", cp):
+        seen += 1
+        pairs = sum(
+            min(g.context + query + 1, far)
+            for g in sequences
+            for query in in_chunks(g.new, cp, balanced, place)
+        )
+        attention = [n.action.num_ops for n in nodes if n.op == "attention"]
+        assert attention == [4 * pairs * heads * E] * L
+        appended = [n.action.num_bytes for n in nodes if n.op == "append"]
+        assert appended == [tokens * K // tp * E * (2 + 1)] * (2 * L)
+        gathered = Counter(
+            (a.operand_bytes, a.result_bytes)
+            for n in nodes
+            if isinstance(a := n.action, Collective) and a.kind == "all_gather"
+        )
+        keys, hidden = 2 * tokens * K // tp * E, 2 * tokens * 64
+        assert gathered == Counter({(keys // cp, keys): 2 * L}) + Counter(
+            {(hidden // cp, hidden): 1}
+        )
+    assert seen == cp
+    whole = [min(g.context + g.new, far) for g in sequences]
+    stored = sum(-(-each // block) * block for each in whole)
+    for each in done.memory:
+        assert each.static.num_bytes[Kind.CACHE] == L * 2 * stored * K // tp * E
+
+
+def test_heads_are_exchanged_for_positions():
+    """Ulysses: a rank has all new positions of its heads, and of its heads alone in the cache."""
+    clauses = "mesh cp = 4 shard S over cp shard H, K over cp context cp { method = ulysses }"
+    done = compile_text(text() + f"plan p {{ {clauses} serve {{ prefill 2 x 32 at 9 }} }}")
+    (each,) = done.trace_set.classes
+    nodes = list(unrolled(each.program))
+    pairs = 2 * sum(9 + n + 1 for n in range(32))
+    attended = [n.action.num_ops for n in nodes if n.op == "attention"]
+    assert attended == [4 * pairs * H // 4 * E] * L
+    sent = [a for n in nodes if isinstance(a := n.action, Collective) and a.kind == "all_to_all"]
+    sizes = [4 * 2 * 32 * heads * E // 4 for heads in (H, K, K, H)]
+    assert Counter(a.operand_bytes for a in sent) == Counter(sizes * L)
+    assert {m.static.num_bytes[Kind.CACHE] for m in done.memory} == {
+        4 * L * 2 * 2 * 41 * K // 4 * E
+    }
+
+
+@pytest.mark.parametrize(
+    ("context", "served", "code"),
+    [
+        ("", "prefill 2 x 32", "E0309"),
+        ("context cp { method = ring }", "prefill 2 x 32", "E0309"),
+        ("context cp { method = all_gather }", "prefill 2 x 36", "E0301"),
+        ("context cp { method = all_gather }", "prefill 2 x 32, decode 4 at 9", "E0301"),
+        ("context cp { method = ulysses }", "decode 4 at 9", "E0301"),
+    ],
+)
+def test_what_of_prompts_cannot_be_shared_is_said(context: str, served: str, code: str):
+    with pytest.raises(CompileError) as error:
+        compile_text(
+            text() + f"plan p {{ mesh cp = 4 shard S over cp {context} serve {{ {served} }} }}"
+        )
+    assert [d.code for d in error.value.diagnostics] == [code]
 
 
 def test_pairs_by_their_closed_form():

@@ -80,7 +80,7 @@ def check_heads(
             continue
         size, ways = errors.sizes[dim.name], number_of_ways(axes, errors)
         errors.seen.add((dim.name, axes))
-        advice = [other_axis_size(moved[-1], size, axes, errors), "write `method = ring`"]
+        advice = [other_axis_size(moved[-1], size, axes, errors), "write `method = all_gather`"]
         if value is op.k and numbers[0] is not None and numbers[0] % ways == 0:
             query_heads = tensor_of(op.q.type).names[-2]
             repeat = f"repeat_heads(k, heads = {dim.name}, to = {query_heads})"

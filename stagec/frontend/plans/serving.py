@@ -118,6 +118,38 @@ class Spread:
         return self.pairs_of_first(context + new) - self.pairs_of_first(context)
 
 
+@dataclass(frozen=True)
+class Share:
+    """What a rank has of the new positions of each sequence: one chunk of as many as there are ranks, or, `balanced`, one from the front and one from the end.
+
+    Engines cut prompts so (vLLM, prefill context parallelism; SGLang, `in-seq-split`), and have all keys on each rank.
+    """
+
+    axes: tuple[str, ...]
+    balanced: bool
+
+    @property
+    def chunks(self) -> Size:
+        """In how many a sequence is cut."""
+        return symbolic.product(map(symbolic.symbol, self.axes)) * (2 if self.balanced else 1)
+
+    def of(self, new: Size) -> list[tuple[Size, Size]]:
+        """The chunks of a rank: the new positions before each, and how many are in it."""
+        place, length = joint_index(self.axes), new / self.chunks
+        places = [place, self.chunks - 1 - place] if self.balanced else [place]
+        return [(each * length, length) for each in places]
+
+    def as_one(self, new: Size) -> tuple[Size, Size]:
+        """A chunk with as many new positions as those of a rank have, and as many pairs: of two chunks those in the middle of the sequence."""
+        if not self.balanced:
+            return self.of(new)[0]
+        length = 2 * new / self.chunks
+        return (new - length) / 2, length
+
+
+WHOLE = Share((), balanced=False)
+
+
 def rules_of(plan: Plan) -> list[PlacementRule]:
     return [PlacementRule(rule.dims, rule.axes, rule.copies) for rule in plan.rules]
 
@@ -517,6 +549,14 @@ class Batch:
         return [(as_read(each.new), as_read(each.context)) for each in self.serve.sequences]
 
     @property
+    def new_positions(self) -> list[Size]:
+        """Those of each kind of sequences, as they are computed at a time."""
+        if self.sums is None:
+            return [each.new.size for each in self.serve.sequences]
+        kinds = np.concatenate([own.kinds[:, 1] for own in self.sums.computed])
+        return [symbolic.constant(int(new)) for new in np.unique(kinds)]
+
+    @property
     def all_begin(self) -> bool:
         """Whether none goes on."""
         if self.sums is not None:
@@ -555,18 +595,20 @@ class Batch:
         """Where all sequences are one row: how many of each kind, and, twice, their new positions."""
         return self.kinds_of_row(stg.Reach(), cached=False) if self.is_packed else ()
 
-    def kinds_of_row(self, seen: stg.Reach, cached: bool) -> tuple[tuple[Size, Size, Size], ...]:
-        """Sequences of a row by kind: how many, their new positions, and those that these attend to."""
+    def kinds_of_row(
+        self, seen: stg.Reach, cached: bool, share: Share = WHOLE
+    ) -> tuple[tuple[Size, Size, Size], ...]:
+        """Sequences of a row by kind, or what a rank has of these: how many, their new positions, and those that these attend to."""
+        each = (sequences.numbers for sequences in self.serve.sequences)
+        kinds = [(self.per_row(n.size), new.size, before.size) for n, new, before in each]
         if self.sums is not None:
             count, new, before = map(symbolic.symbol, (COUNT_OF_ONE, NEW_OF_ONE, CONTEXT_OF_ONE))
-            keys = new + before_new(before, seen) if cached else new
-            return ((count, new, keys),)
+            kinds = [(count, new, before)]
         found: list[tuple[Size, Size, Size]] = []
-        for each in self.serve.sequences:
-            keys = each.new.size
-            if cached:
-                keys = keys + before_new(each.context.size, seen)
-            found.append((self.per_row(each.count.size), each.new.size, keys))
+        for count, new, before in kinds:
+            start, length = share.as_one(new)
+            keys = length + (before_new(before + start, seen) if cached else start)
+            found.append((count, length, keys))
         return tuple(found)
 
     def of_sources(self, one: Size) -> tuple[tuple[Size, Size, Size], ...]:

@@ -9,6 +9,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from stagec.analysis.sizes import size_values
 from stagec.dialects import stg
+from stagec.dialects.types import tensor_of
 from stagec.driver import Stops, compile_text
 from stagec.passes import load_pass
 from stagec.rewriting import programs
@@ -97,6 +98,44 @@ def numbers_of(module: ModuleOp) -> dict[str, Array]:
     return {
         op.path.data: generator.normal(size=shape_of(op.results[0].type, values)) for op in kept
     }
+
+
+PROMPTS = {
+    "gathered": (GROUPED, "mesh cp = 4 shard S over cp", "all_gather"),
+    "heads_too": (GROUPED, "mesh tp = 2, cp = 4 shard S over cp shard H, K over tp", "all_gather"),
+    "latents": (LATENT, "mesh tp = 2, cp = 2 shard S over cp shard H over tp", "all_gather"),
+    "exchanged": (GROUPED, "mesh cp = 2 shard S over cp shard H, K over cp", "ulysses"),
+    "exchanged_whole": (GROUPED, "mesh cp = 2 shard S over cp", "ulysses"),
+    "latents_exchanged": (LATENT, "mesh cp = 4 shard S over cp", "ulysses"),
+    "positions_too": (
+        GROUPED,
+        "mesh cp = 2, dcp = 3 shard S over cp shard T over dcp context dcp { method = partial }",
+        "all_gather",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROMPTS)
+def test_parts_of_a_prompt_are_all_of_it(name: str):
+    """New positions that devices share, of which each writes what its cache has."""
+    text, rules, method = PROMPTS[name]
+    served = "serve { prefill 4 x 8 at 16, logits = all }"
+    whole = placed(f"{text}\nplan p {{ {served} }}")
+    numbers, x = numbers_of(whole), np.random.default_rng(4).normal(size=(4, 8, 6))
+    (expected,) = run(whole, numbers, [x]).outputs
+    plan = f"plan p {{ {rules} context cp {{ method = {method} }} {served} }}"
+    module = placed(f"{text}\n{plan}")
+    (query,) = {
+        tensor_of(op.operands[0].type).dim("S").split
+        for op in module.walk()
+        if isinstance(op, stg.FusedAttention)
+    }
+    assert query == (() if method == "ulysses" else ("cp",))
+    for step in (None, "insert-collectives"):
+        if step is not None:
+            load_pass(step)().apply(Context(), module)
+        (found,) = run(module, numbers, [x]).outputs
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", PLANS)
