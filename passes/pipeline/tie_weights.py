@@ -185,7 +185,7 @@ def tie(program: stg.ProgramOp, role: Role, axis: str) -> None:
             total = insert(taken, path, output).results[0]
         if path in role.reduces:
             dtype = tensor_of(gradient.type).dtype
-            reduced = dist.AllReduceTiedOp(path, total, axis, dtype)
+            reduced = dist.AllReduceTiedOp([total], path, (axis,), dtype)
             total = insert(reduced, path, output).results[0]
         kept.append((weight, total))
     finished = stg.OutputOp(output.values, [w for w, _ in kept], [g for _, g in kept])

@@ -21,6 +21,9 @@ from stagec.dialects.types import ValueType
 from stagec.dialects.work import Work
 from stagec.symbolic import ONE, ZERO, Size, conditions
 
+NO_FLOPS = (0, "")
+"""Of what computes nothing."""
+
 
 @dataclass(frozen=True)
 class Bytes:
@@ -75,14 +78,20 @@ class CostInterface(TaskInterface):
     WORK: ClassVar[Work] = Work.OTHER
     """The kind of work that it is."""
 
+    FLOPS: ClassVar[tuple[int, str]] = (1, "")
+    """How many there are for each element, and of which operand or result: of the first result where none is named."""
+
     @property
     def node_name(self) -> str:
         """What its node is called in traces and tables."""
         return kind_of(self)
 
     def flops(self) -> Size:
-        """One per element of the first result."""
-        return elements(self.results[0]) if self.results else ZERO
+        """As `FLOPS` says, unless they are no multiple of elements."""
+        number, value = self.FLOPS
+        if not number or not (value or self.results):
+            return ZERO
+        return number * elements(getattr(self, value) if value else self.results[0])
 
     def flops_again(self) -> Size:
         """Those of its FLOPs that another op has done before, and whose results nobody kept."""

@@ -160,9 +160,7 @@ class Reducer:
             if mine is not gradient:
                 tied = gradient.owner
                 assert isinstance(tied, dist.AllReduceTiedOp)
-                again = dist.AllReduceTiedOp(
-                    tied.weight.data, total[gradient], tied.axes.data[0], tied.dtype.data
-                )
+                again = dist.AllReduceTiedOp([total[gradient]], tied.weight, tied.axes, tied.dtype)
                 total[gradient] = self.in_whole_buffers(again, output)
                 stg.marks(again)["scope"] = tied.weight
         finished = stg.OutputOp(output.values, output.weights, [*total.values()])

@@ -24,6 +24,7 @@ from stagec.dialects import sched
 from stagec.dialects.attributes import Dim, NamesAttr, PlacementAttr
 from stagec.dialects.dist.expert_load import MAX, SENT, SUFFIX
 from stagec.dialects.interfaces import (
+    NO_FLOPS,
     Bytes,
     CostInterface,
     TaskInterface,
@@ -38,7 +39,7 @@ from stagec.dialects.stg.structure import ProgramOp
 from stagec.dialects.types import ALL_POOLS, TensorType
 from stagec.dialects.uneven_parts import PART
 from stagec.dialects.work import Work
-from stagec.symbolic import ZERO, Size
+from stagec.symbolic import Size
 
 
 class Movement(MarkedOp):
@@ -424,13 +425,11 @@ class SliceOp(AlongDim, CostInterface):
 
     name = "dist.slice"
     WORK: ClassVar[Work] = Work.SLICE
+    FLOPS: ClassVar[tuple[int, str]] = NO_FLOPS
 
     @staticmethod
     def moved(source: TensorType, dim: str, axes: Sequence[str]) -> TensorType:
         return scattered(source, dim, axes)
-
-    def flops(self) -> Size:
-        return ZERO
 
     def moved_bytes(self) -> Bytes:
         return Bytes(num_bytes(self.result), num_bytes(self.result))

@@ -43,6 +43,7 @@ from stagec.dialects.interfaces import (
 )
 from stagec.dialects.marks import ISSUED_WITH, count_mark, flag_mark, marks, word_mark
 from stagec.dialects.memory import ALWAYS, WHOLE, Effects, Kind, Overwrite
+from stagec.dialects.op import DefaultBuilder
 from stagec.dialects.types import (
     DTYPE_BITS,
     ShardType,
@@ -118,7 +119,7 @@ def whole_elements(value_type: Attribute) -> Size:
     return whole.num_elements
 
 
-class StorageOp(TaskInterface, ABC):
+class StorageOp(DefaultBuilder, TaskInterface, ABC):
     """Shared by ops that move the parameters of a unit as one buffer, in `dtype`: one result for each operand, in its order."""
 
     COLLECTIVE: ClassVar[str] = ""
@@ -143,15 +144,8 @@ class StorageOp(TaskInterface, ABC):
         "`(` $values `)` `over` $axes `in` $dtype attr-dict `:` functional-type($values, $outputs)"
     )
 
-    def __init__(
-        self,
-        values: Sequence[SSAValue],
-        axes: Sequence[str],
-        dtype: str,
-        types: Sequence[Attribute],
-    ) -> None:
-        """`types`: of the results."""
-        super().__init__([list(values)], [list(types)], axes=axes, dtype=dtype)
+    def made(self) -> Sequence[Attribute]:
+        return [self.made_of(value.type, value.type) for value in self.values]
 
     def verify_(self) -> None:
         verify_dtypes(self.name, self.dtype)
@@ -283,7 +277,8 @@ class UnshardOp(StorageOp):
         """`dtypes`: of all, or of each."""
         each = [dtypes] * len(shards) if isinstance(dtypes, str) else list(dtypes)
         types = [whole_of(s.type, dtype) for s, dtype in zip(shards, each, strict=True)]
-        super().__init__(shards, axes, each[0] if len(set(each)) == 1 else MIXED, types)
+        dtype = each[0] if len(set(each)) == 1 else MIXED
+        super().__init__(shards, axes, dtype, like=types)
 
     def effects(self) -> Effects:
         return Effects(one_buffer=True, makes=Kind.GATHERED)
@@ -315,8 +310,7 @@ class GatherUpdatesOp(StorageOp):
     COLLECTIVE: ClassVar[str] = "all_gather"
 
     def __init__(self, values: Sequence[SSAValue], axes: Sequence[str]) -> None:
-        dtype = tensor_of(values[0].type).dtype
-        super().__init__(values, axes, dtype, [value.type for value in values])
+        super().__init__(values, axes, tensor_of(values[0].type).dtype)
 
     def verify_operand(self, value_type: Attribute) -> None:
         """Any value will do."""
@@ -354,7 +348,7 @@ class ReduceShardOp(StorageOp):
     ) -> None:
         shards = shards_of(gradients, axes, rows, stored)
         types = [kept_shard(g.type, axes, t) for g, t in zip(gradients, shards, strict=True)]
-        super().__init__(gradients, axes, dtype, types)
+        super().__init__(gradients, axes, dtype, like=types)
 
     def effects(self) -> Effects:
         return self.in_place(WHOLE)
@@ -375,9 +369,6 @@ def kept_shard(gradient: Attribute, axes: Sequence[str], wanted: Attribute) -> S
 
 class BetweenShardsOp(StorageOp):
     """Shared by ops that make shards of shards."""
-
-    def __init__(self, shards: Sequence[SSAValue], axes: Sequence[str], dtype: str) -> None:
-        super().__init__(shards, axes, dtype, [summed_shard(s.type, axes) for s in shards])
 
     def verify_operand(self, value_type: Attribute) -> None:
         self.expect_shard(value_type)
@@ -407,9 +398,6 @@ class AllReduceGradientOp(StorageOp):
     name = "dist.all_reduce_gradient"
     COLLECTIVE: ClassVar[str] = "all_reduce"
 
-    def __init__(self, gradients: Sequence[SSAValue], axes: Sequence[str], dtype: str) -> None:
-        super().__init__(gradients, axes, dtype, [reduced(g.type, axes) for g in gradients])
-
     def verify_operand(self, value_type: Attribute) -> None:
         self.expect_partial(value_type)
 
@@ -434,10 +422,6 @@ class AllReduceTiedOp(StorageOp):
         "$weight `(` $values `)` `over` $axes `in` $dtype attr-dict `:` "
         "functional-type($values, $outputs)"
     )
-
-    def __init__(self, weight: str, gradient: SSAValue, axis: str, dtype: str) -> None:
-        super().__init__([gradient], (axis,), dtype, [gradient.type])
-        self.properties["weight"] = StringAttr(weight)
 
     def verify_operand(self, value_type: Attribute) -> None:
         """Any gradient will do."""
@@ -490,7 +474,7 @@ class TakeShardOp(OfWholeOp):
         dtype: str,
         rows: Sequence[int | None] | None = None,
     ) -> None:
-        super().__init__(values, axes, dtype, shards_of(values, axes, rows))
+        super().__init__(values, axes, dtype, like=shards_of(values, axes, rows))
 
     def made_of(self, value_type: Attribute, wanted: Attribute) -> Attribute:
         return shard_of(value_type, self.axes.data, rows=rows_of(wanted))
@@ -514,8 +498,7 @@ class KeepShardOp(OfWholeOp):
         for value, shard in zip(values, shards, strict=True):
             within = [axis for axis in stored_over(shard) if axis not in axes]
             types.append(shard_of(value.type, axes, rows=rows_of(shard.type), within=within))
-        dtype = tensor_of(values[0].type).dtype
-        super().__init__(values, axes, dtype, types)
+        super().__init__(values, axes, tensor_of(values[0].type).dtype, like=types)
 
     def made_of(self, value_type: Attribute, wanted: Attribute) -> Attribute:
         leaf = leaf_of(wanted)

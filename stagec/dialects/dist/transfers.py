@@ -52,8 +52,17 @@ def verify_peer(name: str, distance: int) -> None:
         raise VerifyException(f"{name}: a device is not a peer of its own")
 
 
+class HandsOn(TaskInterface):
+    """Shared by ops that hand values on along axes, as one buffer."""
+
+    axes = prop_def(NamesAttr)
+    apart = flag_mark("apart")
+    """It is issued apart from its neighbours."""
+    purpose = word_mark("purpose", PURPOSES)
+
+
 @irdl_op_definition
-class RotateOp(TaskInterface):
+class RotateOp(HandsOn):
     """Each device hands its values to the next one along `axes`, the last to the first.
 
     After n of them on n devices everything is where it was. Equals a `dist.send` to 1 and a `dist.recv` from -1, as one
@@ -62,12 +71,7 @@ class RotateOp(TaskInterface):
 
     name = "dist.rotate"
 
-    apart = flag_mark("apart")
-    """It is issued apart from its neighbours."""
-    purpose = word_mark("purpose", PURPOSES)
-
     values = var_operand_def(TensorType)
-    axes = prop_def(NamesAttr)
     outputs = var_result_def(TensorType)
 
     traits = traits_def(Pure())
@@ -94,7 +98,7 @@ class RotateOp(TaskInterface):
 
 
 @irdl_op_definition
-class GatherBlocksOp(TaskInterface):
+class GatherBlocksOp(HandsOn):
     """Each device gets the values of all others, as stacks: element i is what i+1 `dist.rotate`s would bring.
 
     The stacks may stop short of all n-1 others; what travels is all the same one all-gather, to
@@ -103,12 +107,7 @@ class GatherBlocksOp(TaskInterface):
 
     name = "dist.gather_blocks"
 
-    apart = flag_mark("apart")
-    """It is issued apart from its neighbours."""
-    purpose = word_mark("purpose", PURPOSES)
-
     values = var_operand_def(TensorType)
-    axes = prop_def(NamesAttr)
     blocks = var_result_def(StackType)
 
     traits = traits_def(Pure())
@@ -139,17 +138,13 @@ class GatherBlocksOp(TaskInterface):
 
 
 @irdl_op_definition
-class SendOp(DefaultBuilder, TaskInterface):
+class SendOp(DefaultBuilder, HandsOn):
     """Send values to the device `to` further along `axes`. Its `dist.recv` has the same channel, from -`to`.
 
     Transpose of that `dist.recv`. Sends operand_bytes.
     """
 
     name = "dist.send"
-
-    apart = flag_mark("apart")
-    """It is issued apart from its neighbours."""
-    purpose = word_mark("purpose", PURPOSES)
 
     values = var_operand_def(TensorType)
     to = prop_def(IntegerAttr.constr(i64))
@@ -193,17 +188,13 @@ class WaitOp(DefaultBuilder, TaskInterface):
 
 
 @irdl_op_definition
-class RecvOp(DefaultBuilder, TaskInterface):
+class RecvOp(DefaultBuilder, HandsOn):
     """Receive values from the device `from` further along `axes`: what its `dist.send` of this channel sent.
 
     Receives of a channel complete in the order of its sends.
     """
 
     name = "dist.recv"
-
-    apart = flag_mark("apart")
-    """It is issued apart from its neighbours."""
-    purpose = word_mark("purpose", PURPOSES)
 
     source = prop_def(IntegerAttr.constr(i64), prop_name="from")
     axes = prop_def(NamesAttr)

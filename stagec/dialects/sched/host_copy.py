@@ -15,7 +15,7 @@ from xdsl.irdl import (
 
 from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.marks import count_mark, flag_mark
-from stagec.dialects.memory import PLAIN, Effects, EffectsAttr, Kind
+from stagec.dialects.memory import Effects, EffectsAttr, Kind
 from stagec.dialects.op import DefaultBuilder
 from stagec.dialects.sched.actions import HostCopy, HostUpdate, NodeAction, NodeNumbers, Sum
 from stagec.dialects.sched.node import CommunicationOp
@@ -65,10 +65,6 @@ class HostCopyOp(DefaultBuilder, CommunicationOp):
 
     def action(self, numbers: NodeNumbers) -> NodeAction:
         return HostCopy(self.direction.data, numbers.num_bytes(self.num_bytes.data))
-
-    @property
-    def sums(self) -> tuple[Sum, ...]:
-        return ((self.num_bytes.data,),)
 
     @property
     def memory_effects(self) -> Effects:
@@ -125,10 +121,6 @@ class HostUpdateOp(DefaultBuilder, CommunicationOp):
     @property
     def sums(self) -> tuple[Sum, ...]:
         return (self.flops.data,), (self.num_bytes.data,)
-
-    @property
-    def memory_effects(self) -> Effects:
-        return self.effects.data if self.effects is not None else PLAIN
 
     def verify_(self) -> None:
         super().verify_()

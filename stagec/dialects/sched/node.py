@@ -11,8 +11,16 @@ from xdsl.irdl import opt_prop_def, prop_def
 from xdsl.utils.exceptions import VerifyException
 
 from stagec import symbolic
+from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.marks import MarkedOp, flag_mark
-from stagec.dialects.memory import PLAIN, Effects, MemoryAttr, NodeMemory, verify_memory
+from stagec.dialects.memory import (
+    PLAIN,
+    Effects,
+    EffectsAttr,
+    MemoryAttr,
+    NodeMemory,
+    verify_memory,
+)
 from stagec.dialects.sched.actions import NodeAction, NodeNumbers, Sum
 from stagec.dialects.sched.tasks import SegmentAttr
 from stagec.symbolic import Size
@@ -40,9 +48,11 @@ class NodeOp(MarkedOp, ABC):
         """What the node does, in numbers."""
 
     @property
-    @abstractmethod
     def sums(self) -> tuple[Sum, ...]:
-        """What the numbers of its node are made of, in the order of `Node.sizes`: bytes are last."""
+        """What the numbers of its node are made of, in the order of `Node.sizes`: bytes are last, and alone unless an op says more."""
+        moved = self.properties["bytes"]
+        assert isinstance(moved, SizeAttr)
+        return ((moved.data,),)
 
     @property
     def moved(self) -> Size:
@@ -51,8 +61,9 @@ class NodeOp(MarkedOp, ABC):
 
     @property
     def memory_effects(self) -> Effects:
-        """What it does with memory, besides reading operands and writing results into memory of their own."""
-        return PLAIN
+        """What it does with memory, besides reading operands and writing results into memory of their own: what `effects` says, if it has that."""
+        said = self.properties.get("effects")
+        return said.data if isinstance(said, EffectsAttr) else PLAIN
 
     @property
     def planned(self) -> NodeMemory | None:

@@ -158,10 +158,6 @@ class ComputeOp(NodeOp):
         """Whether other computation waits for it: a kernel that communicates forwards what it gets beside it."""
         return self.stream.data == COMPUTE_STREAM
 
-    @property
-    def memory_effects(self) -> Effects:
-        return self.effects.data if self.effects is not None else PLAIN
-
     def verify_(self) -> None:
         super().verify_()
         verify_work(self, work_of(self))
@@ -298,10 +294,6 @@ class CollectiveOp(CommunicationOp):
         """Of one over all pools: how many ranks they have; else 0."""
         return self.ranks.value.data if isinstance(self.ranks, IntegerAttr) else 0
 
-    @property
-    def memory_effects(self) -> Effects:
-        return self.effects.data if self.effects is not None else PLAIN
-
     def verify_(self) -> None:
         super().verify_()
         if self.kind.data not in KINDS:
@@ -342,10 +334,6 @@ class TransferOp(DefaultBuilder, CommunicationOp):
             self.channel.value.data,
             self.dtype.data,
         )
-
-    @property
-    def sums(self) -> tuple[Sum, ...]:
-        return ((self.num_bytes.data,),)
 
     def verify_(self) -> None:
         super().verify_()

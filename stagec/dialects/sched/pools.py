@@ -26,7 +26,7 @@ from xdsl.irdl import (
 from stagec.dialects.attributes import LayerStagesAttr, RankAttr, SizeAttr
 from stagec.dialects.marks import MarkedOp, flag_mark
 from stagec.dialects.memory import PLAIN, Effects, Overwrite
-from stagec.dialects.sched.actions import NodeAction, NodeNumbers, Peer, Sum, Transfer
+from stagec.dialects.sched.actions import NodeAction, NodeNumbers, Peer, Transfer
 from stagec.dialects.sched.crossing import DIRECTIONS
 from stagec.dialects.sched.node import CommunicationOp
 from stagec.dialects.types import TensorType, verify_dtypes
@@ -156,10 +156,6 @@ class PoolTask(PoolMessageOp, CommunicationOp):
             rank = rank.substitute({PEER_STAGE: self.stages.of_layer(numbers.layer_of_node)})
         peer, channel = Peer(self.pool.data, rank), self.channel.value.data
         return Transfer(self.node_name, (), 0, num_bytes, channel, self.dtype.data, peer)
-
-    @property
-    def sums(self) -> tuple[Sum, ...]:
-        return ((self.num_bytes.data,),)
 
 
 IN_PLACE = Effects(overwrites=(Overwrite(0, 0),))

@@ -133,6 +133,7 @@ class RopeOp(LikeOp):
 
     name = "stg.rope"
     WORK: ClassVar[Work] = Work.ELEMENTWISE
+    FLOPS: ClassVar[tuple[int, str]] = (3, "x")
     LIKE: ClassVar[int | None] = 0
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
@@ -154,10 +155,6 @@ class RopeOp(LikeOp):
     def indices(self) -> Indices:
         base = super().indices()
         return Indices(base.operands, base.results, blocked=frozenset(base.operands[0][-1:]))
-
-    def flops(self) -> Size:
-        # A rotation of each pair: 4 multiplications and 2 additions for 2 elements.
-        return 3 * elements(self.x)
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         gradients.emit(self.x, lambda: RopeOp(only(dys), inverse=self.inverse is None))

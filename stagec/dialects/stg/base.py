@@ -114,7 +114,7 @@ class TensorOp(CostInterface, ABC):
     | the constructor | the types of its results, from those of its operands | |
     | `indices`, `linear_operands` | how it may be spread | each dim is an index of its own |
     | `verify_` | what holds of its types and properties | what follows from the indices |
-    | `flops`, `moved_bytes` | what it costs | see `CostInterface` |
+    | `FLOPS` or `flops`, `moved_bytes` | what it costs | see `CostInterface` |
     | `state_of`, `with_state` of a `StatefulOp` | what it keeps of requests, and how it goes on from there | |
     | `gradient` | its way back, and so what is kept for it | E0218 |
     | `decomposed` | its steps where its statistics are split | E0713 where they are |

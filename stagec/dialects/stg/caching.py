@@ -23,7 +23,7 @@ from xdsl.irdl import (
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import SizeAttr
-from stagec.dialects.interfaces import Bytes, elements, num_bytes
+from stagec.dialects.interfaces import NO_FLOPS, Bytes, elements, num_bytes
 from stagec.dialects.marks import MarkedOp
 from stagec.dialects.memory import Effects, Overwrite
 from stagec.dialects.op import DefaultBuilder
@@ -39,7 +39,7 @@ from stagec.dialects.stg.interface import Signature
 from stagec.dialects.types import TIME_AXIS, TensorType, ValueType, unscaled_bytes
 from stagec.dialects.uneven_parts import PART
 from stagec.dialects.work import Work
-from stagec.symbolic import ONE, ZERO, Size
+from stagec.symbolic import ONE
 
 STORED = ".stored"
 """After the name of a dim of positions: those that memory is set aside for."""
@@ -114,6 +114,7 @@ class AppendOp(InferredOp):
 
     name = "stg.append"
     WORK: ClassVar[Work] = Work.APPEND
+    FLOPS: ClassVar[tuple[int, str]] = NO_FLOPS
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
         Signature.of(
             "append(cache, new, window? = size)",
@@ -132,9 +133,6 @@ class AppendOp(InferredOp):
     def made(self) -> Sequence[TensorType]:
         grown = tensor_type(self.new).with_names({self.over.data: self.into.data})
         return [grown.with_dtype(tensor_type(self.cache).dtype)]
-
-    def flops(self) -> Size:
-        return ZERO
 
     def moved_bytes(self) -> Bytes:
         new = tensor_type(self.new)
@@ -178,6 +176,7 @@ class FillOp(LikeOp):
     """
 
     name = "stg.fill"
+    FLOPS: ClassVar[tuple[int, str]] = NO_FLOPS
     LIKE: ClassVar[int | None] = 0
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
         Signature.of(
@@ -190,9 +189,6 @@ class FillOp(LikeOp):
     cache = operand_def(TensorType)
     x = operand_def(TensorType)
     result = result_def(TensorType)
-
-    def flops(self) -> Size:
-        return ZERO
 
     def moved_bytes(self) -> Bytes:
         written = unscaled_bytes(elements(self.x), tensor_type(self.cache).dtype)
@@ -291,6 +287,7 @@ class LastPositionsOp(InferredOp):
     """
 
     name = "stg.last_positions"
+    FLOPS: ClassVar[tuple[int, str]] = NO_FLOPS
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
 
     x = operand_def(TensorType)
@@ -300,9 +297,6 @@ class LastPositionsOp(InferredOp):
 
     def made(self) -> Sequence[TensorType]:
         return [tensor_type(self.x).with_names({self.over.data: self.to.data})]
-
-    def flops(self) -> Size:
-        return ZERO
 
     def moved_bytes(self) -> Bytes:
         return Bytes(num_bytes(self.result), num_bytes(self.result))

@@ -19,26 +19,24 @@ from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, opt_operand_def, prop_def, result_def
 
 from stagec.dialects.attributes import Dim
-from stagec.dialects.interfaces import elements
+from stagec.dialects.interfaces import NO_FLOPS
 from stagec.dialects.stg.base import Indices, InferredOp, LikeOp, LocalStatisticsOp, tensor_type
 from stagec.dialects.stg.interface import BackwardPass, Cotangents, only
 from stagec.dialects.stg.routing import expect_chosen, terms_of
 from stagec.dialects.types import TensorType
 from stagec.dialects.work import Work
-from stagec.symbolic import ZERO, Size
 
 
 class ChoiceOp(LocalStatisticsOp, InferredOp):
     """Shared by ops that bring a number for each expert of a token into another order. Nothing is computed."""
+
+    FLOPS: ClassVar[tuple[int, str]] = NO_FLOPS
 
     def indices(self) -> Indices:
         """Splits are the operands': what is chosen from is whole, and no sum is made."""
         base = super().indices()
         everything = frozenset(n for names in (*base.operands, *base.results) for n in names)
         return Indices(base.operands, base.results, everything, everything)
-
-    def flops(self) -> Size:
-        return ZERO
 
     def expect_weights(self, weights: SSAValue, experts: SSAValue) -> None:
         """One weight for each expert of a token."""
@@ -237,6 +235,7 @@ class WeightCopiesOp(CopiesOp, LikeOp):
 
     name = "stg.weight_copies"
     WORK: ClassVar[Work] = Work.ELEMENTWISE
+    FLOPS: ClassVar[tuple[int, str]] = (1, "result")
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
     LIKE: ClassVar[int | None] = 0
 
@@ -251,9 +250,6 @@ class WeightCopiesOp(CopiesOp, LikeOp):
         self.verify_copies(self.copies, self.weights)
         if tensor_type(self.result).dtype != tensor_type(self.copies).dtype:
             raise self.mistake("the result has the dtype of the copies")
-
-    def flops(self) -> Size:
-        return elements(self.result)
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         dy = only(dys)
@@ -271,6 +267,7 @@ class CopyWeightsGradOp(CopiesOp):
 
     name = "stg.copy_weights_grad"
     WORK: ClassVar[Work] = Work.REDUCTION
+    FLOPS: ClassVar[tuple[int, str]] = (2, "copies")
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
 
     dy = operand_def(TensorType)
@@ -285,6 +282,3 @@ class CopyWeightsGradOp(CopiesOp):
                 f"<{tensor_type(self.dy).body}> is no gradient of copies "
                 f"<{tensor_type(self.copies).body}>"
             )
-
-    def flops(self) -> Size:
-        return 2 * elements(self.copies)

@@ -22,7 +22,6 @@ from xdsl.irdl import (
     traits_def,
 )
 from xdsl.traits import Pure
-from xdsl.utils.exceptions import VerifyException
 
 from stagec import symbolic
 from stagec.dialects.attributes import NamesAttr
@@ -42,16 +41,30 @@ def stack_of_chunks(tensor: TensorType, dim: str, axis: str = CHUNK_AXIS) -> Sta
     return StackType.of(symbolic.symbol(axis), chunked(tensor, dim, axis))
 
 
-def verify_chunks(whole: object, stack: object, dim: str, name: str) -> None:
-    if not isinstance(whole, TensorType) or dim not in whole.names:
-        raise VerifyException(f"{name}: {whole} has no dim `{dim}`")
-    known = [stack_of_chunks(whole, dim, axis) for axis in (CHUNK_AXIS, PIECE_AXIS)]
-    if stack not in known:
-        raise VerifyException(f"{name}: the chunks of {whole} are {known[0]}, not {stack}")
+class BetweenChunks(TaskInterface):
+    """Shared by ops between a tensor and the stack of its chunks, which are views."""
+
+    dim = prop_def(StringAttr)
+    within = opt_prop_def(NamesAttr)
+
+    traits = traits_def(Pure())
+    irdl_options = (ParsePropInAttrDict(),)
+
+    def verify_(self) -> None:
+        ends = (self.operands[0].type, self.results[0].type)
+        whole, stack = ends if isinstance(ends[0], TensorType) else reversed(ends)
+        if not isinstance(whole, TensorType) or self.dim.data not in whole.names:
+            raise self.mistake(f"{whole} has no dim `{self.dim.data}`")
+        known = [stack_of_chunks(whole, self.dim.data, axis) for axis in (CHUNK_AXIS, PIECE_AXIS)]
+        if stack not in known:
+            raise self.mistake(f"the chunks of {whole} are {known[0]}, not {stack}")
+
+    def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
+        return views(self)
 
 
 @irdl_op_definition
-class ChunkOp(TaskInterface):
+class ChunkOp(BetweenChunks):
     """Chunks of a tensor, as views. `within` axes that will split the dim, a chunk has a part of each of their ranks' parts.
 
     [B, S, D] -> n times [B, S/n, D]. A view: no FLOPs, no bytes.
@@ -60,12 +73,8 @@ class ChunkOp(TaskInterface):
     name = "stg.chunk"
 
     whole = operand_def(TensorType)
-    dim = prop_def(StringAttr)
-    within = opt_prop_def(NamesAttr)
     chunks = result_def(StackType)
 
-    traits = traits_def(Pure())
-    irdl_options = (ParsePropInAttrDict(),)
     assembly_format = (
         "$whole `dim` $dim (`within` $within^)? attr-dict `:` type($whole) `->` type($chunks)"
     )
@@ -78,15 +87,9 @@ class ChunkOp(TaskInterface):
             [whole], [stack_of_chunks(whole.type, dim, axis)], dim=dim, within=within or None
         )
 
-    def verify_(self) -> None:
-        verify_chunks(self.whole.type, self.chunks.type, self.dim.data, self.name)
-
-    def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
-        return views(self)
-
 
 @irdl_op_definition
-class JoinChunksOp(TaskInterface):
+class JoinChunksOp(BetweenChunks):
     """The tensor whose chunks were made one after the other, each in its place. Inverse of `stg.chunk`, `within` the axes that split the dim before.
 
     n times [B, S/n, D] -> [B, S, D].
@@ -95,12 +98,8 @@ class JoinChunksOp(TaskInterface):
     name = "stg.join_chunks"
 
     chunks = operand_def(StackType)
-    dim = prop_def(StringAttr)
-    within = opt_prop_def(NamesAttr)
     whole = result_def(TensorType)
 
-    traits = traits_def(Pure())
-    irdl_options = (ParsePropInAttrDict(),)
     assembly_format = (
         "$chunks `dim` $dim (`within` $within^)? attr-dict `:` type($chunks) `->` type($whole)"
     )
@@ -109,9 +108,3 @@ class JoinChunksOp(TaskInterface):
         self, chunks: SSAValue, dim: str, whole: TensorType, within: Sequence[str] = ()
     ) -> None:
         super().__init__([chunks], [whole], dim=dim, within=within or None)
-
-    def verify_(self) -> None:
-        verify_chunks(self.whole.type, self.chunks.type, self.dim.data, self.name)
-
-    def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
-        return views(self)

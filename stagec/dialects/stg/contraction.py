@@ -11,7 +11,7 @@ from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, r
 
 from stagec import symbolic
 from stagec.dialects.attributes import NamesAttr
-from stagec.dialects.interfaces import Bytes, elements, num_bytes
+from stagec.dialects.interfaces import NO_FLOPS, Bytes, num_bytes
 from stagec.dialects.marks import flag_mark
 from stagec.dialects.memory import Effects, Repetition
 from stagec.dialects.stg.base import (
@@ -34,7 +34,7 @@ from stagec.dialects.stg.interface import (
 from stagec.dialects.stg.quantizing import QuantizeOp
 from stagec.dialects.types import QUANTIZED, TensorType
 from stagec.dialects.work import Work
-from stagec.symbolic import ONE, ZERO, Size
+from stagec.symbolic import ONE, Size
 
 
 def contract_to(
@@ -164,6 +164,7 @@ class EmbeddingOp(InferredOp):
     """
 
     name = "stg.embedding"
+    FLOPS: ClassVar[tuple[int, str]] = NO_FLOPS
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
         Signature.of("embedding(ids, table)", "rows of a table by number"),
     )
@@ -192,9 +193,6 @@ class EmbeddingOp(InferredOp):
             if name in ids.names and name != table.names[0]:
                 raise CallError(f"`{name}` is a dim of the numbers and of the rows", operand=1)
 
-    def flops(self) -> Size:
-        return ZERO
-
     def moved_bytes(self) -> Bytes:
         # A row per number, not the table.
         return Bytes(num_bytes(self.ids) + num_bytes(self.result), num_bytes(self.result))
@@ -212,6 +210,7 @@ class EmbeddingGradOp(InferredOp):
     """
 
     name = "stg.embedding_grad"
+    FLOPS: ClassVar[tuple[int, str]] = (1, "dy")
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (1,)
 
     ids = operand_def(TensorType)
@@ -223,9 +222,6 @@ class EmbeddingGradOp(InferredOp):
         if not {*tensor_type(self.dtable).names[1:]} <= {*tensor_type(self.dy).names}:
             raise self.mistake("the table's rows are those of dy")
         super().verify_()
-
-    def flops(self) -> Size:
-        return elements(self.dy)
 
     def moved_bytes(self) -> Bytes:
         return Bytes(num_bytes(self.ids) + num_bytes(self.dy), num_bytes(self.dtable))
@@ -303,6 +299,7 @@ class RepeatHeadsOp(HeadsOp):
     """
 
     name = "stg.repeat_heads"
+    FLOPS: ClassVar[tuple[int, str]] = NO_FLOPS
     REPEATS: ClassVar[bool] = True
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
         Signature.of(
@@ -323,9 +320,6 @@ class RepeatHeadsOp(HeadsOp):
     def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
         return RepeatHeadsOp(operands[0], call.dim("heads"), call.dim("to"))
 
-    def flops(self) -> Size:
-        return ZERO
-
     def effects(self) -> Effects:
         heads = tensor_type(self.x).dim(self.old.data).size if self.old != self.new else ONE
         return Effects(repeats=Repetition(heads, self.new.data))
@@ -345,9 +339,7 @@ class SumHeadsOp(HeadsOp):
     name = "stg.sum_heads"
     REPEATS: ClassVar[bool] = False
     WORK: ClassVar[Work] = Work.REDUCTION
-
-    def flops(self) -> Size:
-        return elements(self.x)
+    FLOPS: ClassVar[tuple[int, str]] = (1, "x")
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         old, new = self.old.data, self.new.data

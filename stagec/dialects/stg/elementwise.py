@@ -15,7 +15,7 @@ from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, r
 
 from stagec import symbolic
 from stagec.dialects.attributes import NamesAttr
-from stagec.dialects.interfaces import elements
+from stagec.dialects.interfaces import NO_FLOPS
 from stagec.dialects.stg.base import (
     Indices,
     InferredOp,
@@ -37,7 +37,6 @@ from stagec.dialects.stg.sources import ConstantOp
 from stagec.dialects.stg.views import TransposeOp
 from stagec.dialects.types import QUANTIZED, TensorType
 from stagec.dialects.work import Work
-from stagec.symbolic import ZERO, Size
 
 UNARY_FUNCTIONS = (
     "abs",
@@ -266,6 +265,7 @@ class UnaryGradOp(LikeOp):
 
     name = "stg.unary_grad"
     WORK: ClassVar[Work] = Work.ELEMENTWISE
+    FLOPS: ClassVar[tuple[int, str]] = (2, "dy")
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
     LIKE: ClassVar[int | None] = 0
 
@@ -283,9 +283,6 @@ class UnaryGradOp(LikeOp):
         check_function(self)
         super().verify_()
 
-    def flops(self) -> Size:
-        return 2 * elements(self.dy)
-
 
 @irdl_op_definition
 class CastOp(TensorOp):
@@ -296,6 +293,7 @@ class CastOp(TensorOp):
 
     name = "stg.cast"
     WORK: ClassVar[Work] = Work.CAST
+    FLOPS: ClassVar[tuple[int, str]] = NO_FLOPS
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
     LIKE: ClassVar[int | None] = 0
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
@@ -307,9 +305,6 @@ class CastOp(TensorOp):
 
     def __init__(self, x: SSAValue, dtype: str) -> None:
         super().__init__([x], [tensor_type(x).with_dtype(dtype)])
-
-    def flops(self) -> Size:
-        return ZERO
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         dtype = tensor_type(self.x).dtype
@@ -417,6 +412,7 @@ class ReduceOp(InferredOp):
 
     name = "stg.reduce"
     WORK: ClassVar[Work] = Work.REDUCTION
+    FLOPS: ClassVar[tuple[int, str]] = (1, "x")
     SIGNATURES: ClassVar[tuple[Signature, ...]] = tuple(
         Signature.of(f"{kind}(x, over = dims)", f"the {kind} over dims") for kind in REDUCTIONS
     )
@@ -461,9 +457,6 @@ class ReduceOp(InferredOp):
         if self.kind.data not in REDUCTIONS:
             raise self.mistake(f"there is no reduction `{self.kind.data}`")
         super().verify_()
-
-    def flops(self) -> Size:
-        return elements(self.x)
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         if self.kind.data == "max":

@@ -199,6 +199,7 @@ class FanInWeightGradOp(ForwardedOp):
     """
 
     name = "stg.fan_in_weight_grad"
+    FLOPS: ClassVar[tuple[int, str]] = (2, "copies")
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
 
     dy = operand_def(TensorType)
@@ -222,9 +223,6 @@ class FanInWeightGradOp(ForwardedOp):
                 f"<{dweights.body}> is not a gradient of <{weights.body}>, "
                 f"partial over [{', '.join(products_over(dy))}]"
             )
-
-    def flops(self) -> Size:
-        return 2 * elements(self.copies)
 
 
 def products_over(dy: TensorType) -> Sequence[str]:

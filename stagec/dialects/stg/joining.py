@@ -24,6 +24,7 @@ from xdsl.irdl import (
 )
 
 from stagec.dialects.attributes import NamesAttr
+from stagec.dialects.interfaces import NO_FLOPS
 from stagec.dialects.stg.base import (
     PLACEMENT,
     Indices,
@@ -44,7 +45,6 @@ from stagec.dialects.stg.interface import (
 from stagec.dialects.stg.sources import ZerosOp
 from stagec.dialects.types import TensorType
 from stagec.dialects.work import Work
-from stagec.symbolic import ZERO, Size
 
 
 def joined_dims(call: Call) -> tuple[str, ...]:
@@ -78,6 +78,7 @@ class ConcatOp(InferredOp):
 
     name = "stg.concat"
     WORK: ClassVar[Work] = Work.ELEMENTWISE
+    FLOPS: ClassVar[tuple[int, str]] = NO_FLOPS
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
         Signature.of(
             "concat(a, b, ..., over? = parts, to = dim)",
@@ -159,9 +160,6 @@ class ConcatOp(InferredOp):
     def splits_of_operands(self) -> dict[str, tuple[str, ...]]:
         splits = super().splits_of_operands()
         return splits | {self.to.data: splits[self.over.data[0]]}
-
-    def flops(self) -> Size:
-        return ZERO
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         wanted = [part for part in self.parts if gradients.wants(part)]

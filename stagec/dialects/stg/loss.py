@@ -22,7 +22,6 @@ from stagec.dialects.stg.interface import (
 )
 from stagec.dialects.types import TensorType, unscaled_bytes
 from stagec.dialects.work import Work
-from stagec.symbolic import Size
 
 LOSS = TensorType.of((), "fp32")
 
@@ -64,6 +63,7 @@ class CrossEntropyOp(VocabularyOp):
 
     name = "stg.cross_entropy"
     WORK: ClassVar[Work] = Work.REDUCTION
+    FLOPS: ClassVar[tuple[int, str]] = (4, "logits")
     NUM_STATISTICS: ClassVar[int] = 1
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
         Signature.of(
@@ -97,9 +97,6 @@ class CrossEntropyOp(VocabularyOp):
         """One kernel, or the two of eager frameworks where `fused = false`."""
         return (CrossEntropyOp if call.flag("fused", True) else LogSoftmaxLossOp)(*operands)
 
-    def flops(self) -> Size:
-        return 4 * elements(self.logits)
-
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         gradients.emit(
             self.logits, lambda: CrossEntropyGradOp(only(dys), self.logits, self.targets, self.lse)
@@ -118,6 +115,7 @@ class CrossEntropyGradOp(LikeOp):
 
     name = "stg.cross_entropy_grad"
     WORK: ClassVar[Work] = Work.LOSS_GRAD
+    FLOPS: ClassVar[tuple[int, str]] = (4, "logits")
     LIKE: ClassVar[int | None] = 1
 
     dloss = operand_def(TensorType)
@@ -125,9 +123,6 @@ class CrossEntropyGradOp(LikeOp):
     targets = operand_def(TensorType)
     lse = operand_def(TensorType)
     dlogits = result_def(TensorType)
-
-    def flops(self) -> Size:
-        return 4 * elements(self.logits)
 
 
 @irdl_op_definition
@@ -142,6 +137,7 @@ class LogSoftmaxLossOp(VocabularyOp):
 
     name = "stg.log_softmax_loss"
     WORK: ClassVar[Work] = Work.REDUCTION
+    FLOPS: ClassVar[tuple[int, str]] = (4, "logits")
     NUM_STATISTICS: ClassVar[int] = 1
 
     logits = operand_def(TensorType)
@@ -151,9 +147,6 @@ class LogSoftmaxLossOp(VocabularyOp):
 
     def made(self) -> Sequence[TensorType]:
         return [LOSS, tensor_type(self.logits)]
-
-    def flops(self) -> Size:
-        return 4 * elements(self.logits)
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         if not gradients.wants(self.logits):
@@ -178,15 +171,13 @@ class TargetGradOp(LikeOp):
 
     name = "stg.target_grad"
     WORK: ClassVar[Work] = Work.REDUCTION
+    FLOPS: ClassVar[tuple[int, str]] = (1, "targets")
     LIKE: ClassVar[int | None] = 1
 
     dloss = operand_def(TensorType)
     log_probs = operand_def(TensorType)
     targets = operand_def(TensorType)
     dtargets = result_def(TensorType)
-
-    def flops(self) -> Size:
-        return elements(self.targets)
 
     def moved_bytes(self) -> Bytes:
         # The log-probabilities say the shape alone.
@@ -202,16 +193,13 @@ class LogSoftmaxLossGradOp(LikeOp):
 
     name = "stg.log_softmax_loss_grad"
     WORK: ClassVar[Work] = Work.REDUCTION
+    FLOPS: ClassVar[tuple[int, str]] = (3, "dlogits")
     LIKE: ClassVar[int | None] = 0
 
     dtargets = operand_def(TensorType)
     log_probs = operand_def(TensorType)
     dloss = operand_def(TensorType)
     dlogits = result_def(TensorType)
-
-    def flops(self) -> Size:
-        # exp, times the share of each position, plus the target's term
-        return 3 * elements(self.dlogits)
 
 
 @irdl_op_definition
@@ -223,15 +211,13 @@ class MaxLogitOp(VocabularyOp):
 
     name = "stg.max_logit"
     WORK: ClassVar[Work] = Work.REDUCTION
+    FLOPS: ClassVar[tuple[int, str]] = (1, "logits")
 
     logits = operand_def(TensorType)
     largest = result_def(TensorType)
 
     def made(self) -> Sequence[TensorType]:
         return [TensorType.of(tensor_type(self.logits).names[:-1], "fp32")]
-
-    def flops(self) -> Size:
-        return elements(self.logits)
 
 
 @irdl_op_definition
@@ -243,6 +229,7 @@ class TargetLogitOp(InferredOp):
 
     name = "stg.target_logit"
     WORK: ClassVar[Work] = Work.REDUCTION
+    FLOPS: ClassVar[tuple[int, str]] = (1, "target")
 
     logits = operand_def(TensorType)
     targets = operand_def(TensorType)
@@ -251,9 +238,6 @@ class TargetLogitOp(InferredOp):
 
     def made(self) -> Sequence[TensorType]:
         return [position_type(self.targets)]
-
-    def flops(self) -> Size:
-        return elements(self.target)
 
     def moved_bytes(self) -> Bytes:
         one_per_target = unscaled_bytes(elements(self.target), tensor_type(self.logits).dtype)
@@ -272,6 +256,7 @@ class SumExpOp(InferredOp):
 
     name = "stg.sum_exp"
     WORK: ClassVar[Work] = Work.REDUCTION
+    FLOPS: ClassVar[tuple[int, str]] = (3, "logits")
 
     logits = operand_def(TensorType)
     largest = operand_def(TensorType)
@@ -279,9 +264,6 @@ class SumExpOp(InferredOp):
 
     def made(self) -> Sequence[TensorType]:
         return [tensor_type(self.largest)]
-
-    def flops(self) -> Size:
-        return 3 * elements(self.logits)
 
 
 @irdl_op_definition
@@ -293,6 +275,7 @@ class LossOfStatisticsOp(InferredOp):
 
     name = "stg.loss_of_statistics"
     WORK: ClassVar[Work] = Work.REDUCTION
+    FLOPS: ClassVar[tuple[int, str]] = (3, "lse")
     NUM_STATISTICS: ClassVar[int] = 1
 
     largest = operand_def(TensorType)
@@ -303,6 +286,3 @@ class LossOfStatisticsOp(InferredOp):
 
     def made(self) -> Sequence[TensorType]:
         return [LOSS, tensor_type(self.largest)]
-
-    def flops(self) -> Size:
-        return 3 * elements(self.lse)

@@ -166,6 +166,7 @@ class RmsNormGradOp(NormOp, LikeOp):
 
     name = "stg.rms_norm_grad"
     WORK: ClassVar[Work] = Work.REDUCTION
+    FLOPS: ClassVar[tuple[int, str]] = (7, "x")
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
     LIKE: ClassVar[int | None] = 1
 
@@ -174,10 +175,6 @@ class RmsNormGradOp(NormOp, LikeOp):
     rstd = operand_def(TensorType)
     weight = opt_operand_def(TensorType)
     dx = result_def(TensorType)
-
-    def flops(self) -> Size:
-        # dy*w, *xhat, add, xhat*mean, subtract, *rstd, and x*rstd
-        return 7 * elements(self.x)
 
     def decomposed(self, steps: Decomposition) -> Sequence[SSAValue]:
         dtype = tensor_type(self.x).dtype
@@ -203,14 +200,12 @@ class RmsNormWeightGradOp(NormWeightGradOp):
 
     name = "stg.rms_norm_weight_grad"
     WORK: ClassVar[Work] = Work.NORM_WEIGHT_GRAD
+    FLOPS: ClassVar[tuple[int, str]] = (3, "x")
 
     dy = operand_def(TensorType)
     x = operand_def(TensorType)
     rstd = operand_def(TensorType)
     dweight = result_def(TensorType)
-
-    def flops(self) -> Size:
-        return 3 * elements(self.x)
 
 
 @irdl_op_definition
@@ -306,6 +301,7 @@ class LayerNormGradOp(NormOp, LikeOp):
 
     name = "stg.layer_norm_grad"
     WORK: ClassVar[Work] = Work.REDUCTION
+    FLOPS: ClassVar[tuple[int, str]] = (11, "x")
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
     LIKE: ClassVar[int | None] = 1
 
@@ -315,9 +311,6 @@ class LayerNormGradOp(NormOp, LikeOp):
     rstd = operand_def(TensorType)
     weight = opt_operand_def(TensorType)
     dx = result_def(TensorType)
-
-    def flops(self) -> Size:
-        return 11 * elements(self.x)
 
     def decomposed(self, steps: Decomposition) -> Sequence[SSAValue]:
         dtype, over = tensor_type(self.x).dtype, self.over.data
@@ -340,15 +333,13 @@ class LayerNormWeightGradOp(NormWeightGradOp):
 
     name = "stg.layer_norm_weight_grad"
     WORK: ClassVar[Work] = Work.NORM_WEIGHT_GRAD
+    FLOPS: ClassVar[tuple[int, str]] = (4, "x")
 
     dy = operand_def(TensorType)
     x = operand_def(TensorType)
     mean = operand_def(TensorType)
     rstd = operand_def(TensorType)
     dweight = result_def(TensorType)
-
-    def flops(self) -> Size:
-        return 4 * elements(self.x)
 
 
 @irdl_op_definition
@@ -360,6 +351,7 @@ class SoftmaxOp(NormOp, LikeOp):
 
     name = "stg.softmax"
     WORK: ClassVar[Work] = Work.REDUCTION
+    FLOPS: ClassVar[tuple[int, str]] = (5, "x")
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
         Signature.of("softmax(x, over = dims)", "exp(x) / sum(exp(x)) over dims"),
     )
@@ -372,10 +364,6 @@ class SoftmaxOp(NormOp, LikeOp):
         call.need_float(0)
         for name in call.dims("over"):
             call.need_dim(0, name, "over")
-
-    def flops(self) -> Size:
-        # max, subtract, exp, add, divide
-        return 5 * elements(self.x)
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         gradients.emit(self.x, lambda: SoftmaxGradOp(only(dys), self.result, self.over.data))
@@ -395,15 +383,13 @@ class SoftmaxGradOp(NormOp, LikeOp):
 
     name = "stg.softmax_grad"
     WORK: ClassVar[Work] = Work.REDUCTION
+    FLOPS: ClassVar[tuple[int, str]] = (4, "y")
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
     LIKE: ClassVar[int | None] = 1
 
     dy = operand_def(TensorType)
     y = operand_def(TensorType)
     dx = result_def(TensorType)
-
-    def flops(self) -> Size:
-        return 4 * elements(self.y)
 
     def decomposed(self, steps: Decomposition) -> Sequence[SSAValue]:
         inner = total_over(steps, "sum", product(steps, self.dy, self.y), self.over.data)

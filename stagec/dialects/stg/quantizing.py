@@ -7,12 +7,10 @@ from typing import ClassVar
 from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, result_def
 
-from stagec.dialects.interfaces import elements
 from stagec.dialects.stg.base import TensorOp, tensor_type
 from stagec.dialects.stg.interface import BackwardPass, Cotangents, only
 from stagec.dialects.types import QUANTIZED, TensorType
 from stagec.dialects.work import Work
-from stagec.symbolic import Size
 
 
 @irdl_op_definition
@@ -29,6 +27,7 @@ class QuantizeOp(TensorOp):
 
     name = "stg.quantize"
     WORK: ClassVar[Work] = Work.QUANTIZE
+    FLOPS: ClassVar[tuple[int, str]] = (2, "x")
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = ()
     LIKE: ClassVar[int | None] = 0
 
@@ -42,9 +41,6 @@ class QuantizeOp(TensorOp):
         super().verify_()
         if tensor_type(self.result).dtype not in QUANTIZED:
             raise self.mistake(f"{self.result.type} is in no format with scales")
-
-    def flops(self) -> Size:
-        return 2 * elements(self.x)
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         gradients.contribute(self.x, only(dys))

@@ -174,6 +174,7 @@ class TopkGradOp(LocalStatisticsOp, InferredOp):
     """
 
     name = "stg.topk_grad"
+    FLOPS: ClassVar[tuple[int, str]] = (1, "dscores")
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
 
     dweights = operand_def(TensorType)
@@ -197,9 +198,6 @@ class TopkGradOp(LocalStatisticsOp, InferredOp):
         chosen = set(base.operands[0]) - set(base.results[0])
         return Indices(base.operands, base.results, statistics=frozenset(chosen))
 
-    def flops(self) -> Size:
-        return elements(self.dscores)
-
 
 class SendsTokens(TensorOp):
     """Shared by ops whose first result are copies of tokens on their way to experts: `stg.dispatch`, `stg.fan_out`."""
@@ -220,9 +218,13 @@ class CollectsTokens(TensorOp):
 class RoutedOp(LocalStatisticsOp, InferredOp):
     """Shared by ops between tokens [..., D] and the tokens of each expert [X, C, D]."""
 
+    ROUTED: ClassVar[int] = 0
+    """Which operand has the latter, before the experts of tokens."""
+
     def merged_index(self) -> tuple[str, tuple[str, ...]]:
         """The index of an expert's tokens, and those of the tokens that it is made of."""
-        raise AssertionError(self.name)
+        routed, experts = self.operands[self.ROUTED : self.ROUTED + 2]
+        return tensor_type(routed).names[1], tensor_type(experts).names[:-1]
 
     def verify_routing(
         self, tokens: SSAValue, routed: SSAValue, experts: SSAValue, weights: SSAValue | None
@@ -406,9 +408,6 @@ class CombineOp(RoutedOp, CollectsTokens):
         # A sum over some of the experts is a term of the sum over all.
         return Indices(base.operands, base.results, blocked=blocked, statistics=blocked - {over})
 
-    def merged_index(self) -> tuple[str, tuple[str, ...]]:
-        return tensor_type(self.routed).names[1], tensor_type(self.experts).names[:-1]
-
     def verify_(self) -> None:
         self.verify_routing(self.result, self.routed, self.experts, self.weights)
         routed, result = tensor_type(self.routed), tensor_type(self.result)
@@ -440,7 +439,9 @@ class CombineWeightGradOp(RoutedOp):
     """
 
     name = "stg.combine_weight_grad"
+    FLOPS: ClassVar[tuple[int, str]] = (2, "routed")
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0, 1)
+    ROUTED: ClassVar[int] = 1
 
     dy = operand_def(TensorType)
     routed = operand_def(TensorType)
@@ -450,9 +451,6 @@ class CombineWeightGradOp(RoutedOp):
     assembly_format = (
         "$dy `,` $routed `by` $experts attr-dict `:` functional-type(operands, results)"
     )
-
-    def merged_index(self) -> tuple[str, tuple[str, ...]]:
-        return tensor_type(self.routed).names[1], tensor_type(self.experts).names[:-1]
 
     def verify_(self) -> None:
         self.verify_routing(self.dy, self.routed, self.experts, self.dweights)
@@ -466,9 +464,6 @@ class CombineWeightGradOp(RoutedOp):
                 f"the products are partial over "
                 f"[{', '.join(sorted(partial))}], not <{dweights.body}>"
             )
-
-    def flops(self) -> Size:
-        return 2 * elements(self.routed)
 
 
 def verify_splits(name: str, tokens: TensorType, routed: TensorType, experts: TensorType) -> None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from xdsl.dialects.builtin import I64, IntegerAttr, StringAttr, UnitAttr
 from xdsl.irdl import irdl_op_definition, opt_prop_def, prop_def, result_def
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import SizeAttr
-from stagec.dialects.interfaces import CostInterface
+from stagec.dialects.interfaces import NO_FLOPS, CostInterface
 from stagec.dialects.marks import MarkedOp
 from stagec.dialects.op import DefaultBuilder
 from stagec.dialects.stg.base import wider
 from stagec.dialects.types import QUANTIZED, TensorType, ValueType, rows_of_matrix, tensor_of
-from stagec.symbolic import ZERO, Size
 
 
 @irdl_op_definition
@@ -123,10 +124,8 @@ class ZerosOp(DefaultBuilder, CostInterface):
     """
 
     name = "stg.zeros"
+    FLOPS: ClassVar[tuple[int, str]] = NO_FLOPS
 
     zeros = result_def(TensorType)
 
     assembly_format = "attr-dict `:` type($zeros)"
-
-    def flops(self) -> Size:
-        return ZERO
