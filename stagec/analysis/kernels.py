@@ -51,7 +51,7 @@ def known_form(op: sched.ComputeOp, known: Forms) -> KernelForm | None:
 
 
 def table_form(op: sched.ComputeOp) -> KernelForm | None:
-    """What is no product makes the gradient of a table by itself: another kernel adds it to those of earlier microbatches."""
+    """What is no product makes the gradient of a table, or adds those of all its uses: another kernel adds it to those of earlier microbatches."""
     if len(op.outputs) != 1 or stg.phase_of(op) not in ("bwd", "wgrad"):
         return None
     sum_dtype = summed_in(op.outputs[0])
@@ -357,6 +357,7 @@ def preconditioning_form(op: sched.ComputeOp) -> KernelForm:
 
 FORMS: Mapping[Work, Callable[[sched.ComputeOp], KernelForm | None]] = {
     Work.OTHER: table_form,
+    Work.ELEMENTWISE: table_form,
     Work.QUANTIZE: quantize_form,
     Work.PRODUCT: product_form,
     Work.ATTENTION: attention_form,

@@ -49,7 +49,10 @@ def of_weights(
     sizes: dict[str, int], kind: Work, elements_each: int, **choices: str
 ) -> tuple[float, int, int]:
     """Of gradients of so many elements, by a kind of work."""
-    compiled = compile_text(TEXT.format(**sizes, **choices))
+    text = TEXT.format(**sizes, **{name: choices[name] for name in choices if name != "head"})
+    if choices.get("head") == "embed":
+        text = text.replace(", head[D, V]", "").replace("x @ head", "x @ embed")
+    compiled = compile_text(text)
     prices = Prices.of(compiled.trace_set, compiled.plan)
     us, elements, summed = 0.0, 0, 0
     rank_class = compiled.trace_set.classes[0]
@@ -90,13 +93,14 @@ def test_a_product_that_adds_reads_and_writes_the_sum(seed: int) -> None:
     assert narrow - sharded == pytest.approx(1e6 * 2 * elements / rate, rel=1e-6)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_the_gradient_of_a_table_is_added_by_a_kernel_of_its_own(seed: int) -> None:
-    """It reads what was made and the sum, and writes the sum."""
+@pytest.mark.parametrize(("seed", "head"), [(0, "head"), (1, "embed")])
+def test_the_gradient_of_a_table_is_added_by_a_kernel_of_its_own(seed: int, head: str) -> None:
+    """It reads what was made and the sum, and writes the sum: of a table that is the head, too, once what its two uses make is added."""
     rng = random.Random(seed)
     device = rng.choice(["h100", "b200", "a100"])
     sizes = {name: 128 * rng.randint(4, 20) for name in ("S", "D", "F")} | {"B": 8, "tp": 1}
     usual = {"device": device, "kernels": rng.choice(["fused", "eager"]), "gradients": "fp32"}
+    usual |= {"head": head}
     rows = 96 * sizes["D"]
     added, elements, summed = of_weights(sizes, Work.OTHER, rows, zero="zero 1 over dp", **usual)
     assert (elements, summed) == (rows, 4 * rows)
