@@ -121,6 +121,14 @@ module FeedForward(x[B, S, D]) -> [B, S, D] {
 }"""
 """With the kernels of `CausalSelfAttention.forward` and `MLP.forward` (`models/llama.py` of nanotron at 67c5ebb6): queries, keys and values are one
 product, whose result is transposed into memory; keys and values are joined, and transposed again; both gates are one product."""
+LOSS_AS_RUN = """\
+op in_passes(x[B, S, V]) -> [B, S, V] { flops = 4 * B * S * V, bytes = 28 * B * S * V, kernels = 15,
+  backward_flops = 0, backward_bytes = 0, backward_kernels = 4 }
+
+"""
+"""With the kernels of `_ShardedCrossEntropy` (`parallel/tensor_parallel/functional.py`): of the logits, in fp32, the largest is found and taken off,
+exponentials are made, added up, and divided by their sum, kernel by kernel: 32 bytes each, of which a loss reads 4 itself. Eleven more choose the logits of
+targets, and four behind."""
 SHORT = 6, 3
 """Kernels of a layer, and of its backward pass, that move next to nothing: lengths of sequences are made and added up, for queries and for keys
 (`CoreAttention.forward`: two each of `zeros`, `sum` and `cumsum`); FlashAttention's backward pass has three beside its own."""
@@ -133,12 +141,14 @@ def run_text(run: Run, as_run: bool = False, counts_norms: bool = True) -> str:
     """`as_run`: with each kernel of a layer that nanotron has; what is kept for backward passes, and so its memory, is the same."""
     forward, backward = (each + 2 * PIECES * (run.tp > 1) for each in SHORT)
     kernels = f"kernels = {forward}, backward_kernels = {backward}"
-    layer = LAYER_AS_RUN.replace("KERNELS", kernels) if as_run else LAYER
+    layer = LOSS_AS_RUN + LAYER_AS_RUN.replace("KERNELS", kernels) if as_run else LAYER
     joined = (
         "\ndim J = K\ndim P = K + J\ndim Q = H + K + J\ndim U = F\ndim G = F + U" if as_run else ""
     )
     split = "H, K, J, P, Q, F, U, G, V" if as_run else "H, K, F, V"
     head = "embed" if run.is_tied else "head"
+    logits = f"cast(rms_norm(x, norm) @ {head}, dtype = fp32)"
+    logits = f"in_passes({logits})" if as_run else logits
     tables = "embed[V, D], norm[D]" + ("" if run.is_tied else ", head[V, D]")
     pipeline = f"microbatch {run.microbatch}"
     if run.pp > 1:
@@ -170,7 +180,7 @@ model Llama(tokens[B, S]: i32, targets[B, S]: i32) {{
   weight {tables}
   x = embedding(tokens, embed)
   repeat L {{ x = Block(x) }}
-  loss = cross_entropy(cast(rms_norm(x, norm) @ {head}, dtype = fp32), targets)
+  loss = cross_entropy({logits}, targets)
 }}
 
 plan run {{
