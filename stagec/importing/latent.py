@@ -34,6 +34,8 @@ class LatentAttention:
     """0: queries are made of the input itself."""
     bias: bool = False
     rotary: bool = True
+    head_gate: str = ""
+    """The tensor of a gate for each head."""
     name: str = "Attention"
     stem: str = "model.layers.{i}.self_attn."
     indexer: Indexer | None = None
@@ -103,7 +105,11 @@ class LatentAttention:
         window = ""
         if self.chosen_keys:
             window = f", window = {self.chosen(w)}"
-        m.line(f"return attention(q, k, v, causal = true{window}) @ o_proj{plus['o']}")
+        core = f"attention(q, k, v, causal = true{window})"
+        if self.head_gate:
+            m.weight("head_gate", f"{s.dim} {H}", f"{stem}{self.head_gate}.weight")
+            core = f"({core} * sigmoid(x @ head_gate))"
+        m.line(f"return {core} @ o_proj{plus['o']}")
         return m.name
 
     def chosen(self, w: Writer) -> str:

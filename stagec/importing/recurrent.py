@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stagec.importing.config import Unsupported
 from stagec.importing.parts import Stream, activated, scaled
-from stagec.importing.text import Writer
+from stagec.importing.text import Module, Writer
 from stagec.importing.tower import linear
 
 
@@ -282,6 +283,12 @@ def selective_scan(w: Writer, s: Stream, I: str, N: str) -> None:
     )
 
 
+DELTA_FUSED = (*("in_proj_qkvz",) * 4, *("in_proj_ba",) * 2, "norm", "out_proj")
+DELTA_SPLIT = (*("in_proj_qkv",) * 3, *(f"in_proj_{x}" for x in "zba"), "norm", "out_proj")
+DELTA_ALONE = (*(f"{x}_proj" for x in "qkvgba"), "o_norm", "o_proj")
+"""Tensors of queries, keys, values, of the gate of what is made, of writing and of decay, of the norm and of the last product."""
+
+
 @dataclass(frozen=True)
 class GatedDeltaNet:
     """A gated delta net (Yang et al., arXiv:2412.06464)."""
@@ -292,8 +299,10 @@ class GatedDeltaNet:
     key_width: int
     value_width: int
     filter: int
-    fused: bool
-    """Whether a checkpoint has its projections as `in_proj_qkvz` and `in_proj_ba`."""
+    tensors: tuple[str, ...]
+    act: str = "silu"
+    writes: float = 1.0
+    """What the strength of writing, less than 1, is multiplied by."""
     name: str = "DeltaNet"
     stem: str = "model.layers.{i}.linear_attn."
 
@@ -306,33 +315,38 @@ class GatedDeltaNet:
         C = filter_dim(w, self.filter)
         w.heads += [K, V]
         m = w.module(self.name, f"x{s.shape}", s.shape)
-        qkv = self.stem + ("in_proj_qkvz.weight" if self.fused else "in_proj_qkv.weight")
-        z = qkv if self.fused else f"{self.stem}in_proj_z.weight"
-        b = self.stem + ("in_proj_ba.weight" if self.fused else "in_proj_b.weight")
-        a = b if self.fused else f"{self.stem}in_proj_a.weight"
-        m.weight("q_proj", f"{s.dim} {K} {E}", qkv)
-        m.weight("k_proj", f"{s.dim} {K} {E}", qkv, join=True)
-        m.weight("v_proj", f"{s.dim} {V} {G}", qkv, join=True)
+        q, k, v, z, b, a, norm, out = (f"{self.stem}{name}.weight" for name in self.tensors)
+        m.weight("q_proj", f"{s.dim} {K} {E}", q)
+        m.weight("k_proj", f"{s.dim} {K} {E}", k, join=True)
+        m.weight("v_proj", f"{s.dim} {V} {G}", v, join=True)
         m.weight("z_proj", f"{s.dim} {V} {G}", z, join=True)
         m.weight("b_proj", f"{s.dim} {V}", b)
         m.weight("a_proj", f"{s.dim} {V}", a, join=True)
-        m.weight("q_conv", f"{C} {K} {E}", f"{self.stem}conv1d.weight")
-        m.weight("k_conv", f"{C} {K} {E}", f"{self.stem}conv1d.weight", join=True)
-        m.weight("v_conv", f"{C} {V} {G}", f"{self.stem}conv1d.weight", join=True)
+        of_each = (("q", K, E), ("k", K, E), ("v", V, G))
+        for name, heads, width in of_each:
+            tensor = f"{self.stem}conv1d.weight"
+            m.weight(f"{name}_conv", f"{C} {heads} {width}", tensor, join=name != "q")
         m.weight("dt_bias", V, f"{self.stem}dt_bias")
         m.weight("a_log", V, f"{self.stem}A_log", join=True)
-        m.weight("norm", G, f"{self.stem}norm.weight", join=True)
-        m.weight("out_proj", f"{V} {G} {s.dim}", f"{self.stem}out_proj.weight", join=True)
-        for name, dims in (("q", (K, E)), ("k", (K, E)), ("v", (V, G))):
-            seen = m.cache(f"{name}_seen", s.batch, C, *dims)
-            source = f"x @ {name}_proj, {name}_conv"
-            conv = f"causal_conv({source}, over = {s.sequence}, state = {seen})"
-            m.line(f"{name} = silu({conv})")
+        m.weight("norm", G, norm, join=True)
+        m.weight("out_proj", f"{V} {G} {s.dim}", out, join=True)
+        seen_through(m, s, C, self.act, of_each)
         m.line("decay = -exp(a_log) * softplus(x @ a_proj + dt_bias)")
         state = m.cache("state", s.batch, V, E, G)
-        m.line(f"y = gated_delta_rule(q, k, v, decay, sigmoid(x @ b_proj), state = {state})")
+        written = scaled("sigmoid(x @ b_proj)", self.writes)
+        m.line(f"y = gated_delta_rule(q, k, v, decay, {written}, state = {state})")
         m.line("return (rms_norm(y, norm) * silu(x @ z_proj)) @ out_proj")
         return m.name
+
+
+def seen_through(
+    m: Module, s: Stream, C: str, act: str, of_each: Sequence[tuple[str, str, str]]
+) -> None:
+    """Queries, keys and values, filtered along the sequence; each with its heads and their width."""
+    for name, heads, width in of_each:
+        seen = m.cache(f"{name}_seen", s.batch, C, heads, width)
+        conv = f"causal_conv(x @ {name}_proj, {name}_conv, over = {s.sequence}, state = {seen})"
+        m.line(f"{name} = {activated(act, conv, m)}")
 
 
 @dataclass(frozen=True)
@@ -344,6 +358,10 @@ class KimiDeltaAttention:
     width: int
     filter: int
     act: str
+    narrow: bool = True
+    """Whether decays and gates are made by way of narrow vectors."""
+    lowest: float = 0.0
+    """The logarithm of a decay is a share of this; 0: a product with `softplus`."""
     name: str = "DeltaAttention"
     stem: str = "model.layers.{i}.self_attn."
 
@@ -351,36 +369,45 @@ class KimiDeltaAttention:
         s, stem = self.stream, self.stem
         H = w.dim("HD", self.heads, "heads of the delta net")
         E = w.dim("ED", self.width, "width of a key,")
-        G = w.dim("GD", self.width, "of a value,")
-        J = w.dim("JD", self.width, "and of what decays and gates are made of")
+        G = w.dim("GD", self.width, "of a value," if self.narrow else "and of a value")
+        narrow = "and of what decays and gates are made of"
+        J = w.dim("JD", self.width, narrow) if self.narrow else ""
         C = filter_dim(w, self.filter)
         w.heads.append(H)
         m = w.module(self.name, f"x{s.shape}", s.shape)
-        of_each = (("q", E), ("k", E), ("v", G))
-        for name, width in of_each:
+        of_each = (("q", H, E), ("k", H, E), ("v", H, G))
+        for name, _, width in of_each:
             m.weight(f"{name}_proj", f"{s.dim} {H} {width}", f"{stem}{name}_proj.weight")
-        for name, width in of_each:
+        for name, _, width in of_each:
             tensor = f"{stem}conv1d.weight"
             m.weight(f"{name}_conv", f"{C} {H} {width}", tensor, join=name != "q")
-        gate = f"{stem}forget_gate."
-        m.weight("f_a_proj", f"{s.dim} {J}", f"{gate}f_a_proj.weight")
-        m.weight("f_b_proj", f"{J} {H} {E}", f"{gate}f_b_proj.weight", join=True)
-        m.weight("dt_bias", f"{H} {E}", f"{gate}dt_bias", join=True)
-        m.weight("a_log", H, f"{gate}A_log", join=True)
+
+        def made(letter: str, width: str, stem: str) -> str:
+            if not J:
+                m.weight(f"{letter}_proj", f"{s.dim} {H} {width}", f"{stem}{letter}_proj.weight")
+                return f"x @ {letter}_proj"
+            first, second = f"{letter}_a_proj", f"{letter}_b_proj"
+            m.weight(first, f"{s.dim} {J}", f"{stem}{first}.weight")
+            m.weight(second, f"{J} {H} {width}", f"{stem}{second}.weight", join=True)
+            return f"(x @ {first}) @ {second}"
+
+        forget = f"{stem}forget_gate."
+        decay = made("f", E, forget)
+        m.weight("dt_bias", f"{H} {E}", f"{forget}dt_bias", join=True)
+        m.weight("a_log", H, f"{forget}A_log", join=True)
         m.weight("b_proj", f"{s.dim} {H}", f"{stem}b_proj.weight")
-        m.weight("g_a_proj", f"{s.dim} {J}", f"{stem}g_a_proj.weight")
-        m.weight("g_b_proj", f"{J} {H} {G}", f"{stem}g_b_proj.weight", join=True)
+        gate = made("g", G, stem)
         m.weight("norm", G, f"{stem}o_norm.weight")
         m.weight("o_proj", f"{H} {G} {s.dim}", f"{stem}o_proj.weight", join=True)
-        for name, width in of_each:
-            seen = m.cache(f"{name}_seen", s.batch, C, H, width)
-            source = f"x @ {name}_proj, {name}_conv"
-            conv = f"causal_conv({source}, over = {s.sequence}, state = {seen})"
-            m.line(f"{name} = {activated(self.act, conv, m)}")
-        m.line("decay = -exp(a_log) * softplus((x @ f_a_proj) @ f_b_proj + dt_bias)")
+        seen_through(m, s, C, self.act, of_each)
+        if self.lowest:
+            shares = f"sigmoid(exp(a_log) * ({decay} + dt_bias))"
+            m.line(f"decay = {scaled(shares, self.lowest)}")
+        else:
+            m.line(f"decay = -exp(a_log) * softplus({decay} + dt_bias)")
         state = m.cache("state", s.batch, H, E, G)
         m.line(f"y = gated_delta_rule(q, k, v, decay, sigmoid(x @ b_proj), state = {state})")
-        m.line("return (rms_norm(y, norm) * sigmoid((x @ g_a_proj) @ g_b_proj)) @ o_proj")
+        m.line(f"return (rms_norm(y, norm) * sigmoid({gate})) @ o_proj")
         return m.name
 
 

@@ -80,7 +80,9 @@ def deepseek_experts(
     return experts(c, s, router, experts=c.number(key), shared=shared, **more)
 
 
-def latent_attention(c: Config, s: Stream, values: int = 0, **more: Any) -> LatentAttention:
+def latent_attention(
+    c: Config, s: Stream, values: int = 0, query_latent: int | None = None, **more: Any
+) -> LatentAttention:
     return LatentAttention(
         s,
         c.number("num_attention_heads"),
@@ -88,7 +90,7 @@ def latent_attention(c: Config, s: Stream, values: int = 0, **more: Any) -> Late
         c.number("qk_rope_head_dim"),
         values or c.number("v_head_dim"),
         c.number("kv_lora_rank"),
-        c.count("q_lora_rank"),
+        c.count("q_lora_rank") if query_latent is None else query_latent,
         bias=c.flag("attention_bias"),
         **more,
     )

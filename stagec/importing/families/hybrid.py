@@ -25,10 +25,20 @@ from stagec.importing.families.deepseek import (
 )
 from stagec.importing.families.experts import dense_first, experts, qwen_experts, sparse_layers
 from stagec.importing.families.multimodal import qwen3_tower, seeing
-from stagec.importing.families.rows import decoder, same, stream, with_dense
+from stagec.importing.families.rows import (
+    ALL_HEADS_NORMED,
+    POST_ONLY,
+    decoder,
+    same,
+    stream,
+    with_dense,
+)
 from stagec.importing.feedforward import Mlp
 from stagec.importing.parts import RMS, Stream
 from stagec.importing.recurrent import (
+    DELTA_ALONE,
+    DELTA_FUSED,
+    DELTA_SPLIT,
     GatedDeltaNet,
     KimiDeltaAttention,
     LightningAttention,
@@ -247,15 +257,19 @@ def nemotron_h(c: Config) -> Decoder:
 # Gated delta nets
 
 
-def delta_net(c: Config, s: Stream, fused: bool) -> GatedDeltaNet:
+def delta_net(c: Config, s: Stream, tensors: tuple[str, ...], **more: Any) -> GatedDeltaNet:
+    heads = c.number("num_attention_heads")
+    key_heads = c.number("linear_num_key_heads", heads)
+    width = c.number("linear_key_head_dim", int(0.75 * s.width / key_heads))
     return GatedDeltaNet(
         s,
-        c.number("linear_num_key_heads"),
-        c.number("linear_num_value_heads"),
-        c.number("linear_key_head_dim"),
-        c.number("linear_value_head_dim"),
+        key_heads,
+        c.number("linear_num_value_heads", heads),
+        width,
+        c.number("linear_value_head_dim", 2 * width),
         c.number("linear_conv_kernel_dim"),
-        fused,
+        tensors,
+        **more,
     )
 
 
@@ -272,12 +286,12 @@ def gated_attention(c: Config, s: Stream) -> Attention:
     )
 
 
-def delta_blocks(c: Config, s: Stream, ffn: LayerPart, fused: bool) -> list[Block]:
+def delta_blocks(c: Config, s: Stream, ffn: LayerPart, tensors: tuple[str, ...]) -> list[Block]:
     every = c.number("full_attention_interval", 4)
     kinds = layer_kinds(
         c, lambda i: "full_attention" if (i + 1) % every == 0 else "linear_attention"
     )
-    attention, linear = gated_attention(c, s), delta_net(c, s, fused)
+    attention, linear = gated_attention(c, s), delta_net(c, s, tensors)
     known = {
         "full_attention": Block(attention, ffn, RMS, name="AttentionBlock", stream=s),
         "linear_attention": Block(linear, ffn, RMS, name="DeltaBlock", stream=s),
@@ -288,18 +302,39 @@ def delta_blocks(c: Config, s: Stream, ffn: LayerPart, fused: bool) -> list[Bloc
 def qwen3_next(c: Config) -> Decoder:
     s = stream(c)
     moe = qwen_experts(c, s, c.flag("norm_topk_prob"))
-    blocks = with_dense(sparse_layers(c), delta_blocks(c, s, moe, fused=True), llama_mlp(c, s))
+    blocks = with_dense(sparse_layers(c), delta_blocks(c, s, moe, DELTA_FUSED), llama_mlp(c, s))
     return decoder(c, "Qwen3Next", blocks)
 
 
 def qwen3_5_text(c: Config) -> Decoder:
     s = stream(c)
-    return decoder(c, "Qwen35", delta_blocks(c, s, llama_mlp(c, s), fused=False))
+    return decoder(c, "Qwen35", delta_blocks(c, s, llama_mlp(c, s), DELTA_SPLIT))
 
 
 def qwen3_5_moe_text(c: Config) -> Decoder:
     s = stream(c)
-    return decoder(c, "Qwen35Moe", delta_blocks(c, s, qwen_experts(c, s, True), fused=False))
+    return decoder(c, "Qwen35Moe", delta_blocks(c, s, qwen_experts(c, s, True), DELTA_SPLIT))
+
+
+def olmo_hybrid(c: Config) -> Decoder:
+    """Norms stand after attention, and before delta nets."""
+    s = stream(c)
+    turned = {} if c.rope().get("rope_theta") else {"rotary": 0}
+    attention = llama_attention(
+        c, s, **ALL_HEADS_NORMED, **biases(c.flag("attention_bias")), **turned
+    )
+    writes = 2.0 if c.flag("linear_allow_neg_eigval") else 1.0
+    linear = delta_net(c, s, DELTA_ALONE, act=activation(c), writes=writes)
+    mlp = llama_mlp(c, s)
+    known = {
+        "full_attention": Block(attention, mlp, RMS, stream=s, name="AttentionBlock", **POST_ONLY),
+        "linear_attention": Block(linear, mlp, RMS, stream=s, name="DeltaBlock"),
+    }
+    last = c.number("num_hidden_layers") - 1
+    kinds = layer_kinds(
+        c, lambda i: "full_attention" if i % 4 == 3 or i == last < 3 else "linear_attention"
+    )
+    return decoder(c, "OlmoHybrid", by_kind(kinds, known))
 
 
 def qwen3_5(c: Config) -> Decoder:
@@ -332,19 +367,39 @@ def kimi_linear(c: Config) -> Decoder:
         own.number("short_conv_kernel_size", c.number("linear_conv_kernel_dim")),
         activation(c),
     )
-    mixers = {
-        "full_attention": latent_attention(c, s, rotary=False),
-        "linear_attention": linear,
-    }
+    blocks = kimi_blocks(c, kinds, latent_attention(c, s, rotary=False), linear, 1)
+    return decoder(c, "KimiLinear", blocks, tied=False)
+
+
+def kimi_blocks(
+    c: Config, kinds: list[str], attention: LayerPart, linear: LayerPart, first: int
+) -> list[Block]:
+    """Layers of either kind, the first with a dense network."""
+    s = stream(c)
     moe = deepseek_experts(c, s, deepseek_router(c), key="num_local_experts")
-    sparse = dense_first(c, 1)
-    blocks = []
-    for kind, mixer, has_experts in zip(kinds, by_kind(kinds, mixers), sparse, strict=True):
-        name = "Attention" if kind == "full_attention" else "Delta"
-        ffn = moe if has_experts else llama_mlp(c, s)
-        dense = "" if has_experts or not any(sparse) else "Dense"
-        blocks.append(Block(mixer, ffn, RMS, name=f"{dense}{name}Block", stream=s))
-    return decoder(c, "KimiLinear", blocks)
+    known = {
+        "full_attention": Block(attention, moe, RMS, name="AttentionBlock", stream=s),
+        "linear_attention": Block(linear, moe, RMS, name="DeltaBlock", stream=s),
+    }
+    return with_dense(dense_first(c, first), by_kind(kinds, known), llama_mlp(c, s))
+
+
+def bailing_hybrid(c: Config) -> Decoder:
+    s = stream(c)
+    every = c.number("layer_group_size")
+    kinds = layer_kinds(c, lambda i: "linear_attention" if (i + 1) % every else "full_attention")
+    linear = KimiDeltaAttention(
+        s,
+        c.number("num_attention_heads"),
+        head_width(c),
+        c.number("short_conv_kernel_size"),
+        activation(c),
+        narrow=False,
+        lowest=c.real("kda_lower_bound") if c.flag("kda_safe_gate") else 0.0,
+    )
+    attention = latent_attention(c, s, query_latent=0, head_gate="g_proj")
+    blocks = kimi_blocks(c, kinds, attention, linear, 2)
+    return decoder(c, "BailingHybrid", blocks, tied=False)
 
 
 def minimax(c: Config) -> Decoder:
@@ -397,6 +452,8 @@ HYBRID = {
     "jamba": jamba,
     "nemotron_h": nemotron_h,
     "qwen3_next": qwen3_next,
+    "olmo_hybrid": olmo_hybrid,
+    "bailing_hybrid": bailing_hybrid,
     "qwen3_5": qwen3_5,
     "qwen3_5_text": qwen3_5_text,
     "qwen3_5_moe": qwen3_5_moe,

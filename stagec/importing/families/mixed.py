@@ -19,7 +19,15 @@ from stagec.importing.families.common import (
 )
 from stagec.importing.families.deepseek import deepseek_router
 from stagec.importing.families.experts import experts, granite_experts, granite_shared
-from stagec.importing.families.rows import GRANITE_FACTORS, asked, decoder, same, stream
+from stagec.importing.families.rows import (
+    GRANITE_FACTORS,
+    asked,
+    by_window,
+    decoder,
+    same,
+    stream,
+    turned_as,
+)
 from stagec.importing.feedforward import Mlp
 from stagec.importing.parts import RMS, Stream, scaled
 from stagec.importing.recurrent import GatedLinearRecurrence, Mamba2, ShortConvolution
@@ -210,6 +218,42 @@ def lfm2_moe(c: Config) -> Decoder:
     return liquid(c, "Lfm2Moe", blocks)
 
 
+def lfm3(c: Config) -> Decoder:
+    """Filters, attention with a window and attention without."""
+    s = stream(c)
+    kinds = layer_kinds(
+        c,
+        lambda i: (
+            "full_attention" if i % 4 == 2 else "sliding_attention" if i and i % 4 == 0 else "conv"
+        ),
+    )
+    on = {"qk_norm": RMS, **biases(c.flag("attention_bias"))}
+    if c.flag("use_attention_gate"):
+        on["head_gate"] = "g_proj"
+    attention = llama_attention(c, s, rotary=turned_as("full_attention", 0.5)(c), **on)
+    stem = "model.layers.{i}.feed_forward."
+    mlp = llama_mlp(c, s, act="silu", gate="w1", up="w3", down="w2", stem=stem)
+    norms = ("operator_norm", "post_operator_norm", "ffn_norm", "post_ffn_norm")
+    wide = c.flag("use_sandwich_norm")
+    block = Block(
+        None,
+        mlp,
+        RMS,
+        form="sandwich" if wide else "pre",
+        norms=norms if wide else norms[::2],
+        stream=s,
+    )
+    near = [c.count("sliding_window") if kind == "sliding_attention" else 0 for kind in kinds]
+    blocks = by_window(near, attention, block, {"rotary": turned_as("sliding_attention")(c)})
+    filter = ShortConvolution(s, c.number("conv_L_cache"), c.flag("conv_bias"))
+    for i, kind in enumerate(kinds):
+        if kind == "conv":
+            blocks[i] = replace(block, mixer=filter, name="ConvolutionBlock")
+        elif kind not in ATTENDS and kind != "sliding_attention":
+            raise Unsupported(f"layers of the kind `{kind}` are not known in this class")
+    return decoder(c, "Lfm3", blocks, norm="embedding_norm")
+
+
 def recurrent_gemma(c: Config) -> Decoder:
     s = stream(c)
     heads, stem = c.number("num_attention_heads"), "model.layers.{i}."
@@ -258,4 +302,5 @@ MIXED = {
     "falcon_h1": falcon_h1,
     "lfm2": lfm2,
     "lfm2_moe": lfm2_moe,
+    "lfm3": lfm3,
 }
