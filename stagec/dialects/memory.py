@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import ClassVar
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Data
@@ -18,8 +19,25 @@ from xdsl.irdl import irdl_attr_definition, irdl_op_definition, prop_def
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 
-from stagec.dialects.attributes import parse_size, print_lines
+from stagec.dialects.attributes import print_lines
 from stagec.dialects.op import DefaultBuilder, DialectOp
+from stagec.dialects.text_forms import (
+    NUMBER,
+    SIZE,
+    WrittenData,
+    angled,
+    behind,
+    flag,
+    listed,
+    one_of,
+    option,
+    pair,
+    quoted,
+    record,
+    repeated,
+    text,
+    word,
+)
 from stagec.dialects.types import DTYPE_BITS
 from stagec.symbolic import Size
 
@@ -124,111 +142,53 @@ class Effects:
     updates: Update | None = None
 
     def __str__(self) -> str:
-        words: list[str] = []
-        if self.updates is not None:
-            each = self.updates
-            sizes = ", ".join(f'"{size}"' for size in each.states)
-            words.append(f"updates [{sizes}]")
-            words += ["master", f'"{each.master}"'] if each.master is not None else []
-            words += ["rows"] * each.from_rows
-        for each in self.overwrites:
-            when = "" if each.when == ALWAYS else f" {each.when}"
-            words.append(f"overwrites {each.operand} by {each.result}{when}")
-        if self.repeats is not None:
-            words.append(f'repeats "{self.repeats.count}"')
-            words += ["along", f'"{self.repeats.dim}"'] if self.repeats.dim else []
-        words += ["dense"] * self.reads_dense
-        if self.batch:
-            words.append("batch [" + ", ".join(f'"{n}" = "{size}"' for n, size in self.batch) + "]")
-        words += ["one_buffer"] * self.one_buffer
-        words += ["makes", self.makes.name.lower()] if self.makes is not None else []
-        words += ["replaces", f'"{self.replaces}"'] if self.replaces else []
-        return " ".join(words)
+        return EFFECTS.written(self)
 
 
 PLAIN = Effects()
 
 
-def whole(parser: AttrParser) -> int:
-    return parser.parse_integer(allow_boolean=False, allow_negative=False)
-
-
-def word(parser: AttrParser, known: tuple[str, ...], what: str) -> str:
-    position = parser.pos
-    found = parser.parse_identifier(f", {what},")
-    if found not in known:
-        parser.raise_error(f"`{found}` is not {what}: {', '.join(known)}", position)
-    return found
-
-
-def dtype(parser: AttrParser) -> str:
-    position = parser.pos
-    found = parser.parse_str_literal(" expected a dtype")
+def known_dtype(found: str) -> str:
     if found not in DTYPE_BITS:
-        parser.raise_error(f"there is no dtype `{found}`", position)
+        raise ValueError(f"there is no dtype `{found}`")
     return found
 
 
+DTYPE = quoted("a dtype", known_dtype)
+DIM, BUFFER = text("the name of a dim"), text("the name of a buffer")
 KINDS = {kind.name.lower(): kind for kind in Kind}
-
-
-def kind(parser: AttrParser) -> Kind:
-    return KINDS[word(parser, tuple(KINDS), "what memory is for")]
+KIND = word("what memory is for", KINDS)
+EFFECTS = record(
+    Effects,
+    updates=option(
+        "updates",
+        record(
+            Update,
+            states=listed(SIZE),
+            master=option("master", DTYPE, None),
+            from_rows=flag("rows"),
+        ),
+        None,
+    ),
+    overwrites=repeated(
+        "overwrites",
+        record(Overwrite, operand=NUMBER, result=behind("by", NUMBER), when=one_of(*WHEN)),
+    ),
+    repeats=option("repeats", record(Repetition, count=SIZE, dim=option("along", DIM, "")), None),
+    reads_dense=flag("dense"),
+    batch=option("batch", listed(pair(DIM, SIZE)), ()),
+    one_buffer=flag("one_buffer"),
+    makes=option("makes", KIND, None),
+    replaces=option("replaces", BUFFER, ""),
+)
 
 
 @irdl_attr_definition
-class EffectsAttr(Data[Effects]):
+class EffectsAttr(WrittenData[Effects]):
     """What an op does with memory: `<overwrites 0 by 0 makes gradients>`."""
 
     name = "sched.effects"
-
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> Effects:
-        with parser.in_angle_brackets():
-            return parse_effects(parser)
-
-    def print_parameter(self, printer: Printer) -> None:
-        printer.print_string(f"<{self.data}>")
-
-
-def named_size(parser: AttrParser) -> tuple[str, Size]:
-    name = parser.parse_str_literal(" expected the name of a dim")
-    parser.parse_punctuation("=")
-    return name, parse_size(parser)
-
-
-def parse_effects(parser: AttrParser) -> Effects:
-    found: dict[str, object] = {}
-    overwrites: list[Overwrite] = []
-    if parser.parse_optional_keyword("updates"):
-        sizes = parser.parse_comma_separated_list(
-            parser.Delimiter.SQUARE, lambda: parse_size(parser)
-        )
-        master = dtype(parser) if parser.parse_optional_keyword("master") else None
-        by_rows = parser.parse_optional_keyword("rows") is not None
-        found["updates"] = Update(tuple(sizes), master, by_rows)
-    while parser.parse_optional_keyword("overwrites"):
-        operand = whole(parser)
-        parser.parse_keyword("by")
-        result = whole(parser)
-        when = next((each for each in WHEN if parser.parse_optional_keyword(each)), ALWAYS)
-        overwrites.append(Overwrite(operand, result, when))
-    if parser.parse_optional_keyword("repeats"):
-        count = parse_size(parser)
-        along = parser.parse_optional_keyword("along") is not None
-        dim = parser.parse_str_literal(" expected the name of a dim") if along else ""
-        found["repeats"] = Repetition(count, dim)
-    found["reads_dense"] = parser.parse_optional_keyword("dense") is not None
-    if parser.parse_optional_keyword("batch"):
-        found["batch"] = tuple(
-            parser.parse_comma_separated_list(parser.Delimiter.SQUARE, lambda: named_size(parser))
-        )
-    found["one_buffer"] = parser.parse_optional_keyword("one_buffer") is not None
-    if parser.parse_optional_keyword("makes"):
-        found["makes"] = kind(parser)
-    if parser.parse_optional_keyword("replaces"):
-        found["replaces"] = parser.parse_str_literal(" expected the name of a buffer")
-    return Effects(tuple(overwrites), **found)  # pyright: ignore[reportArgumentType]
+    FORM: ClassVar = angled(EFFECTS)
 
 
 OWN, OPERAND, REPETITION, FIRST, STAYS = "own", "in", "repeats", "with", "stored"
@@ -292,6 +252,11 @@ class NodeMemory:
         return ", ".join(parts)
 
 
+BECOMES = word(
+    "what becomes of it", {each: each for each in ("frees", "keeps", "last", "replaces")}
+)
+
+
 @irdl_attr_definition
 class MemoryAttr(Data[NodeMemory]):
     """The plan of a node's memory: `<[saved, temporaries in 0], frees 0 1>`."""
@@ -309,20 +274,20 @@ class MemoryAttr(Data[NodeMemory]):
             keeps: list[tuple[int, int]] = []
             replaces = ""
             while parser.parse_optional_punctuation(","):
-                what = word(parser, ("frees", "keeps", "last", "replaces"), "what becomes of it")
+                what = BECOMES.read(parser)
                 if what == "frees":
                     while (
                         number := parser.parse_optional_integer(allow_boolean=False)
                     ) is not None:
                         frees.append(number)
                 elif what == "keeps":
-                    operand = whole(parser)
+                    operand = NUMBER.read(parser)
                     parser.parse_keyword("until")
-                    keeps.append((operand, whole(parser)))
+                    keeps.append((operand, NUMBER.read(parser)))
                 elif what == "last":
-                    lasts.append(whole(parser))
+                    lasts.append(NUMBER.read(parser))
                 else:
-                    replaces = parser.parse_str_literal(" expected the name of a buffer")
+                    replaces = BUFFER.read(parser)
             return NodeMemory(tuple(buffers), tuple(frees), tuple(lasts), tuple(keeps), replaces)
 
     def print_parameter(self, printer: Printer) -> None:
@@ -330,18 +295,18 @@ class MemoryAttr(Data[NodeMemory]):
 
 
 def parse_buffer(parser: AttrParser) -> Buffer:
-    made = kind(parser)
+    made = KIND.read(parser)
     where, operand, count = OWN, 0, None
     for each in (OPERAND, REPETITION, FIRST, STAYS):
         if parser.parse_optional_keyword(each):
             where = each
-            operand = whole(parser) if each in (OPERAND, REPETITION) else 0
-            count = parse_size(parser) if each == REPETITION else None
+            operand = NUMBER.read(parser) if each in (OPERAND, REPETITION) else 0
+            count = SIZE.read(parser) if each == REPETITION else None
             break
-    total = dtype(parser) if parser.parse_optional_keyword("of") else ""
+    total = DTYPE.read(parser) if parser.parse_optional_keyword("of") else ""
     stays = bool(total) and parser.parse_optional_keyword("stays") is not None
     before = parser.parse_optional_keyword("before") is not None
-    until = whole(parser) if before or parser.parse_optional_keyword("until") else -1
+    until = NUMBER.read(parser) if before or parser.parse_optional_keyword("until") else -1
     return Buffer(made, where, operand, count, total, stays, until, before)
 
 
@@ -390,40 +355,27 @@ class Stored:
         """Whether it is no weight's nor cache's own: its path is but a name."""
         return self.kind == Kind.PROCESS or self.of_buffers
 
-    def __str__(self) -> str:
-        return (
-            f'"{self.path}" {self.kind.name.lower()} "{self.num_bytes}"'
-            + " on_host" * self.on_host
-            + " on_nvme" * self.on_nvme
-            + " of_buffers" * self.of_buffers
-        )
+
+STORED_ROW = record(
+    Stored,
+    path=text("the path of a weight"),
+    kind=word("what stays", {kind.name.lower(): kind for kind in STORED}),
+    num_bytes=SIZE,
+    on_host=flag("on_host"),
+    on_nvme=flag("on_nvme"),
+    of_buffers=flag("of_buffers"),
+)
 
 
 @irdl_attr_definition
-class StoredAttr(Data[tuple[Stored, ...]]):
+class StoredAttr(WrittenData[tuple[Stored, ...]]):
     """What stays from step to step, a row for each weight and kind."""
 
     name = "sched.stored_rows"
-
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> tuple[Stored, ...]:
-        def row() -> Stored:
-            path = parser.parse_str_literal(" expected the path of a weight")
-            stays = word(parser, tuple(k.name.lower() for k in STORED), "what stays")
-            size = parse_size(parser)
-            return Stored(
-                path,
-                KINDS[stays],
-                size,
-                parser.parse_optional_keyword("on_host") is not None,
-                parser.parse_optional_keyword("on_nvme") is not None,
-                parser.parse_optional_keyword("of_buffers") is not None,
-            )
-
-        return tuple(parser.parse_comma_separated_list(parser.Delimiter.BRACES, row))
+    FORM: ClassVar = listed(STORED_ROW, "{}")
 
     def print_parameter(self, printer: Printer) -> None:
-        print_lines(printer, map(str, self.data))
+        print_lines(printer, map(STORED_ROW.written, self.data))
 
 
 @irdl_op_definition

@@ -6,11 +6,11 @@ Names of nodes are for readers: `contract` in a trace may be a product, or what 
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import ClassVar
 
-from xdsl.ir import Data
 from xdsl.irdl import irdl_attr_definition
-from xdsl.parser import AttrParser
-from xdsl.printer import Printer
+
+from stagec.dialects.text_forms import WrittenData, word
 
 
 class Work(StrEnum):
@@ -88,21 +88,8 @@ MATRIX = frozenset(
 
 
 @irdl_attr_definition
-class WorkAttr(Data[Work]):
+class WorkAttr(WrittenData[Work]):
     """The kind of a task's work: `product`."""
 
     name = "sched.work"
-
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> Work:
-        position = parser.pos
-        text = parser.parse_identifier(", a kind of work,")
-        known = [str(work) for work in Work]
-        if text not in known:
-            parser.raise_error(
-                f"`{text}` is not a kind of work: there are {', '.join(known)}", position
-            )
-        return Work(text)
-
-    def print_parameter(self, printer: Printer) -> None:
-        printer.print_string(str(self.data))
+    FORM: ClassVar = word("a kind of work", {str(work): work for work in Work})

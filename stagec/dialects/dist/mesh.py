@@ -9,20 +9,19 @@ What follows from rules is `stagec.analysis.placement`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from xdsl.dialects.builtin import StringAttr
-from xdsl.ir import Data
 from xdsl.irdl import (
     irdl_attr_definition,
     irdl_op_definition,
     opt_prop_def,
     prop_def,
 )
-from xdsl.parser import AttrParser
-from xdsl.printer import Printer
 
-from stagec.dialects.attributes import NamesAttr, parse_name
+from stagec.dialects.attributes import DIM_OR_AXIS, NamesAttr
 from stagec.dialects.op import DefaultBuilder
+from stagec.dialects.text_forms import NUMBER, WrittenData, listed, mapped, pair
 from stagec.dialects.uneven_parts import INTERLEAVED, UNEVEN
 
 
@@ -34,23 +33,13 @@ class MeshAxes:
 
 
 @irdl_attr_definition
-class MeshAttr(Data[MeshAxes]):
+class MeshAttr(WrittenData[MeshAxes]):
     """`<dp = 4, tp = 8>`"""
 
     name = "dist.axes"
-
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> MeshAxes:
-        def axis() -> tuple[str, int]:
-            name = parse_name(parser)
-            parser.parse_punctuation("=")
-            return name, parser.parse_integer(allow_boolean=False, allow_negative=False)
-
-        return MeshAxes(tuple(parser.parse_comma_separated_list(parser.Delimiter.ANGLE, axis)))
-
-    def print_parameter(self, printer: Printer) -> None:
-        body = ", ".join(f"{name} = {size}" for name, size in self.data.axes)
-        printer.print_string(f"<{body}>")
+    FORM: ClassVar = mapped(
+        listed(pair(DIM_OR_AXIS, NUMBER), "<>"), MeshAxes, lambda mesh: mesh.axes
+    )
 
 
 @irdl_op_definition

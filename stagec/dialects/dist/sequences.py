@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
+from typing import ClassVar
 
 import numpy as np
 from xdsl.dialects.builtin import (
@@ -26,18 +27,16 @@ from xdsl.dialects.builtin import (
     UnitAttr,
     i64,
 )
-from xdsl.ir import Data
 from xdsl.irdl import (
     irdl_attr_definition,
     irdl_op_definition,
     opt_prop_def,
     prop_def,
 )
-from xdsl.parser import AttrParser
-from xdsl.printer import Printer
 
-from stagec.dialects.attributes import NamesAttr, SizeAttr, parse_quoted
+from stagec.dialects.attributes import NamesAttr, SizeAttr
 from stagec.dialects.op import DialectOp
+from stagec.dialects.text_forms import WrittenData, quoted
 from stagec.symbolic import ONE, Size, symbol
 from stagec.symbolic.columns import LIMIT, Columns
 
@@ -228,17 +227,11 @@ def kinds_in(text: str) -> list[Kind]:
 
 
 @irdl_attr_definition
-class SequencesAttr(Data[DealtSequences]):
+class SequencesAttr(WrittenData[DealtSequences]):
     """The sequences of iterations: `"1x512@0 63x1@1500, 64x1@1501"`."""
 
     name = "dist.sequences_of"
-
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> DealtSequences:
-        return parse_quoted(parser, "sequences", read_sequences)
-
-    def print_parameter(self, printer: Printer) -> None:
-        printer.print_string(f'"{self.data}"')
+    FORM: ClassVar = quoted("sequences", read_sequences)
 
 
 @irdl_op_definition

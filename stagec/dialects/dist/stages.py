@@ -16,9 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
-from xdsl.ir import Data, Operation
+from xdsl.ir import Operation
 from xdsl.irdl import (
     irdl_attr_definition,
     irdl_op_definition,
@@ -27,8 +28,6 @@ from xdsl.irdl import (
     result_def,
     traits_def,
 )
-from xdsl.parser import AttrParser
-from xdsl.printer import Printer
 from xdsl.traits import Pure
 
 from stagec.dialects import sched
@@ -36,6 +35,7 @@ from stagec.dialects.interfaces import TaskInterface, elements, num_bytes
 from stagec.dialects.marks import MarkedOp
 from stagec.dialects.op import DefaultBuilder, first_op
 from stagec.dialects.sched.crossing import StageRecv, StageSend, verify_number
+from stagec.dialects.text_forms import WrittenData, listed, numbers, record, text
 from stagec.dialects.types import ValueType
 
 
@@ -128,25 +128,11 @@ class Stage:
 
 
 @irdl_attr_definition
-class StagesAttr(Data[tuple[Stage, ...]]):
+class StagesAttr(WrittenData[tuple[Stage, ...]]):
     """Every virtual stage, first to last: `["first" 3, "middle" 4, "last" 3]`."""
 
     name = "dist.stage_list"
-
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> tuple[Stage, ...]:
-        def stage() -> Stage:
-            kind = parser.parse_str_literal()
-            layers: list[int] = []
-            while (number := parser.parse_optional_integer(allow_boolean=False)) is not None:
-                layers.append(number)
-            return Stage(kind, tuple(layers))
-
-        return tuple(parser.parse_comma_separated_list(parser.Delimiter.SQUARE, stage))
-
-    def print_parameter(self, printer: Printer) -> None:
-        stages = [f'"{s.kind}" {" ".join(map(str, s.layers))}' for s in self.data]
-        printer.print_string(f"[{', '.join(stages)}]")
+    FORM: ClassVar = listed(record(Stage, kind=text("a kind of stage"), layers=numbers()))
 
 
 @irdl_op_definition

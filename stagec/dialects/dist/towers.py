@@ -12,12 +12,10 @@ its gradient on the way back, know each other. As which messages it travels foll
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, UnitAttr, i64
-from xdsl.ir import Data
 from xdsl.irdl import (
     irdl_attr_definition,
     irdl_op_definition,
@@ -26,12 +24,11 @@ from xdsl.irdl import (
     prop_def,
     result_def,
 )
-from xdsl.parser import AttrParser
-from xdsl.printer import Printer
 
 from stagec.dialects.attributes import NamesAttr
 from stagec.dialects.op import DefaultBuilder
 from stagec.dialects.sched.crossing import DIRECTIONS, CrossingOp
+from stagec.dialects.text_forms import NUMBER, WrittenData, listed, record, text
 from stagec.dialects.types import TensorType
 
 
@@ -44,30 +41,17 @@ class PoolPart:
     counts: tuple[str, ...]
 
 
+POOL = text("the name of a pool")
+
+
 @irdl_attr_definition
-class TowersAttr(Data[tuple[PoolPart, ...]]):
+class TowersAttr(WrittenData[tuple[PoolPart, ...]]):
     """In the order of the pipeline: `["vision" 1 ["LV"], "text" 4 ["L"]]`."""
 
     name = "dist.tower_list"
-
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> tuple[PoolPart, ...]:
-        square = parser.Delimiter.SQUARE
-
-        def tower() -> PoolPart:
-            pool = parser.parse_str_literal()
-            ranks = parser.parse_integer(allow_boolean=False, allow_negative=False)
-            counts = parser.parse_comma_separated_list(square, parser.parse_str_literal)
-            return PoolPart(pool, ranks, tuple(counts))
-
-        return tuple(parser.parse_comma_separated_list(square, tower))
-
-    def print_parameter(self, printer: Printer) -> None:
-        def listed(counts: Sequence[str]) -> str:
-            return ", ".join(f'"{count}"' for count in counts)
-
-        towers = (f'"{t.pool}" {t.ranks} [{listed(t.counts)}]' for t in self.data)
-        printer.print_string(f"[{', '.join(towers)}]")
+    FORM: ClassVar = listed(
+        record(PoolPart, pool=POOL, ranks=NUMBER, counts=listed(text("a count")))
+    )
 
 
 @irdl_op_definition

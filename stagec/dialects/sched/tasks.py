@@ -21,8 +21,21 @@ from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 
 from stagec.arrays import Ints
-from stagec.dialects.attributes import parse_quoted, print_lines
+from stagec.dialects.attributes import print_lines
 from stagec.dialects.sched.repeats import TableError, growing, number_and_growth, read, written
+from stagec.dialects.text_forms import (
+    NUMBER,
+    SYMBOL,
+    WrittenData,
+    identifier,
+    listed,
+    option,
+    pair,
+    parse_quoted,
+    quoted,
+    record,
+    text,
+)
 
 TASKS = (
     *("pre", "GATHER", "RECV_F", "GATHER_F", "F", "SEND_F"),
@@ -265,17 +278,11 @@ def read_order(text: str) -> Order:
 
 
 @irdl_attr_definition
-class OrderAttr(Data[Order]):
+class OrderAttr(WrittenData[Order]):
     """The tasks of a rank: `"F:0.0 F:0.1 (B:0.0+1 F:0.2+1)*6 B:0.6 B:0.7"`. `F:0.3 &B:1.2` are two that overlap."""
 
     name = "sched.order"
-
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> Order:
-        return parse_quoted(parser, "an order of tasks", read_order)
-
-    def print_parameter(self, printer: Printer) -> None:
-        printer.print_string(f'"{self.data}"')
+    FORM: ClassVar = quoted("an order of tasks", read_order)
 
 
 @dataclass(frozen=True, eq=False)
@@ -462,65 +469,30 @@ class StageOfRank:
     tied: Tied = ()
 
 
-def whole_numbers(parser: AttrParser) -> tuple[int, ...]:
-    """`[0, 3]`."""
-
-    def whole() -> int:
-        return parser.parse_integer(allow_boolean=False, allow_negative=False)
-
-    return tuple(parser.parse_comma_separated_list(parser.Delimiter.SQUARE, whole))
-
-
 @irdl_attr_definition
-class RankStagesAttr(Data[tuple[StageOfRank, ...]]):
+class RankStagesAttr(WrittenData[tuple[StageOfRank, ...]]):
     """The stages of a rank: `[0 @first, 4 @middle tied {"embed" = [0, 3]}]`."""
 
     name = "sched.stages"
-
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> tuple[StageOfRank, ...]:
-        def weight() -> tuple[str, tuple[int, ...]]:
-            path = parser.parse_str_literal(" expected the path of a weight")
-            parser.parse_punctuation("=")
-            return path, whole_numbers(parser)
-
-        def stage() -> StageOfRank:
-            number = parser.parse_integer(allow_boolean=False, allow_negative=False)
-            tasks = parser.parse_symbol_name().data
-            tied: list[tuple[str, tuple[int, ...]]] = []
-            if parser.parse_optional_keyword("tied"):
-                tied = parser.parse_comma_separated_list(parser.Delimiter.BRACES, weight)
-            return StageOfRank(tasks, number, tuple(tied))
-
-        return tuple(parser.parse_comma_separated_list(parser.Delimiter.SQUARE, stage))
-
-    def print_parameter(self, printer: Printer) -> None:
-        def tied(stage: StageOfRank) -> str:
-            pairs = (f'"{path}" = [{", ".join(map(str, at))}]' for path, at in stage.tied)
-            return f" tied {{{', '.join(pairs)}}}" if stage.tied else ""
-
-        texts = (f"{each.number} @{each.tasks}{tied(each)}" for each in self.data)
-        printer.print_string(f"[{', '.join(texts)}]")
+    FORM: ClassVar = listed(
+        record(
+            StageOfRank,
+            number=NUMBER,
+            tasks=SYMBOL,
+            tied=option(
+                "tied", listed(pair(text("the path of a weight"), listed(NUMBER)), "{}"), ()
+            ),
+        )
+    )
 
 
 Where = tuple[tuple[str, tuple[int, ...]], ...]
+AXIS = identifier("the name of an axis")
 
 
 @irdl_attr_definition
-class WhereAttr(Data[Where]):
+class WhereAttr(WrittenData[Where]):
     """Coordinates of ranks along some axes: `{pp = [3], ep = [0, 1]}`. All ranks are at `{}`."""
 
     name = "sched.where"
-
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> Where:
-        def axis() -> tuple[str, tuple[int, ...]]:
-            name = parser.parse_identifier(", the name of an axis,")
-            parser.parse_punctuation("=")
-            return name, whole_numbers(parser)
-
-        return tuple(parser.parse_comma_separated_list(parser.Delimiter.BRACES, axis))
-
-    def print_parameter(self, printer: Printer) -> None:
-        texts = (f"{axis} = [{', '.join(map(str, at))}]" for axis, at in self.data)
-        printer.print_string(f"{{{', '.join(texts)}}}")
+    FORM: ClassVar = listed(pair(AXIS, listed(NUMBER)), "{}")

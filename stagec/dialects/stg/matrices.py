@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from xdsl.ir import Data, SSAValue
+from xdsl.ir import SSAValue
 from xdsl.irdl import irdl_attr_definition
-from xdsl.parser import AttrParser
-from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
-from stagec.dialects.attributes import parse_names
+from stagec.dialects.attributes import NAMES
+from stagec.dialects.text_forms import WrittenData, angled, mapped, pair
 from stagec.dialects.types import tensor_of
 
 
@@ -23,21 +23,13 @@ class Matrix:
 
 
 @irdl_attr_definition
-class MatrixAttr(Data[Matrix]):
+class MatrixAttr(WrittenData[Matrix]):
     """`#stg.matrix<[D] x [H, E]>`: the matrices of a weight [D, H, E]; `#stg.matrix<[] x []>` of what is none."""
 
     name = "stg.matrix"
-
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> Matrix:
-        with parser.in_angle_brackets():
-            rows = parse_names(parser)
-            parser.parse_characters("x")
-            return Matrix(rows, parse_names(parser))
-
-    def print_parameter(self, printer: Printer) -> None:
-        rows, columns = (", ".join(names) for names in (self.data.rows, self.data.columns))
-        printer.print_string(f"<[{rows}] x [{columns}]>")
+    FORM: ClassVar = mapped(
+        angled(pair(NAMES, NAMES, "x")), lambda sides: Matrix(*sides), lambda m: (m.rows, m.columns)
+    )
 
 
 def verify_matrix(name: str, matrix: Matrix, value: SSAValue, vectors: bool = False) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from xdsl.dialects.builtin import ArrayAttr, StringAttr
-from xdsl.ir import Attribute, Data, SSAValue
+from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
     ParsePropInAttrDict,
@@ -22,14 +22,14 @@ from xdsl.irdl import (
     var_operand_def,
     var_result_def,
 )
-from xdsl.parser import AttrParser
-from xdsl.printer import Printer
+from xdsl.utils.exceptions import VerifyException
 
 from stagec import symbolic
-from stagec.dialects.attributes import parse_names
+from stagec.dialects.attributes import NAMES
 from stagec.dialects.interfaces import Bytes, CostInterface, elements
 from stagec.dialects.op import DefaultBuilder
 from stagec.dialects.stg.matrices import Matrix, MatrixAttr, verify_matrix
+from stagec.dialects.text_forms import NUMBER, WrittenData, angled, behind, flag, option, record
 from stagec.dialects.types import (
     ShardType,
     StackType,
@@ -92,35 +92,24 @@ class Preconditioner:
 
 
 @irdl_attr_definition
-class PreconditionerAttr(Data[Preconditioner]):
+class PreconditionerAttr(WrittenData[Preconditioner]):
     """`#stg.preconditioner<block 1024 every 10 grafted by_rows dealt over [rep]>`."""
 
     name = "stg.preconditioner"
+    FORM: ClassVar = angled(
+        record(
+            Preconditioner,
+            block=behind("block", NUMBER),
+            frequency=behind("every", NUMBER),
+            grafted=flag("grafted"),
+            by_rows=flag("by_rows"),
+            replicas=option("dealt", behind("over", NAMES), ()),
+        )
+    )
 
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> Preconditioner:
-        with parser.in_angle_brackets():
-            parser.parse_keyword("block")
-            block = parser.parse_integer(allow_boolean=False, allow_negative=False)
-            parser.parse_keyword("every")
-            frequency = parser.parse_integer(allow_boolean=False, allow_negative=False)
-            grafted = parser.parse_optional_keyword("grafted") is not None
-            by_rows = parser.parse_optional_keyword("by_rows") is not None
-            replicas: tuple[str, ...] = ()
-            if parser.parse_optional_keyword("dealt") is not None:
-                parser.parse_keyword("over")
-                replicas = parse_names(parser)
-            if not block or not frequency:
-                parser.raise_error("blocks have rows, and decompositions a period")
-            return Preconditioner(block, frequency, grafted, by_rows, replicas)
-
-    def print_parameter(self, printer: Printer) -> None:
-        found = self.data
-        words = [f"block {found.block} every {found.frequency}"]
-        words += ["grafted"] if found.grafted else []
-        words += ["by_rows"] if found.by_rows else []
-        words += [f"dealt over [{', '.join(found.replicas)}]"] if found.replicas else []
-        printer.print_string(f"<{' '.join(words)}>")
+    def verify(self) -> None:
+        if not self.data.block or not self.data.frequency:
+            raise VerifyException("blocks have rows, and decompositions a period")
 
 
 @dataclass(frozen=True)

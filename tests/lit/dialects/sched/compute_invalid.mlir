@@ -7,7 +7,7 @@
 
 // -----
 
-// CHECK: error[E0708]: `cooking` is not a kind of work: there are other, product,
+// CHECK: error[E0708]: `cooking` is not a kind of work: other, product,
 %x = "test.op"() : () -> !stg.tensor<[B], bf16>
 %y = sched.compute "exp" (%x) flops "B" reads "0" writes "0" on "compute" as cooking : (!stg.tensor<[B], bf16>) -> !stg.tensor<[B], bf16>
 
