@@ -105,6 +105,7 @@ def shown(device: DeviceModel) -> Iterator[str]:
         "units",
         "collective_units",
         "exchange_units",
+        "loss_bytes_per_s",
         "launch_us",
         "host_launch_us",
         "backward_attention_rate",

@@ -77,6 +77,7 @@ SCALARS = {
     "units": int,
     "collective_units": int,
     "exchange_units": int,
+    "loss_bytes_per_s": float,
     "launch_us": float,
     "host_launch_us": float,
     "backward_attention_rate": float,

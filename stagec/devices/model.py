@@ -119,6 +119,9 @@ class DeviceModel:
     """Of them, those that a collective's kernel occupies while it runs."""
     exchange_units: int = 0
     """Those that an all-to-all's does; 0: as any collective's."""
+    loss_bytes_per_s: float = 0.0
+    """Of a fused loss that makes the gradient of logits beside it: what it and its backward pass move of logits, if they were read and written once each;
+    0: as fast as memory is."""
     reached: Reached = Reached()
     launch_us: float = 0.0
     """Between the end of a kernel and the start of the next one on a stream."""

@@ -131,9 +131,10 @@ class Prices:
                 besides = 2 * scale.us if self.kernels.trains == "cudnn" else 0.0
                 return Price(found.us + whole.us + besides, whole.basis)
             found = self.kernels.price(action, node.phase in BACKWARD)
+            if action.work == Work.LOSS_GRAD and self.writes_early:
+                return self.early_gradient(action, found)
             further = (action.num_kernels - 1) * self.kernels.device.launch_us
-            passes = 2 if action.work == Work.LOSS_GRAD and self.writes_early else 1
-            return Price(passes * found.us + further, found.basis)
+            return Price(found.us + further, found.basis)
         if isinstance(action, Collective):
             return self.network.collective(action)
         if isinstance(action, HostCopy):
@@ -155,6 +156,15 @@ class Prices:
         So in Transformer Engine (`cross_entropy_kernel` and `element_mul_kernel`, 2.9), which reads and writes them twice.
         """
         return self.plan.device.kernels == "fused"
+
+    def early_gradient(self, action: Compute, once: Price) -> Price:
+        """What reads and writes logits twice: by the device's file what the whole loss takes, but for its first reading; else as long as memory does."""
+        assert self.kernels is not None
+        rate = self.kernels.device.loss_bytes_per_s
+        if not rate:
+            return Price(2 * once.us, once.basis)
+        first = self.kernels.moved(action.num_bytes - action.num_written).us
+        return Price(max(1e6 * 2 * action.num_bytes / rate - first, 2 * once.us), Basis.RULE)
 
     def finds_scale(self, compute: Compute) -> bool:
         """Whether a quantization reads its operand for a scale first: then it is in memory, and no kernel makes it and converts it at once.
