@@ -140,6 +140,11 @@ ODD = (
         },
         2_166_142_464,
     ),
+    (
+        "glm46v",
+        {"vision_config": {"depth": 3}, "text_config": {"num_hidden_layers": 4}},
+        2_355_285_504,
+    ),
     ("gpt_neo", FOUR | {"attention_layers": ["local", "global"] * 2}, 308_533_248),
     ("minimax", {"num_hidden_layers": 3}, 4_657_905_664),
     ("mistral3", {}, 23_340_272_640),

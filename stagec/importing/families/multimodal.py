@@ -13,6 +13,7 @@ from stagec.importing.families.common import activation, biases, divided, square
 from stagec.importing.families.deepseek import DEEPSEEK_V3
 from stagec.importing.families.dense import DENSE
 from stagec.importing.families.experts import EXPERTS, QWEN3_MOE
+from stagec.importing.families.mixed import MIXED
 from stagec.importing.families.rows import Decoders
 from stagec.importing.feedforward import Mlp
 from stagec.importing.parts import LAYER, RMS, Norm, activated
@@ -33,6 +34,7 @@ TEXTS: Decoders = {
     **{name: DENSE[name] for name in ("gemma", "gemma2", "gemma3_text")},
     **{name: DENSE[name] for name in ("cohere", "cohere2", "smollm3")},
     **{name: EXPERTS[name] for name in ("mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss")},
+    **{name: MIXED[name] for name in ("lfm2", "lfm2_moe")},
     "deepseek_v3": DEEPSEEK_V3,
     "kimi_k2": DEEPSEEK_V3,
 }
@@ -166,11 +168,12 @@ def clip_tower(v: Config, stem: str, layers: int | None = None, **more: Any) -> 
 
 
 def siglip_tower(v: Config, stem: str, pools: bool = True, **more: Any) -> Tower:
-    """SigLIP's image encoder, without a class token (Zhai et al., arXiv:2303.15343).
+    """SigLIP's image encoder, without a class token (Zhai et al., arXiv:2303.15343). That of SigLIP 2 is given patches.
 
     `pools`: whether the class has a head that pools patches unless the file says otherwise."""
-    side, patch = v.number("image_size"), v.number("patch_size")
-    num = patches_of(v, side)
+    patch = v.number("patch_size")
+    side = 0 if v.model_type == "siglip2_vision_model" else v.number("image_size")
+    num = patches_of(v, side) if side else v.number("num_patches")
     head = pooling_head(v, f"{stem}head.") if pools and v.flag("vision_use_head", True) else None
     blocks = vit_blocks(
         v,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from stagec.importing.config import Config, Unsupported
@@ -23,7 +24,7 @@ from stagec.importing.families.multimodal import (
     tower_of_llava,
     vit_blocks,
 )
-from stagec.importing.parts import LAYER, NO_NORM, RMS, activated
+from stagec.importing.parts import LAYER, NO_NORM, RMS, Norm, activated
 from stagec.importing.text import Module, Writer
 from stagec.importing.tower import Projector, Tower, linear, merge_patches, mlp_projector
 
@@ -167,18 +168,42 @@ def internvl(c: Config) -> Decoder:
         raise Unsupported("other features than those of patches in the last layer are not imported")
     together = int(1 / c.real("downsample_ratio")) ** 2
     act = activation(c, "projector_hidden_act")
+    text = text_decoder(c)
+    project = merged_projector(act, together, tower.width, text.width, "PO", LAYER)
+    projector = Projector(project, num // together)
+    return replace(text, name="InternVL", tower=tower, projector=projector)
+
+
+def merged_projector(
+    act: str, together: int, width: int, hidden: int, sequence: str, norm: Norm, bias: bool = True
+) -> Callable[[Writer, Module], str]:
+    """Neighbouring patches side by side, a norm, and two products with an activation between them."""
 
     def project(w: Writer, m: Module) -> str:
-        m.line("_token, x = split(x, over = PO, to = [O, P])")
-        DM = merge_patches(w, m, "x", together, "M", tower.width)
-        normal = LAYER.of(m, "m", "norm", DM, f"{PROJECTOR}layer_norm")
-        DH = w.dim("DH", w.dims["D"].value, "hidden width of the projector", "D")
-        hidden = linear(m, normal, "linear1", f"{DM} {DH}", f"{PROJECTOR}linear_1", True)
-        out = activated(act, hidden, m)
-        return linear(m, out, "linear2", f"{DH} D", f"{PROJECTOR}linear_2", True)
+        if sequence == "PO":
+            m.line("_token, x = split(x, over = PO, to = [O, P])")
+        DM = merge_patches(w, m, "x", together, "M", width)
+        normal = norm.of(m, "m", "norm", DM, f"{PROJECTOR}layer_norm")
+        same = hidden == w.dims["D"].value
+        DH = w.dim("DH", hidden, "hidden width of the projector", "D" if same else "")
+        inner = linear(m, normal, "linear1", f"{DM} {DH}", f"{PROJECTOR}linear_1", bias)
+        out = activated(act, inner, m)
+        return linear(m, out, "linear2", f"{DH} D", f"{PROJECTOR}linear_2", bias)
 
-    projector = Projector(project, num // together)
-    return replace(text_decoder(c), name="InternVL", tower=tower, projector=projector)
+    return project
+
+
+def lfm2_vl(c: Config) -> Decoder:
+    tower = siglip_tower(c.part("vision_config"), "model.vision_tower.")
+    together = c.number("downsample_factor") ** 2
+    act, bias = activation(c, "projector_hidden_act"), c.flag("projector_bias")
+    norm = LAYER if c.flag("projector_use_layernorm") else NO_NORM
+    hidden = c.number("projector_hidden_size")
+    project = merged_projector(act, together, tower.width, hidden, "P", norm, bias)
+    projector = Projector(project, tower.num_patches // together)
+    tied = c.flag("tie_embedding", c.flag("tie_word_embeddings"))
+    text = text_decoder(c)
+    return replace(text, name="Lfm2Vl", tower=tower, projector=projector, tied=tied)
 
 
 def glm_seeing(c: Config, kind: str, text: Decoder, name: str) -> Decoder:
@@ -244,7 +269,18 @@ def glm4v_moe(c: Config) -> Decoder:
     return glm_seeing(c, "glm4v_moe_vision", text, "Glm4VMoe")
 
 
+def glm46v(c: Config) -> Decoder:
+    """GLM-4.1V's or GLM-4.5V's, as its parts say."""
+    part = c.part("text_config")
+    if part.model_type not in ("glm4v_text", "glm4v_moe_text"):
+        raise Unsupported(f"a language model `{part.model_type}` is not imported in this class")
+    text = (GLM4V_TEXT if part.model_type == "glm4v_text" else GLM4_MOE)(part)
+    return glm_seeing(c, c.part("vision_config").model_type, seeing(c, text), "Glm46V")
+
+
 SEEING = {
+    "glm46v": glm46v,
+    "lfm2_vl": lfm2_vl,
     "llava_next": llava_next,
     "llava_onevision": llava_onevision,
     "paligemma": paligemma,
