@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ArrayAttr, ModuleOp
+from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr
 from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 from xdsl.utils.arg_spec import parse_pipeline
@@ -77,7 +77,7 @@ def write_down(module: ModuleOp, plan: dist.PlanOp, passes: Sequence[ModulePass]
     """Let the module say all that its compilation depends on: the plan, and the passes to come."""
     first = module.body.block.first_op
     assert first is not None, "a module has a program"
-    texts = [str(each.pipeline_pass_spec()) for each in passes]
+    texts = ArrayAttr(StringAttr(str(each.pipeline_pass_spec())) for each in passes)
     module.body.block.insert_ops_before([plan, dist.PassesOp(texts)], first)
 
 

@@ -596,18 +596,10 @@ def said_of(
     channel: int,
 ) -> Operation:
     kept = other.caches[path]
-    axis = other.axis if kept.stages else ""
+    axis = other.axis or None if kept.stages else None
     op = kind(
-        path,
-        other.name,
-        first,
-        other.mesh,
-        kept.holds,
-        moving,
-        channel,
-        other.microbatches,
-        axis,
-        kept.stages,
+        *(path, other.name, first, dist.MeshAxes(tuple(other.mesh.items())), kept.holds),
+        *(moving, channel, other.microbatches, axis, tuple(kept.stages) if axis else None),
     )
     if other.span is not None:
         op.location = location_of(other.span)

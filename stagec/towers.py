@@ -352,17 +352,11 @@ def said_after(pools: Sequence[PoolKnown]) -> dict[str, list[Operation]]:
             (dist.GivesOp, giver, taker),
             (dist.TakesOp, taker, giver),
         ):
+            mesh, end = dist.MeshAxes(tuple(other.mesh.items())), other.ends[path]
+            axis = other.axis if other.mesh.get(other.axis, 1) > 1 else None
+            stages = tuple(end.stages) if axis else None
             op = kind(
-                path,
-                other.name,
-                other.first,
-                other.mesh,
-                other.ends[path].holds,
-                moving,
-                channel,
-                1,
-                other.axis if other.mesh.get(other.axis, 1) > 1 else "",
-                other.ends[path].stages,
+                path, other.name, other.first, mesh, end.holds, moving, channel, 1, axis, stages
             )
             if other.span is not None:
                 op.location = location_of(other.span)

@@ -172,10 +172,7 @@ class PlanMemory(KeepsRows, ModulePass):
             Planner(program, self.gradients, rows, side_by_side).run()
             stored = tuple(stored_rows(program, self.gradients))
             trained = [row.path for row in stored if row.kind == Kind.GRADIENTS]
-            kept = (
-                *padding_rows(program, rows),
-                *process_rows(program, self.terms, trained),
-            )
+            kept = (*padding_rows(program, rows), *process_rows(program, self.terms, trained))
             if self.transposed_weights:
                 stored += tuple(transposed_rows(program))
             op.body.block.add_op(StoredOp(kind, self.gradients, stored + kept))

@@ -70,11 +70,7 @@ class PreconditionOne(RewritePattern):
         # Updates are of gradients that were scaled.
         gathers, updates = gathered(list(made.updates), op.factors.data)
         step = stg.OptimizerStepOp(
-            op.weights,
-            updates,
-            None,
-            op.kept,
-            **shared_properties(op, stg.OptimizerStepOp),
+            op.weights, updates, None, op.kept, **shared_properties(op, stg.OptimizerStepOp)
         )
         stg.marks(step).take(stg.marks(op))
         for each in gathers:

@@ -95,7 +95,7 @@ class HandOver(RewritePattern):
         made = (
             received(op, messages)
             if is_recv
-            else [dist.PoolSendOp([op.value], m) for m in messages]
+            else [dist.PoolSendOp([op.value], message=m) for m in messages]
         )
         # Within layers tokens go to experts or come back: what reads the last part waits, and another microbatch may go first.
         if is_within_layers(self.module):
@@ -111,7 +111,7 @@ def received(op: dist.TowerRecvOp, messages: Sequence[sched.PoolMessage]) -> lis
     made: list[dist.PoolRecvOp] = []
     for message in messages:
         before = made[-1].result if made else None
-        made.append(dist.PoolRecvOp(before, message, op.value.type))
+        made.append(dist.PoolRecvOp(before, message=message, like=op.value.type))
     return made
 
 
@@ -183,10 +183,7 @@ def split_again(op: Operation, what: str) -> CompileError:
 
 
 def sizes_by_device(
-    module: ModuleOp,
-    op: dist.TowerSendOp | dist.TowerRecvOp,
-    said: dist.HandedOp,
-    found: Messages,
+    module: ModuleOp, op: dist.TowerSendOp | dist.TowerRecvOp, said: dist.HandedOp, found: Messages
 ) -> list[Size]:
     """The bytes of each message: of what the device at the other end has of tokens, where that is not the same on each."""
     alike = [found.num_bytes] * len(found.ranks)

@@ -73,10 +73,7 @@ class HandOverCaches(ModulePass):
 
 
 def hand_over(
-    module: ModuleOp,
-    pool: dist.PoolOp,
-    said: dist.GivesOp | dist.TakesOp,
-    program: stg.ProgramOp,
+    module: ModuleOp, pool: dist.PoolOp, said: dist.GivesOp | dist.TakesOp, program: stg.ProgramOp
 ) -> None:
     """One cache, in the program of one kind of stage."""
     for op in list(program.walk()):
@@ -118,7 +115,9 @@ def send(cache: SSAValue, said: dist.GivesOp, found: Messages) -> None:
     """Behind what writes the cache."""
     for op in [use.operation for use in cache.uses if isinstance(use.operation, WRITERS)]:
         written = op.results[0]
-        made = [dist.PoolSendOp([written], message) for message in one_each(cache, said, found)]
+        made = [
+            dist.PoolSendOp([written], message=message) for message in one_each(cache, said, found)
+        ]
         set_apart(made)
         insert_after(op, made, NAME)
 
@@ -132,7 +131,7 @@ def receive(cache: SSAValue, said: dist.TakesOp, found: Messages) -> None:
     made: list[dist.PoolRecvOp] = []
     value = cache
     for message in one_each(cache, said, found):
-        op = dist.PoolRecvOp(value, message)
+        op = dist.PoolRecvOp(value, message=message)
         made.append(op)
         value = op.result
     for use in uses:

@@ -75,12 +75,7 @@ from stagec.dialects.sched.tasks import (
     StageOfRank,
 )
 from stagec.dialects.types import TIME_AXIS, StackType
-from stagec.pipeline_schedule import (
-    SCHEDULE,
-    num_together,
-    pipeline_schedule,
-    tasks_overlap,
-)
+from stagec.pipeline_schedule import SCHEDULE, num_together, pipeline_schedule, tasks_overlap
 from stagec.rewriting import programs, programs_by_kind
 from stagec.schedules import Schedule
 from stagec.schedules.table import FIRST_TRANSFER, ActionColumns, ActionKind

@@ -52,12 +52,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
 from stagec.analysis.gathers import pass_of, separated, together
-from stagec.analysis.segments import (
-    Segment,
-    path_of,
-    scheduled,
-    whole,
-)
+from stagec.analysis.segments import Segment, path_of, scheduled, whole
 from stagec.dialects import sched, stg
 from stagec.dialects.sched.tasks import PASS_GATHERS, Rows
 from stagec.pipeline_schedule import tasks_overlap

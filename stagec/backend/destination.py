@@ -57,13 +57,7 @@ class Destination(Protocol):
 
 
 def open_destination(
-    out: str,
-    digest: str,
-    model: str,
-    *,
-    force: bool,
-    resume: bool,
-    options: StorageOptions = (),
+    out: str, digest: str, model: str, *, force: bool, resume: bool, options: StorageOptions = ()
 ) -> Destination:
     """Prepare to write the set `digest` to a directory or URL."""
     scheme, separator, rest = out.partition("://")

@@ -68,8 +68,7 @@ def encode_traces(
     traces: PooledTraces | PoolSeries, options: TraceOptions | None = None
 ) -> EncodedPools: ...
 def encode_traces(
-    traces: TraceSet | SeriesTraces | PooledTraces | PoolSeries,
-    options: TraceOptions | None = None,
+    traces: TraceSet | SeriesTraces | PooledTraces | PoolSeries, options: TraceOptions | None = None
 ) -> EncodedTraces | EncodedPools:
     """Encode every class of a job. E0613 for one whose ranks might wait for each other for ever."""
     if isinstance(traces, PooledTraces):

@@ -115,9 +115,7 @@ def _dask(argument: str) -> Executor:
     return _DaskExecutor(client)
 
 
-_QUIET_WORKERS = {
-    "distributed.nanny.pre-spawn-environ.DASK_LOGGING__DISTRIBUTED": "critical",
-}
+_QUIET_WORKERS = {"distributed.nanny.pre-spawn-environ.DASK_LOGGING__DISTRIBUTED": "critical"}
 """So Dask hands it to workers of this machine."""
 
 

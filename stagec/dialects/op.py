@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
-from xdsl.dialects.builtin import IntegerAttr, StringAttr, UnitAttr, i64
+from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr, StringAttr, UnitAttr, i64
 from xdsl.ir import Attribute, Block, Data, Operation, OpResult, Region, SSAValue, SSAValues
 from xdsl.irdl import (
     AttrConstraint,
@@ -65,6 +65,9 @@ def as_attribute(value: PlainValue, definition: PropertyDef) -> Attribute | None
         return None
     if isinstance(value, int):
         return IntegerAttr(value, i64)
+    if isinstance(value, Mapping):
+        texts = {key: StringAttr(text) for key, text in value.items() if isinstance(text, str)}
+        return DictionaryAttr({**value, **texts})
     kind = definition.constr.attr if isinstance(definition.constr, BaseAttr) else None
     if kind is NamesAttr:
         return NamesAttr(tuple(value))

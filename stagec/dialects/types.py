@@ -274,10 +274,7 @@ class ShardType(Data[ShardData], TypeAttribute):
 
     @staticmethod
     def of(
-        tensor: TensorType,
-        axes: Iterable[str],
-        rows: int | None = None,
-        within: Iterable[str] = (),
+        tensor: TensorType, axes: Iterable[str], rows: int | None = None, within: Iterable[str] = ()
     ) -> ShardType:
         rows = rows_of_matrix(tensor) if rows is None else rows
         return ShardType(ShardData(tensor, tuple(axes), rows, tuple(within)))

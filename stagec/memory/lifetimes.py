@@ -104,11 +104,7 @@ def lifetimes(
     parts = [
         part
         for number, lives in enumerate(stages)
-        for part in (
-            buffers(lives, number),
-            waiting(lives, number),
-            sums(lives, number, last),
-        )
+        for part in (buffers(lives, number), waiting(lives, number), sums(lives, number, last))
     ]
     columns = [np.concatenate([part[k] for part in parts]) for k in range(7)]
     return Lifetimes(*columns, num_nodes=last + 1).select(columns[2] > 0)

@@ -19,14 +19,7 @@ from stagec.memory.static import StaticBytes, StoredBytes, Weights, static_bytes
 from stagec.memory.value_table import About, ValueTable, value_table
 from stagec.unrolling.rank import Arrangement, Arrangements, RankRun, StageRun
 
-ALWAYS = (
-    Kind.PARAMETERS,
-    Kind.TRANSPOSED,
-    Kind.MASTER,
-    Kind.OPTIMIZER,
-    Kind.CACHE,
-    Kind.PROCESS,
-)
+ALWAYS = (Kind.PARAMETERS, Kind.TRANSPOSED, Kind.MASTER, Kind.OPTIMIZER, Kind.CACHE, Kind.PROCESS)
 """Kinds that are there all the time. Gradients have lifetimes of their own."""
 
 

@@ -26,11 +26,7 @@ from stagec.dialects.sched.tasks import (
 )
 from stagec.unrolling.stage import TAKEN, Body, NodePlace, Row, StageLayout
 
-WRITES = {
-    "rounds": "interleave-tasks",
-    "waits": "chain-streams",
-    "ahead": "order-communication",
-}
+WRITES = {"rounds": "interleave-tasks", "waits": "chain-streams", "ahead": "order-communication"}
 """The pass that writes a property of a rank's program."""
 
 Owners = Mapping[str, tuple[tuple[str, tuple[int, ...]], ...]]

@@ -12,12 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from xdsl.dialects.builtin import StringAttr
-from xdsl.irdl import (
-    irdl_attr_definition,
-    irdl_op_definition,
-    opt_prop_def,
-    prop_def,
-)
+from xdsl.irdl import irdl_attr_definition, irdl_op_definition, opt_prop_def, prop_def
 
 from stagec.dialects.attributes import DIM_OR_AXIS, NamesAttr
 from stagec.dialects.op import DefaultBuilder

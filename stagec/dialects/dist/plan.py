@@ -9,23 +9,22 @@ With these a printed module is all that there is to go on from: `stagec x.mlir -
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, StringAttr, UnitAttr
-from xdsl.ir import Attribute, Operation
+from xdsl.ir import Operation
 from xdsl.irdl import irdl_op_definition, opt_prop_def, prop_def
 from xdsl.utils.arg_spec import parse_pipeline
 from xdsl.utils.exceptions import ArgSpecParseError
 
 from stagec.diagnostics import Span, span_of
-from stagec.dialects.op import DialectOp, around
+from stagec.dialects.op import DefaultBuilder, around
 
 PLACE = re.compile(r"(.*):(\d+):(\d+)-(\d+):(\d+)")
 
 
 @irdl_op_definition
-class PlanOp(DialectOp):
+class PlanOp(DefaultBuilder):
     """The clauses of a plan that the passes to come, the plan of memory and the estimate of times read.
 
     A clause that is not written says what it says by default; `at` has the places of what is written in the text.
@@ -55,22 +54,6 @@ class PlanOp(DialectOp):
         """Whether the output is a loss that the step is to make smaller."""
         return self.trains is not None
 
-    def __init__(
-        self,
-        name: str,
-        batch: str,
-        trains: bool,
-        clauses: Mapping[str, Attribute],
-        places: Mapping[str, str],
-    ) -> None:
-        super().__init__(
-            plan_name=name,
-            batch=batch,
-            trains=True if trains else None,
-            clauses=DictionaryAttr(dict(clauses)),
-            places=DictionaryAttr({key: StringAttr(at) for key, at in places.items()}),
-        )
-
 
 def place_of(span: Span) -> str:
     """A place in a text, as `at` has it."""
@@ -97,7 +80,7 @@ def clause_span(op: Operation, *paths: str) -> Span | None:
 
 
 @irdl_op_definition
-class PassesOp(DialectOp):
+class PassesOp(DefaultBuilder):
     """The passes that a compilation has still to run, in order. Whoever runs the first takes it off the list."""
 
     name = "dist.passes"
@@ -105,9 +88,6 @@ class PassesOp(DialectOp):
     passes = prop_def(ArrayAttr[StringAttr])
 
     assembly_format = "$passes attr-dict"
-
-    def __init__(self, passes: Sequence[str]) -> None:
-        super().__init__(passes=ArrayAttr([StringAttr(text) for text in passes]))
 
     @property
     def texts(self) -> tuple[str, ...]:

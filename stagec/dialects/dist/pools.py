@@ -14,22 +14,17 @@ from collections.abc import Mapping, Sequence
 
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
 from xdsl.ir import Operation
-from xdsl.irdl import (
-    irdl_op_definition,
-    opt_prop_def,
-    prop_def,
-)
+from xdsl.irdl import irdl_op_definition, opt_prop_def, prop_def
 
 from stagec.dialects import sched
 from stagec.dialects.attributes import LayerStagesAttr, SizeAttr
-from stagec.dialects.dist.mesh import MeshAttr, MeshAxes
+from stagec.dialects.dist.mesh import MeshAttr
 from stagec.dialects.interfaces import TaskInterface
 from stagec.dialects.marks import PURPOSES, word_mark
 from stagec.dialects.memory import Effects
-from stagec.dialects.op import DefaultBuilder, DialectOp, first_op
+from stagec.dialects.op import DefaultBuilder, first_op
 from stagec.dialects.sched.pools import PoolRecv, PoolSend
 from stagec.dialects.types import TensorType
-from stagec.symbolic import Size
 
 
 @irdl_op_definition
@@ -62,7 +57,7 @@ _OTHER_POOL = (
 )
 
 
-class HandedOp(DialectOp):
+class HandedOp(DefaultBuilder):
     """Shared by the two sides of a cache that one pool hands to another: how the other one holds it.
 
     `moving` counts the elements of a layer that are handed over, all devices together: the new positions of sequences that go on there.
@@ -83,32 +78,6 @@ class HandedOp(DialectOp):
     axis = opt_prop_def(StringAttr)
     """That of its stages."""
     stages = opt_prop_def(LayerStagesAttr)
-
-    def __init__(
-        self,
-        path: str,
-        pool: str,
-        first: int,
-        mesh: Mapping[str, int],
-        holds: TensorType,
-        moving: Size,
-        channel: int,
-        microbatches: int,
-        axis: str,
-        stages: Sequence[int],
-    ) -> None:
-        super().__init__(
-            path=path,
-            pool=pool,
-            first=first,
-            mesh=MeshAttr(MeshAxes(tuple(mesh.items()))),
-            holds=holds,
-            moving=moving,
-            channel=channel,
-            microbatches=microbatches,
-            axis=axis if axis else None,
-            stages=LayerStagesAttr(tuple(stages)) if axis else None,
-        )
 
     def verify_(self) -> None:
         if (self.axis is None) != (self.stages is None):
@@ -157,7 +126,7 @@ class PoolSendOp(PoolSend, TaskInterface):
     )
 
     def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
-        return [sched.PoolSendOp(self.values, self.message)]
+        return [sched.PoolSendOp(self.values, message=self.message)]
 
 
 @irdl_op_definition
@@ -178,4 +147,4 @@ class PoolRecvOp(PoolRecv, TaskInterface):
         return self.writes
 
     def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
-        return [sched.PoolRecvOp(self.cache, self.message, self.result.type)]
+        return [sched.PoolRecvOp(self.cache, message=self.message, like=self.result.type)]

@@ -27,12 +27,7 @@ from xdsl.dialects.builtin import (
     UnitAttr,
     i64,
 )
-from xdsl.irdl import (
-    irdl_attr_definition,
-    irdl_op_definition,
-    opt_prop_def,
-    prop_def,
-)
+from xdsl.irdl import irdl_attr_definition, irdl_op_definition, opt_prop_def, prop_def
 
 from stagec.dialects.attributes import NamesAttr, SizeAttr
 from stagec.dialects.op import DialectOp

@@ -33,14 +33,7 @@ from xdsl.traits import Pure
 from stagec import symbolic
 from stagec.dialects import sched
 from stagec.dialects.attributes import NamesAttr
-from stagec.dialects.interfaces import (
-    TaskInterface,
-    all_bytes,
-    elements,
-    num_bytes,
-    spread,
-    views,
-)
+from stagec.dialects.interfaces import TaskInterface, all_bytes, elements, num_bytes, spread, views
 from stagec.dialects.marks import ISSUED_WITH, count_mark, flag_mark, marks, word_mark
 from stagec.dialects.memory import ALWAYS, WHOLE, Effects, Kind, Overwrite
 from stagec.dialects.op import DefaultBuilder

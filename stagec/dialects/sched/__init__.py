@@ -12,12 +12,7 @@ from __future__ import annotations
 from xdsl.ir import Dialect
 
 from stagec.dialects.contents import ops_of
-from stagec.dialects.memory import (
-    EffectsAttr,
-    MemoryAttr,
-    StoredAttr,
-    StoredOp as StoredOp,
-)
+from stagec.dialects.memory import EffectsAttr, MemoryAttr, StoredAttr, StoredOp as StoredOp
 from stagec.dialects.sched.arena import ArenaOp as ArenaOp, OffsetsAttr
 from stagec.dialects.sched.crossing import StageRecvOp as StageRecvOp, StageSendOp as StageSendOp
 from stagec.dialects.sched.host_copy import HostCopyOp as HostCopyOp, HostUpdateOp as HostUpdateOp

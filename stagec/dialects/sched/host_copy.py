@@ -5,13 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from xdsl.dialects.builtin import StringAttr
-from xdsl.irdl import (
-    irdl_op_definition,
-    opt_prop_def,
-    prop_def,
-    var_operand_def,
-    var_result_def,
-)
+from xdsl.irdl import irdl_op_definition, opt_prop_def, prop_def, var_operand_def, var_result_def
 
 from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.marks import count_mark, flag_mark

@@ -38,16 +38,8 @@ from stagec.dialects.sched.actions import (
     Sum,
     Transfer,
 )
-from stagec.dialects.sched.crossing import (
-    RECV_STREAM,
-    SEND_STREAM,
-    verify_number,
-)
-from stagec.dialects.sched.host_copy import (
-    DIRECTIONS,
-    UPDATE_STREAM,
-    host_stream,
-)
+from stagec.dialects.sched.crossing import RECV_STREAM, SEND_STREAM, verify_number
+from stagec.dialects.sched.host_copy import DIRECTIONS, UPDATE_STREAM, host_stream
 from stagec.dialects.sched.node import CommunicationOp, NodeOp
 from stagec.dialects.sched.pools import PoolRecvOp, PoolSendOp
 from stagec.dialects.types import ALL_POOLS, ValueType, tensor_of, verify_dtypes

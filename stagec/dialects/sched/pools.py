@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import Attribute
 from xdsl.irdl import (
     irdl_op_definition,
     opt_operand_def,
@@ -26,6 +26,7 @@ from xdsl.irdl import (
 from stagec.dialects.attributes import LayerStagesAttr, RankAttr, SizeAttr
 from stagec.dialects.marks import MarkedOp, flag_mark
 from stagec.dialects.memory import PLAIN, Effects, Overwrite
+from stagec.dialects.op import DefaultBuilder
 from stagec.dialects.sched.actions import NodeAction, NodeNumbers, Peer, Transfer
 from stagec.dialects.sched.crossing import DIRECTIONS
 from stagec.dialects.sched.node import CommunicationOp
@@ -53,7 +54,7 @@ class PoolMessage:
     """Of what crosses between parts of a model that train on pools of their own: `forward`, or `backward`."""
 
 
-class PoolMessageOp(MarkedOp):
+class PoolMessageOp(DefaultBuilder, MarkedOp):
     """Shared by both ends of a message between pools, in `dist` and as tasks."""
 
     STREAM: ClassVar[str] = ""
@@ -71,30 +72,19 @@ class PoolMessageOp(MarkedOp):
     gives_way = flag_mark("gives_way")
     """What waits for it lets a task go first that overlaps its own."""
 
+    def __init__(self, *given: Any, message: PoolMessage, **named: Any) -> None:
+        said = {"pool": message.pool, "channel": message.channel, "stages": message.stages}
+        said |= {"rank": message.rank, "dtype": message.dtype, "bytes": message.num_bytes}
+        said |= {"direction": message.direction or None, "stream": self.STREAM or None}
+        super().__init__(*given, **said, **named)
+
     @property
     def message(self) -> PoolMessage:
         return PoolMessage(
-            self.pool.data,
-            self.rank.data,
-            self.channel.value.data,
-            self.dtype.data,
-            self.num_bytes.data,
-            self.stages,
+            *(self.pool.data, self.rank.data, self.channel.value.data, self.dtype.data),
+            *(self.num_bytes.data, self.stages),
             self.direction.data if self.direction is not None else "",
         )
-
-    @classmethod
-    def properties_of(cls, message: PoolMessage) -> dict[str, Any]:
-        return {
-            "pool": message.pool,
-            "rank": RankAttr(message.rank),
-            "channel": message.channel,
-            "dtype": message.dtype,
-            "bytes": message.num_bytes,
-            "stages": message.stages,
-            "direction": message.direction or None,
-            "stream": cls.STREAM or None,
-        }
 
     def verify_(self) -> None:
         super().verify_()
@@ -112,9 +102,6 @@ class PoolSend(PoolMessageOp):
 
     values = var_operand_def(TensorType)
 
-    def __init__(self, values: Sequence[SSAValue], message: PoolMessage) -> None:
-        super().__init__([list(values)], **self.properties_of(message))
-
 
 class PoolRecv(PoolMessageOp):
     """Write a part of a tensor, in place, which a rank of another pool sends: `bytes` bytes, elements of `dtype`.
@@ -125,14 +112,8 @@ class PoolRecv(PoolMessageOp):
     cache = opt_operand_def(TensorType)
     result = result_def(TensorType)
 
-    def __init__(
-        self, cache: SSAValue | None, message: PoolMessage, result_type: Attribute | None = None
-    ) -> None:
-        super().__init__(
-            [cache],
-            [cache.type if cache is not None else result_type],
-            **self.properties_of(message),
-        )
+    def made(self) -> Sequence[Attribute]:
+        return [self.cache.type] if self.cache is not None else []
 
     def verify_(self) -> None:
         super().verify_()

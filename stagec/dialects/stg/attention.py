@@ -134,7 +134,6 @@ class RopeOp(LikeOp):
     name = "stg.rope"
     WORK: ClassVar[Work] = Work.ELEMENTWISE
     FLOPS: ClassVar[tuple[int, str]] = (3, "x")
-    LIKE: ClassVar[int | None] = 0
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
         Signature.of("rope(x)", "rotary position embedding of the last dim"),

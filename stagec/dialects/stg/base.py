@@ -15,13 +15,7 @@ from typing import Any, ClassVar
 
 from xdsl.dialects.builtin import ArrayAttr, StringAttr
 from xdsl.ir import Operation, SSAValue
-from xdsl.irdl import (
-    OpDef,
-    OptOperandDef,
-    VarOperandDef,
-    VarResultDef,
-    opt_prop_def,
-)
+from xdsl.irdl import OpDef, OptOperandDef, VarOperandDef, VarResultDef, opt_prop_def
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.diagnostics import refused, span_of

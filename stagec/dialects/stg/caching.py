@@ -13,13 +13,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from xdsl.dialects.builtin import StringAttr
-from xdsl.irdl import (
-    irdl_op_definition,
-    operand_def,
-    opt_prop_def,
-    prop_def,
-    result_def,
-)
+from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, result_def
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import SizeAttr
@@ -177,7 +171,6 @@ class FillOp(LikeOp):
 
     name = "stg.fill"
     FLOPS: ClassVar[tuple[int, str]] = NO_FLOPS
-    LIKE: ClassVar[int | None] = 0
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
         Signature.of(
             "once(cache, x)",

@@ -237,7 +237,6 @@ class WeightCopiesOp(CopiesOp, LikeOp):
     WORK: ClassVar[Work] = Work.ELEMENTWISE
     FLOPS: ClassVar[tuple[int, str]] = (1, "result")
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
-    LIKE: ClassVar[int | None] = 0
 
     copies = operand_def(TensorType)
     weights = operand_def(TensorType)

@@ -246,7 +246,6 @@ class CausalConvOp(StatefulOp, LikeOp):
 
     name = "stg.causal_conv"
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
-    LIKE: ClassVar[int | None] = 0
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
         Signature.of(
             "causal_conv(x, kernel, over = dim, state? = cache)",

@@ -25,13 +25,7 @@ from stagec import symbolic
 from stagec.dialects.attributes import RequestsAttr
 from stagec.dialects.interfaces import Bytes, all_bytes, elements, num_bytes
 from stagec.dialects.stg.base import PLACEMENT, Indices, LikeOp, RequestsOp, TensorOp, tensor_type
-from stagec.dialects.stg.interface import (
-    Call,
-    CallError,
-    Requests,
-    Signature,
-    listed,
-)
+from stagec.dialects.stg.interface import Call, CallError, Requests, Signature, listed
 from stagec.dialects.stg.recurrent import (
     SEQUENCES,
     RecurrenceGradOp,

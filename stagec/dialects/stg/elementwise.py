@@ -91,6 +91,8 @@ def emit_broadcast(
 class BinaryOp(InferredOp):
     """Elementwise on two operands; the result has the dims of both."""
 
+    WORK: ClassVar[Work] = Work.ELEMENTWISE
+
     left = operand_def(TensorType)
     right = operand_def(TensorType)
     result = result_def(TensorType)
@@ -110,7 +112,6 @@ class AddOp(BinaryOp):
     """
 
     name = "stg.add"
-    WORK: ClassVar[Work] = Work.ELEMENTWISE
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0, 1)
 
     once = opt_prop_def(UnitAttr)
@@ -138,7 +139,6 @@ class SubOp(BinaryOp):
     """
 
     name = "stg.sub"
-    WORK: ClassVar[Work] = Work.ELEMENTWISE
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0, 1)
 
     def verify_(self) -> None:
@@ -168,7 +168,6 @@ class MulOp(BinaryOp):
     """
 
     name = "stg.mul"
-    WORK: ClassVar[Work] = Work.ELEMENTWISE
 
     @property
     def linear_operands(self) -> tuple[int, ...]:
@@ -187,7 +186,6 @@ class DivOp(BinaryOp):
     """
 
     name = "stg.div"
-    WORK: ClassVar[Work] = Work.ELEMENTWISE
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
@@ -211,7 +209,6 @@ class UnaryOp(LikeOp):
 
     name = "stg.unary"
     WORK: ClassVar[Work] = Work.ELEMENTWISE
-    LIKE: ClassVar[int | None] = 0
     SIGNATURES: ClassVar[tuple[Signature, ...]] = tuple(
         Signature.of(f"{function}(x)", f"{function} of each element")
         for function in UNARY_FUNCTIONS
@@ -267,7 +264,6 @@ class UnaryGradOp(LikeOp):
     WORK: ClassVar[Work] = Work.ELEMENTWISE
     FLOPS: ClassVar[tuple[int, str]] = (2, "dy")
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
-    LIKE: ClassVar[int | None] = 0
 
     function = prop_def(StringAttr)
     dy = operand_def(TensorType)
@@ -357,7 +353,6 @@ class CausalMaskOp(LikeOp):
 
     name = "stg.causal_mask"
     WORK: ClassVar[Work] = Work.ELEMENTWISE
-    LIKE: ClassVar[int | None] = 0
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
         Signature.of(
             "causal_mask(scores, query = dim, key = dim)",

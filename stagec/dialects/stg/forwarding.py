@@ -28,11 +28,7 @@ from stagec.dialects import sched
 from stagec.dialects.attributes import Dim
 from stagec.dialects.interfaces import elements
 from stagec.dialects.stg.base import Indices, InferredOp, LocalStatisticsOp, tensor_type
-from stagec.dialects.stg.interface import (
-    BackwardPass,
-    Cotangents,
-    only,
-)
+from stagec.dialects.stg.interface import BackwardPass, Cotangents, only
 from stagec.dialects.stg.routing import CollectsTokens, SendsTokens
 from stagec.dialects.types import TensorType
 from stagec.symbolic import ZERO, Size

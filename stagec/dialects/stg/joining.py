@@ -34,14 +34,7 @@ from stagec.dialects.stg.base import (
     union_names,
 )
 from stagec.dialects.stg.elementwise import pass_through
-from stagec.dialects.stg.interface import (
-    BackwardPass,
-    Call,
-    CallError,
-    Cotangents,
-    Signature,
-    only,
-)
+from stagec.dialects.stg.interface import BackwardPass, Call, CallError, Cotangents, Signature, only
 from stagec.dialects.stg.sources import ZerosOp
 from stagec.dialects.types import TensorType
 from stagec.dialects.work import Work

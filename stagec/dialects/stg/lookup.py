@@ -29,14 +29,7 @@ from stagec.dialects.interfaces import Bytes, CostInterface, all_bytes, elements
 from stagec.dialects.memory import Effects, Update
 from stagec.dialects.op import DefaultBuilder
 from stagec.dialects.stg.base import PLACEMENT, Indices, InferredOp, tensor_type
-from stagec.dialects.stg.interface import (
-    BackwardPass,
-    Call,
-    CallError,
-    Cotangents,
-    Signature,
-    only,
-)
+from stagec.dialects.stg.interface import BackwardPass, Call, CallError, Cotangents, Signature, only
 from stagec.dialects.types import (
     TensorType,
     ValueType,

@@ -45,6 +45,8 @@ def statistics_of_loss(logits: SSAValue, targets: SSAValue, steps: Decomposition
 class VocabularyOp(InferredOp):
     """Shared by ops on logits, first operand: V may be split, and what they sum over it is summed by collectives."""
 
+    WORK: ClassVar[Work] = Work.REDUCTION
+
     def indices(self) -> Indices:
         base = super().indices()
         vocabulary = tensor_type(self.operands[0]).names[-1]
@@ -62,7 +64,6 @@ class CrossEntropyOp(VocabularyOp):
     """
 
     name = "stg.cross_entropy"
-    WORK: ClassVar[Work] = Work.REDUCTION
     FLOPS: ClassVar[tuple[int, str]] = (4, "logits")
     NUM_STATISTICS: ClassVar[int] = 1
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
@@ -136,7 +137,6 @@ class LogSoftmaxLossOp(VocabularyOp):
     """
 
     name = "stg.log_softmax_loss"
-    WORK: ClassVar[Work] = Work.REDUCTION
     FLOPS: ClassVar[tuple[int, str]] = (4, "logits")
     NUM_STATISTICS: ClassVar[int] = 1
 
@@ -194,7 +194,6 @@ class LogSoftmaxLossGradOp(LikeOp):
     name = "stg.log_softmax_loss_grad"
     WORK: ClassVar[Work] = Work.REDUCTION
     FLOPS: ClassVar[tuple[int, str]] = (3, "dlogits")
-    LIKE: ClassVar[int | None] = 0
 
     dtargets = operand_def(TensorType)
     log_probs = operand_def(TensorType)
@@ -210,7 +209,6 @@ class MaxLogitOp(VocabularyOp):
     """
 
     name = "stg.max_logit"
-    WORK: ClassVar[Work] = Work.REDUCTION
     FLOPS: ClassVar[tuple[int, str]] = (1, "logits")
 
     logits = operand_def(TensorType)

@@ -88,6 +88,8 @@ def check_norm(call: Call) -> None:
 class NormOp(InferredOp):
     """Shared by ops that normalise `over` some dims."""
 
+    WORK: ClassVar[Work] = Work.REDUCTION
+
     LIKE: ClassVar[int | None] = 0
 
     over = prop_def(NamesAttr)
@@ -112,7 +114,6 @@ class RmsNormOp(NormOp):
     """
 
     name = "stg.rms_norm"
-    WORK: ClassVar[Work] = Work.REDUCTION
     NUM_STATISTICS: ClassVar[int] = 1
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
         Signature.of(
@@ -165,7 +166,6 @@ class RmsNormGradOp(NormOp, LikeOp):
     """
 
     name = "stg.rms_norm_grad"
-    WORK: ClassVar[Work] = Work.REDUCTION
     FLOPS: ClassVar[tuple[int, str]] = (7, "x")
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
     LIKE: ClassVar[int | None] = 1
@@ -188,6 +188,8 @@ class RmsNormGradOp(NormOp, LikeOp):
 class NormWeightGradOp(InferredOp):
     """Shared by the gradients of norms' weights: sums over all dims but the weight's."""
 
+    WORK: ClassVar[Work] = Work.NORM_WEIGHT_GRAD
+
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
 
 
@@ -199,7 +201,6 @@ class RmsNormWeightGradOp(NormWeightGradOp):
     """
 
     name = "stg.rms_norm_weight_grad"
-    WORK: ClassVar[Work] = Work.NORM_WEIGHT_GRAD
     FLOPS: ClassVar[tuple[int, str]] = (3, "x")
 
     dy = operand_def(TensorType)
@@ -216,7 +217,6 @@ class LayerNormOp(NormOp):
     """
 
     name = "stg.layer_norm"
-    WORK: ClassVar[Work] = Work.REDUCTION
     NUM_STATISTICS: ClassVar[int] = 2
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
         Signature.of(
@@ -300,7 +300,6 @@ class LayerNormGradOp(NormOp, LikeOp):
     """
 
     name = "stg.layer_norm_grad"
-    WORK: ClassVar[Work] = Work.REDUCTION
     FLOPS: ClassVar[tuple[int, str]] = (11, "x")
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
     LIKE: ClassVar[int | None] = 1
@@ -332,7 +331,6 @@ class LayerNormWeightGradOp(NormWeightGradOp):
     """
 
     name = "stg.layer_norm_weight_grad"
-    WORK: ClassVar[Work] = Work.NORM_WEIGHT_GRAD
     FLOPS: ClassVar[tuple[int, str]] = (4, "x")
 
     dy = operand_def(TensorType)
@@ -350,7 +348,6 @@ class SoftmaxOp(NormOp, LikeOp):
     """
 
     name = "stg.softmax"
-    WORK: ClassVar[Work] = Work.REDUCTION
     FLOPS: ClassVar[tuple[int, str]] = (5, "x")
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
         Signature.of("softmax(x, over = dims)", "exp(x) / sum(exp(x)) over dims"),
@@ -382,7 +379,6 @@ class SoftmaxGradOp(NormOp, LikeOp):
     """
 
     name = "stg.softmax_grad"
-    WORK: ClassVar[Work] = Work.REDUCTION
     FLOPS: ClassVar[tuple[int, str]] = (4, "y")
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
     LIKE: ClassVar[int | None] = 1

@@ -145,10 +145,7 @@ class ResumedRecurrenceOp(ResumedOp, ABC):
         rows, new = (d.size for d in tokens.dims[:2])
         alone = self.steps.data
         return Counts(
-            rows * self.pairs.data,
-            rows * (new - alone),
-            rows * self.chunks.data,
-            rows * alone,
+            rows * self.pairs.data, rows * (new - alone), rows * self.chunks.data, rows * alone
         )
 
 
@@ -162,7 +159,6 @@ class ResumedScanOp(ResumedRecurrenceOp, LikeOp):
     """
 
     name = "stg.resumed_scan"
-    LIKE: ClassVar[int | None] = 0
 
     x = operand_def(TensorType)
     dt = operand_def(TensorType)
@@ -222,7 +218,6 @@ class ResumedConvOp(ResumedOp, LikeOp):
 
     name = "stg.resumed_conv"
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = ()
-    LIKE: ClassVar[int | None] = 0
 
     x = operand_def(TensorType)
     kernel = operand_def(TensorType)

@@ -35,14 +35,7 @@ from stagec.dialects.stg.base import (
     TensorOp,
     tensor_type,
 )
-from stagec.dialects.stg.interface import (
-    BackwardPass,
-    Call,
-    CallError,
-    Cotangents,
-    Signature,
-    only,
-)
+from stagec.dialects.stg.interface import BackwardPass, Call, CallError, Cotangents, Signature, only
 from stagec.dialects.types import TensorType
 from stagec.dialects.uneven_parts import PART
 from stagec.dialects.work import Work

@@ -22,13 +22,7 @@ from xdsl.irdl import irdl_op_definition, operand_def, result_def
 from stagec import symbolic
 from stagec.dialects.interfaces import Bytes, all_bytes
 from stagec.dialects.stg.base import PLACEMENT, Indices, LikeOp, TensorOp, tensor_type
-from stagec.dialects.stg.interface import (
-    Call,
-    CallError,
-    Requests,
-    Signature,
-    listed,
-)
+from stagec.dialects.stg.interface import Call, CallError, Requests, Signature, listed
 from stagec.dialects.stg.recurrent import (
     STATE_BYTES,
     RecurrenceGradOp,
@@ -115,7 +109,6 @@ class SsdScanOp(RecurrenceOp, LikeOp):
     name = "stg.ssd_scan"
     WORK: ClassVar[Work] = Work.SCAN
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
-    LIKE: ClassVar[int | None] = 0
     DEFAULT_CHUNK: ClassVar[int] = 256
     STATE: ClassVar[str] = "h[B, H, E, N]"
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (

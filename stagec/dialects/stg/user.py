@@ -20,16 +20,8 @@ from xdsl.irdl import (
 from stagec import symbolic
 from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.interfaces import Bytes
-from stagec.dialects.stg.base import (
-    Indices,
-    InferredOp,
-    tensor_type,
-)
-from stagec.dialects.stg.interface import (
-    BackwardPass,
-    Cotangents,
-    Requests,
-)
+from stagec.dialects.stg.base import Indices, InferredOp, tensor_type
+from stagec.dialects.stg.interface import BackwardPass, Cotangents, Requests
 from stagec.dialects.stg.recurrent import SEQUENCES, ResumedOp, num_resumed, state_traffic
 from stagec.dialects.types import TensorType, tensor_of
 from stagec.symbolic import ONE, ZERO, Size

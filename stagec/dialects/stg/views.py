@@ -16,11 +16,7 @@ from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
 
 from stagec.dialects.attributes import NamesAttr
 from stagec.dialects.stg.base import Indices, InferredOp, LikeOp, TensorOp, tensor_type
-from stagec.dialects.stg.interface import (
-    BackwardPass,
-    Cotangents,
-    only,
-)
+from stagec.dialects.stg.interface import BackwardPass, Cotangents, only
 from stagec.dialects.types import TensorType
 
 
