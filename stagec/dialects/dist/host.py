@@ -26,23 +26,17 @@ from xdsl.traits import Pure
 from stagec import symbolic
 from stagec.dialects import sched
 from stagec.dialects.interfaces import TaskInterface, elements, kind_of, num_bytes
-from stagec.dialects.marks import MarkedOp, count_mark, flag_mark
+from stagec.dialects.marks import MarkedOp
 from stagec.dialects.memory import Effects, Kind, Overwrite
 from stagec.dialects.op import DefaultBuilder
+from stagec.dialects.sched.host_copy import HostCopyMarks
 from stagec.dialects.types import ValueType
 
 
-class HostOp(TaskInterface):
+class HostOp(TaskInterface, HostCopyMarks):
     """Shared by copies to and from the host. Values of one op travel one after the other."""
 
     values = var_operand_def()
-    lag = count_mark("lag")
-    prefetch = count_mark("prefetch")
-    """How many units ahead it may begin, and is issued: see `sched.collective`."""
-    apart = flag_mark("apart")
-    """It is issued apart from its neighbours."""
-    home = flag_mark("home")
-    """What is loaded fills the parameter itself."""
     outputs = var_result_def()
 
     assembly_format = "`(` $values `)` attr-dict `:` functional-type($values, $outputs)"

@@ -8,7 +8,7 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.irdl import irdl_op_definition, opt_prop_def, prop_def, var_operand_def, var_result_def
 
 from stagec.dialects.attributes import SizeAttr
-from stagec.dialects.marks import count_mark, flag_mark
+from stagec.dialects.marks import MarkedOp, count_mark, flag_mark
 from stagec.dialects.memory import Effects, EffectsAttr, Kind
 from stagec.dialects.op import DefaultBuilder
 from stagec.dialects.sched.actions import HostCopy, HostUpdate, NodeAction, NodeNumbers, Sum
@@ -24,8 +24,20 @@ def host_stream(direction: str) -> str:
     return f"host.{direction}"
 
 
+class HostCopyMarks(MarkedOp):
+    """What passes find of copies between a device, its host and NVMe, in `dist` and as tasks."""
+
+    lag = count_mark("lag")
+    prefetch = count_mark("prefetch")
+    """How many units ahead it may begin, and is issued: see `sched.collective`."""
+    apart = flag_mark("apart")
+    """It is issued apart from its neighbours."""
+    home = flag_mark("home")
+    """What is loaded fills the parameter itself."""
+
+
 @irdl_op_definition
-class HostCopyOp(DefaultBuilder, CommunicationOp):
+class HostCopyOp(DefaultBuilder, CommunicationOp, HostCopyMarks):
     """`store` values in the memory of the host, or `load` them from there; `read` them from NVMe into that memory, or `write` them back: a stream for each.
 
     Values are tensors or shards of any shapes, results those of the operands; `bytes` is how many bytes a rank copies, all values together.
@@ -36,13 +48,6 @@ class HostCopyOp(DefaultBuilder, CommunicationOp):
     direction = prop_def(StringAttr)
     values = var_operand_def()
     num_bytes = prop_def(SizeAttr, prop_name="bytes")
-    lag = count_mark("lag")
-    prefetch = count_mark("prefetch")
-    """How many units ahead it may begin, and is issued: see `sched.collective`."""
-    apart = flag_mark("apart")
-    """It is issued apart from its neighbours."""
-    home = flag_mark("home")
-    """What is loaded fills the parameter itself."""
     outputs = var_result_def()
 
     assembly_format = (

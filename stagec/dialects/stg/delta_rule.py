@@ -32,7 +32,6 @@ from stagec.dialects.stg.recurrent import (
     RecurrenceOp,
     ResumedRecurrenceOp,
     counts_of_chunks,
-    state_traffic,
 )
 from stagec.dialects.types import TensorType
 from stagec.dialects.work import Work
@@ -318,9 +317,7 @@ class ResumedDeltaRuleOp(ResumedRecurrenceOp, LikeOp, RequestsOp):
         of_tokens = counts.pairs + counts.in_chunks * (w.key + 2 * w.value)
         between = w.bytes * heads * (of_tokens + counts.chunks * w.state)
         between += heads * counts.in_chunks * w.decays
-        kept = state_traffic(self.state, self.resumed.data)
-        read = all_bytes(self.operands) - num_bytes(self.state)
-        return Bytes(read + between + kept.read, all_bytes(self.results) + between + kept.written)
+        return self.traffic(between)
 
 
 DeltaRule = GatedDeltaRuleOp | GatedDeltaRuleGradOp | ResumedDeltaRuleOp

@@ -96,6 +96,13 @@ class ResumedOp(TensorOp, ABC):
     resumed = prop_def(SizeAttr)
     """Sequences of a row that have a state."""
 
+    def traffic(self, between: Size) -> Bytes:
+        """Operands are read and results written, what kernels hand on both; of states as many as there are."""
+        *others, state = self.operands
+        kept = state_traffic(state, self.resumed.data)
+        read, written = all_bytes(others) + kept.read, all_bytes(self.results) + kept.written
+        return Bytes(read + between, written + between)
+
 
 @dataclass(frozen=True)
 class Counts:
@@ -204,9 +211,7 @@ class ResumedScanOp(ResumedRecurrenceOp, LikeOp):
         inner, _, state = self._widths()
         of_pairs = n.pairs * inner / tensor_type(self.b).dims[-1].size
         between = STATE_BYTES * (2 * n.chunks * state + of_pairs)
-        kept = state_traffic(self.state, self.resumed.data)
-        read = all_bytes(self.operands) - num_bytes(self.state)
-        return Bytes(read + between + kept.read, all_bytes(self.results) + between + kept.written)
+        return self.traffic(between)
 
 
 @irdl_op_definition
@@ -241,6 +246,4 @@ class ResumedConvOp(ResumedOp, LikeOp):
         return 2 * elements(self.x) * tensor_type(self.kernel).dims[0].size
 
     def moved_bytes(self) -> Bytes:
-        kept = state_traffic(self.state, self.resumed.data)
-        read = num_bytes(self.x) + num_bytes(self.kernel)
-        return Bytes(read + kept.read, num_bytes(self.result) + kept.written)
+        return self.traffic(ZERO)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from xdsl.dialects.builtin import DenseArrayBase, StringAttr, UnitAttr
 from xdsl.ir import Attribute, Block, BlockArgument, OpResult, Region, SSAValue
@@ -29,6 +29,26 @@ from stagec.dialects.types import ShardType, StackType, TensorType, ValueType, t
 from stagec.symbolic import Size
 
 
+def parse_end(parser: Parser) -> tuple[Sequence[Attribute], Mapping[str, Attribute]]:
+    """The types of results, if there are any, and the marks of an op with a body."""
+    result_types: Sequence[Attribute] = ()
+    if parser.parse_optional_punctuation("->") is not None:
+        result_types = parser.parse_comma_separated_list(parser.Delimiter.PAREN, parser.parse_type)
+    attributes = parser.parse_optional_attr_dict_with_keyword()
+    return result_types, attributes.data if attributes else {}
+
+
+def print_end(printer: Printer, op: ProgramOp | RepeatOp | AccumulateOp) -> None:
+    """Likewise, and the body."""
+    if op.results:
+        printer.print_string(" -> ")
+        with printer.in_parens():
+            printer.print_list(op.result_types, printer.print_attribute)
+    printer.print_op_attributes(dict(marks(op)), print_keyword=True)
+    printer.print_string(" ")
+    printer.print_region(op.body, print_entry_block_args=False)
+
+
 @irdl_op_definition
 class ProgramOp(MarkedOp):
     """A model, later a training step: inputs, weights, computation, one `stg.output`."""
@@ -49,18 +69,16 @@ class ProgramOp(MarkedOp):
     def parse(cls, parser: Parser) -> ProgramOp:
         model = parser.parse_str_literal()
         arguments = parser.parse_comma_separated_list(parser.Delimiter.PAREN, parser.parse_argument)
-        attributes = parser.parse_optional_attr_dict_with_keyword()
+        _, attributes = parse_end(parser)
         op = cls(model, parser.parse_region(arguments))
-        put_marks(op, attributes.data if attributes else {})
+        put_marks(op, attributes)
         return op
 
     def print(self, printer: Printer) -> None:
         printer.print_string(' "' + self.model.data + '" ')
         with printer.in_parens():
             printer.print_list(self.body.block.args, printer.print_block_argument)
-        printer.print_op_attributes(dict(marks(self)), print_keyword=True)
-        printer.print_string(" ")
-        printer.print_region(self.body, print_entry_block_args=False)
+        print_end(printer, self)
 
 
 @irdl_op_definition
@@ -80,8 +98,22 @@ class YieldOp(DefaultBuilder, MarkedOp):
                 raise self.mistake(f"a body hands on tensors, shards and stacks, not {value.type}")
 
 
+class LoopOp(MarkedOp):
+    """Shared by ops whose body runs several times, and yields."""
+
+    body = region_def("single_block")
+
+    traits = traits_def(SingleBlockImplicitTerminator(YieldOp))
+
+    @property
+    def yield_op(self) -> YieldOp:
+        last = self.body.block.last_op
+        assert isinstance(last, YieldOp)
+        return last
+
+
 @irdl_op_definition
-class RepeatOp(MarkedOp):
+class RepeatOp(LoopOp):
     """Run the body `count` times.
 
     `carry` values go from one iteration to the next and come out of the last. A `slice` argument is
@@ -105,11 +137,9 @@ class RepeatOp(MarkedOp):
     """Its iterations are steps of one op, not layers of a model."""
     makes_gradients = flag_mark("makes_gradients")
     """It is of the forward pass and computes gradients too: recomputation leaves it alone."""
-    body = region_def("single_block")
     outputs = var_result_def()
 
     irdl_options = (AttrSizedOperandSegments(as_property=True), ParsePropInAttrDict())
-    traits = traits_def(SingleBlockImplicitTerminator(YieldOp))
 
     def __init__(
         self,
@@ -134,12 +164,6 @@ class RepeatOp(MarkedOp):
             count=count,
             reverse=reverse,
         )
-
-    @property
-    def yield_op(self) -> YieldOp:
-        last = self.body.block.last_op
-        assert isinstance(last, YieldOp)
-        return last
 
     @property
     def num_carried(self) -> int:
@@ -217,17 +241,12 @@ class RepeatOp(MarkedOp):
             if not isinstance(stack, StackType):
                 parser.raise_error("only a stack can be sliced")
             arguments.append(argument.resolve(stack.element))
-        result_types: Sequence[Attribute] = ()
-        if parser.parse_optional_punctuation("->") is not None:
-            result_types = parser.parse_comma_separated_list(
-                parser.Delimiter.PAREN, parser.parse_type
-            )
-        attributes = parser.parse_optional_attr_dict_with_keyword()
+        result_types, attributes = parse_end(parser)
         body = parser.parse_region(arguments)
         op = cls(count, [v for _, v, _ in carried], [v for _, v, _ in slices], body, result_types)
         if reverse:
             op.properties["reverse"] = UnitAttr()
-        put_marks(op, attributes.data if attributes else {})
+        put_marks(op, attributes)
         return op
 
     def print(self, printer: Printer) -> None:
@@ -249,17 +268,11 @@ class RepeatOp(MarkedOp):
                 printer.print_string(f" {keyword}")
                 with printer.in_parens():
                     printer.print_list(list(zip(arguments, values, strict=True)), binding)
-        if self.results:
-            printer.print_string(" -> ")
-            with printer.in_parens():
-                printer.print_list(self.result_types, printer.print_attribute)
-        printer.print_op_attributes(dict(marks(self)), print_keyword=True)
-        printer.print_string(" ")
-        printer.print_region(self.body, print_entry_block_args=False)
+        print_end(printer, self)
 
 
 @irdl_op_definition
-class AccumulateOp(MarkedOp):
+class AccumulateOp(LoopOp):
     """Run the body once per microbatch; each result is the sum of what the microbatches yield.
 
     `axis` is the time axis that splits the batch: inside, sizes are those of one microbatch. A result
@@ -269,19 +282,10 @@ class AccumulateOp(MarkedOp):
     name = "stg.accumulate"
 
     axis = prop_def(StringAttr)
-    body = region_def("single_block")
     sums = var_result_def()
-
-    traits = traits_def(SingleBlockImplicitTerminator(YieldOp))
 
     def __init__(self, axis: str, body: Region, result_types: Sequence[Attribute]) -> None:
         super().__init__(result_types=[list(result_types)], regions=[body], axis=axis)
-
-    @property
-    def yield_op(self) -> YieldOp:
-        last = self.body.block.last_op
-        assert isinstance(last, YieldOp)
-        return last
 
     def verify_(self) -> None:
         yielded = self.yield_op.values
@@ -295,25 +299,14 @@ class AccumulateOp(MarkedOp):
     def parse(cls, parser: Parser) -> AccumulateOp:
         parser.parse_keyword("over")
         axis = parser.parse_str_literal()
-        result_types: Sequence[Attribute] = ()
-        if parser.parse_optional_punctuation("->") is not None:
-            result_types = parser.parse_comma_separated_list(
-                parser.Delimiter.PAREN, parser.parse_type
-            )
-        attributes = parser.parse_optional_attr_dict_with_keyword()
+        result_types, attributes = parse_end(parser)
         op = cls(axis, parser.parse_region(), result_types)
-        put_marks(op, attributes.data if attributes else {})
+        put_marks(op, attributes)
         return op
 
     def print(self, printer: Printer) -> None:
         printer.print_string(f' over "{self.axis.data}"')
-        if self.results:
-            printer.print_string(" -> ")
-            with printer.in_parens():
-                printer.print_list(self.result_types, printer.print_attribute)
-        printer.print_op_attributes(dict(marks(self)), print_keyword=True)
-        printer.print_string(" ")
-        printer.print_region(self.body, print_entry_block_args=False)
+        print_end(printer, self)
 
 
 def adds_up(term: Attribute, total: Attribute) -> bool:
