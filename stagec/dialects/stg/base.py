@@ -269,7 +269,9 @@ class InferredOp(DefaultBuilder, TensorOp, ABC):
         self, *given: Any, like: TensorType | Sequence[TensorType] = (), **named: Any
     ) -> None:
         super().__init__(*given, like=like, **named)
-        self.retype(self.local_types())
+        types = (tensor_type(value) for value in (*self.operands, *self.results))
+        if any(each.partial or any(dim.split for dim in each.dims) for each in types):
+            self.retype(self.local_types())
 
     def made(self) -> Sequence[TensorType]:
         return ()
