@@ -118,13 +118,24 @@ def draw_serving(rng: Random) -> Drawn:
             "shard T over cp",
             f"context cp {{ method = partial, interleave = {pick((1, 3))}, combine = {combine} }}",
         ]
+    in_parts = not shares and rng.random() < 0.15
+    if in_parts:
+        clauses[0] += ", cp = 2"
+        clauses += [
+            "shard S over cp",
+            f"context cp {{ method = {pick(('all_gather', 'ulysses'))}, balance = {pick(('none', 'head_tail'))} }}",
+        ]
     if "pp" in axes:
         clauses.append("pipeline L over pp { schedule = forward_only }")
     widths = pick(("weights = bf16", "weights = bf16, cache = fp8", "weights = fp8, cache = fp8"))
     widths += ", dispatch = fp8" if "shard X over dp" in clauses and rng.random() < 0.3 else ""
     precision = f"precision {{ {widths} }}"
     is_drafting = rng.random() < 0.25
-    served = iteration(rng, has_experts, is_drafting)
+    served = (
+        "prefill M x P, prefill N x 8 at C"
+        if in_parts
+        else iteration(rng, has_experts, is_drafting)
+    )
     if rng.random() < 0.15:
         clauses.append("zero 3 over dp")
     clauses.append(f"serve {{ {served} }}")
@@ -148,7 +159,7 @@ def draw_serving(rng: Random) -> Drawn:
         layers=pick((2, 4)),
         decoded=pick((4, 8, 12)),
         prefilled=pick((2, 4)),
-        new=pick((1, 8, 30)),
+        new=pick((1, 8, 8, 32)),
         context=pick((1, 20, 31, 47)),
         shared=pick((1, 8, 16)),
         model=DRAFTING if is_drafting else PLAIN,
@@ -157,7 +168,7 @@ def draw_serving(rng: Random) -> Drawn:
         clauses="\n  ".join(clauses),
     )
     values = {axis: "1,2,4" for axis in axes} | {"N": "4,6,8,16", "C": "1,30,31", "L": "1..4"}
-    values |= {"M": "2,3,4", "P": "1,16,33", "H": "4,8", "V": "39,40"}
+    values |= {"M": "2,3,4", "P": "1,16,32,33", "H": "4,8", "V": "39,40"}
     if attention != LATENT:
         values["K"] = "1,2,4"
     if "sharing" in served:
