@@ -284,6 +284,7 @@ def test_torchtitan():
     for wrong, gpus, message in (
         (left, 12, "3 ranks of data parallelism do not divide into 2 replicas of shards"),
         (text, 128, "data parallelism over 16 ranks is said, and 128 GPUs have 32"),
+        (left.replace("shard_degree = -1", 'shard_degree = "x"'), 64, "`x` is not a whole number"),
     ):
         with pytest.raises(CompileError, match=message):
             import_plan(wrong, "llama.toml", "torchtitan", gpus=gpus)

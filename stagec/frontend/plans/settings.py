@@ -8,7 +8,15 @@ from typing import Any
 
 from stagec.diagnostics import Findings, Span, did_you_mean, quoted
 from stagec.frontend import syntax
-from stagec.frontend.numbers import Sizes, as_read, byte_count, quantity, shown, whole
+from stagec.frontend.numbers import (
+    LARGEST,
+    Sizes,
+    as_read,
+    byte_count,
+    quantity,
+    shown,
+    whole,
+)
 from stagec.frontend.printing import text_of
 from stagec.plans.clauses import ALL, Argument, Clause, SettingKind
 from stagec.symbolic import conditions
@@ -136,7 +144,8 @@ class SettingsReader:
             return self.refuse(entry, f"is not negative, but this is {shown(found.value)}")
         value = found.value
         conditions.read(found.size, value)
-        return value.numerator if value.denominator == 1 else float(value)
+        is_whole = value.denominator == 1 and value <= LARGEST
+        return value.numerator if is_whole else float(value)
 
     def choice(self, entry: syntax.Setting, kind: SettingKind) -> str | None:
         value = entry.value

@@ -454,7 +454,7 @@ def titan_dtype(*settings: str) -> Callable[[Launch, Any], None]:
 
 def titan_shards(run: Launch, value: Any) -> None:
     """-1, as without it: as many as other degrees leave of all GPUs."""
-    run.shards = int(value) if int(value) > 0 else None
+    run.shards = shards if (shards := whole(value)) > 0 else None
 
 
 def titan_converters(run: Launch, value: Any) -> None:
