@@ -6,9 +6,9 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import count, pairwise
 from math import ceil, inf
 from pathlib import Path
 
@@ -69,6 +69,8 @@ CHOSEN = {
     "zero": "write `zero = [1, 3]`",
 }
 """Clauses that a search writes, or cannot write, and what to do instead."""
+PLANNED = ("tp", "cp", "pp", "dp", "ep", "edp")
+"""Axes of most plans."""
 TESTED = 3
 """Plans whose times are told for other devices."""
 
@@ -82,6 +84,7 @@ def show_search(options: argparse.Namespace) -> int:
         options.device = device_of_network(options, text)
     if options.plug_ins.warnings:
         sys.stderr.write(render(options.plug_ins.warnings))
+    check_names(options, source)
     checked = probed(options, text)
     dims = read_model(checked)
     device = checked.plan.device
@@ -135,10 +138,10 @@ def show_search(options: argparse.Namespace) -> int:
             check_place(path)
     cache = Path(options.cache) if options.cache else None
     with (
-        counting_progress(options.quiet, "searching", "plans") as count,
+        counting_progress(options.quiet, "searching", "plans") as progress,
         open_executor(options.executor) as executor,
     ):
-        told = (lambda stage, done, of: count(done, of)) if count is not None else None
+        told = (lambda stage, done, of: progress(done, of)) if progress is not None else None
         search = Search(goal, spaces, executor, cache, told)
         outcome = search.run()
     first = outcome.proved[:TESTED]
@@ -148,7 +151,7 @@ def show_search(options: argparse.Namespace) -> int:
     if options.plot:
         plot(options, goal, search.candidates)
     if options.format == "json":
-        sys.stdout.write(as_json(outcome, tested))
+        sys.stdout.write(as_json(options, outcome, tested))
     else:
         sys.stdout.write(page(options, goal, outcome, tested))
     return 0 if outcome.proved else 1
@@ -176,13 +179,31 @@ def probed(options: argparse.Namespace, text: str, mesh: str = "") -> CheckedMod
     """The model under a plan with nothing but the device, and a mesh. E0710 for a device that there is not."""
     probe = f"{text}\nplan {NAME} {{\n  {mesh}\n  device {options.device}\n}}\n"
     functions = options.plug_ins.functions
-    check(parse_text(text, options.model), None, options.sizes, functions)
+    # Whatever is wrong with the model; the plans of the file are none of a search's.
+    check(source_with(text, f"plan {NAME} {{ }}\n", options.model), NAME, options.sizes, functions)
     try:
         return check(parse_text(probe, options.model), NAME, options.sizes, functions)
     except CompileError as error:
         first = error.diagnostics[0]
         help_ = first.help if isinstance(first.help, str) else "; ".join(first.help)
         raise usage_error(f"--device {options.device}", first.message, "E0710", help_) from None
+
+
+def check_names(options: argparse.Namespace, source: Source) -> None:
+    """E0710 for names of the text that a search gives to what it makes."""
+    items = (item for program in source.files.values() for item in program.items)
+    dims = {item.name.text for item in items if isinstance(item, written.Dim)}
+    taken = [f"`{name}` is a dim, and axes" for name in PLANNED if name in dims]
+    taken += [f"`{NAME}` is a plan, and the plans" for name in plans_of(source) if name == NAME]
+    if taken:
+        message = f"{taken[0]} of a search are called so"
+        raise usage_error(options.model, message, "E0710", "give it another name in the text")
+
+
+def plans_of(source: Source) -> list[str]:
+    """The names of a file's own plans."""
+    items = source.files[source.file].items
+    return [item.name.text for item in items if isinstance(item, written.Plan)]
 
 
 def texts_of(options: argparse.Namespace) -> list[str]:
@@ -340,7 +361,7 @@ def page(
         why = reasons(outcome.proved) if goal.iteration is None else ""
         if why:
             out.append(f"why each is better than the next\n{why}")
-        out.append(f"the best\n\n{named(outcome.proved[0].text, 1)}")
+        out.append(f"the best\n\n{named(outcome.proved[0].text, next(best_names(options)))}")
     out += [sensitivity_text(tested)] if tested else []
     left = sorted(outcome.reasons.items(), key=lambda item: (-item[1], item[0]))
     lines = [f"  {number:,}: {reason}\n" for reason, number in left[:MOST_REASONS] if number]
@@ -452,16 +473,22 @@ def sensitivity_text(tested: Sequence[Proved]) -> str:
     return f"what limits the best plan\n{''.join(lines)}"
 
 
-def named(text: str, number: int) -> str:
-    return text.replace(f"plan {NAME} ", f"plan best{number} ", 1)
+def best_names(options: argparse.Namespace) -> Iterator[str]:
+    """`best1`, `best2`, ..., but for those that plans of the file have."""
+    taken = plans_of(parse_text(read_text(options.model), options.model))
+    return (name for n in count(1) if (name := f"best{n}") not in taken)
+
+
+def named(text: str, name: str) -> str:
+    return text.replace(f"plan {NAME} ", f"plan {name} ", 1)
 
 
 def plans_text(options: argparse.Namespace, proved: Sequence[Proved]) -> str:
     """The model's file with the plans behind its own: an import would not bring the model."""
     out = [f"{read_text(options.model).rstrip()}\n"]
-    for number, each in enumerate(proved, 1):
+    for name, each in zip(best_names(options), proved, strict=False):
         about = f"# Found by `stagec search`: {seconds(each.step_time)} a step, {amount(each.peak_bytes)}B.\n"
-        out.append(about + named(each.text, number))
+        out.append(about + named(each.text, name))
     return "\n".join(out)
 
 
@@ -503,7 +530,7 @@ def told_apart(points: Sequence[Point]) -> list[str]:
     return [name for name in SHOWN if len(values[name]) > 1 or name in (*always, *axes)]
 
 
-def as_json(outcome: Outcome, tested: Sequence[Proved]) -> str:
+def as_json(options: argparse.Namespace, outcome: Outcome, tested: Sequence[Proved]) -> str:
     said = {
         "version": 1,
         "plans": outcome.num_points,
@@ -522,9 +549,9 @@ def as_json(outcome: Outcome, tested: Sequence[Proved]) -> str:
                 "value": each.value,
                 "choices": dict(each.point),
                 "outline": each.outline,
-                "plan": named(each.text, number),
+                "plan": named(each.text, name),
             }
-            for number, each in enumerate(outcome.proved, 1)
+            for name, each in zip(best_names(options), outcome.proved, strict=False)
         ],
         "with_twice": [each.with_twice for each in tested],
     }
@@ -536,9 +563,7 @@ def as_json(outcome: Outcome, tested: Sequence[Proved]) -> str:
 
 def show_changes(options: argparse.Namespace, text: str, source: Source) -> int:
     """`--like`: each single change of a plan, the best first."""
-    plans = [
-        item.name.text for item in source.files[source.file].items if isinstance(item, written.Plan)
-    ]
+    plans = plans_of(source)
     if options.like not in plans:
         raise known_plan(options.like, plans)
     checked = check(source, options.like, options.sizes, options.plug_ins.functions)

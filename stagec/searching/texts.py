@@ -10,14 +10,14 @@ from stagec.searching.model import ModelDims
 from stagec.searching.space import NAMES, NO_EXPERTS, SIZES, Point, whole_experts
 
 AXES = (
-    *("pp", "replicas", "shards", "dp", "edp", "ep", "nodes", "local", "cp"),
-    *("tp", "t", "etp", "kv", "dcp"),
+    *("pp", "replicas", "shards", "dp", "edp", "ep", "ep_nodes", "ep_local", "cp"),
+    *("tp", "ept", "etp", "kv", "dcp"),
 )
 """The last is the fastest in rank order."""
 PRODUCTS = {
-    "dp": ("replicas", "shards", "edp", "ep", "nodes", "local"),
-    "ep": ("nodes", "local"),
-    "tp": ("t", "etp", "kv", "dcp"),
+    "dp": ("replicas", "shards", "edp", "ep", "ep_nodes", "ep_local"),
+    "ep": ("ep_nodes", "ep_local"),
+    "tp": ("ept", "etp", "kv", "dcp"),
 }
 """Axes that are products of those of these that a mesh has."""
 RECOMPUTE = {"none": "none", "selective": "attention", "full": "full"}
@@ -73,13 +73,13 @@ def sizes_of(point: Point) -> dict[str, int]:
         if point[name] != 1:
             found[name] = int(point[name])
     if 1 < whole < tp:
-        found |= {"t": whole, "etp": tp // whole}
+        found |= {"ept": whole, "etp": tp // whole}
     elif tp > 1:
         found["tp"] = tp
     dp, replicas, ep = int(point["dp"]), int(point["replicas"]), experts_of_data(point)
     if ep > 1:
         local = int(point.get("local", 1)) if whole == 1 else 1
-        parts = {"nodes": ep // local, "local": local} if local > 1 else {"ep": ep}
+        parts = {"ep_nodes": ep // local, "ep_local": local} if local > 1 else {"ep": ep}
         found |= {"edp": dp // ep, **parts}
     elif replicas > 1:
         found |= {"replicas": replicas, "shards": dp // replicas}
@@ -113,7 +113,7 @@ def plan_text(
     lines = [f"set {dims.batch} = {batch}"]
     if mesh:
         lines.append(f"mesh {mesh}")
-    whole = ["t" if "t" in sizes else "tp"] if is_whole else []
+    whole = ["ept" if "ept" in sizes else "tp"] if is_whole else []
     data = ["dp"] if split_data else []
     experts = rule(dims.experts, [*(["ep"] if experts_of_data(point) != 1 else []), *whole])
     tokens = rule(dims.expert_tokens, [*data, *(["tp"] if is_whole else [])])

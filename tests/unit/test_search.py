@@ -320,7 +320,7 @@ def test_dims_that_do_not_divide() -> None:
     ("etp", "expected"),
     [
         (1, {4: {"tp"}, 8: {"ep", "tp"}}),
-        (2, {2: {"t"}, 4: {"ep", "t"}}),
+        (2, {2: {"ept"}, 4: {"ep", "ept"}}),
         (4, {1: set[str](), 2: {"ep"}}),
     ],
 )
@@ -350,7 +350,7 @@ def test_ranks_of_tp_cut_experts_or_share_them_out(etp: int, expected: dict[int,
         assert sizes
         cut = {4: {"tp"}, 2: {"etp"}, 1: set[str]()}[etp]
         for size in sizes:
-            assert {*size.names} & {"ep", "t", "etp", "tp"} == expected[ep] | cut
+            assert {*size.names} & {"ep", "ept", "etp", "tp"} == expected[ep] | cut
 
 
 def test_exchanges_from_node_to_node() -> None:
@@ -367,10 +367,13 @@ def test_exchanges_from_node_to_node() -> None:
         for p in points(space, dims, 16, BATCH)
     }
     assert {key: re.findall(r"mesh (.*)", plan)[0] for key, plan in found.items()} == {
-        (1, 8): "edp = 2, nodes = 2, local = 4, dp = edp * nodes * local, ep = nodes * local",
+        (
+            1,
+            8,
+        ): "edp = 2, ep_nodes = 2, ep_local = 4, dp = edp * ep_nodes * ep_local, ep = ep_nodes * ep_local",
         (4, 8): "edp = 2, ep = 2, tp = 4, dp = edp * ep",
     }
-    for plan, axes in zip(found.values(), [("nodes", "local"), ("ep", "tp")], strict=True):
+    for plan, axes in zip(found.values(), [("ep_nodes", "ep_local"), ("ep", "tp")], strict=True):
         checked = check(parse_text(f"{text}\n{plan}", "random.stg"), NAME, {"X": "8"})
         compiled = compile_program(checked)
         assert not checked.warnings

@@ -11,6 +11,7 @@ from stagec.analysis.sharding_errors import cannot_split, splits
 from stagec.diagnostics import Findings, Span, closest, quoted
 from stagec.dialects.attributes import Dim
 from stagec.frontend.checker.definitions import Definitions
+from stagec.frontend.checker.graph import dims_of_dispatches
 from stagec.frontend.checker.steps import CheckedBody, NameStep, OpStep, RepeatStep, Value
 from stagec.frontend.checker.types import shown
 from stagec.frontend.paths import Scope, is_named, named_values, weights_of
@@ -47,15 +48,16 @@ class PlanChecker:
     def check_rules(self) -> None:
         """E0301 for values that a rule splits unevenly.
 
-        Weights and inputs are kept as their readers need them, not as the rules say.
+        Weights and inputs are kept as their readers need them, not as the rules say. Of tokens that a router shares out devices have what it sends them.
         """
         rules = [placement.PlacementRule(r.dims, r.axes, r.copies) for r in self.plan.rules]
         reported: set[Dim] = set()
+        sent = set[str]() if self.table.served else dims_of_dispatches(self.definitions, "tokens")
         for value, what in self.values():
             for name, axes in placement.split_dims(value.type.names, rules).items():
                 dim = Dim(name, axes)
                 # Of experts with copies axes split both together.
-                known = (self.table.refused, self.table.averages, self.table.redundant)
+                known = (self.table.refused, self.table.averages, self.table.redundant, sent)
                 if any(dim.name in names for names in known):
                     continue
                 if dim not in reported and not self.divides(dim):
