@@ -431,7 +431,9 @@ def make_parser() -> CommandParser:
         help="a model with its plans, or the name of one that ships; IR that `--stop-after` printed is compiled to the end, `-` from standard input",
     )
     parser.add_argument("--version", action="version", version=f"stagec {__version__}")
-    add_switch(parser, "-q", "--quiet", help="print errors, warnings and what is asked for, no summary")
+    add_switch(
+        parser, "-q", "--quiet", help="print errors, warnings and what is asked for, no summary"
+    )
     add_model_flags(parser)
     add_flag(
         parser,
