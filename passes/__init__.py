@@ -11,6 +11,7 @@ from xdsl.passes import ModulePass
 ALL_PASSES = {
     "cut-towers": "pools",
     "cut-experts": "pools",
+    "peel-layers": "backward",
     "propagate-shardings": "sharding",
     "localize-shapes": "sharding",
     "add-biases-first": "collectives",

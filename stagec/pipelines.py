@@ -38,6 +38,10 @@ def default_pipeline(
     if dist.ExpertsOp in said:
         yield make("cut-experts")
 
+    # Layers of which the first needs no gradient of its input
+    if trains and plan.frozen:
+        yield make("peel-layers")
+
     # Which part of each tensor a device has
     yield make("propagate-shardings")
     yield make("localize-shapes")

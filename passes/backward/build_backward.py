@@ -59,6 +59,7 @@ from stagec.dialects.op import block_of
 from stagec.dialects.types import TensorType, tensor_of
 from stagec.dialects.use_def import before_placing, followed, through
 from stagec.rewriting import inherit, output_of, programs
+from stagec.symbolic import ONE
 
 NAME = "build-backward"
 
@@ -392,9 +393,14 @@ class RepeatGradient:
 
     def build(self) -> None:
         level, repeat = self.level, self.repeat
-        active = [
+        wanted = [
             i for i, r in enumerate(repeat.carry_results) if level.wants(r) or r in level.terms
         ]
+        # What one layer alone is given may need no gradient: then no more is made of it.
+        ends = {
+            i for i in wanted if repeat.count.data == ONE and not level.wants(repeat.carry_args[i])
+        }
+        active = [i for i in wanted if i not in ends]
         body = Block()
         inner_end = stg.YieldOp([])
         body.add_op(inner_end)
@@ -402,6 +408,8 @@ class RepeatGradient:
         inner.numbers = level.numbers
         inner.current = repeat
         starts = [self.start(i) for i in active]
+        for position in sorted(ends):
+            inner.contribute(repeat.yield_op.operands[position], self.start(position))
         for position in active:
             argument = repeat.carry_args[position]
             carried_type = stg.tensor_type(argument).with_partial(())
@@ -439,6 +447,7 @@ class RepeatGradient:
         stacks = [level.use(stack) for stack in inner.slices]
         is_back = repeat.reverse is None
         backward = stg.RepeatOp(repeat.count.data, starts, stacks, inner.mirrored, reverse=is_back)
+        backward.layers_of = repeat.layers_of
         level.current = repeat
         level.add(backward, repeat, "bwd")
         for position, result in zip(active, backward.results, strict=False):

@@ -78,6 +78,9 @@ class DecomposeStatistic(RewritePattern):
         steps = InsertedSteps(op, axes, rewriter)
         results = op.decomposed(steps)
         if results is not None:
+            if len(results) != len(op.results):
+                message = f"the op `{op.name}`: `decomposed` returns {len(results)} values, and it has {len(op.results)} results"
+                raise refused("E0713", message, span_of(op.location))
             rewriter.replace(op, [], results)
         elif steps.made:
             message = f"the op `{op.name}`: `decomposed` inserts steps and returns nothing"

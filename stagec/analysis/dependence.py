@@ -11,6 +11,7 @@ from stagec.analysis.placement import PlacementRule, copies_of
 from stagec.diagnostics import refused, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import FLOATS, StackType, TensorType, tensor_of
+from stagec.symbolic import ONE
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class FactsOfValues(dict[SSAValue, Facts]):
 
 
 class Dependence:
-    """Facts of every value in a program. Values carried by a repeat: a fixpoint over its body.
+    """Facts of every value in a program. Values carried by a repeat: a fixpoint over its body, if that runs more than once.
 
     `rules` say of which dims ranks have the same.
     """
@@ -113,6 +114,7 @@ class Dependence:
 
     def _visit_repeat(self, op: stg.RepeatOp) -> None:
         carried = [self.facts[value] for value in op.carried]
+        is_once = op.count.data == ONE
         for argument, stack in zip(op.slice_args, op.stacks, strict=True):
             self.facts[argument] = self.facts[stack]
         while True:
@@ -121,12 +123,12 @@ class Dependence:
             self._visit_block(op.body.block)
             yielded = [self.facts[value] for value in op.yield_op.values]
             grown = [a | b for a, b in zip(carried, yielded, strict=False)]
-            if grown == carried:
+            if grown == carried or is_once:
                 break
             carried = grown
         for result, facts in zip(op.results, yielded, strict=True):
             self.facts[result] = facts
-        for result, facts in zip(op.carry_results, carried, strict=True):
+        for result, facts in zip(op.carry_results, yielded if is_once else carried, strict=False):
             self.facts[result] = facts
 
 

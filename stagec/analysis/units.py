@@ -29,10 +29,14 @@ def unit_of(path: str, units: Sequence[str]) -> str:
 
 def is_call(call: str, module: str) -> bool:
     """Whether a part of a path is a call of a module: `Block`, or `Block_2`, the second in a body. No other module is called so (E0202)."""
+    return module in (call, called_module(call))
+
+
+def called_module(call: str) -> str:
+    """`Block`, of the second call in a body, `Block_2`."""
     base, _, number = call.rpartition("_")
-    return call == module or (
-        base == module and number.isdigit() and number[0] != "0" and number != "1"
-    )
+    is_counted = base and number.isdigit() and number[0] != "0" and number != "1"
+    return base if is_counted else call
 
 
 def first_use(weight: SSAValue) -> int:

@@ -118,7 +118,8 @@ class Hosts:
             key = (id(traces), piece.rank_class, piece.segment)
             if key not in known:
                 program = graph.classes[piece.rank_class].program
-                known[key] = prices.launches(program, piece.segment)
+                nodes, escaping = program.segments[piece.segment].nodes, prices.escaping(program)
+                known[key] = prices.launches(nodes, escaping[piece.segment])
             own = known[key][piece.begin : piece.begin + len(piece.nodes)]
             kernels.append(own)
             count[piece.first[:, None] + 1 + np.arange(len(own))] = own

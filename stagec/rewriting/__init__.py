@@ -67,7 +67,7 @@ def rewrite(
         raise refused("E0713", message, help=help_)
 
 
-MOST_PER_OP, MOST_AT_LEAST = 20, 1000
+MOST_PER_OP, MOST_AT_LEAST = 4, 1000
 """How often a pattern may change something."""
 
 

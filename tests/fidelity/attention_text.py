@@ -40,6 +40,8 @@ def attention_dims(case: Case) -> dict[str, object]:
             sizes["G"] = 3
     if m["attn"] == "eager" or case.is_served:
         sizes["T"] = "S"
+    if case.adapted:
+        sizes["Z"] = m["lora"]
     return sizes
 
 
@@ -100,7 +102,21 @@ def fused_parts(case: Case) -> dict[str, str]:
 
 
 def separate_parts(case: Case, biases: bool) -> dict[str, str]:
-    return {name: f"x @ w{name}" + (f" + b{name}" if biases else "") for name in "qkv"}
+    return {
+        name: product(case, "x", f"w{name}") + (f" + b{name}" if biases else "") for name in "qkv"
+    }
+
+
+def product(case: Case, x: str, weight: str) -> str:
+    """With a weight, and beside it with its adapters."""
+    adapter = f" + {x} @ {weight}_a @ {weight}_b * 2" if weight in case.adapted else ""
+    return f"{x} @ {weight}{adapter}"
+
+
+def with_adapters(case: Case, weight: str, made: str, read: str) -> list[str]:
+    """A weight that reads and makes these dims, and what is trained beside it."""
+    adapters = [f"{weight}_a[Z | {read}]", f"{weight}_b[{made} | Z]"]
+    return [f"{weight}[{made} | {read}]", *(adapters if weight in case.adapted else [])]
 
 
 def weights_line(case: Case, biases: bool) -> str:
@@ -111,7 +127,7 @@ def weights_line(case: Case, biases: bool) -> str:
         rows = {"qkv": fused_rows(case)}
     weights: list[str] = []
     for name, dims in rows.items():
-        weights.append(f"w{name}[{dims} | D]")
+        weights += with_adapters(case, f"w{name}", dims, "D")
         weights += [f"b{name}[{dims} |]"] if biases else []
     return f"weight {', '.join(weights)}"
 

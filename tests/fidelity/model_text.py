@@ -10,8 +10,10 @@ from tests.fidelity.attention_text import (
     attention_dims,
     attention_lines,
     own_ops,
+    product,
     projection_lines,
     query_heads,
+    with_adapters,
 )
 from tests.fidelity.oracle import Case
 
@@ -74,8 +76,8 @@ def llama_modules(case: Case) -> list[str]:
             [
                 *projection_lines(case, biases=bool(case.model.get("qkv_bias")), rotary=True),
                 *attention_lines(case),
-                f"weight wo[D | {query_heads(case)}, E]",
-                "attended = mixed @ wo",
+                f"weight {', '.join(with_adapters(case, 'wo', 'D', f'{query_heads(case)}, E'))}",
+                f"attended = {product(case, 'mixed', 'wo')}",
                 "return attended",
             ],
         ),

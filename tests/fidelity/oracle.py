@@ -84,7 +84,14 @@ class Case:
     @property
     def frozen(self) -> tuple[str, ...]:
         """What is not trained: modules and weights, as PyTorch's model names them."""
+        if self.adapted:
+            return ("embed", "norm", "head", "norm1", "norm2", "ffn", "wq", "wk", "wv", "wo")
         return tuple(filter(None, str(self.model.get("frozen", "")).split("+")))
+
+    @property
+    def adapted(self) -> tuple[str, ...]:
+        """Weights beside which a product of two of low rank is trained, and nothing else: LoRA."""
+        return tuple(self.model["lora_on"].split("+")) if self.model.get("lora") else ()
 
     @property
     def kept_ways(self) -> int:

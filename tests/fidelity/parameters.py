@@ -71,9 +71,11 @@ def block(case: Case) -> Iterator[Parameter]:
     made = [("wqkv", sum(outputs))] if m["fused_qkv"] else zip(names, outputs, strict=True)
     for name, rows in made:
         yield Parameter(rows // tp, dim, words=("attn", name))
+        yield from adapters(case, name, rows, dim)
         if is_gpt or m.get("qkv_bias"):
             yield Parameter(rows // tp, words=("attn", name))
     yield Parameter(dim, m["heads"] * width // tp, words=("attn", "wo"))
+    yield from adapters(case, "wo", dim, m["heads"] * width)
     ways = {"w1": Parameter(m["ffn"] // tp, dim), "w2": Parameter(dim, m["ffn"] // tp)}
     if is_gpt:
         yield Parameter(dim, words=("attn", "wo"))
@@ -88,6 +90,13 @@ def block(case: Case) -> Iterator[Parameter]:
     else:
         for name in ("w1", "w3", "w2"):
             yield replace(ways["w2" if name == "w2" else "w1"], words=("ffn", name))
+
+
+def adapters(case: Case, name: str, rows: int, row: int) -> Iterator[Parameter]:
+    """Of a linear layer, without tensor parallelism."""
+    if name in case.adapted:
+        yield Parameter(case.model["lora"], row)
+        yield Parameter(rows, case.model["lora"])
 
 
 def is_frozen(case: Case, parameter: Parameter) -> bool:

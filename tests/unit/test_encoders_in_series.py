@@ -185,7 +185,7 @@ def test_the_batcher_counts_encoders_where_sequences_begin(dp: int, tmp_path: Pa
     """Its clock says of each iteration what the series of its rows takes. Where sequences begin on one device, they do on each (E0420 else)."""
     model = tmp_path / "net.stg"
     model.write_text(MODEL + plan(dp, 2, "prefill 2 x 1"))
-    pool = clock_in(parse_file(model), None, {}, None, registry())
+    pool = clock_in(parse_file(model), None, {}, None, registry(), Policy())
     assert pool.engines == dp
     requests = [Request(0.0, 4, 3), Request(1e-6, 7, 4), Request(1e-6, 3, 9)]
     found = batch(requests, Policy(tokens=8), pool)

@@ -15,7 +15,7 @@ from stagec.dialects.types import StackType, TensorType, tensor_of
 from stagec.passes.pipeline.split_stages.cuts import Cuts, StageContents, is_portable
 from stagec.passes.pipeline.split_stages.transfer_parts import TransferParts
 from stagec.rewriting import inherit, output_of, set_type
-from stagec.symbolic import Size, symbol
+from stagec.symbolic import ONE, Size, symbol
 
 NAME = "split-stages"
 """The pass that these ops are made by."""
@@ -354,11 +354,12 @@ class StageProgram:
                 reshard.erase()
 
     def rename_counts(self) -> None:
-        """Repeats run as often as the stage has layers."""
+        """Repeats run as often as the stage has layers. One that runs once does so here, or not at all."""
         names: dict[Size, Size] = {}
-        for index, repeat in enumerate(self.cuts.forward):
+        several = [(n, each) for n, each in enumerate(self.cuts.forward) if each.count.data != ONE]
+        for index, repeat in several:
             names[repeat.count.data] = symbol(dist.local_count(index))
-        for index, repeat in enumerate(self.cuts.forward):
+        for index, repeat in several:
             local = symbol(dist.local_count(index))
             for whole in (repeat, *self.cuts.backward[index : index + 1]):
                 if whole is not None and self.has(whole):

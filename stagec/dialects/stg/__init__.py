@@ -76,6 +76,7 @@ from stagec.dialects.stg.caching import (
     is_stored as is_stored,
     of_sources as of_sources,
     paired as paired,
+    position_dim as position_dim,
     stored as stored,
 )
 from stagec.dialects.stg.choices import (
@@ -230,6 +231,7 @@ from stagec.dialects.stg.structure import (
     ProgramOp as ProgramOp,
     RepeatOp as RepeatOp,
     YieldOp as YieldOp,
+    add_slice as add_slice,
     grown as grown,
     slice_arg as slice_arg,
 )

@@ -49,6 +49,11 @@ def is_stored(dim: str) -> bool:
     return dim.endswith(STORED)
 
 
+def position_dim(stored_dim: str) -> str:
+    """`stored` backwards."""
+    return stored_dim.removesuffix(STORED)
+
+
 SOURCES, BEGUN = ".sources", ".begun"
 """After the name of a dim of what is computed once for a sequence: that of all sequences of a row; and after the dim of sequences: those that begin."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from xdsl.dialects.builtin import DenseArrayBase, StringAttr, UnitAttr
+from xdsl.dialects.builtin import DenseArrayBase, StringAttr, UnitAttr, i32
 from xdsl.ir import Attribute, Block, BlockArgument, OpResult, Region, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
@@ -26,7 +26,7 @@ from stagec.dialects.attributes import SizeAttr, parse_size
 from stagec.dialects.marks import MarkedOp, flag_mark, marks, put_marks, text_mark
 from stagec.dialects.op import DefaultBuilder
 from stagec.dialects.types import ShardType, StackType, TensorType, ValueType, tensor_of
-from stagec.symbolic import Size
+from stagec.symbolic import Size, size
 
 
 def parse_end(parser: Parser) -> tuple[Sequence[Attribute], Mapping[str, Attribute]]:
@@ -137,6 +137,8 @@ class RepeatOp(LoopOp):
     """Its iterations are steps of one op, not layers of a model."""
     makes_gradients = flag_mark("makes_gradients")
     """It is of the forward pass and computes gradients too: recomputation leaves it alone."""
+    layers_of: StringAttr | None = text_mark("layers_of")  # pyright: ignore[reportAssignmentType]
+    """The count of the model's layers, of which it has some: the first one, or the others (`peel-layers`)."""
     outputs = var_result_def()
 
     irdl_options = (AttrSizedOperandSegments(as_property=True), ParsePropInAttrDict())
@@ -164,6 +166,11 @@ class RepeatOp(LoopOp):
             count=count,
             reverse=reverse,
         )
+
+    @property
+    def layers(self) -> Size:
+        """How often the model repeats what it repeats, here or in another repeat."""
+        return self.count.data if self.layers_of is None else size(self.layers_of.data)
 
     @property
     def num_carried(self) -> int:
@@ -348,6 +355,14 @@ def slice_arg(body: Block, stack: SSAValue) -> BlockArgument:
     """One more argument of the body of a repeat, for an element of a stack."""
     assert isinstance(stack.type, StackType)
     return body.insert_arg(stack.type.element, len(body.args))
+
+
+def add_slice(op: RepeatOp, stack: SSAValue) -> BlockArgument:
+    """Slice one more stack, the last."""
+    op.operands = [*op.operands, stack]
+    sizes = [op.num_carried, len(op.operands) - op.num_carried]
+    op.properties[AttrSizedOperandSegments.attribute_name] = DenseArrayBase.from_list(i32, sizes)
+    return slice_arg(op.body.block, stack)
 
 
 def grown(op: RepeatOp, values: Sequence[SSAValue]) -> RepeatOp:

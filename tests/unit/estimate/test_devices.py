@@ -456,8 +456,9 @@ def test_kernels_that_are_one_are_launched_once() -> None:
         done = compiled(f"device h100 {{ kernels = {kernels}, graphs = false }}")
         prices = Prices.of(done.trace_set, done.plan)
         program = done.trace_set.classes[0].program
+        of_segments = zip(program.segments, prices.escaping(program), strict=True)
         counts[kernels] = sum(
-            int(prices.launches(program, at).sum()) for at in range(len(program.segments))
+            int(prices.launches(each.nodes, escaping).sum()) for each, escaping in of_segments
         )
     assert counts["fused"] < counts["eager"]
 
@@ -474,7 +475,13 @@ def test_a_host_launches_all_kernels_of_an_op() -> None:
         done = compile_text(each.replace("PLAN", plan))
         prices = Prices.of(done.trace_set, done.plan)
         program = done.trace_set.classes[0].program
-        counts += [sum(int(prices.launches(program, at).sum()) for at in program.segment)]
+        escaping = prices.escaping(program)
+        counts += [
+            sum(
+                int(prices.launches(program.segments[at].nodes, escaping[at]).sum())
+                for at in program.segment
+            )
+        ]
     # Two of the four layers are on a stage, and each rank has four microbatches.
     assert counts[0] - counts[1] == 2 * 4 * (8 + 19)
 
