@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -42,6 +42,8 @@ from stagec.estimate.batcher import (
 from stagec.estimate.pool_series import time_together_us
 from stagec.estimate.pools import order, transfer_s
 from stagec.estimate.series import Clock
+from stagec.explaining.cache_room import cache_room
+from stagec.explaining.job import NamedJob
 from stagec.frontend import Source, check, parse_file
 from stagec.frontend.checker import plan_of_pool
 from stagec.frontend.plans.iterations import Iterations
@@ -67,13 +69,11 @@ def run(arguments: Sequence[str]) -> int:
         options.tokens, options.sequences, options.block, options.blocks, not options.whole_prompts
     )
     requests = read_requests(options.requests)
-    for number in unfit(requests, policy):
-        message = f"request {number + 1} fits no engine: {requests[number].prompt:,} tokens and {requests[number].output:,} more"
-        raise wrong(options.requests, message, "allow more `--tokens`, more `--blocks`, or chunks")
+    check_fit(options.requests, requests, policy)
     if options.model is not None and has_pools(model_named(options.model), options.plan):
         sys.stdout.write(serve_in_pools(options, requests, policy))
         return 0
-    lines = serve_on_one(options, requests, policy, clock_of(options))
+    lines = serve_on_one(options, requests, policy, clock_of(options, policy))
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
 
@@ -82,10 +82,18 @@ def serve_on_one(
     options: argparse.Namespace, requests: Sequence[Request], policy: Policy, pool: BatchedPool
 ) -> list[str]:
     """All of it on devices that compute each iteration together; one file of iterations."""
+    check_fit(options.requests, requests, pool.policy(policy))
     found = batch(requests, policy, pool)
     served, *waits = users_lines(found.served, found.iterations[-1].end_s)
-    iterations, *cache = engine_lines(found, policy)
+    iterations, *cache = engine_lines(found, pool.policy(policy))
     return [served, iterations, *waits, *cache, *written(options.out, found)]
+
+
+def check_fit(path: str, requests: Sequence[Request], policy: Policy) -> None:
+    """E0421 for a request that no engine can serve."""
+    for number in unfit(requests, policy):
+        message = f"request {number + 1} fits no engine: {requests[number].prompt:,} tokens and {requests[number].output:,} more"
+        raise wrong(path, message, "allow more `--tokens`, more `--blocks`, or chunks")
 
 
 def serve_in_pools(options: argparse.Namespace, requests: Sequence[Request], policy: Policy) -> str:
@@ -95,7 +103,7 @@ def serve_in_pools(options: argparse.Namespace, requests: Sequence[Request], pol
     compiled = compile_pools(source, options.plan, sizes, known=plug_ins)
     first = compiled.first
     if first.model is not None and first.model.part is not None:
-        pool = clock_of_parts(source, options, plug_ins)
+        pool = clock_of_parts(source, options, plug_ins, policy)
         return "\n".join(serve_on_one(options, requests, policy, pool)) + "\n"
     names = order(compiled.traces)
     if len(names) != 2:
@@ -106,7 +114,11 @@ def serve_in_pools(options: argparse.Namespace, requests: Sequence[Request], pol
         raise refused("E0422", message, compiled.first.plan.span, help=help_)
     own = overrides_by_pool(source, options.plan, names, sizes)
     of_pools = [(plan_of_pool(source, options.plan, name), own[name]) for name in names]
-    first, second = (clock_in(source, *each, options.step_time, plug_ins) for each in of_pools)
+    first, second = (
+        clock_in(source, *each, options.step_time, plug_ins, policy) for each in of_pools
+    )
+    for pool in (first, second):
+        check_fit(options.requests, requests, pool.policy(policy))
     ways = transfer_s(compiled.pools, names[0], names[1], (first.engines, second.engines))
     prompts, further = batch_pools(requests, policy, first, second, ways)
     both = zip(prompts.served, sorted(requests, key=lambda r: r.arrival_s), strict=True)
@@ -117,14 +129,14 @@ def serve_in_pools(options: argparse.Namespace, requests: Sequence[Request], pol
         took = spread(np.array([each.handover_s for each in further.served]))
         exposed = f"{seconds(late)} of it" if late else "none of it"
         lines.append(f"handover    {took}; {exposed} behind the first token")
-    for name, found in zip(names, (prompts, further), strict=True):
+    for name, pool, found in zip(names, (first, second), (prompts, further), strict=True):
         if not found.iterations:
             continue
         out = None
         if options.out is not None:
             stem, dot, ending = options.out.rpartition(".")
             out = f"{stem}.{name}.{ending}" if dot else f"{options.out}.{name}"
-        lines += [f"pool {name}", *engine_lines(found, policy), *written(out, found)]
+        lines += [f"pool {name}", *engine_lines(found, pool.policy(policy)), *written(out, found)]
     return "\n".join(lines) + "\n"
 
 
@@ -181,7 +193,13 @@ def make_parser() -> CommandParser:
     add_flag(
         parser, "--block", "N", "positions of a block of the cache (16)", whole_number, default=16
     )
-    add_flag(parser, "--blocks", "N", "blocks of the cache of one engine (no limit)", whole_number)
+    add_flag(
+        parser,
+        "--blocks",
+        "N",
+        "blocks of the cache of one engine (what its devices have room for)",
+        whole_number,
+    )
     add_switch(parser, "--whole-prompts", help="compute no prompt in parts")
     add_load_pass(parser)
     return parser
@@ -240,7 +258,7 @@ def read_requests(path: str) -> list[Request]:
     return found
 
 
-def clock_of(options) -> BatchedPool:
+def clock_of(options: argparse.Namespace, policy: Policy) -> BatchedPool:
     """How long an iteration takes, and how many devices have sequences of their own."""
     if options.model is None:
         if options.step_time is None:
@@ -252,7 +270,7 @@ def clock_of(options) -> BatchedPool:
         raise usage_error(path, "a batcher wants a model, and this is IR", "E0711")
     plug_ins = registry(options.load_pass)
     sizes = overrides(options.set)
-    return clock_in(parse_file(path), options.plan, sizes, options.step_time, plug_ins)
+    return clock_in(parse_file(path), options.plan, sizes, options.step_time, plug_ins, policy)
 
 
 def clock_in(
@@ -261,6 +279,7 @@ def clock_in(
     sizes: Mapping[str, str],
     step_time: float | None,
     plug_ins: Registry,
+    policy: Policy,
 ) -> BatchedPool:
     """Likewise of a plan of one mesh. `step_time` is that of every iteration, where it is given."""
 
@@ -287,12 +306,27 @@ def clock_in(
             clocks[begins, number] = Clock(compiled(alike))
         return clocks[begins, number].time_of_us(devices) / 1e6
 
+    blocks = blocks_of(policy, lambda row: [compiled(row)], engines)
     if step_time is not None:
-        return BatchedPool(engines, lambda _: step_time, checked.computes_once)
-    return BatchedPool(engines, step_s, checked.computes_once)
+        return BatchedPool(engines, lambda _: step_time, blocks, checked.computes_once)
+    return BatchedPool(engines, step_s, blocks, checked.computes_once)
 
 
-def clock_of_parts(source: Source, options: argparse.Namespace, plug_ins: Registry) -> BatchedPool:
+def blocks_of(
+    policy: Policy, compiled: Callable[[Sequence[Sequence[Kind]]], Sequence[Compiled]], engines: int
+) -> int | None:
+    """What the devices of an engine have room for beside an iteration of as many tokens as it may have; nothing where they do not say, or `--blocks` does."""
+    if policy.blocks is not None:
+        return None
+    sequences = min(policy.sequences, policy.tokens)
+    most = [(sequences, policy.tokens // sequences, 0)]
+    rooms = [cache_room(NamedJob(each), policy.block) for each in compiled([most] * engines)]
+    return min((room.positions // policy.block for room in rooms if room), default=None)
+
+
+def clock_of_parts(
+    source: Source, options: argparse.Namespace, plug_ins: Registry, policy: Policy
+) -> BatchedPool:
     """Of pools that compute parts of each iteration: devices with attention are engines, and both pools are on one axis of time."""
     sizes = overrides(options.set)
 
@@ -305,8 +339,9 @@ def clock_of_parts(source: Source, options: argparse.Namespace, plug_ins: Regist
     own = next(b for b in batches if b is not None and b.serve.part == "attention")
     assert own.sums is not None
     engines, serve = own.sums.sequences.num_devices, own.serve
+    blocks = blocks_of(policy, lambda row: [*compiled(row).pools.values()], engines)
     if options.step_time is not None:
-        return BatchedPool(engines, lambda _: options.step_time)
+        return BatchedPool(engines, lambda _: options.step_time, blocks)
     clocks: dict[int, dict[str, Clock]] = {}
 
     def step_s(devices: Sequence[Sequence[Kind]]) -> float:
@@ -316,7 +351,7 @@ def clock_of_parts(source: Source, options: argparse.Namespace, plug_ins: Regist
             clocks[number] = {name: Clock(each) for name, each in pools.items()}
         return time_together_us(clocks[number], devices) / 1e6
 
-    return BatchedPool(engines, step_s)
+    return BatchedPool(engines, step_s, blocks)
 
 
 def iteration_of(row: Sequence[Sequence[Kind]]) -> Iterations:

@@ -69,7 +69,7 @@ def explained(job: NamedJob, options: argparse.Namespace) -> str:
 
 COUNTED_AFTER = "place-reductions"
 """The pass behind which nothing changes any more of which ops run, and how often."""
-COUNTED = ("bytes", "comm", "flops", "host", "kv", "params", "ranks")
+COUNTED = ("bytes", "comm", "flops", "host", "params", "ranks")
 """What is counted of the ops that run, whatever their order."""
 
 

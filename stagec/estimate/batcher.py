@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 Kind = tuple[int, int, int]
 """How many sequences, of how many new positions, after how many others."""
@@ -44,7 +44,7 @@ class Policy:
     block: int = 16
     """Positions of the cache that are allotted at a time."""
     blocks: int | None = None
-    """Of one engine; None: as many as it takes."""
+    """Of one engine; None: as many as its devices have room for, or as it takes where that is not known."""
     chunked: bool = True
     """Whether a prompt may be computed in parts."""
 
@@ -199,8 +199,14 @@ class BatchedPool:
 
     engines: int
     step_s: Callable[[Sequence[Sequence[Kind]]], float]
+    blocks: int | None = None
+    """Of the cache of each engine, where the policy does not say."""
     begins_together: bool = False
     """Whether sequences begin on all of them in an iteration, or on none: encoders run in the one program that all have."""
+
+    def policy(self, wanted: Policy) -> Policy:
+        """What its engines do: as is wanted, with as many blocks as they have."""
+        return wanted if wanted.blocks is not None else replace(wanted, blocks=self.blocks)
 
     def devices(
         self, chosen: Sequence[Sequence[tuple[Running, int]]]
@@ -223,6 +229,7 @@ def batch(requests: Sequence[Request], policy: Policy, pool: BatchedPool) -> Bat
 def go_on(coming: Sequence[tuple[float, Running]], policy: Policy, pool: BatchedPool) -> Batches:
     """Serve requests of which something may be computed already, from when they come."""
     found = Batches()
+    policy = pool.policy(policy)
     own = [Engine(policy) for _ in range(pool.engines)]
     left = deque(sorted(coming, key=lambda each: each[0]))
     found.served = [each for _, each in left]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from stagec.arrays import Floats, Ints
-from stagec.backend.program import Node, RankClass, TraceProgram, TraceSegment, TraceSet
+from stagec.backend.program import Node, RankClass, TraceProgram, TraceSet
 from stagec.dialects.sched.actions import Collective, Compute, HostCopy, HostUpdate, NodeAction
 from stagec.dialects.types import QUANTIZED
 from stagec.dialects.work import Work
@@ -73,7 +73,7 @@ class Prices:
     network: Network
     kernels: KernelPrices | None
     _segments: dict[tuple[int, int], SegmentPrices] = field(default_factory=dict)
-    _escaping: dict[int, set[tuple[int, int]]] = field(default_factory=dict)
+    _escaping: dict[int, list[set[int]]] = field(default_factory=dict)
 
     @staticmethod
     def of(traces: TraceSet, plan: Plan) -> Prices:
@@ -90,22 +90,21 @@ class Prices:
         return self._segments[key]
 
     def find(self, program: TraceProgram, index: int) -> SegmentPrices:
-        nodes = program.segments[index].nodes
-        costs = NodeCosts.of(nodes, [self.node(node) for node in nodes])
-        self.share(program, index, costs)
+        segment = program.segments[index]
+        costs = NodeCosts.of(segment.nodes, [self.node(node) for node in segment.nodes])
+        self.share(segment.nodes, self.escaping(program)[index], costs)
         return SegmentPrices(costs.us[:, 0], costs.basis[:, 0])
 
-    def share(self, program: TraceProgram, index: int, costs: NodeCosts) -> None:
-        """From what each node of a segment takes by itself to what it takes among its neighbours."""
+    def share(self, nodes: Sequence[Node], escaping: Collection[int], costs: NodeCosts) -> None:
+        """From what each node of a segment takes by itself to what it takes among its neighbours; other segments read those that are `escaping`."""
         if self.kernels is None:
             return
-        segment = program.segments[index]
         if self.plan.device.kernels != "eager":
-            self.fuse(program, index, costs)
-        for i in self.inside(program, index):
+            self.fuse(nodes, escaping, costs)
+        for i in self.inside(nodes, escaping):
             costs.us[i], costs.basis[i] = 0.0, Basis.RULE
-        self.sum_pieces(segment, costs)
-        self.pack_exchanges(segment, costs)
+        self.sum_pieces(nodes, costs)
+        self.pack_exchanges(nodes, costs)
 
     def node(self, node: Node) -> Price:
         """By itself."""
@@ -186,27 +185,25 @@ class Prices:
 
     # Kernels of several ops
 
-    def fuse(self, program: TraceProgram, index: int, costs: NodeCosts) -> None:
+    def fuse(self, nodes: Sequence[Node], escaping: Collection[int], costs: NodeCosts) -> None:
         """Let neighbours that share a kernel pay for what comes in and goes out, in proportion, and for one launch."""
         assert self.kernels is not None
-        segment = program.segments[index]
-        escaping = self.escaping(program)
         moved: dict[int, Floats] = {}
         readers: dict[int, list[int]] = defaultdict(list)
-        for i, node in enumerate(segment.nodes):
+        for i, node in enumerate(nodes):
             for dep in node.data_deps:
                 if dep.slot < 0:
                     readers[dep.node].append(i)
             if work_of(node) == Work.NORM_WEIGHT_GRAD:
                 costs.us[i], costs.basis[i] = 0.0, Basis.RULE
-        group_of, joined = self.groups(segment)
+        group_of, joined = self.groups(nodes)
         for i, before in joined.items():
             reads = costs.moved[i] - costs.written[i]
             for j in before:
                 reads = reads - costs.written[j]
             moved[i] = np.maximum(reads, 0) + costs.written[i]
         for i in group_of:
-            if (index, i) in escaping:
+            if i in escaping:
                 continue
             if readers[i] and all(group_of.get(k) == group_of[i] for k in readers[i]):
                 moved[i] = moved[i] - np.minimum(costs.written[i], moved[i])
@@ -225,14 +222,13 @@ class Prices:
                 share = np.where(total > 0, moved[i] / np.maximum(total, 1), 1 / len(members))
                 costs.us[i], costs.basis[i] = us * share, basis
 
-    def inside(self, program: TraceProgram, index: int) -> set[int]:
+    def inside(self, nodes: Sequence[Node], escaping: Collection[int]) -> set[int]:
         """Nodes of a segment whose work is in the measured kernels of what they feed, where an engine serves.
 
         Layers of experts sort tokens as they read them, apply the activation, and weigh and add up what experts made (`fused_moe` in vLLM,
         `CutlassFusedMoE` and `TRTLLMGenFusedMoE` in TensorRT-LLM). Attention was measured from one tensor of queries, keys and values on: it rotates them and
         writes the cache (`attn.forward` in aiconfigurator's `collect_attn.py` and `collect_mla.py`).
         """
-        nodes = program.segments[index].nodes
         eager = self.plan.device.kernels == "eager"
         if eager or self.kernels is None or not self.kernels.serves:
             return set()
@@ -249,23 +245,21 @@ class Prices:
         for i in reversed(range(len(nodes))):
             if work_of(nodes[i]) in FED and readers[i] and readers[i] <= whole | found:
                 found.add(i)
-        return {i for i in found if (index, i) not in self.escaping(program)}
+        return found.difference(escaping)
 
-    def groups(self, segment: TraceSegment) -> tuple[dict[int, int], dict[int, list[int]]]:
+    def groups(self, nodes: Sequence[Node]) -> tuple[dict[int, int], dict[int, list[int]]]:
         """Of nodes that may share a kernel: the first of theirs, and those that they join."""
         compiled = self.plan.device.kernels == "compiled"
         group_of: dict[int, int] = {}
         joined: dict[int, list[int]] = {}
-        for i, node in enumerate(segment.nodes):
+        for i, node in enumerate(nodes):
             after = self.joins(node, compiled)
             if after is None:
                 continue
             before = [
                 dep.node
                 for dep in node.data_deps
-                if dep.slot < 0
-                and dep.node in group_of
-                and work_of(segment.nodes[dep.node]) in after
+                if dep.slot < 0 and dep.node in group_of and work_of(nodes[dep.node]) in after
             ]
             group_of[i] = min((group_of[j] for j in before), default=i)
             for j in before:
@@ -293,8 +287,8 @@ class Prices:
             return ()
         return ELEMENTWISE if work in ELEMENTWISE else None
 
-    def escaping(self, program: TraceProgram) -> set[tuple[int, int]]:
-        """Nodes, by segment, that other instances read."""
+    def escaping(self, program: TraceProgram) -> Sequence[Collection[int]]:
+        """Of each segment the nodes that other instances read."""
         key = id(program)
         if key not in self._escaping:
             first = program.first_node
@@ -305,18 +299,18 @@ class Prices:
             most = max((len(each.nodes) for each in program.segments), default=1)
             escapes = np.zeros(len(program.segments) * most, bool)
             escapes[program.segment[row] * most + positions - first[row]] = True
-            found = np.flatnonzero(escapes).tolist()
-            self._escaping[key] = {divmod(each, most) for each in found}
+            by_segment = escapes.reshape(-1, most)
+            self._escaping[key] = [{*np.flatnonzero(own).tolist()} for own in by_segment]
         return self._escaping[key]
 
-    def sum_pieces(self, segment: TraceSegment, costs: NodeCosts) -> None:
+    def sum_pieces(self, nodes: Sequence[Node], costs: NodeCosts) -> None:
         """Where ranks send each other pieces of what a product makes, a kernel behind them reads all that came and writes the sum.
 
         So do PyTorch (`_fused_matmul_reduce_scatter_impl`, on the stream of the products) and the rings that Transformer Engine has for quantized
         operands (`reduce_bf16` in `CommOverlapP2PBase::split_overlap_rs`). In bf16 its collective's own kernel adds up.
         """
         assert self.kernels is not None
-        for node in segment.nodes:
+        for node in nodes:
             action = node.action
             if (
                 node.pieces == 1
@@ -325,7 +319,7 @@ class Prices:
             ):
                 continue
             for made in {dep.node for dep in node.data_deps if dep.slot < 0}:
-                product = segment.nodes[made].action
+                product = nodes[made].action
                 if not isinstance(product, Compute) or product.kernel is None:
                     continue
                 if self.plan.device.kernels == "fused" and product.kernel.dtype not in QUANTIZED:
@@ -335,7 +329,7 @@ class Prices:
                 known = {each: self.kernels.moved(each).us for each in set(moved.tolist())}
                 costs.us[made] += np.array([known[each] for each in moved.tolist()]) / node.pieces
 
-    def pack_exchanges(self, segment: TraceSegment, costs: NodeCosts) -> None:
+    def pack_exchanges(self, nodes: Sequence[Node], costs: NodeCosts) -> None:
         """An exchange of heads for positions beside attention is packed by a kernel in front of it, rank by rank, and put into place by one behind it.
 
         So do Transformer Engine (`flash_attn_a2a_communicate`: `movedim(...).contiguous()` and `index_select`) and DeepSpeed (`single_all_to_all`); of
@@ -344,15 +338,15 @@ class Prices:
         assert self.kernels is not None
         exchanges = {
             i
-            for i, node in enumerate(segment.nodes)
+            for i, node in enumerate(nodes)
             if isinstance(node.action, Collective) and node.action.kind == "all_to_all"
         }
         packed: set[int] = set()
-        for i, node in enumerate(segment.nodes):
+        for i, node in enumerate(nodes):
             if exchanges and work_of(node) in (*ATTENTION, Work.ATTENTION_GRAD):
                 packed |= {dep.node for dep in node.data_deps if dep.slot < 0} & exchanges
             elif i in exchanges:
-                before = [segment.nodes[dep.node] for dep in node.data_deps if dep.slot < 0]
+                before = [nodes[dep.node] for dep in node.data_deps if dep.slot < 0]
                 if any(work_of(each) in (*ATTENTION, Work.ATTENTION_GRAD) for each in before):
                     packed.add(i)
         for i in packed:
@@ -364,22 +358,21 @@ class Prices:
         model = self.plan.device.model
         return 0.0 if model is None or self.plan.device.graphs else model.host_launch_us
 
-    def launches(self, program: TraceProgram, index: int) -> Ints:
+    def launches(self, nodes: Sequence[Node], escaping: Collection[int]) -> Ints:
         """How many kernels the host launches for each node of a segment.
 
         Ops and products that share a kernel are launched with their first. The update of all weights is a few kernels, whichever framework
         (`multi_tensor_apply`).
         """
-        segment = program.segments[index]
         group_of: dict[int, int] = {}
         free: tuple[Work, ...] = (Work.WAIT,)
         if self.plan.device.kernels != "eager":
-            group_of, _ = self.groups(segment)
+            group_of, _ = self.groups(nodes)
             free = (Work.WAIT, Work.NORM_WEIGHT_GRAD)
-        found = np.zeros(len(segment.nodes), np.int64)
+        found = np.zeros(len(nodes), np.int64)
         products: set[object] = set()
-        inside = self.inside(program, index)
-        for i, node in enumerate(segment.nodes):
+        inside = self.inside(nodes, escaping)
+        for i, node in enumerate(nodes):
             if (
                 i in inside
                 or node.phase == "optim"

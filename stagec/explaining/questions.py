@@ -9,6 +9,7 @@ from stagec.diagnostics import CompileError, did_you_mean, line_of, quoted, refu
 from stagec.dialects import stg
 from stagec.dialects.types import ValueType
 from stagec.explaining.bubble import bubble
+from stagec.explaining.cache_room import cache_room
 from stagec.explaining.job import NamedJob
 from stagec.explaining.kv_cache import kv
 from stagec.explaining.memory import memory
@@ -238,7 +239,10 @@ def kept_memory(job: NamedJob, words: Sequence[str], what: str) -> Answer:
 
 
 def cache_of_a_position(job: NamedJob, words: Sequence[str], what: str) -> Answer:
-    return kv(job, words, what, unknown)
+    """With how many a device has room for, if the plan serves on one."""
+    found = kv(job, words, what, unknown)
+    room = None if words or job.sampled else cache_room(job)
+    return found if room is None else replace(found, notes=(*found.notes, *room.notes))
 
 
 def idle_time(job: NamedJob, words: Sequence[str], what: str) -> Answer:

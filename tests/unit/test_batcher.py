@@ -170,7 +170,7 @@ def test_iterations_of_fewer_tokens_have_fewer_microbatches(split: str, tmp_path
     mesh = "mesh dp = 2, tp = 2 shard B over dp shard H, K, F over tp device h100"
     model.write_text(text() + f"plan p {{ {mesh} {served} }}\n")
     requests = [Request(0.0, 40, 6), Request(0.0, 9, 3), Request(0.0, 20, 2), Request(1e-5, 2, 4)]
-    pool = clock_in(parse_file(model), None, {}, None, registry())
+    pool = clock_in(parse_file(model), None, {}, None, registry(), Policy())
     assert pool.engines == 2
     found = batch(requests, Policy(tokens=30), pool)
     (tmp_path / "rows.csv").write_text(rows_of(found))

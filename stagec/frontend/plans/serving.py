@@ -660,8 +660,11 @@ class Batch:
 
     def block(self, name: str) -> Size:
         """The positions that a sequence is allotted at a time; where devices share them, as many on each (vLLM's virtual blocks)."""
-        ways = self.spreads[name].ways if name in self.spreads else ONE
-        return self.serve.block * ways
+        return self.serve.block * self.sharers(name)
+
+    def sharers(self, name: str) -> Size:
+        """The devices that share a sequence's positions."""
+        return self.spreads[name].ways if name in self.spreads else ONE
 
     def stored(self, window: Size | None, name: str = "") -> OfOne:
         """Those that memory is set aside for, for one sequence that shares nothing, in whole blocks."""
