@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import isqrt, prod
+from math import gcd, isqrt, prod
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
@@ -28,6 +28,7 @@ class ShardingErrors:
         self.rules = [op for op in module.body.ops if isinstance(op, dist.RuleOp)]
         dims = [op for op in module.body.ops if isinstance(op, stg.DimOp)]
         self.pads = {op.dim.data: op.pads.data for op in dims if op.pads is not None}
+        self.formulas = {op.dim.data: str(op.size.data) for op in dims if op.size.data.names}
         self.slots = {op.dim.data: op.slots.data for op in dims if op.slots is not None}
         """Dims of experts and their copies, and those of experts alone."""
         self.averages = averages(module)
@@ -38,6 +39,10 @@ class ShardingErrors:
         sent = {op.tokens.data for op in self.dispatches if op.dropless is not None and trains}
         self.shared_out = self.averages.keys() | sent
         """Dims of tokens that a router shares out: parts of them need not be whole."""
+        self.may_differ = self.shared_out | (
+            {self.batch} if plan is not None and not trains else set()
+        )
+        """These, and sequences that are served, of which ranks have one more than others."""
         self.findings = Findings()
         self.seen: set[tuple[str, tuple[str, ...]]] = set()
 
@@ -108,7 +113,15 @@ class ShardingErrors:
         experts = self.slots.get(dim.name, "")
         shares = rule is not None and dim.name in rule.dims.data and rule.copies is not None
         message, note, help_ = cannot_split(
-            dim, how, differs, self.sizes, experts, is_batch=dim.name == self.batch, shares=shares
+            *(dim, how, differs, self.sizes, experts),
+            is_batch=dim.name == self.batch,
+            shares=shares,
+            beside=split_beside(
+                dim.split[-1],
+                [(r.dims.data, r.axes.data) for r in self.rules if r.uneven is None],
+                {name: size for name, size in self.sizes.items() if name not in self.may_differ},
+            ),
+            formula=self.formulas.get(dim.name, ""),
         )
         sending = self.sending(dim, rule)
         if sending:
@@ -195,6 +208,23 @@ def splits(dim: Dim, uneven: str | None, sizes: Mapping[str, int]) -> bool:
     return conditions.compare(last, ">", 0, sizes, f"a rank has nothing of `{dim}`")
 
 
+def split_beside(
+    axis: str, rules: Sequence[tuple[Sequence[str], Sequence[str]]], sizes: Mapping[str, int]
+) -> int:
+    """What the size of an axis has to divide, so that it fits all dims with `sizes` that rules, dims and their axes, split over it; 0: there are none.
+
+    Not dims of which there are fewer than ranks: those share them, or the axis is another one.
+    """
+    found = 0
+    for dims, axes in rules:
+        if axis in axes:
+            others = prod(sizes.get(each, 1) for each in axes if each != axis)
+            known = [sizes[name] for name in dims if name in sizes]
+            each = [size // others for size in known if size % others == 0]
+            found = gcd(found, *(size for size in each if size >= sizes.get(axis, 1)))
+    return found
+
+
 def cannot_split(
     dim: Dim,
     uneven: str | None,
@@ -204,9 +234,15 @@ def cannot_split(
     *,
     is_batch: bool = False,
     shares: bool = False,
+    beside: int = 0,
+    formula: str = "",
 ) -> tuple[str, list[str], str]:
-    """E0301 in words, with notes, and what to write instead. `differs`: the dim has uneven parts elsewhere, over other axes; it is of slots
-    of these `experts` and their copies; it `is_batch`, of which no part differs; its rule says already that ranks are to have `shares` of a part."""
+    """E0301 in words, with notes, and what to write instead.
+
+    `differs`: the dim has uneven parts elsewhere, over other axes; it is of slots of these `experts` and their copies; it `is_batch`, of which no
+    part differs; its rule says already that ranks are to have `shares` of a part. The size of its last axis has to divide what is `beside`
+    it, too, unless that is 0. Its size has a `formula`.
+    """
     name = f"{experts} + redundant" if experts else dim.name
     size, ways = sizes[dim.name], prod(sizes[axis] for axis in dim.split)
     split = as_written(dim.split, sizes)
@@ -215,7 +251,12 @@ def cannot_split(
         verb = "does" if len(split) == 1 else "together do"
         may_differ = not (differs or is_batch)
         number = sizes[experts] if experts else 0
-        help_ = divisor_help(dim, size, ways, split, may_differ, number, may_share=not shares)
+        help_ = divisor_help(
+            *(dim, size, ways, split, may_differ, number),
+            may_share=not shares,
+            beside=beside,
+            formula=formula,
+        )
         note = "parts are uneven only over all axes of their rule at once"
         message = f"{axes} {verb} not divide `{name} = {size}`"
         return message, [note] if differs else [], help_
@@ -251,14 +292,18 @@ def divisor_help(
     experts: int = 0,
     *,
     may_share: bool = True,
+    beside: int = 0,
+    formula: str = "",
 ) -> str:
     """What to write instead: the nearest sizes that work, of the last of the axes that split the dim, and of the dim; of slots, of which so
     many are `experts` themselves, the number of copies."""
     last, number = list(split.items())[-1]
     others = ways // number
-    fitting = largest_divisor(size // others, number) if size % others == 0 else 1
+    fitting = largest_divisor(gcd(size // others, beside), number) if size % others == 0 else 1
     rounded = -(-size // ways) * ways
-    choices = [f"`redundant = {rounded - experts}`" if experts else f"`{dim.name} = {rounded}`"]
+    choices = [
+        f"`redundant = {rounded - experts}`" if experts else f"`{formula or dim.name} = {rounded}`"
+    ]
     if fitting > 1:
         choices.insert(0, f"`{last} = {fitting}`")
     text = f"choose {' or '.join(choices)}"

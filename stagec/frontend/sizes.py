@@ -95,6 +95,12 @@ class SizeTable:
             {n: value for n, value in self.values.items() if value is not None}
         )
 
+    def formula(self, dim: str) -> str:
+        """How the text computes a dim of others; nothing of a plain number, or of one that something else than the text says."""
+        found = self.dims.get(dim)
+        is_plain = found is None or isinstance(found, ServedSize) or dim in self.origins
+        return str(found.size) if found is not None and not is_plain and found.size.names else ""
+
     @property
     def dim_values(self) -> dict[str, int | None]:
         """Of dims alone: for expressions in a model."""

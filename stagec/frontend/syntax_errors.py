@@ -15,6 +15,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedInput
 from lark.parsers.lalr_interactive_parser import InteractiveParser
 
 from stagec.diagnostics import Diagnostic, Span, closest, quoted
+from stagec.frontend.elsewhere import written_here
 from stagec.frontend.keywords import DEFINITIONS
 from stagec.frontend.recovery import error_position, open_brackets
 
@@ -154,6 +155,7 @@ class _Unexpected:
             self.line_joined,
             self.misspelt,
             self.comma_left_out,
+            self.attribute,
         ):
             found = attempt()
             if found is not None:
@@ -367,3 +369,12 @@ class _Unexpected:
             words = sorted(self.spelling[t] for t in _DEFINITIONS)
             return f"definitions are {quoted(words)}"
         return ""
+
+    def attribute(self) -> Diagnostic | None:
+        """`x.T`, `x.view(...)`: tensors have no attributes."""
+        named = re.match(r"\.([A-Za-z_]\w*)", self.text[self.position :])
+        if named is None or self.before is None or not _OPERATORS & self.accepted:
+            return None
+        name = named[1]
+        help_ = written_here(name) or f"functions take what they are of: `{name}({self.before})`"
+        return self.error("E0101", f"tensors have no attributes, such as `.{name}`", help_)

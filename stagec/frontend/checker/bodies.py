@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from stagec.diagnostics import Span
 from stagec.dialects import stg
@@ -229,7 +229,7 @@ class BodyChecker(CallChecker):
         if set(want) == set(value.type.names):
             return self.ordered(value, want, span)
         notes, help_ = self.differences(value.type.names, want)
-        help_ = help_ or _contraction_help(expr, value.type.names, want)
+        help_ = help_ or self.contraction_help(expr, value.type.names, want)
         message = f"this is {shown(value.type)}, not [{', '.join(want)}]"
         self.error(
             "E0205",
@@ -352,7 +352,7 @@ class BodyChecker(CallChecker):
             return None
         if set(want) != set(value.type.names):
             notes, help_ = self.differences(value.type.names, want)
-            help_ = help_ or _contraction_help(expr, value.type.names, want)
+            help_ = help_ or self.contraction_help(expr, value.type.names, want)
             message = f"this returns {shown(value.type)}, not {shown(result.type)}"
             declared = (result.span, f"declared as {shown(result.type)}")
             where = [declared, *self.origins((expr, value))]
@@ -366,6 +366,33 @@ class BodyChecker(CallChecker):
             self.wrong_dtype(message, value.type.dtype, result.type.dtype, expr.span, where)
             return None
         return self.ordered(value, want, expr.span)
+
+    def contraction_help(self, expr: syntax.Expr, have: Sequence[str], want: Sequence[str]) -> str:
+        """For dims that a contraction inside of a sum or a product has summed over: what is declared does not reach it."""
+        inside = None if set(want) <= set(have) else next(self.products_beside(expr), None)
+        if inside is None:
+            return ""
+        example = f"`a[{', '.join(want)}] = {text_of(inside)}`"
+        return f"what is declared reaches no `@` beside another operand: name each by a statement of its own, {example}"
+
+    def products_beside(
+        self, expr: syntax.Value, is_beside: bool = False
+    ) -> Iterator[syntax.Binary]:
+        """The contractions in an expression that are one of several tensors that something is made of."""
+        if isinstance(expr, syntax.Binary):
+            if expr.operator == "@" and is_beside:
+                yield expr
+                return
+            sides = (expr.left, expr.right)
+            for side in sides:
+                alone = any(self.is_number(other) for other in sides if other is not side)
+                yield from self.products_beside(side, is_beside or not alone)
+        elif isinstance(expr, syntax.Call):
+            values = [each.value for each in expr.arguments if each.name is None]
+            for value in values:
+                yield from self.products_beside(value, is_beside or len(values) > 1)
+        elif isinstance(expr, syntax.Negate | syntax.Rename):
+            yield from self.products_beside(expr.operand, is_beside)
 
     def model_results(self, item: syntax.Model, returns: syntax.Return | None) -> list[Value]:
         if returns is not None:
@@ -400,12 +427,3 @@ def _assigned(statements: Iterable[syntax.Statement]) -> list[syntax.Name]:
         elif isinstance(statement, syntax.Repeat):
             names += _assigned(statement.body.statements)
     return names
-
-
-def _contraction_help(expr: syntax.Expr, have: Sequence[str], want: Sequence[str]) -> str:
-    """For dims that a contraction inside of a sum or a product has summed over."""
-    if set(want) <= set(have) or not isinstance(expr, syntax.Binary) or expr.operator == "@":
-        return ""
-    if not any(isinstance(s, syntax.Binary) and s.operator == "@" for s in (expr.left, expr.right)):
-        return ""
-    return "`@` sums over every shared dim: write it as a statement that names those to keep"

@@ -24,6 +24,7 @@ from stagec.frontend.checker.steps import (
 )
 from stagec.frontend.checker.types import ModuleSignature, Typed, shown
 from stagec.frontend.checker.user_ops import Declared
+from stagec.frontend.elsewhere import written_here
 from stagec.frontend.numbers import SIZE_FUNCTIONS, Sizes, quantity, shown as shown_number, whole
 from stagec.frontend.printing import text_of
 from stagec.symbolic import conditions
@@ -76,7 +77,8 @@ class CallChecker(ExpressionChecker):
             declare = (
                 "declare one with `op` or `module`; `stagec ops` lists those that are built in"
             )
-            help_ = [help_ or declare, "`--load-pass FILE.py` brings ops of your own"]
+            own = "`--load-pass FILE.py` brings ops of your own"
+            help_ = written_here(name) or [help_ or declare, own]
         self.error("E0201", message, call.function.span, help_)
 
     def operands(

@@ -7,7 +7,7 @@ from math import prod
 
 from stagec.analysis import placement
 from stagec.analysis.recompute_choice import op_words
-from stagec.analysis.sharding_errors import cannot_split, splits
+from stagec.analysis.sharding_errors import cannot_split, split_beside, splits
 from stagec.diagnostics import Findings, Span, closest, quoted
 from stagec.dialects.attributes import Dim
 from stagec.frontend.checker.definitions import Definitions
@@ -100,11 +100,23 @@ class PlanChecker:
         found = (r for r in self.plan.rules if dim.name in r.dims and r.axes == dim.split)
         return next((r.uneven for r in found if r.uneven is not None), None)
 
+    def may_differ(self, name: str) -> bool:
+        """Whether parts of a dim need not be whole: of tokens that a router shares out, and of sequences that are served."""
+        served = bool(self.table.served) and name == self.model.batch_dim
+        return served or name in self.table.averages
+
     def uneven(self, dim: Dim, value: Value, what: str) -> None:
         rule = next(r for r in self.plan.rules if dim.name in r.dims and dim.split[-1] in r.axes)
         differs = rule.uneven is not None
         message, notes, help_ = cannot_split(
-            dim, self.parts_of(dim), differs, self.sizes, is_batch=dim.name == self.model.batch_dim
+            *(dim, self.parts_of(dim), differs, self.sizes),
+            is_batch=dim.name == self.model.batch_dim,
+            beside=split_beside(
+                dim.split[-1],
+                [(r.dims, r.axes) for r in self.plan.rules if r.uneven is None],
+                {name: size for name, size in self.sizes.items() if not self.may_differ(name)},
+            ),
+            formula=self.table.formula(dim.name),
         )
         names = (*dim.split, dim.name)
         origins = [self.table.origins[name] for name in names if name in self.table.origins]
