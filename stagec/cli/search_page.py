@@ -431,14 +431,26 @@ def sure(goal: Goal, outcome: Outcome) -> str:
         found = f"\nthese are the best: memory and time of each plan{of} were found exactly\n"
         return "" if outcome.interrupted else found
     number, of = outcome.num_sure, len(outcome.proved)
-    if outcome.interrupted or not number:
+    if outcome.interrupted:
         return ""
-    said = f"the first {number} are the best" if number > 1 else "the first is the best"
-    said = "these are the best" if number == of else said
-    return (
-        f"\n{said}, unless the rough time of another plan is further off than those of all "
-        "that were compiled\n"
+    if number:
+        said = "these are the best" if number == of else f"the first {number} are the best"
+        said = said if number > 1 else "the first is the best"
+        return f"\n{said}: lower bounds say of each other plan that it is no better\n"
+    if not of:
+        return ""
+    one = outcome.num_rivals == 1
+    plans = "1 plan that was" if one else f"{outcome.num_rivals:,} plans that were"
+    bounds, which = (
+        ("its lower bound", "it is") if one else ("their lower bounds", "one of them is")
     )
+    said = f"{plans} not compiled may be better than the first by {bounds}"
+    if outcome.nearest:
+        said += (
+            f": {which} if it takes less than {100 * outcome.nearest:.1f} % of its rough time; "
+            f"those that were compiled take {100 * outcome.least_ratio:.1f} % of theirs or more"
+        )
+    return f"\n{said}\n"
 
 
 ALWAYS = ("tp", "pp", "dp", "batch")

@@ -13,8 +13,8 @@ from stagec.searching.serving_space import serving_points
 from stagec.searching.space import Point, Space, points
 from stagec.sweeping.run import PEAK
 
-MARGIN = 2
-"""So many times as many plans as are wanted are known in outline, and may be compiled whole, as the outline may rank them a little otherwise."""
+FURTHER = 6
+"""Plans behind those that are wanted that are compiled whole if by their bounds they may be better; more only where they may by what outlines are off."""
 TOO_LARGE = "a rank needs more memory than its device has"
 TOO_LATE = "a step takes longer than it may"
 ROUGHLY = 1.1
@@ -41,8 +41,8 @@ class Candidates:
 
     @property
     def wanted(self) -> int:
-        """Plans that may be compiled whole."""
-        return self.goal.top * MARGIN
+        """Plans that may be compiled whole, as the outline may rank them a little otherwise."""
+        return self.goal.top + max(self.goal.top, FURTHER)
 
     def chosen(self, numbers: Iterable[int]) -> dict[int, Point]:
         return {number: self.points[number] for number in numbers}
@@ -83,6 +83,16 @@ class Candidates:
         """Whether it turned out to be no plan, or not to fit."""
         step = self.known[number].get("step", 0.0)
         return step != step
+
+    def bound(self, number: int) -> float:
+        """No more than what is minimised can be of it."""
+        known = self.known[number]
+        if not self.goal.rises:
+            return -np.inf
+        least = known.get(LEAST, known.get("step", 0.0))
+        if least > self.goal.within:
+            return np.inf
+        return self.goal.value(self.points[number], least, known.get(PEAK, known.get(HELD, 0.0)))
 
     def would_be(self, number: int, ratio: float) -> float:
         """What is minimised, of a plan that takes so many times as long as its outline, or a bound on that."""

@@ -12,33 +12,29 @@ gathered. So plans that differ in their schedules, or in the stages of a rank, a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property, lru_cache
+from functools import cache
 
 import numpy as np
-from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Operation
 
-from stagec.analysis.coordinates import SUFFIX
 from stagec.arrays import Floats
-from stagec.dialects import sched, stg
+from stagec.dialects import stg
 from stagec.dialects.sched import COMPUTE_STREAM
 from stagec.dialects.sched.actions import Collective, Compute
 from stagec.dialects.sched.tasks import COMPUTE_TASKS, ONCE, TRANSFER_TASKS
 from stagec.estimate.interference import share_by_node, slowdown, takes_units
-from stagec.estimate.kernels import KernelPrices
-from stagec.estimate.prices import ATTENTION, kernel_prices
+from stagec.estimate.prices import ATTENTION
 from stagec.explaining.job import NamedJob
 from stagec.explaining.rolled_operations import ClassOperations, Term
 from stagec.rewriting.saved_values import levels_of
 from stagec.schedules import CATALOGUE, ActionCosts, build, simulate
 from stagec.schedules.transfers import RESIDENT_STAGES
 from stagec.searching.passes_alone import PassAlone, PassNode, Streams, latest
-from stagec.sweeping.actions import ActionForm
-from stagec.sweeping.op_costs import PriceColumns
+from stagec.searching.term_prices import TermPrices, TermTime
 from stagec.sweeping.structures import Structure
-from stagec.symbolic import Size, call, ceildiv, constant, product, symbol
+from stagec.symbolic import ceildiv, symbol
 from stagec.symbolic.columns import Columns
 from stagec.unrolling.rank import StageRun
 
@@ -97,6 +93,8 @@ class ClassSeconds:
     """Of the forward passes of layers."""
     layers: Floats = field(default_factory=lambda: np.zeros(1))
     """What of these has to run for all that their backward passes read."""
+    recomputed: Total = 0.0
+    """Of the backward passes, what waits for no gradient: ranks may do it while they idle."""
 
     def working(self, again: Total = 0.0) -> Floats:
         """Of the forward and backward passes, if all that can run beside computation does; the backward passes may compute so much `again`."""
@@ -152,14 +150,13 @@ def outline(structure: Structure, sizes: Columns, turns: Sequence[Turns] = ()) -
         sums.add(travel)
         sums.add(between, more)
     of_classes = [sums for sums, _ in every]
-    # A rank idles while others begin and end, most of which are in the middle.
     forwards = microbatches * (FORWARDS if job.compiled.stated.is_training else 1)
-    unit = of_classes[len(every) // 2].lasting / forwards
+    units = while_idle([each.lasting / forwards for each in of_classes], ranks_of(structure, sizes))
     last = max(len(every) - 1, 1)
     places = [at * (PLACES - 1) // last for at in range(len(every))]
     found = [
         of_class(job, sums, microbatches, Idleness(idle, at, unit, sent / (2 * microbatches)))
-        for at, sums in zip(places, of_classes, strict=True)
+        for at, sums, unit in zip(places, of_classes, units, strict=True)
     ]
     worst = np.argmax(np.stack([each["step"] for each in found]), axis=0)
     rows = np.arange(sizes.count)
@@ -180,9 +177,30 @@ def outline(structure: Structure, sizes: Columns, turns: Sequence[Turns] = ()) -
 
 def least_times(of_classes: Sequence[ClassSeconds], idle: Floats) -> Iterator[Floats]:
     """Seconds of `BOUNDS`: the rank that works longest idles while others begin and end, each of which works as long as any at least."""
+    others = np.min([each.working(-each.recomputed) for each in of_classes], axis=0)
     for name in ("", "attention", "layers"):
         own = [each.working(getattr(each, name) if name else 0.0) for each in of_classes]
-        yield np.max(own, axis=0) + idle * np.min(own, axis=0)
+        yield np.max(own, axis=0) + idle * others
+
+
+def ranks_of(structure: Structure, sizes: Columns) -> Floats:
+    """Of a pipeline, in each plan."""
+    stages = structure.names.stages
+    return np.ones(sizes.count) if stages is None else sizes.names[stages.axis.data].astype(float)
+
+
+def while_idle(units: Sequence[Total], ranks: Floats) -> list[Total]:
+    """What a rank of each class waits for while it idles: as others begin and end, which are each of the other ranks in turn.
+
+    There is one first rank and one last; all others are alike.
+    """
+    if len(units) == 1:
+        return [*units]
+    number = [np.ones(len(ranks)) for _ in units]
+    for middle in range(1, len(units) - 1):
+        number[middle] = (ranks - 2) / (len(units) - 2)
+    together = sum(n * unit for n, unit in zip(number, units, strict=True))
+    return [(together - unit) / np.maximum(sum(number) - 1, 1) for unit in units]
 
 
 def own_turns(structure: Structure, sizes: Columns) -> Sequence[Turns]:
@@ -378,9 +396,9 @@ def sums_of(
     """Of a rank's own work, and of what travels to and from other stages; parameters are gathered so often, and ops may run `again`."""
     own, travel = ClassSeconds(), ClassSeconds()
     share = share_by_node(prices.job.compiled.plan.device)
-    for term in each.terms:
+    for term, one in zip(each.terms, prices.of_class(each), strict=True):
         times = sizes.number(term.count.form).astype(float)
-        seconds = times * prices.seconds(term, each.where)
+        seconds = times * one.seconds
         node = term.node
         if isinstance(node.action, Collective) and term.task in COMPUTE_TASKS:
             own.moving = own.moving + seconds
@@ -391,6 +409,8 @@ def sums_of(
         sums = travel if term.task in TRANSFER_TASKS else own
         if isinstance(node.action, Compute):
             own.compute[part] = own.compute[part] + seconds
+            if node.phase == "recompute":
+                own.recomputed = own.recomputed + seconds
             kernel = node.action.kernel
             is_again = kernel is not None and kernel.kind in ATTENTION
             if is_again and part == "F" and term.counted.in_layer:
@@ -433,20 +453,20 @@ def passes_alone(
     each: ClassOperations, tasks: Sequence[str], prices: TermPrices, sizes: Columns
 ) -> tuple[list[PassAlone], Streams]:
     """A rank's runs of these tasks, in their order, on the same streams."""
-    terms: dict[tuple[int, str], list[Term]] = defaultdict(list)
-    for term in each.terms:
+    terms: dict[tuple[int, str], list[tuple[Term, TermTime]]] = defaultdict(list)
+    for term, one in zip(each.terms, prices.of_class(each), strict=True):
         if term.task in tasks and not is_hidden(term):
-            terms[term.counted.stage.stage, term.task].append(term)
+            terms[term.counted.stage.stage, term.task].append((term, one))
     streams = Streams()
     passes: list[PassAlone] = []
     for key in sorted(terms, key=lambda key: (tasks.index(key[1]), key[0])):
         own = terms[key]
-        stage = own[0].counted.stage
+        stage = own[0][0].counted.stage
         nodes: dict[Operation, PassNode] = {
             term.counted.op: PassNode(
-                prices.seconds(term, each.where), term.node.stream, term.node.serial
+                one.seconds, term.node.stream, term.node.serial, one.launching
             )
-            for term in own
+            for term, one in own
         }
 
         def count(repeat: stg.RepeatOp, stage: StageRun = stage) -> Floats:
@@ -468,66 +488,3 @@ def is_hidden(term: Term) -> bool:
 def is_gather(term: Term) -> bool:
     """Of parameters, before the first microbatch."""
     return term.task == "pre" and term.op == "all_gather"
-
-
-@lru_cache(maxsize=4)
-def shared(prices: KernelPrices) -> KernelPrices:
-    """The same ones for all structures, which ask for kernels of the same sizes."""
-    return prices
-
-
-@dataclass
-class TermPrices:
-    """Seconds of one run of each op, for each plan."""
-
-    job: NamedJob
-    sizes: Columns
-    _forms: dict[int, tuple[Size, ...] | None] = field(default_factory=dict)
-
-    @cached_property
-    def columns(self) -> PriceColumns:
-        terms = [term for each in self.job.classes for term in each.terms]
-        works = {sched.work_of(term.counted.op) for term in terms}
-        found = kernel_prices(self.job.compiled.plan, works)
-        kernels = None
-        if found is not None:
-            kernels = shared(found)
-        return PriceColumns(self.job.compiled.plan, self.sizes, tuple(self.job.names.mesh), kernels)
-
-    def seconds(self, term: Term, where: Mapping[str, Sequence[int]]) -> Floats:
-        """As its own node: what neighbours share is not told here. Of what joins a bucket, its share of a full one."""
-        counted, share = term.counted, 1.0
-        if id(counted.op) not in self._forms:
-            form = ActionForm.of(counted.op, counted.known.forms)
-            self._forms[id(counted.op)] = None if form is None else form.sizes
-        form = self._forms[id(counted.op)]
-        if form is None:
-            return self.one_by_one(term)
-        stage = counted.stage.stage
-        own = [self.at(where, self.job.names.write(size, stage)) for size in form]
-        bucket = counted.op.properties.get("bucket_bytes")
-        if isinstance(counted.op, sched.CollectiveOp) and isinstance(bucket, IntegerAttr):
-            numbers = [self.sizes.number(size).astype(float) for size in own]
-            most = own[int(numbers[1].max() > numbers[0].max())]
-            full = call("max", most, bucket.value.data)
-            share = self.sizes.number(most) / self.sizes.number(full)
-            ways = product(map(symbol, counted.op.axes.data))
-            own = [full if size == most else full / ways for size in own]
-        sizes = [(size,) for size in own]
-        return share * self.columns.of(term.node, sizes).us / 1e6
-
-    def at(self, where: Mapping[str, Sequence[int]], size: Size) -> Size:
-        """On the first rank of a class, where a size depends on that: what a window sees of a sequence in parts."""
-        places = {
-            name: constant(where.get(name.removesuffix(SUFFIX), (0,))[0]) for name in size.names
-        }
-        return size.substitute({n: at for n, at in places.items() if n.endswith(SUFFIX)})
-
-    def one_by_one(self, term: Term) -> Floats:
-        """Of an op whose numbers are no sizes alone."""
-        found = np.empty(self.sizes.count)
-        for row in range(self.sizes.count):
-            sizes = {name: int(column[row]) for name, column in self.sizes.names.items()}
-            prices = self.columns.prices(int(self.columns.mesh[row]))
-            found[row] = prices.node(term.counted.node(sizes)).us / 1e6
-        return found

@@ -21,6 +21,8 @@ from stagec.dialects.sched import COMPUTE_STREAM
 UNROLLED = 8
 """Iterations that are followed one by one, if all plans have so many: pieces of a product, of which one is handed on before the next."""
 FOLLOWED = 3
+LAUNCHES = "launches"
+"""Where a stream would be called: when the host has launched what it has until now."""
 When = Floats | float
 """Seconds from the start of the pass, of each plan."""
 Stack = list[When]
@@ -34,6 +36,8 @@ class PassNode:
     seconds: Floats
     stream: str
     is_serial: bool
+    launching: float = 0.0
+    """Seconds that the host takes to launch it, one behind the other."""
 
 
 @dataclass
@@ -93,9 +97,11 @@ class PassAlone:
 
     def run(self, op: Operation, node: PassNode) -> None:
         queues = {node.stream, COMPUTE_STREAM} if node.is_serial else {node.stream}
-        begins = latest(
-            [*map(self.there, op.operands), *(self.streams.free.get(each, 0.0) for each in queues)]
-        )
+        if node.launching:
+            launched = self.streams.free.get(LAUNCHES, 0.0) + node.launching
+            self.streams.free[LAUNCHES] = launched
+        waits = [self.streams.free.get(each, 0.0) for each in (*queues, LAUNCHES)]
+        begins = latest([*map(self.there, op.operands), *waits])
         if isinstance(op, sched.RecvOp) and self._sent:
             # Ranks keep step: what is received was sent as this rank sends its own.
             begins = latest([begins, self._sent.popleft()])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from stagec.pictures.charts import front
-from stagec.searching.candidates import TOO_LATE
+from stagec.searching.candidates import FURTHER, TOO_LATE
 from stagec.searching.evaluation import HELD, TIMES
 from stagec.searching.questions import SearchStep
 from stagec.searching.results import Proved, in_order, least_ratio
@@ -26,7 +26,9 @@ class Proofs(SearchStep):
     """Of plans that were compiled whole."""
 
     def prove(self, ranked: Sequence[int]) -> None:
-        """As many as are wanted, and of those behind them the ones that would be among these if their outline were as far off as that of any before."""
+        """As many as are wanted, and those behind them that may be among these by a lower bound: a few, and all that would be if their outline were as far
+        off as that of any before.
+        """
         found: list[Proved] = []
         waiting = list(ranked)
         try:
@@ -34,8 +36,11 @@ class Proofs(SearchStep):
                 missing = self.goal.top - len(found)
                 if missing <= 0:
                     found.sort(key=in_order)
-                    ratio, last = least_ratio(found), found[self.goal.top - 1].value
-                    waiting = [n for n in waiting if self.candidates.would_be(n, ratio) < last]
+                    last = found[self.goal.top - 1].value
+                    waiting = [n for n in waiting if self.candidates.bound(n) < last]
+                    if len(self.answers) >= self.goal.top + FURTHER:
+                        ratio = least_ratio(found)
+                        waiting = [n for n in waiting if self.candidates.would_be(n, ratio) < last]
                 now = waiting[: missing if missing > 0 else PROVED_AT_A_TIME]
                 waiting = waiting[len(now) :]
                 found += self.compiled(now, len(waiting))
@@ -51,7 +56,7 @@ class Proofs(SearchStep):
         self.outcome.proved = found[: self.goal.top]
         self.outcome.compiled = self.outcome.compiled or found
         if found and not self.outcome.interrupted:
-            self.outcome.num_sure = self.num_sure(found)
+            self.judge(found)
 
     def compiled(self, numbers: Sequence[int], waiting: int = 0) -> list[Proved]:
         """Those that fit, compiled whole; so many more are `waiting`."""
@@ -79,16 +84,22 @@ class Proofs(SearchStep):
         chosen.sort(key=lambda i: pairs[i])
         return [numbers[i] for i in chosen[: self.goal.top]]
 
-    def num_sure(self, found: Sequence[Proved]) -> int:
-        """So many of the best no other plan is better than, were its outline as far off as that of any that was compiled."""
-        if not self.goal.rises:
-            return 0
-        candidates, ratio = self.candidates, least_ratio(found)
-        compiled = {id(each.point) for each in found}
-        others = (n for n in candidates.left if id(candidates.points[n]) not in compiled)
-        values = (candidates.would_be(n, ratio) for n in others if not candidates.is_refused(n))
-        least = min(values, default=np.inf)
-        return sum(each.value <= least for each in found[: self.goal.top])
+    def judge(self, found: Sequence[Proved]) -> None:
+        """How many of the best no other plan can be better than, by lower bounds; and how far off outlines of others would have to be."""
+        candidates, outcome, best = self.candidates, self.outcome, found[0].value
+        last = found[: self.goal.top][-1].value
+        others = [
+            n
+            for n in candidates.left - self.answers.keys()
+            if not candidates.is_refused(n) and candidates.bound(n) < last
+        ]
+        least = min(map(candidates.bound, others), default=np.inf)
+        outcome.num_sure = sum(each.value <= least for each in found[: self.goal.top])
+        rivals = [candidates.value(n) for n in others if candidates.bound(n) < best]
+        outcome.num_rivals = len(rivals)
+        if rivals and best > 0 and self.goal.rises:
+            outcome.nearest = best / min(rivals)
+            outcome.least_ratio = least_ratio(found)
 
     def test(self, found: list[Proved]) -> None:
         """The best on other devices."""

@@ -108,7 +108,13 @@ class Outcome:
     num_not_asked: int = 0
     """Of those that serve, and of which each would be a compilation."""
     num_sure: int = 0
-    """Of those that were proved, the first so many: `Proofs.num_sure`."""
+    """Of those that were proved, the first so many: no other plan can be better by a lower bound."""
+    num_rivals: int = 0
+    """Plans that were not compiled and may be better than the first by their bounds."""
+    nearest: float = 0.0
+    """Of what its outline says, what the best of these is worth at most if it is better; 0 where nobody knows."""
+    least_ratio: float = 1.0
+    """The least that one that was compiled takes, of what its outline says."""
     reasons: Counter[str] = field(default_factory=Counter)
     mismatches: list[str] = field(default_factory=list)
     """Where a compilation said otherwise than its closed forms. There are none."""

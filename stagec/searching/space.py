@@ -457,5 +457,5 @@ def stages(
         yield {"schedule": schedule, "virtual_stages": virtual, "uneven": uneven}
 
 
-SIZES = ("tp", "cp", "pp", "dp", "ep", "replicas", "microbatch")
+SIZES = ("tp", "cp", "pp", "dp", "ep", "etp", "replicas", "microbatch")
 """What plans of one text differ in."""

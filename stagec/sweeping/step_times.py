@@ -86,7 +86,8 @@ class CompiledStep:
                 np.stack([each[rows] for each in moved]),
                 np.stack([each[rows] for each in written]),
             )
-            self.prices.share(self.traces.classes[number].program, index, costs)
+            escaping = self.prices.escaping(self.traces.classes[number].program)[index]
+            self.prices.share([each.node for each in forms], escaping, costs)
             of_segments[number, index] = costs.us
         return [
             of_segments[p.rank_class, p.segment][p.begin : p.begin + len(p.nodes)]

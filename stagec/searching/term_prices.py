@@ -1,0 +1,199 @@
+"""What one run of each op of a structure takes, for all its plans at once: among the neighbours that it shares kernels with, as in a trace."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from xdsl.dialects.builtin import IntegerAttr
+from xdsl.ir import Block, Operation
+
+from stagec.analysis.coordinates import SUFFIX
+from stagec.analysis.dataflow import behind_views
+from stagec.arrays import Floats
+from stagec.backend.program import Dep, Node
+from stagec.dialects import sched
+from stagec.estimate.kernels import KernelPrices
+from stagec.estimate.prices import NodeCosts, Prices, bytes_of, kernel_prices
+from stagec.explaining.job import NamedJob
+from stagec.explaining.rolled_operations import ClassOperations, Term
+from stagec.sweeping.actions import ActionForm
+from stagec.sweeping.op_costs import PriceColumns
+from stagec.symbolic import Size, call, constant, product, symbol
+from stagec.symbolic.columns import Columns
+
+
+class TermTime(NamedTuple):
+    """Of one run, in each plan."""
+
+    seconds: Floats
+    launching: float = 0.0
+    """Seconds that the host takes to launch it."""
+
+
+class TermSizes(NamedTuple):
+    """What a term's price depends on, and the share of it that the term takes."""
+
+    sizes: tuple[Size, ...] | None
+    """Nothing of an op whose numbers are no sizes alone."""
+    share: Floats | float
+
+
+@lru_cache(maxsize=4)
+def shared(prices: KernelPrices) -> KernelPrices:
+    """The same ones for all structures, which ask for kernels of the same sizes."""
+    return prices
+
+
+@dataclass
+class TermPrices:
+    """Of the rank classes of a job."""
+
+    job: NamedJob
+    sizes: Columns
+    _forms: dict[int, tuple[Size, ...] | None] = field(default_factory=dict)
+    _segments: dict[object, tuple[Floats, Sequence[float]]] = field(default_factory=dict)
+    _classes: dict[int, list[TermTime]] = field(default_factory=dict)
+
+    @cached_property
+    def columns(self) -> PriceColumns:
+        terms = [term for each in self.job.classes for term in each.terms]
+        works = {sched.work_of(term.counted.op) for term in terms}
+        found = kernel_prices(self.job.compiled.plan, works)
+        kernels = None
+        if found is not None:
+            kernels = shared(found)
+        return PriceColumns(self.job.compiled.plan, self.sizes, tuple(self.job.names.mesh), kernels)
+
+    @cached_property
+    def prices(self) -> Prices:
+        """Plans have as many devices: how kernels are shared does not depend on their meshes."""
+        return self.columns.prices(0)
+
+    @cached_property
+    def escaping(self) -> Collection[Operation]:
+        """Ops of which something is read outside their segment."""
+        return {op for op in self.job.compiled.module.walk() for op in read_from_outside(op)}
+
+    def of_class(self, each: ClassOperations) -> list[TermTime]:
+        """Of its terms, in their order."""
+        if id(each) not in self._classes:
+            segments: dict[object, list[int]] = defaultdict(list)
+            for at, term in enumerate(each.terms):
+                own = term.counted
+                key = id(own.stage), number_of(own.op), own.task, own.layer, own.boundary_shift
+                segments[key].append(at)
+            found: dict[int, TermTime] = {}
+            for members in segments.values():
+                terms = [each.terms[at] for at in members]
+                found.update(zip(members, self.of_segment(terms, each.where), strict=True))
+            self._classes[id(each)] = [found[at] for at in range(len(each.terms))]
+        return self._classes[id(each)]
+
+    def of_segment(
+        self, terms: Sequence[Term], where: Mapping[str, Sequence[int]]
+    ) -> Iterator[TermTime]:
+        """Of the ops of one."""
+        numbers = [self.numbers(term, where) for term in terms]
+        key = tuple((id(t.counted.op), n.sizes) for t, n in zip(terms, numbers, strict=True))
+        if any(own.sizes is None for own in numbers) or key not in self._segments:
+            self._segments[key] = self.among_neighbours(terms, numbers)
+        us, launching = self._segments[key]
+        for own, taking, launch in zip(numbers, us, launching, strict=True):
+            yield TermTime(own.share * taking / 1e6, launch / 1e6)
+
+    def among_neighbours(
+        self, terms: Sequence[Term], numbers: Sequence[TermSizes]
+    ) -> tuple[Floats, Sequence[float]]:
+        """Microseconds: `[op, plan]`, and what launching takes."""
+        nodes = nodes_of(terms)
+        escaping = {at for at, t in enumerate(terms) if t.counted.op in self.escaping}
+        costs = self.costs(terms, nodes, numbers)
+        self.prices.share(nodes, escaping, costs)
+        each_us = self.prices.host_launch_us
+        launches = self.prices.launches(nodes, escaping) if each_us else np.zeros(len(nodes))
+        return costs.us, (each_us * launches).tolist()
+
+    def costs(
+        self, terms: Sequence[Term], nodes: Sequence[Node], numbers: Sequence[TermSizes]
+    ) -> NodeCosts:
+        """By themselves: `[op, plan]`."""
+        rows: list[Sequence[Floats]] = []
+        for term, node, own in zip(terms, nodes, numbers, strict=True):
+            if own.sizes is None:
+                rows.append(self.one_by_one(term))
+                continue
+            sizes = [(size,) for size in own.sizes]
+            found = self.columns.of(node, sizes)
+            rows.append((found.us, found.basis, *self.columns.bytes_of(node, sizes)))
+        us, basis, moved, written = (np.stack(each) for each in zip(*rows, strict=True))
+        return NodeCosts(us, basis, moved, written)
+
+    def numbers(self, term: Term, where: Mapping[str, Sequence[int]]) -> TermSizes:
+        """Of what joins a bucket: those of a full one, and its share of that."""
+        counted = term.counted
+        if id(counted.op) not in self._forms:
+            form = ActionForm.of(counted.op, counted.known.forms)
+            self._forms[id(counted.op)] = None if form is None else form.sizes
+        form = self._forms[id(counted.op)]
+        if form is None:
+            return TermSizes(None, 1.0)
+        stage = counted.stage.stage
+        own = [at_first(where, self.job.names.write(size, stage)) for size in form]
+        bucket = counted.op.properties.get("bucket_bytes")
+        if not isinstance(counted.op, sched.CollectiveOp) or not isinstance(bucket, IntegerAttr):
+            return TermSizes(tuple(own), 1.0)
+        of_plans = [self.sizes.number(size).astype(float) for size in own]
+        most = own[int(of_plans[1].max() > of_plans[0].max())]
+        full = call("max", most, bucket.value.data)
+        ways = product(map(symbol, counted.op.axes.data))
+        joined = tuple(full if size == most else full / ways for size in own)
+        return TermSizes(joined, self.sizes.number(most) / self.sizes.number(full))
+
+    def one_by_one(self, term: Term) -> Sequence[Floats]:
+        """Of an op whose numbers are no sizes alone."""
+        found = np.zeros((4, self.sizes.count))
+        for row in range(self.sizes.count):
+            sizes = {name: int(column[row]) for name, column in self.sizes.names.items()}
+            node = term.counted.node(sizes)
+            price = self.columns.prices(int(self.columns.mesh[row])).node(node)
+            found[:, row] = price.us, price.basis, *bytes_of(node.action)
+        return [*found]
+
+
+def number_of(op: sched.NodeOp) -> int:
+    """Of its segment."""
+    return op.segment.number if op.segment is not None else -1
+
+
+def read_from_outside(op: Operation) -> Iterator[Operation]:
+    """What an op reads of other segments."""
+    if isinstance(op, sched.ViewOp):
+        return
+    for value in op.operands:
+        made = behind_views(value)
+        if not isinstance(made, sched.NodeOp):
+            continue
+        if not isinstance(op, sched.NodeOp) or number_of(op) != number_of(made):
+            yield made
+
+
+def nodes_of(terms: Sequence[Term]) -> list[Node]:
+    """With what they read of each other."""
+    place: dict[Operation | Block, int] = {t.counted.op: at for at, t in enumerate(terms)}
+    found: list[Node] = []
+    for term in terms:
+        made = map(behind_views, term.counted.op.operands)
+        inside = dict.fromkeys(place[each] for each in made if each in place)
+        found.append(replace(term.node, data_deps=tuple(Dep(-1, at) for at in inside)))
+    return found
+
+
+def at_first(where: Mapping[str, Sequence[int]], size: Size) -> Size:
+    """On the first rank of a class, where a size depends on that: what a window sees of a sequence in parts."""
+    places = {name: constant(where.get(name.removesuffix(SUFFIX), (0,))[0]) for name in size.names}
+    return size.substitute({n: at for n, at in places.items() if n.endswith(SUFFIX)})
