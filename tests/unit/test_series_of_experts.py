@@ -200,7 +200,7 @@ def test_the_clock_of_the_batcher_is_that_of_the_series(tmp_path: Path) -> None:
     options = make_parser().read(
         [str(requests), str(model), "--plan", "p", "--tokens", "30", "-o", str(out)]
     )
-    pool = clock_of_parts(parse_file(model), options, registry())
+    pool = clock_of_parts(parse_file(model), options, registry(), Policy())
     assert pool.engines == 2
     found = batch(read_requests(str(requests)), Policy(tokens=30), pool)
     out.write_text(rows_of(found))
