@@ -57,7 +57,7 @@ from stagec.diagnostics import refused, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.op import block_of
 from stagec.dialects.types import TensorType, tensor_of
-from stagec.dialects.use_def import before_placing, followed, through
+from stagec.dialects.use_def import before_placing, followed, from_stack, through, weight_path
 from stagec.rewriting import inherit, output_of, programs
 from stagec.symbolic import ONE
 
@@ -186,7 +186,12 @@ class BackwardBlock(stg.BackwardPass):
 
     def add_term(self, source: SSAValue, cotangent: SSAValue, *, at_once: bool = False) -> None:
         term = self.converted(cotangent, source, at_once=at_once)
-        self.terms.setdefault(source, []).append(term)
+        terms = self.terms.setdefault(source, [])
+        if terms and is_weight(source) and terms[-1].type == term.type:
+            # A weight that is read twice: autograd adds a term as it is made, and the gradient is complete with the last.
+            terms[-1] = self.add_terms(terms[-1], term, source)
+        else:
+            terms.append(term)
 
     def is_reduced(self, cotangent: SSAValue, source: SSAValue) -> bool:
         """Whether a term is reduced on its way to the value that was moved."""
@@ -382,6 +387,11 @@ class BackwardBlock(stg.BackwardPass):
         assert self.mirrored is not None
         self.slices.append(stack)
         return stg.slice_arg(self.mirrored, stack)
+
+
+def is_weight(value: SSAValue) -> bool:
+    """Whether it is a weight, or a layer's of a stack."""
+    return bool(weight_path(followed(value, from_stack)))
 
 
 @dataclass

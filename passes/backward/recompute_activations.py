@@ -44,13 +44,14 @@ After:
       stg.output
     }
 
-A value that the backward pass reads and that is not to be saved is made again by the ops that made it, as far back as
-values that are saved: weights, what the body is given, and results of ops that nobody asked to recompute (these are saved from
-now on). All this happens before the first op that reads of it: under full recomputation at the start of the body, for an op alone just in time. What is
-made again of a layer under `full`, or of a call of `modules`, is one checkpoint, made at once in the order of the forward pass, and ends with the last
-value that the backward pass reads, as PyTorch's checkpoint stops (`_StopRecomputationError` in `torch/utils/checkpoint.py`): the last product of a block
-is not made again, nor is its collective; what stands before that end is, whether it is read or not, such as the last product of an attention beside
-which a feed-forward network stands. Else nothing is made again that nobody reads. Dropout replays its random numbers.
+A value that the backward pass reads and that is not to be saved is made again by the ops that made it, as far back as values that are
+saved: weights, what the body is given, and results of ops that nobody asked to recompute (these are saved from now on). All this happens
+before the first op that reads of it: under full recomputation at the start of the body, for an op alone just in time. What is made again of
+a layer under `full`, or of a call of `modules`, is one checkpoint, made at once in the order of the forward pass, and ends with the last
+value that autograd keeps, weights among them, as PyTorch's checkpoint stops (`_StopRecomputationError` in `torch/utils/checkpoint.py`): the
+last product of a block is not made again, nor is its collective; what stands before that end is, whether it is read or not, such as the
+last product of an attention beside which a feed-forward network stands. Else nothing is made again that nobody reads. Dropout replays its
+random numbers.
 
 `what` names ops (`softmax`, `silu`, `contract`), values that the plan names (the frontend writes their `names` on the ops that
 make them, unnamed steps included), modules, or
@@ -81,6 +82,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from stagec.analysis.recompute_choice import FULL, WHOLE, Choice, call_of, can_be_repeated
 from stagec.diagnostics import CompileError, Diagnostic, quoted, span_of
 from stagec.dialects import dist, stg
+from stagec.dialects.use_def import followed, from_stack, weight_path
 from stagec.rewriting import programs
 from stagec.rewriting.saved_values import BlockPair, inputs_of, levels_of, reads_of, remove_unread
 
@@ -165,12 +167,16 @@ class Rebuilding:
     made: dict[SSAValue, SSAValue] = field(default_factory=dict)
     """What the repeated ops make, by the value of the forward pass."""
     repeated: set[Operation] = field(default_factory=set)
+    saving: set[Operation] = field(default_factory=set)
+    """Ops for whose gradient a weight is kept, which a checkpoint counts among what it makes again."""
 
     def run(self) -> None:
         level = self.level
         saved = level.saved() if level.outer is not None else {v: v for v in self.dropped}
         views = {view: value for view, value in saved.items() if value in self.dropped}
         self.position = {op: i for i, op in enumerate(level.forward_ops())}
+        read = {path for op in level.backward_ops() for path in weights_of(op)}
+        self.saving = {op for op in self.position if not read.isdisjoint(weights_of(op))}
         self.layers = [
             i
             for op, i in self.position.items()
@@ -205,6 +211,9 @@ class Rebuilding:
             part = self.layers_before(op)
             ends[part] = max(ends.get(part, 0), self.position[op])
         own = [op for op in self.at_once if call_of(op, self.modules) == call and op not in needed]
+        for op in self.saving.intersection(own):
+            part = self.layers_before(op)
+            ends[part] = max(ends.get(part, 0), self.position[op])
         if self.is_whole:
             return own
         return [op for op in own if self.position[op] < ends.get(self.layers_before(op), 0)]
@@ -251,6 +260,12 @@ class Rebuilding:
         for each in again.walk():
             stg.marks(each).update({"phase": StringAttr("recompute"), "made_by": StringAttr(NAME)})
         Rewriter.insert_op(again, InsertPoint.before(before))
+
+
+def weights_of(op: Operation) -> set[str]:
+    """The paths of the weights that an op reads, and those in it."""
+    read = (value for each in op.walk() for value in each.operands)
+    return {path for value in read if (path := weight_path(followed(value, from_stack)))}
 
 
 def verify_dropped(dropped: Dropped) -> None:

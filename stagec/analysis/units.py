@@ -10,6 +10,7 @@ from xdsl.ir import Operation, OpResult, SSAValue
 from stagec.analysis.dependence import Dependence
 from stagec.dialects import stg
 from stagec.dialects.op import first_op
+from stagec.dialects.use_def import followed, from_stack, weight_path
 
 ROOT = ""
 """The unit of all parameters that belong to no other."""
@@ -58,8 +59,26 @@ def is_within(scope: str, unit: str) -> bool:
     return scope == unit or scope.startswith(f"{unit}.")
 
 
-def takes_gradient(program: stg.ProgramOp, unit: str, dependence: Dependence) -> bool:
-    """Whether weights are behind something that goes into a unit, so that its backward pass ends in a gradient of that."""
+def layers_that_read(weight: SSAValue) -> stg.RepeatOp | None:
+    """The repeat of the forward pass that slices a stack of weights."""
+    for use in weight.uses:
+        if isinstance(use.operation, stg.RepeatOp) and stg.phase_of(use.operation) == "fwd":
+            return use.operation
+    return None
+
+
+def takes_gradient(
+    program: stg.ProgramOp, unit: str | stg.RepeatOp, dependence: Dependence
+) -> bool:
+    """Whether weights are behind something that goes into a unit, a call or the layers of a repeat, so that its backward pass ends in a gradient of that."""
+    if isinstance(unit, stg.RepeatOp):
+        read = (operand for op in unit.body.walk() for operand in op.operands)
+        others = (
+            value
+            for value in read
+            if not unit.is_ancestor(value.owner) and not weight_path(followed(value, from_stack))
+        )
+        return any(map(dependence.on_weights, (*unit.carried, *others)))
     return any(
         dependence.on_weights(operand) and not comes_from(operand, unit)
         for op in program.walk()
@@ -69,11 +88,10 @@ def takes_gradient(program: stg.ProgramOp, unit: str, dependence: Dependence) ->
 
 
 def comes_from(value: SSAValue, unit: str) -> bool:
-    """Whether a value is a weight, or made in a unit."""
+    """Whether a value is a weight, or a slice of one, or made in a unit."""
     owner = value.owner
-    if not isinstance(owner, Operation):
-        return False
-    return isinstance(owner, stg.WeightOp) or is_within(stg.scope_of(owner), unit)
+    is_made_there = isinstance(owner, Operation) and is_within(stg.scope_of(owner), unit)
+    return is_made_there or bool(weight_path(followed(value, from_stack)))
 
 
 def gradient_makers(

@@ -36,6 +36,9 @@ def main(arguments: list[str]) -> int:
         action="store_true",
         help="draw runs on fake tensors, whose live peaks are compared",
     )
+    parser.add_argument(
+        "--composed", action="store_true", help="draw blocks of other parts than a transformer's"
+    )
     parser.add_argument("--capture", type=Path, default=DEFAULT, help="the capture tool")
     parser.add_argument("--keep", type=Path, help="write what was drawn and run to this archive")
     parser.add_argument(

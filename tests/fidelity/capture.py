@@ -28,7 +28,8 @@ def capture(
     with tempfile.TemporaryDirectory() as folder:
         listed = Path(folder) / "cases"
         listed.write_text("".join(f"{text_of(words)}\n" for words in cases))
-        command = [sys.executable, str(tool), f"{folder}/out", "--cases", str(listed)]
+        program = ["-m", "tests.fidelity.composed"] if "sublayers" in cases[0] else []
+        command = [sys.executable, *program, str(tool), f"{folder}/out", "--cases", str(listed)]
         try:
             run = subprocess.run(
                 command, capture_output=True, text=True, timeout=SECONDS * len(cases), check=False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,9 +14,10 @@ def words(data: Mapping[str, Any]) -> frozenset[str]:
     """What is said of a recorded case: its options, and which sizes its axes do not divide."""
     model, parallel, opts = data["model"], data["parallel"], data["opts"]
     said = [*model.items(), *parallel.items(), *opts.items()]
-    found = {f"{name} = {value}" for name, value in said if name not in SIZES}
+    found = {f"{name} = {value}" for name, value in said if name not in {*SIZES, "sublayers"}}
     found.add(f"backend = {data['backend']}")
     stages = parallel.get("pp", 1) * parallel.get("vstages", 1)
+    found |= {f"part {name}" for name in re.findall(r"\w+", model.get("sublayers", ""))}
     uneven = {
         "layers": stages,
         "batch": parallel.get("dp", 1),

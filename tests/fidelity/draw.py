@@ -9,6 +9,8 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
+from tests.fidelity.sublayers import SUBLAYERS
+
 Words = dict[str, object]
 
 SPLIT = ("InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV")
@@ -49,6 +51,17 @@ SPREADS_OF_EXPERTS = (
     ("ep",),
     ("ep", "fsdp"),
     ("ep", "fsdp"),
+)
+
+SPREADS_OF_PARTS = (
+    (),
+    ("ddp",),
+    ("ddp",),
+    ("fsdp",),
+    ("fsdp",),
+    ("hsdp",),
+    ("pp",),
+    ("pp", "fsdp"),
 )
 
 
@@ -223,6 +236,42 @@ def draw_data_parallelism(
                 words["reduce_dtype"] = "bfloat16"
     elif "ddp" in spread and rng.random() < 0.5:
         words["bucket_mb"] = rng.choice([1, 2])
+    return words
+
+
+def draw_composed(rng: random.Random, name: str) -> Words:
+    """Blocks of other parts than a transformer's, which no tensor parallelism of PyTorch's is written for."""
+    spread = rng.choice(SPREADS_OF_PARTS)
+    words: Words = {"name": name, "arch": "llama", **draw_model(rng, "llama", 1)}
+    words.pop("qkv_bias", None)
+    steps = [
+        rng.sample(sorted(SUBLAYERS), rng.choice([1, 1, 2])) for _ in range(rng.choice([1, 2, 3]))
+    ]
+    words["sublayers"] = "+".join("|".join(step) for step in steps)
+    batch = rng.choice([1, 2, 3])
+    if "pp" in spread:
+        words |= draw_pipeline(rng, spread)
+        if words["schedule"] in SPLIT:
+            # How PyTorch finds the half of a backward pass that is of weights depends on more than the model: it makes some products twice, and stops
+            # where a weight is read twice.
+            words["schedule"] = "Interleaved1F1B"
+        batch *= int(str(words["microbatches"]))
+    words |= draw_data_parallelism(rng, spread, 1, is_moe=False)
+    if spread and "pp" not in spread and rng.random() < 0.3:
+        words["grad_accum"] = rng.choice([2, 3])
+        batch *= int(str(words["grad_accum"]))
+        if rng.random() < 0.3:
+            words["sync_every_mb"] = True
+    words["batch"] = batch
+    if rng.random() < 0.3:
+        words["ac"] = "full"
+    if rng.random() < 0.35:
+        names = ["embed", *(f"part{n}" for n in range(sum(map(len, steps))))]
+        words["frozen"] = "+".join(sorted(rng.sample(names, rng.randrange(1, len(names) + 1))))
+    elif rng.random() < 0.15 and words.get("fsdp_group") != "titan":
+        words["tie"] = True
+    if rng.random() < 0.1:
+        words["clip"] = True
     return words
 
 

@@ -14,7 +14,7 @@ from tests.fidelity.attention_text import repeats_heads
 from tests.fidelity.loads import has_learned_loads, with_equal_loads
 from tests.fidelity.model_text import row_split_tables
 from tests.fidelity.oracle import DTYPE_BYTES, Case
-from tests.fidelity.parameters import is_frozen, missing_of, parameters_of, stays_gathered
+from tests.fidelity.parameters import missing_of, parameters_of, stays_gathered, trained_of
 from tests.fidelity.partial_gradients import (
     PARTS,
     is_read,
@@ -65,7 +65,7 @@ def reduces_when_read(case: Case) -> bool:
 
 
 def is_vector_of_norms(case: Case, rank: int, communication: Communication) -> bool:
-    of_all = DTYPE_BYTES[communication.dtype] * len(parameters_of(case, rank))
+    of_all = DTYPE_BYTES[communication.dtype] * len(trained_of(case, rank))
     return communication.phase == "clip" and communication.bytes_in == of_all
 
 
@@ -107,11 +107,6 @@ def has_kept_units(case: Case) -> bool:
     return any(
         stays_gathered(case, each) for rank in case.ranks for each in parameters_of(case, rank)
     )
-
-
-def has_wide_shards(case: Case) -> bool:
-    """FSDP2 in mixed precision."""
-    return case.compute_dtype != case.dtype and case.parallel.get("dp_mode") in ("fsdp", "hsdp")
 
 
 def has_other_weights(case: Case) -> bool:
@@ -213,7 +208,6 @@ ENTRIES = (
     Entry("reductions-of-microbatches", reduces_each_microbatch),
     Entry("vocabulary-gradient", shows_whole_table_gradients),
     Entry("optimizer-steps", lambda case: case.is_training),
-    Entry("wide-shards", has_wide_shards),
     Entry("loss-statistics", lambda case: case.is_training),
     Entry("targets-of-the-batch", has_own_targets),
     Entry("short-shards", has_short_shards),
@@ -290,19 +284,14 @@ def comparable_memory(case: Case, rank: int, measured: Memory, traced: Memory) -
         # A cache was there before anything was followed.
         peak += (cache_bytes_read(case, measured) or 0) - table_bytes(case)
         peak -= traced.beside_peak
-    missing = missing_of(case, rank) * case.element_bytes
+    missing = missing_of(case, rank)
     parameters += missing
     if case.is_training:
-        trained = [each for each in parameters_of(case, rank) if not is_frozen(case, each)]
-        optimizer -= STEP_COUNTER_BYTES * len(trained)
+        optimizer -= STEP_COUNTER_BYTES * len(trained_of(case, rank))
+        missing = missing_of(case, rank, trained=True)
         gradients, optimizer = gradients + missing, optimizer + 2 * missing
     if whole_tables:
         gradients -= absent_rows_bytes(case, rank)
-    if has_wide_shards(case):
-        narrow = DTYPE_BYTES[case.compute_dtype] * parameters // case.element_bytes
-        # Where nothing is trained stagec has no master shards.
-        parameters, optimizer = narrow, optimizer + (parameters if case.is_training else 0)
-        peak = peak + narrow if peak is not None else None
     if case.is_training and saved is not None and holds_loss:
         microbatches = int(case.parallel.get("microbatches", case.accumulated))
         saved -= WEIGHT_SUM_BYTES * microbatches

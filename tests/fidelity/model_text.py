@@ -16,6 +16,7 @@ from tests.fidelity.attention_text import (
     with_adapters,
 )
 from tests.fidelity.oracle import Case
+from tests.fidelity.sublayers import block_lines, further_dims, part_modules, steps_of
 
 EXPERT_PRODUCT = "expert_product"
 """The op that multiplies each token with the weights of an expert of its."""
@@ -53,6 +54,7 @@ def dims_text(case: Case) -> str:
         "F": m["ffn"],
         "L": m["layers"],
         **attention_dims(case),
+        **further_dims(case),
     }
     if m["arch"] == "gpt":
         sizes["P"] = m["seq"]
@@ -69,6 +71,10 @@ def module(head: str, lines: list[str]) -> str:
 
 
 def llama_modules(case: Case) -> list[str]:
+    if steps_of(case):
+        head = "module Block(x[B, S, D]) -> [B, S, D]"
+        block = module(head, block_lines(case, norm_name(case)))
+        return [*norm_modules(case), *part_modules(case), block]
     return [
         *norm_modules(case),
         module(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tests.fidelity.oracle import Case, coordinates
+from tests.fidelity.oracle import DTYPE_BYTES, Case, coordinates
+from tests.fidelity.sublayers import parts_of, shapes_of, steps_of
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,12 @@ def block(case: Case) -> Iterator[Parameter]:
     m, tp = case.model, case.degree("tp")
     dim, width = m["dim"], m["dim"] // m["heads"]
     is_gpt = m["arch"] == "gpt"
+    if steps_of(case):
+        yield from [Parameter(dim)] * len(steps_of(case))
+        for name, _, part in parts_of(case):
+            for rows, *row in shapes_of(case, part):
+                yield Parameter(rows, math.prod(row), words=(name,))
+        return
     for norm in ("norm1", "norm2"):
         yield from [Parameter(dim, words=(norm,))] * (2 if is_gpt else 1)
     outputs = [m["heads"] * width, m["kv_heads"] * width, m["kv_heads"] * width]
@@ -104,6 +112,10 @@ def is_frozen(case: Case, parameter: Parameter) -> bool:
     return not set(parameter.words).isdisjoint(case.frozen)
 
 
+def trained_of(case: Case, rank: int) -> list[Parameter]:
+    return [each for each in parameters_of(case, rank) if not is_frozen(case, each)]
+
+
 def waits_for_backward(case: Case, parameter: Parameter) -> bool:
     """Whether FSDP2 keeps what it gathers of it in the forward pass until the backward pass."""
     if not case.parallel.get("reshard", True):
@@ -118,13 +130,15 @@ def stays_gathered(case: Case, parameter: Parameter) -> bool:
     return case.is_served and waits_for_backward(case, parameter)
 
 
-def missing_of(case: Case, rank: int) -> int:
-    """Elements that a rank's shards lack of those of a first rank, as FSDP2 leaves the padding of the last ones out, or of what stays gathered."""
+def missing_of(case: Case, rank: int, *, trained: bool = False) -> int:
+    """Bytes that a rank's shards, or those that are `trained`, lack of those of a first rank, as FSDP2 leaves the padding of the last ones out, or of what
+    stays gathered, in the dtype in which that is.
+    """
     mode = case.parallel.get("dp_mode", "ddp")
     if mode == "ddp":
         return 0
     missing = 0
-    for each in parameters_of(case, rank):
+    for each in (trained_of if trained else parameters_of)(case, rank):
         axes = ["dp_shard"] if mode == "hsdp" else ["dp", "edp", "ep", "cp"]
         axes += ["outer", "inner"]
         if each.is_expert and case.degree("ep") > 1:
@@ -132,8 +146,10 @@ def missing_of(case: Case, rank: int) -> int:
         position, ways = place_along(case, rank, axes)
         rows = -(-each.rows // ways)
         own = min(max(each.rows - position * rows, 0), rows)
-        planned = each.rows if stays_gathered(case, each) else rows
-        missing += (planned - own) * each.row
+        planned = rows * case.element_bytes
+        if stays_gathered(case, each):
+            planned = each.rows * DTYPE_BYTES[case.compute_dtype]
+        missing += (planned - own * case.element_bytes) * each.row
     return missing
 
 

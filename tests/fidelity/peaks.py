@@ -15,6 +15,7 @@ import numpy as np
 from stagec.memory import ClassPlan, Kind
 from tests.fidelity.model_text import row_split_tables
 from tests.fidelity.oracle import DTYPE_BYTES, Case
+from tests.fidelity.sublayers import steps_of
 
 TOLERANCE = 0.02
 TABLE_BYTES = 4
@@ -186,11 +187,16 @@ def table_elements(case: Case) -> int:
 def table_copy_bytes(case: Case) -> int:
     """Copies of the rotary tables in the dtype of the computation, of all layers, for one microbatch."""
     copies = 0
-    if case.model["arch"] == "gpt":
+    is_one_unit = case.parallel.get("fsdp_group") == "root"
+    if steps_of(case):
+        # Other blocks read no tables. A checkpoint keeps what a block is given all the same, as FSDP2 casts it.
+        is_given = "ac" in case.parallel and case.compute_dtype != case.dtype
+        copies = 2 if is_given and not is_one_unit else 0
+    elif case.model["arch"] == "gpt":
         return 0
-    if case.compute_dtype != case.dtype:
+    elif case.compute_dtype != case.dtype:
         # FSDP2 casts what goes into a unit: both tables, unless all is one. Then queries and keys cast them, each for itself.
-        copies = 4 if case.parallel.get("fsdp_group") == "root" else 2
+        copies = 4 if is_one_unit else 2
     elif case.compute_dtype != "fp32" and "ac" not in case.parallel:
         # Queries and keys cast them, each for itself.
         copies = 4

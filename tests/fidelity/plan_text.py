@@ -14,6 +14,7 @@ from tests.fidelity.model_text import (
 )
 from tests.fidelity.oracle import DTYPES, Case, NotInTheLanguage
 from tests.fidelity.parameters import layers_of
+from tests.fidelity.sublayers import parts_of
 
 PLAN = "measured"
 
@@ -192,7 +193,7 @@ def context_lines(case: Case) -> list[str]:
 
 def freeze_lines(case: Case) -> list[str]:
     feed = "Mlp" if case.model["arch"] == "gpt" else "SwiGLU"
-    modules = {"attn": "Attention", "ffn": feed}
+    modules = {"attn": "Attention", "ffn": feed} | {part: name for part, name, _ in parts_of(case)}
     names = [modules.get(name, name) for name in case.frozen]
     return [f"freeze {', '.join(names)}"] if names else []
 
@@ -304,5 +305,7 @@ def precision_lines(case: Case) -> list[str]:
         "optimizer": stored,
     }
     if stored != computed:
-        settings |= {"master": stored, "reduce": reduced}
+        # FSDP2 keeps its shards as they are, and casts before it gathers.
+        own = {"weights": stored} if zero_axes(case) else {"master": stored}
+        settings |= {**own, "reduce": reduced}
     return ["precision { " + ", ".join(f"{k} = {v}" for k, v in settings.items()) + " }"]

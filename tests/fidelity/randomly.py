@@ -11,7 +11,7 @@ from typing import Any
 from tests.fidelity.archive import write_archive
 from tests.fidelity.capture import NotCaptured, capture
 from tests.fidelity.compare import Outcome
-from tests.fidelity.draw import Words, draw, draw_fake, text_of
+from tests.fidelity.draw import Words, draw, draw_composed, draw_fake, text_of
 from tests.fidelity.oracle import case_of
 from tests.fidelity.report import outcome_text, summary_text
 from tests.fidelity.run import run_case
@@ -24,10 +24,10 @@ AT_ONCE = 8
 def run_random(options: Namespace) -> int:
     """0 if all that PyTorch runs agrees."""
     rng = random.Random(options.seed)
-    one = draw_fake if options.fake else draw
-    drawn = [
-        one(rng, f"{'f' if options.fake else 'r'}{options.seed}_{i}") for i in range(options.random)
-    ]
+    one, letter = draw, "r"
+    if options.fake or options.composed:
+        one, letter = (draw_fake, "f") if options.fake else (draw_composed, "c")
+    drawn = [one(rng, f"{letter}{options.seed}_{i}") for i in range(options.random)]
     outcomes: list[Outcome] = []
     recorded: list[dict[str, Any]] = []
     missed = 0

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from tests.fidelity.draw import SPLIT, Words
 
 OPTIONAL = [
+    "frozen",
     "ac",
     "grad_accum",
     "sync_every_mb",

@@ -38,7 +38,7 @@ With `experts_apart` a stack of experts is taken apart, and reduced expert by ex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
@@ -49,7 +49,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from stagec.analysis.dependence import Dependence
 from stagec.analysis.recompute_choice import call_of
-from stagec.analysis.units import ROOT, first_use, takes_gradient, unit_of
+from stagec.analysis.units import ROOT, first_use, layers_that_read, takes_gradient, unit_of
 from stagec.dialects import dist, stg
 from stagec.dialects.op import first_op
 from stagec.dialects.types import ShardType, StackType, ValueType, leaf_of, tensor_of, with_dtype
@@ -58,9 +58,11 @@ from stagec.passes.optimizer.reduce_gradients.ready_order import ReadyOrder, loo
 from stagec.passes.optimizer.reduce_gradients.registered import registration
 from stagec.rewriting import inherit, output_of, programs, set_type
 from stagec.rewriting.stored_weights import stored_rows
-from stagec.symbolic import Size
+from stagec.symbolic import ONE, Size
 
 NAME = "reduce-gradients"
+DATA = "data"
+"""Stands before a unit that needs no gradient of what goes into it."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,7 @@ class Reducer:
         block = self.program.body.block
         weights = [op for op in block.ops if isinstance(op, stg.WeightOp)]
         options = self.options
+        self.weights = {w.path.data: w.weight for w in weights}
         self.rows = {w.path.data: stored_rows(w, options.flat) for w in weights}
         self.dtypes = {w.path.data: w.gradient_dtype(options.dtype, options.own) for w in weights}
         self.stored = {
@@ -274,9 +277,12 @@ class Reducer:
     ) -> list[list[SSAValue]]:
         """Gradients in the order in which they are reduced: those of one loop over layers, or of one unit, together, and those of `root`."""
         groups: dict[tuple[object, object], list[SSAValue]] = {}
+        of_data = self.of_data(gradients, paths) if self.options.join else {}
         for gradient in gradients:
             if gradient in root:
                 key = (None, ROOT)
+            elif gradient in of_data:
+                key = (DATA, of_data[gradient])
             elif isinstance(gradient.type, StackType):
                 key = (gradient.type.count, loop_of(gradient))
             elif self.options.join:
@@ -287,33 +293,48 @@ class Reducer:
         if self.options.join and not self.options.overlap:
             # All is ready; the root unit goes first, then the others in the order of the forward pass (`perform_reduce_grad` in
             # `torch/distributed/pipelining/stage.py`).
-            first = {g: self.first_use(paths[g]) for group in groups.values() for g in group}
-            return sorted(groups.values(), key=lambda group: min(first[g] for g in group))
+            return sorted(groups.values(), key=lambda group: self.first_use(group, paths))
         # Others go as soon as all of a unit is ready. The root unit, and units that need no gradient of what goes into them, have no hook
         # that says so: FSDP2 reduces them in its final callback, the root first (`_root_post_backward_final_callback`).
-        late = [(None, ROOT), *((None, unit) for unit in self.units_of_data(groups))]
-        last = [groups.pop(key) for key in late if key in groups]
+        last = [groups.pop(key) for key in list(groups) if key == (None, ROOT) or key[0] == DATA]
+        last.sort(key=lambda group: self.first_use(group, paths))
         return [*sorted(groups.values(), key=self.makers.of_group), *last]
 
-    def first_use(self, path: str) -> int:
-        """Where the forward pass begins to use the unit of a weight that is beside the layers, or the layers of one; before all else for the root unit."""
-        weight = next(
-            op.weight
-            for op in self.program.body.block.ops
-            if isinstance(op, stg.WeightOp) and op.path.data == path
-        )
+    def first_use(self, group: Sequence[SSAValue], paths: Mapping[SSAValue, str]) -> int:
+        """Where the forward pass begins to use what gradients are of; before all else if something is of the root unit."""
+        return min(self.first_use_of(paths[gradient]) for gradient in group)
+
+    def first_use_of(self, path: str) -> int:
+        """Of the unit of a weight that is beside the layers, or the layers of one."""
+        weight = self.weights[path]
         has_layers = isinstance(weight.type, StackType) and not self.options.units
         if not has_layers and unit_of(path, self.options.units) == ROOT:
             return -1
         return first_use(weight)
 
-    def units_of_data(self, groups: Iterable[tuple[object, object]]) -> list[str]:
-        """The units beside the layers into which nothing goes that weights are behind: embeddings."""
-        units = [unit for count, unit in groups if count is None and isinstance(unit, str) and unit]
-        if not self.options.join or not units:
-            return []
+    def of_data(
+        self, gradients: Sequence[SSAValue], paths: Mapping[SSAValue, str]
+    ) -> dict[SSAValue, str | stg.RepeatOp]:
+        """Gradients of units into which nothing goes that trained weights are behind, and their unit: an embedding's, and that of a layer behind what is
+        frozen.
+        """
+        alone = {g: unit for g in gradients if (unit := self.unit_alone(g, paths[g])) is not None}
+        if not alone:
+            return {}
         dependence = Dependence(self.program)
-        return [u for u in units if not takes_gradient(self.program, u, dependence)]
+        units = set(alone.values())
+        given = {unit for unit in units if takes_gradient(self.program, unit, dependence)}
+        return {gradient: unit for gradient, unit in alone.items() if unit not in given}
+
+    def unit_alone(self, gradient: SSAValue, path: str) -> str | stg.RepeatOp | None:
+        """The unit of a gradient where it is one: a call of a module, or the only layer of a repeat. Nothing for the root unit, nor for several layers."""
+        is_stack = isinstance(gradient.type, StackType)
+        if isinstance(gradient.type, StackType) and gradient.type.count != ONE:
+            return None
+        unit = unit_of(path, self.options.units)
+        if unit == ROOT and is_stack and not self.options.units:
+            return layers_that_read(self.weights[path])
+        return None if unit == ROOT else unit
 
     def reduce_as_one(
         self,
