@@ -419,15 +419,16 @@ class _PlanResolver:
         if isinstance(level, syntax.Reference) and level.name.text == "none":
             return None
         if text not in ("1", "2", "3"):
-            help_ = "1 splits the optimizer's state, 2 gradients too, 3 the weights as well"
+            help_ = "1 splits the optimizer's state, 2 gradients too, 3 the weights as well, and `zero none` nothing"
             self.error("E0401", "the level of `zero` is 1, 2, 3 or `none`", level, help_)
+            return None
         if clause.axes is None:
-            help_ = f"write `zero {text or 1} over dp`"
+            help_ = f"write `zero {text} over dp`"
             self.error("E0401", "`zero` splits over an axis", clause, help_)
             return None
         axes = tuple(self.real_axes(clause.axes, "`zero`"))
         settings = self.settings.read(clause.settings, resolved.Zero, "`zero`")
-        if text not in ("1", "2", "3") or not axes:
+        if not axes:
             return None
         preset = presets.KNOWN.get(settings.get("like", ""))
         if preset is not None:
