@@ -3,14 +3,15 @@
 A message of b bytes takes `latency + b / bandwidth`, and links do not slow each other down (the model of
 Hockney 1994, as in Thakur, Rabenseifner and Gropp 2005, "Optimization of Collective Communication Operations in
 MPICH", section 3). Collectives are rings, which reach the bandwidth bound (Patarasuk and Yuan 2009, "Bandwidth
-Optimal All-reduce Algorithms for Clusters of Workstations").
+Optimal All-reduce Algorithms for Clusters of Workstations"). A group of ranks is a hierarchy of levels, the fastest
+inside: what goes over a slower one has as many ports as it joins ranks that the faster ones join.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -65,11 +66,28 @@ same in 2.30). NCCL takes the fastest by it."""
 
 
 @dataclass(frozen=True)
+class Level:
+    """One kind of connection in a group: what it joins are ranks, or sets of ranks that faster levels join."""
+
+    size: int
+    """How many it joins; of nodes that have unequal numbers of ranks, the least."""
+    steps: float
+    """Of a ring around them, not closed; of nodes, the mean."""
+    bytes_per_s: float
+    """Of a rank's port."""
+    latency_us: float
+    is_far: bool
+    """Whether it joins ranks of several nodes."""
+
+
+@dataclass(frozen=True)
 class Route:
     """What a ring over a group of ranks runs on."""
 
     size: int
     """Ranks of the group."""
+    levels: tuple[Level, ...]
+    """The fastest first; nodes last."""
     bytes_per_s: float
     latency_us: float
     """Of one pass around the ring: `size - 1` steps."""
@@ -79,11 +97,10 @@ class Route:
     """Of one of them."""
     protocols: tuple[Protocol, ...] = ()
     """What NCCL chooses from; none: messages take what an alpha-beta network says."""
-    inside: float = 1.0
-    """Share of the other ranks that are in a rank's own node."""
+    in_node: int = 1
+    """Ranks of the group in a node, with this one."""
     tree_latency_us: float | None = None
     """Of one way up or down a double binary tree between nodes; None where the ring is all there is."""
-    has_own_link: bool = False
     in_switch_us: float | None = None
     """The latency of an all-reduce in switches, up to them and down; None where they do not reduce."""
 
@@ -142,11 +159,11 @@ class Network:
         if model is None:
             return Price(self.ring_collective_us(action), Basis.ROOFLINE)
         in_switch = action.kind == "all_reduce" and route.in_switch_us is not None
-        in_node = round(route.inside * (route.size - 1)) + 1
+        in_node = route.in_node
         # What a node's own switches do is measured.
-        measured = not route.has_own_link and (not in_switch or model.reduces_in_switch)
+        measured = not in_switch or model.reduces_in_switch
         asked = in_switch or in_node == route.size
-        known = self.in_node(action, route, in_node) if measured and asked and in_node > 1 else None
+        known = self.in_node(action, route) if measured and asked and in_node > 1 else None
         if known is not None and in_node == route.size:
             return known
         us = self.ring_collective_us(action)
@@ -154,20 +171,29 @@ class Network:
             us = max(us, known.us)
         return Price(us, Basis.RULE)
 
-    def in_node(self, action: Collective, route: Route, ranks: int) -> Price | None:
-        """Among so many ranks of a node, by the device's table."""
-        assert self.model is not None
-        table = self.model.table("collective", action.kind)
+    def in_node(self, action: Collective, route: Route) -> Price | None:
+        """Among the ranks of a node, by the device's table; over links of their own, as if these were the device's."""
+        model = self.model
+        assert model is not None
+        table = model.table("collective", action.kind)
         if table is None:
             return None
+        ranks = route.in_node
+        if set(action.axes) & self.own.keys():
+            speed, latency = ring_of([level for level in route.levels if not level.is_far])
+            numbers = {
+                "link_bytes_per_s": speed / self.reached.link,
+                "link_latency_us": latency / (ranks - 1),
+            }
+            model = replace(model, numbers={**model.numbers, **numbers})
         larger = max(action.operand_bytes, action.result_bytes, 1)
         known = min(ranks, round(2 ** table.axes[0].last))
         sizes = {"gpus": np.float64(known), "bytes": np.float64(larger)}
-        us = float(collective_us(self.model, action.kind, sizes) * table.factor(sizes))
+        us = float(collective_us(model, action.kind, sizes) * table.factor(sizes))
         if ranks > known:
             return Price(us + self.further_us(action.kind, route, known, larger), Basis.RULE)
         found = Price(us, Basis.MEASURED if table.covers(sizes) else Basis.RULE)
-        return self.of_engine(found, action.kind, sizes)
+        return self.of_engine(model, found, action.kind, sizes)
 
     def further_us(self, kind: str, route: Route, known: int, num_bytes: int) -> float:
         """What more devices on the same links take than were measured: they move a larger share of the bytes, and a ring has more steps.
@@ -181,14 +207,14 @@ class Network:
         more = passes * moved * (1 / known - 1 / route.size)
         if kind == "all_to_all" or (kind == "all_reduce" and model.reduces_in_switch):
             return more
-        steps = passes * (route.size - known) * number(self.near.latency_us)
+        steps = passes * (route.size - known) * route.latency_us / (route.size - 1)
         return more + min(steps * p.near + passes * moved * (1 / p.share - 1) for p in PROTOCOLS)
 
-    def of_engine(self, price: Price, kind: str, sizes: dict[str, np.float64]) -> Price:
+    def of_engine(
+        self, model: DeviceModel, price: Price, kind: str, sizes: dict[str, np.float64]
+    ) -> Price:
         """An inference engine's own all-reduce, where it is faster: engines choose by size."""
-        model, engine = self.model, self.device.all_reduce
-        assert model is not None
-        names = ENGINES[engine]
+        names = ENGINES[self.device.all_reduce]
         if kind != "all_reduce" or not names:
             return price
         for name in names:
@@ -218,19 +244,21 @@ class Network:
         return route.ring_us(max(action.operand_bytes, action.result_bytes))
 
     def exchange_us(self, route: Route, action: Collective) -> float:
-        """Each rank sends every other its part, over the links and over the network at the same time.
+        """Each rank sends every other its part, over all levels at the same time.
 
         Between nodes nobody waits for another's message: what it takes to begin, and one way over the network.
         """
-        moved = action.operand_bytes * (route.size - 1) / route.size
-        if route.inside == 1 or set(action.axes) & self.own.keys():
-            return route.latency_us + 1e6 * moved / route.bytes_per_s
-        near = moved * route.inside / rate(self.near.bytes_per_s)
-        far = moved * (1 - route.inside) / rate(self.far.bytes_per_s)
+        part, joined, longest = action.operand_bytes / route.size, 1, 0.0
+        for level in route.levels:
+            is_last = level is route.levels[-1]
+            reached = route.size if is_last else joined * level.size
+            longest = max(longest, part * (reached - joined) / level.bytes_per_s)
+            joined = reached
         latency = route.latency_us
         if route.protocols:
-            latency = route.protocols[0].base_us + number(self.far.latency_us)
-        return latency + 1e6 * max(near, far)
+            latency = route.protocols[0].base_us
+            latency += max(level.latency_us for level in route.levels if level.is_far)
+        return latency + 1e6 * longest
 
     def transfer(self, action: Transfer) -> Price:
         """Of a receive none of its own: it ends when what is sent is there."""
@@ -254,22 +282,29 @@ class Network:
 
     @cached_property
     def near(self) -> Link:
-        device = self.device
-        speed = device.link_bytes_per_s
-        return Link(
-            axes=(),
-            bytes_per_s=None if speed is None else speed * self.reached.link,
-            latency_us=device.link_latency_us,
-        )
+        """Between devices of a node, as far as large messages reach it."""
+        return self.reaching(self.datasheet(is_far=False), is_far=False)
 
     @cached_property
     def far(self) -> Link:
-        """Between nodes. A device without a network of its own has the same links everywhere."""
+        """Between nodes."""
+        return self.reaching(self.datasheet(is_far=True), is_far=True)
+
+    def datasheet(self, is_far: bool) -> Link:
+        """What the device says. One without a network of its own has the same links everywhere."""
         device = self.device
-        if device.network_bytes_per_s is None:
-            return self.near
-        speed = device.network_bytes_per_s * self.reached.network
-        return Link(axes=(), bytes_per_s=speed, latency_us=device.network_latency_us)
+        if is_far and device.network_bytes_per_s is not None:
+            speed, latency = device.network_bytes_per_s, device.network_latency_us
+        else:
+            speed, latency = device.link_bytes_per_s, device.link_latency_us
+        return Link(axes=(), bytes_per_s=speed, latency_us=latency)
+
+    def reaching(self, link: Link, is_far: bool) -> Link:
+        if link.bytes_per_s is None:
+            return link
+        is_network = is_far and self.device.network_bytes_per_s is not None
+        share = self.reached.network if is_network else self.reached.link
+        return replace(link, bytes_per_s=link.bytes_per_s * share)
 
     def route(self, action: Collective) -> Route:
         key = action.axes, action.among, action.ranks
@@ -278,58 +313,62 @@ class Network:
         return self._routes[key]
 
     def find_route(self, action: Collective) -> Route:
-        """Of a collective over all pools that between nodes like this pool's, one behind the other."""
-        axes = action.axes
-        ranks = np.arange(action.ranks) if action.ranks else self.members(axes, dict(action.among))
-        size = len(ranks)
-        if set(axes) & self.own.keys():
-            slowest = self.slowest(axes)
-            step = number(slowest.latency_us)
-            in_switch = 2 * step if self.is_reduced(axes) else None
-            speed = rate(slowest.bytes_per_s)
-            return Route(size, speed, (size - 1) * step, has_own_link=True, in_switch_us=in_switch)
-        node = self.device.node
-        if node is None:
-            near = self.near
-            step = number(near.latency_us)
-            in_switch = 2 * step if self.is_reduced(axes) else None
-            speed = rate(near.bytes_per_s)
-            return Route(size, speed, (size - 1) * step, in_switch_us=in_switch)
-        _, counts = np.unique(ranks // node, return_counts=True)
-        crossings, together = len(counts) - 1, int(counts.min())
-        near, far = self.near, self.far
-        latency = (size - 1 - crossings) * number(near.latency_us)
-        latency += crossings * number(far.latency_us)
-        speeds = []
-        if together > 1:
-            speeds.append(rate(near.bytes_per_s))
-        if crossings:
-            # As many rings as a node has ranks of the group, each over another port.
-            speeds.append(together * rate(far.bytes_per_s))
-        inside = (together - 1) / (size - 1) if size > 1 else 1.0
-        tree = None
+        levels = self.levels(action)
+        size = action.ranks or len(self.members(action.axes, dict(action.among)))
+        speed, latency = ring_of(levels)
+        near = [level for level in levels if not level.is_far]
+        far = [level for level in levels if level.is_far]
+        crossings = math.prod(level.size for level in far) - 1
+        far_step_us, tree = 0.0, None
         protocols: tuple[Protocol, ...] = ()
+        if crossings:
+            far_step_us = ring_of(far)[1] / crossings
         if crossings and self.model is not None:
             protocols = PROTOCOLS
-            tree = (together - 1) * number(near.latency_us)
-            tree += math.ceil(math.log2(crossings + 1)) * number(far.latency_us)
-        speed = min(speeds or [rate(near.bytes_per_s)])
-        in_switch = None
-        if self.is_reduced(axes):
-            # Up and down through the switches of a node, and those between nodes.
-            levels = ((near, together > 1), (far, crossings > 0))
-            in_switch = 2 * sum(number(link.latency_us) for link, passed in levels if passed)
+            depth = math.log2(crossings + 1)
+            way = sum(math.log2(level.size) * level.latency_us for level in far)
+            tree = ring_of(near)[1] + math.ceil(depth) * way / depth
+        # Up and down through the switches of a node, and those between nodes.
+        slowest = (max((x.latency_us for x in each), default=0.0) for each in (near, far))
+        in_switch = 2 * sum(slowest)
         return Route(
             size,
+            levels,
             speed,
             latency,
             crossings,
-            number(far.latency_us),
+            far_step_us,
             protocols,
-            inside,
+            math.prod(level.size for level in near),
             tree,
-            in_switch_us=in_switch,
+            in_switch if self.is_reduced(action.axes) else None,
         )
+
+    def levels(self, action: Collective) -> tuple[Level, ...]:
+        """Axes with links of their own are a level each; ranks along the others are in nodes. What has the same numbers is one level.
+
+        Of a collective over all pools that between nodes like this pool's, one behind the other.
+        """
+        among = dict(action.among)
+        found: list[Level] = []
+        for axis in set(action.axes) & self.own.keys():
+            size = len(among.get(axis, range(self.mesh.sizes[self.mesh.axes.index(axis)])))
+            found.append(level_of(self.own_or_route(axis), size, size - 1, self.leaves(axis)))
+        others = [axis for axis in action.axes if axis not in self.own]
+        ranks = np.arange(action.ranks) if action.ranks else self.members(others, among)
+        if len(ranks) > 1:
+            node = self.device.node or int(ranks[-1]) + 1
+            _, counts = np.unique(ranks // node, return_counts=True)
+            nodes = len(counts)
+            inside = (len(ranks) - nodes) / nodes
+            found.append(level_of(self.near, int(counts.min()), inside, is_far=False))
+            found.append(level_of(self.far, nodes, nodes - 1, is_far=True))
+        merged: dict[tuple[bool, float, float], Level] = {}
+        for level in found:
+            key = level.is_far, -level.bytes_per_s, level.latency_us
+            if level.steps:
+                merged[key] = as_one(merged[key], level) if key in merged else level
+        return tuple(merged[key] for key in sorted(merged))
 
     def members(self, axes: Sequence[str], among: dict[str, tuple[int, ...]]) -> np.ndarray:
         """The group of rank 0, ascending."""
@@ -350,11 +389,12 @@ class Network:
         )
 
     def own_or_route(self, axis: str) -> Link:
-        own = self.own.get(axis)
-        leaves = self.device.node is not None and bool(
-            np.ptp(self.members((axis,), {}) // self.device.node)
-        )
-        given = self.far if leaves else self.near
+        """What joins ranks along an axis, as far as large messages reach it."""
+        return self.reaching(self.said_of(axis), self.leaves(axis))
+
+    def said_of(self, axis: str) -> Link:
+        """What the plan says of an axis, else its device."""
+        own, given = self.own.get(axis), self.datasheet(self.leaves(axis))
         if own is None:
             return given
         speed, latency = own.bytes_per_s, own.latency_us
@@ -364,6 +404,11 @@ class Network:
             latency_us=given.latency_us if latency is None else latency,
         )
 
+    def leaves(self, axis: str) -> bool:
+        """Whether ranks along an axis are in several nodes."""
+        node = self.device.node
+        return node is not None and bool(np.ptp(self.members((axis,), {}) // node))
+
     def leaves_node(self, action: Transfer) -> bool:
         node = self.device.node
         if node is None:
@@ -371,6 +416,31 @@ class Network:
         ranks = self.members(action.axes, {})
         peers = np.roll(ranks, -action.shift)
         return bool(np.any(ranks // node != peers // node))
+
+
+def level_of(link: Link, size: int, steps: float, is_far: bool) -> Level:
+    return Level(size, steps, rate(link.bytes_per_s), number(link.latency_us), is_far)
+
+
+def as_one(one: Level, other: Level) -> Level:
+    """Two levels of the same links."""
+    return replace(one, size=one.size * other.size, steps=(one.steps + 1) * (other.steps + 1) - 1)
+
+
+def ring_of(levels: Sequence[Level]) -> tuple[float, float]:
+    """Bytes per second of a ring over levels, and the latency of one pass around it: ranks that a faster level joins follow each other.
+
+    Bytes go by bandwidths and steps by latencies, so that neither is worse where the other is better.
+    """
+    speed, joined = math.inf, 1
+    for level in levels:
+        speed = min(speed, joined * level.bytes_per_s)
+        joined *= level.size
+    latency, outside = 0.0, 1
+    for level in sorted(levels, key=lambda level: (level.is_far, level.latency_us), reverse=True):
+        latency += outside * level.steps * level.latency_us
+        outside *= level.size
+    return speed, latency
 
 
 def rate(bytes_per_s: float | None) -> float:

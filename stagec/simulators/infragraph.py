@@ -69,7 +69,7 @@ def axes_graph(mesh: Mesh, plan: Plan) -> dict[str, Any]:
     for axis, size in zip(mesh.axes, mesh.sizes, strict=True):
         if size == 1:
             continue
-        own, stride = network.own_or_route(axis), mesh.stride(axis)
+        own, stride = network.said_of(axis), mesh.stride(axis)
         devices.append(switch_of(f"switch_{axis}", size))
         instances.append(instance(axis, f"switch_{axis}", mesh.num_ranks // size))
         links.append(link(axis, own.bytes_per_s, half(own.latency_us)))

@@ -130,7 +130,8 @@ def test_links_of_axes_are_levels() -> None:
     levels = dimensions(compiled.trace_set, compiled.plan)
     assert [level.size for level in levels] == [2, 4]
     found = network(astra_sim_files(compiled.trace_set, compiled.plan)["network.yml"])
-    assert (found["bandwidth"][1], found["latency"][1]) == ("10", "3000")
+    # Large transfers reach 0.82 of a link of an H100's node.
+    assert (found["bandwidth"][1], found["latency"][1]) == ("8.2", "3000")
 
 
 def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 import pytest
 
@@ -83,9 +85,9 @@ def test_an_axis_has_its_own_link():
     assert network.ring_collective_us(collective("all_gather", "dp")) == pytest.approx(
         30 + 600 / 0.01
     )
-    # Together with `tp` the slower one counts.
+    # Together with `tp` 3 of 15 steps are over it, by the ports of the four ranks that `tp` joins.
     both = network.ring_collective_us(collective("all_gather", "dp", "tp"))
-    assert both == pytest.approx(150 + 750 / 0.01)
+    assert both == pytest.approx(12 * 2 + 3 * 10 + 750 / 0.04)
     assert network.transfer_us(Transfer("send", ("pp",), 1, 100, 0, "bf16")) == pytest.approx(1001)
 
 
@@ -104,7 +106,44 @@ def test_switches_reduce():
     both = collective("all_reduce", "dp", "tp")
     ring = Network(MESH, NODES, (Link(axes=("dp",)),))
     assert mixed.ring_collective_us(both) == ring.ring_collective_us(both)
-    assert network.ring_collective_us(both) == pytest.approx(20 + 8000)
+    # The slower of two ways in a node, and one between nodes, whose eight ranks have a port of 0.1 bytes per µs each.
+    assert network.ring_collective_us(both) == pytest.approx(2 * (3 + 10) + 800 / 0.8)
+
+
+KINDS = ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_link_that_says_what_the_device_says_changes_nothing_and_a_better_one_takes_no_longer(
+    seed: int,
+):
+    """Axes that stay in a node, and axes whose ranks are each in another one: of all others no one number is the device's."""
+    random = Random(seed)
+    inside = [random.choice((1, 2, 4)), 2]
+    mesh = Mesh(("out", "far", "near", "nearest"), (2, random.choice((2, 3)), *inside))
+    name = random.choice(["a100", "h100", "b200"])
+    device = Device.of(name, node=inside[0] * inside[1])
+
+    def said(axis: str, faster: float = 1.0, shorter: float = 1.0) -> Link:
+        inner = axis.startswith("near")
+        speed = device.link_bytes_per_s if inner else device.network_bytes_per_s
+        latency = device.link_latency_us if inner else device.network_latency_us
+        assert speed and latency
+        return Link(axes=(axis,), bytes_per_s=speed * faster, latency_us=latency * shorter)
+
+    for _ in range(20):
+        axes = [axis for axis in mesh.axes if random.random() < 0.6] or ["near"]
+        num_bytes = 1 << random.randrange(4, 34)
+        asked = collective(random.choice(KINDS), *axes, num_bytes=num_bytes, result=num_bytes)
+        own = random.sample(mesh.axes, random.randint(1, 4))
+
+        def us(*links: Link, asked: Collective = asked) -> float:
+            return Network(mesh, device, links).collective(asked).us
+
+        same = [said(axis) for axis in own]
+        assert us(*same) == pytest.approx(us(), rel=1e-9)
+        better = [said(a, random.uniform(1, 4), random.uniform(0.2, 1)) for a in own[:1]]
+        assert us(*better, *same[1:]) <= us() * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("num_bytes", [2**16, 2**24, 2**30])
@@ -183,7 +222,7 @@ def test_a_plugin_of_the_network_adds_its_latency_to_each_step_twice_where_buffe
     assert [each.over_network_us(7) for each in PROTOCOLS] == pytest.approx([7, 2, 1.35])
 
 
-@pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter", "all_reduce", "all_to_all"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_more_devices_on_the_same_links_take_no_less(kind: str):
     """Tables know eight; an NVL72 has 72."""
     mesh = Mesh(("a", "b"), (8, 8))
@@ -196,7 +235,7 @@ def test_more_devices_on_the_same_links_take_no_less(kind: str):
         assert few <= many < few + 56 * 3.4 * 2 + 2e6 * (1 << power) / 700e9
 
 
-@pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "reduce_scatter", "all_to_all"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("setting", "num_bytes"), [("link_latency_us", 800), ("link_bytes_per_s", 2**30)]
 )
