@@ -343,6 +343,10 @@ def delta_form(op: sched.ComputeOp) -> KernelForm:
     return KernelForm(work, v.dtype, tuple(sizes.items()), requests=requests_of(op))
 
 
+def scan_form(op: sched.ComputeOp) -> KernelForm:
+    return KernelForm(sched.work_of(op), tensor_of(op.outputs[0].type).dtype, ())
+
+
 def requests_of(op: sched.ComputeOp) -> tuple[tuple[Size, Size, Size], ...]:
     return op.requests.data if op.requests is not None else ()
 
@@ -363,6 +367,8 @@ FORMS: Mapping[Work, Callable[[sched.ComputeOp], KernelForm | None]] = {
     Work.ATTENTION: attention_form,
     Work.ATTENTION_GRAD: attention_form,
     Work.LATENT_ATTENTION: latent_form,
+    Work.SCAN: scan_form,
+    Work.SCAN_GRAD: scan_form,
     Work.DELTA_RULE: delta_form,
     Work.DELTA_RULE_GRAD: delta_form,
     Work.ORTHOGONALIZATION: orthogonalization_form,

@@ -109,6 +109,8 @@ def shown(device: DeviceModel) -> Iterator[str]:
         "launch_us",
         "host_launch_us",
         "backward_attention_rate",
+        "scan_flops_per_s",
+        "backward_scan_rate",
         "backward_fp8_rate",
     ):
         yield f"  {name:<28} {getattr(device, name):g}"

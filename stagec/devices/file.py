@@ -81,6 +81,8 @@ SCALARS = {
     "launch_us": float,
     "host_launch_us": float,
     "backward_attention_rate": float,
+    "scan_flops_per_s": float,
+    "backward_scan_rate": float,
     "backward_fp8_rate": float,
     "transposes_fp8": bool,
     "scales_blocks": bool,

@@ -129,6 +129,10 @@ class DeviceModel:
     """What the host takes to launch a kernel, where no graph does it."""
     backward_attention_rate: float = 1.0
     """FLOP/s of attention's backward kernel over those of its forward kernel."""
+    scan_flops_per_s: float = 0.0
+    """Of the kernels of a state-space model's scan in a forward pass; 0: as fast as memory is."""
+    backward_scan_rate: float = 1.0
+    """FLOP/s of a scan's kernels in a backward pass over those of the forward pass."""
     backward_fp8_rate: float = 1.0
     """FLOP/s of fp8 products in a backward pass, which add up in more bits, over those of the forward pass."""
     transposes_fp8: bool = False

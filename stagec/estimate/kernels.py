@@ -133,11 +133,22 @@ class KernelPrices:
             return Price(price.us + more, price.basis)
         if kernel.kind in (Work.ORTHOGONALIZATION, Work.PRECONDITIONING):
             return self.products_in_turn(compute, kernel.dtype)
+        if kernel.kind in (Work.SCAN, Work.SCAN_GRAD):
+            return self.scan(compute, kernel.kind == Work.SCAN_GRAD)
         if kernel.kind in (Work.DELTA_RULE, Work.DELTA_RULE_GRAD):
             return self.delta_rule(compute, kernel)
         price = self.attention(compute, kernel)
         # On SimuMax's B200 products keep up 1,083 TFLOP/s, and attention of 131,072 positions, of 63 ms, 1,112 to 1,128; of 32,768 it has 1,311 to 1,352.
         return self.at_most_sustained(price, self.attends, compute.num_ops)
+
+    def scan(self, compute: Compute, backward: bool) -> Price:
+        """At the FLOP/s that the device's file says of Mamba-2's kernels, which are Triton's, or as fast as memory is."""
+        moved = self.moved(compute.num_bytes, compute.num_ops)
+        rate = self.device.scan_flops_per_s
+        if not rate:
+            return moved
+        us = 1e6 * compute.num_ops / (rate * (self.device.backward_scan_rate if backward else 1.0))
+        return Price(max(us, moved.us), Basis.RULE)
 
     def products_in_turn(self, compute: Compute, dtype: str) -> Price:
         """Of square products on matrix units, one after the other, at the peak or as fast as memory is."""
