@@ -329,21 +329,22 @@ class Planner:
                     gathers.setdefault(stored, []).append(whole)
                 self.keep_parts_of(op)
                 self.keep_until_returned(op)
+        freed_by: dict[OpResult, dict[Operation, None]] = {}
         for weight, update in updates(self.program).items() if gathers else ():
             # FSDP frees it before it copies gradients into the buffer that is reduced (`FSDPParamGroup.post_backward`).
-            made: dict[Block | None, list[Operation]] = {}
             gradient = update.gradient
             for v in roots(gradient, through_reductions=True) if gradient is not None else ():
                 if isinstance(v, OpResult) and reduced_from(v) is None and v.op in self.nodes:
-                    made.setdefault(layer_of(v.op), []).append(v.op)
-            for layer, last in made.items():
-                whole = gathered_last(gathers.get(weight.weight, []), layer)
-                if whole and (layer_of(whole.op) is None or read.isdisjoint(whole.op.results)):
-                    group = self.group()
-                    buffers = self.nodes[whole.op].buffers
-                    buffers[whole.index] = replace(buffers[whole.index], until=group)
-                    for op in last:
-                        self.nodes[op].lasts.append(group)
+                    layer = layer_of(v.op)
+                    whole = gathered_last(gathers.get(weight.weight, []), layer)
+                    if whole and (layer_of(whole.op) is None or read.isdisjoint(whole.op.results)):
+                        freed_by.setdefault(whole, {})[v.op] = None
+        for whole, last in freed_by.items():
+            group = self.group()
+            buffers = self.nodes[whole.op].buffers
+            buffers[whole.index] = replace(buffers[whole.index], until=group)
+            for op in last:
+                self.nodes[op].lasts.append(group)
 
     def keep_until_returned(self, gather: Operation) -> None:
         """FSDP frees what a forward pass gathered when the module has returned (`FSDPState._post_forward`), and what tensor parallelism does with a result is

@@ -5,7 +5,7 @@ Of a program of tasks, followed through views, loops and collectives; ops say by
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
@@ -112,7 +112,7 @@ def summed_results(program: stg.ProgramOp) -> dict[SSAValue, str]:
 # Backwards
 
 
-def makers(gradient: SSAValue) -> set[SSAValue]:
+def makers(gradient: SSAValue) -> Iterable[SSAValue]:
     """The results of nodes behind a gradient outside of the layers, as the optimizer reads it: before reductions and sums."""
     value = before_reductions(gradient)
     if isinstance(value, OpResult) and isinstance(value.op, stg.AccumulateOp):
@@ -139,9 +139,9 @@ def before_reductions(value: SSAValue) -> SSAValue:
     return value
 
 
-def roots(value: SSAValue, through_reductions: bool = False) -> set[SSAValue]:
-    """The results of nodes that a value may be, in any iteration; also those that its reductions read, if asked for."""
-    found: set[SSAValue] = set()
+def roots(value: SSAValue, through_reductions: bool = False) -> Iterable[SSAValue]:
+    """The results of nodes that a value may be, in any iteration, the same order each time; also those that its reductions read, if asked for."""
+    found: dict[SSAValue, None] = {}
     seen: set[SSAValue] = set()
     ahead = [value]
     while ahead:
@@ -150,7 +150,7 @@ def roots(value: SSAValue, through_reductions: bool = False) -> set[SSAValue]:
             continue
         seen.add(value)
         if isinstance(value, OpResult) and is_node(value.op):
-            found.add(value)
+            found[value] = None
             source = reduced_from(value) if through_reductions else None
             ahead += [source] if source is not None else []
         elif through_reductions or not isinstance(value.owner, stg.AccumulateOp):
