@@ -96,6 +96,8 @@ class Node:
     made_by: str = ""
     serial: bool = False
     """A communication that computation waits for, and that waits for computation."""
+    told: bool = False
+    """What it makes are sizes of what comes behind it, which the host has to know before it launches that."""
     pieces: int = 1
     """Of how many pieces of a product, or of a collective, it is one. A product's kernel has the sizes of the whole."""
     inputs: tuple[TraceTensor, ...] | None = None

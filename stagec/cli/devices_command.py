@@ -108,6 +108,7 @@ def shown(device: DeviceModel) -> Iterator[str]:
         "loss_bytes_per_s",
         "launch_us",
         "host_launch_us",
+        "host_kernel_us",
         "backward_attention_rate",
         "scan_flops_per_s",
         "backward_scan_rate",

@@ -80,6 +80,7 @@ SCALARS = {
     "loss_bytes_per_s": float,
     "launch_us": float,
     "host_launch_us": float,
+    "host_kernel_us": float,
     "backward_attention_rate": float,
     "scan_flops_per_s": float,
     "backward_scan_rate": float,

@@ -194,7 +194,10 @@ def on_device(plan: Plan, device: str | Device) -> Plan:
     old, new = plan.device, device if isinstance(device, Device) else Device.of(device)
     kept = {
         name: getattr(old, name)
-        for name in ("kernels", "graphs", "exchange_units", "all_reduce", "experts", "memory")
+        for name in (
+            *("kernels", "graphs", "captured", "exchange_units", "all_reduce", "experts"),
+            "memory",
+        )
         if name in old.given and name not in new.given
     }
     return replace(plan, device=replace(new, span=old.span or plan.span, **kept))

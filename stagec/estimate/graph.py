@@ -17,7 +17,7 @@ import numpy as np
 
 from stagec.arrays import Bools, Ints
 from stagec.backend.class_map import ClassMap
-from stagec.backend.program import Node, RankClass, TraceSegment, TraceSet
+from stagec.backend.program import Node, RankClass, TraceProgram, TraceSegment, TraceSet
 from stagec.backend.ranks import ranks_where, shifted
 from stagec.diagnostics import CompileError, refused
 from stagec.dialects.sched.actions import Collective, Transfer
@@ -49,6 +49,8 @@ class GraphPiece:
     segment: int
     begin: int
     """Which segment of the class' program its nodes are of, and the place of the first."""
+    told: int | None = None
+    """The column of what the host has to know before it launches the first node; None: it waits for nothing."""
 
     def wait_for(self, columns: Sequence[Ints]) -> list[int]:
         """Let the first node wait for more."""
@@ -227,14 +229,14 @@ def unpaired(pieces: Sequence[GraphPiece], tags: Ints, others: Ints) -> tuple[Gr
     return pieces[0], 0
 
 
-def build_graph(traces: TraceSet, alone: bool = True) -> PieceGraph:
-    """`alone`: what is over all pools is over these ranks."""
-    return GraphBuilder(traces, alone).build()
+def build_graph(traces: TraceSet, alone: bool = True, launches: bool = False) -> PieceGraph:
+    """`alone`: what is over all pools is over these ranks. `launches`: hosts launch kernels one by one, and so wait for sizes that devices make."""
+    return GraphBuilder(traces, alone, launches).build()
 
 
 class GraphBuilder:
-    def __init__(self, traces: TraceSet, alone: bool) -> None:
-        self.traces, self.alone = traces, alone
+    def __init__(self, traces: TraceSet, alone: bool, launches: bool) -> None:
+        self.traces, self.alone, self.launches = traces, alone, launches
         self.mesh = traces.mesh
         self.class_map = ClassMap.make(traces.mesh, [c.where for c in traces.classes])
         self.pieces: list[GraphPiece] = []
@@ -248,11 +250,12 @@ class GraphBuilder:
             program = rank_class.program
             first = begins[-1] + program.first_node
             slots = np.where(program.slots >= 0, program.slots + begins[-1], -1)
+            told = self.told(program, first)
             for index, segment in enumerate(program.segments):
                 rows = np.flatnonzero(program.segment == index)
                 if len(rows):
                     self.note_sends(number, segment, first[rows], program.tag[rows])
-                    self.split(number, index, rows, first[rows], slots[rows])
+                    self.split(number, index, rows, first[rows], slots[rows], told)
             begins.append(int(first[-1]))
         meetings = self.join_collectives()
         self.join_transfers()
@@ -266,13 +269,27 @@ class GraphBuilder:
             if isinstance(action, Transfer) and action.kind == "send":
                 self.sends[number, self.static(action)].append((tags, first + i))
 
-    def split(self, number: int, index: int, rows: Ints, first: Ints, slots: Ints) -> None:
-        """A node that hears of other ranks is a piece of its own."""
+    def told(self, program: TraceProgram, first: Ints) -> Ints:
+        """The positions of what a host has to know before it launches more, in order. `first`: of the first node of each instance."""
+        found = [
+            first[np.flatnonzero(program.segment == index)] + i
+            for index, segment in enumerate(program.segments)
+            for i, node in enumerate(segment.nodes)
+            if self.launches and node.told
+        ]
+        return np.sort(np.concatenate([np.zeros(0, np.int64), *found]))
+
+    def split(
+        self, number: int, index: int, rows: Ints, first: Ints, slots: Ints, told: Ints
+    ) -> None:
+        """A node that hears of other ranks is a piece of its own, and behind one that a host has to know of another begins."""
         segment = self.traces.classes[number].program.segments[index]
         bounds = {0, len(segment.nodes)}
         for i, node in enumerate(segment.nodes):
             if self.hears(number, node):
                 bounds |= {i, i + 1}
+            if len(told) and node.told:
+                bounds.add(i + 1)
         edges = sorted(bounds)
         for begin, end in pairwise(edges):
             columns: dict[tuple[int, int], int] = {}
@@ -290,11 +307,14 @@ class GraphBuilder:
                 outside.append([columns.setdefault(key, len(columns)) for key in keys])
             arrays = [slots[:, slot] if slot >= 0 else first + node for slot, node in columns]
             nodes = segment.nodes[begin:end]
-            self.pieces.append(
-                GraphPiece(
-                    number, nodes, inside, outside, first + begin, arrays, rows, [], index, begin
-                )
+            piece = GraphPiece(
+                number, nodes, inside, outside, first + begin, arrays, rows, [], index, begin
             )
+            if len(told):
+                before = np.searchsorted(told, piece.first)
+                piece.told = len(arrays)
+                arrays.append(np.where(before > 0, told[np.maximum(before - 1, 0)], -1))
+            self.pieces.append(piece)
 
     def hears(self, number: int, node: Node) -> bool:
         """Whether what other classes do, or other ranks of its own, decides when a node ends."""

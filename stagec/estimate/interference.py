@@ -31,7 +31,7 @@ def slowed(
     arrived: Arrivals | None = None,
 ) -> Timeline:
     """The timeline of a job, with what ranks' own collectives cost their computation. Its graph is built if nobody did."""
-    graph = graph or build_graph(traces)
+    graph = graph or build_graph(traces, launches=prices.host_launch_us > 0)
     timeline = simulate_graph(graph, traces, prices, arrived=arrived)
     factors = factors_of(traces, prices, timeline)
     if (factors == 1).all():

@@ -170,9 +170,29 @@ class KernelPrices:
         Transformer Engine has one kernel for all with delayed scaling (`multi_tensor_quantize_impl`: "Quantize kernels individually") and in nvfp4
         (`split_quantize_nvfp4_impl`, since release 2.11).
         """
-        together = kernel.dtype == "nvfp4" or (kernel.dtype == "fp8" and self.scales_are_known)
-        experts = dict(kernel.sizes).get("batch", 1) if self.takes_turns and not together else 1
+        experts = self.kernels_of(kernel)
         return scaled(self.moved(num_bytes / experts), experts)
+
+    def kernels_of(self, kernel: Kernel) -> int:
+        """How many kernels a product or a quantization is: one for each expert where these take turns."""
+        together = kernel.kind == Work.QUANTIZE and (
+            kernel.dtype == "nvfp4" or (kernel.dtype == "fp8" and self.scales_are_known)
+        )
+        is_one = not self.takes_turns or together
+        return 1 if is_one else max(int(dict(kernel.sizes).get("batch", 1)), 1)
+
+    def further_launches(self, action: object) -> float:
+        """Of kernels beyond the first that one call launches, in launches."""
+        if (
+            not isinstance(action, Compute)
+            or action.kernel is None
+            or not self.device.host_launch_us
+        ):
+            return 0.0
+        if action.kernel.kind not in (Work.PRODUCT, Work.QUANTIZE):
+            return 0.0
+        each = self.device.host_kernel_us / self.device.host_launch_us
+        return (self.kernels_of(action.kernel) - 1) * each
 
     @property
     def takes_turns(self) -> bool:

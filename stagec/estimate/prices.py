@@ -358,21 +358,31 @@ class Prices:
         model = self.plan.device.model
         return 0.0 if model is None or self.plan.device.graphs else model.host_launch_us
 
-    def launches(self, nodes: Sequence[Node], escaping: Collection[int]) -> Ints:
+    def is_captured(self, node: Node) -> bool:
+        """Whether it is in a call of a module that a graph launches."""
+        path = f".{node.scope}."
+        return any(f".{module}." in path for module in self.plan.device.captured)
+
+    def launches(self, nodes: Sequence[Node], escaping: Collection[int]) -> Floats:
         """How many kernels the host launches for each node of a segment.
 
         Ops and products that share a kernel are launched with their first. The update of all weights is a few kernels, whichever framework
-        (`multi_tensor_apply`).
+        (`multi_tensor_apply`). Modules that are `captured` are launched at once. Kernels for one expert after the other are launched by one call, and each
+        further one is a part of a launch.
         """
         group_of: dict[int, int] = {}
         free: tuple[Work, ...] = (Work.WAIT,)
         if self.plan.device.kernels != "eager":
             group_of, _ = self.groups(nodes)
             free = (Work.WAIT, Work.NORM_WEIGHT_GRAD)
-        found = np.zeros(len(nodes), np.int64)
+        found = np.zeros(len(nodes))
         products: set[object] = set()
         inside = self.inside(nodes, escaping)
+        captured = [self.is_captured(node) for node in nodes]
         for i, node in enumerate(nodes):
+            if captured[i]:
+                found[i] = i == 0 or not captured[i - 1]
+                continue
             if (
                 i in inside
                 or node.phase == "optim"
@@ -382,11 +392,14 @@ class Prices:
                 continue
             found[i] = node.action.num_kernels if isinstance(node.action, Compute) else 1
             sizes = kernel_sizes(node)
-            if self.kernels is None or "all_m" not in sizes:
+            if self.kernels is None:
+                continue
+            found[i] += self.kernels.further_launches(node.action)
+            if "all_m" not in sizes:
                 continue
             whole = (node.phase, sizes["all_m"], sizes["all_n"], sizes["k"])
             if whole[1] * whole[2] != sizes["m"] * sizes["n"] and self.kernels.merges:
-                found[i] = whole not in products
+                found[i] *= whole not in products
                 products.add(whole)
             if "summed" in sizes and not self.kernels.products_add:
                 found[i] += 1

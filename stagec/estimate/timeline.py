@@ -52,7 +52,8 @@ class Timeline:
 
 def simulate(traces: TraceSet, prices: Prices) -> Timeline:
     """Of a job, whose nodes take what `prices` says."""
-    return simulate_graph(build_graph(traces), traces, prices)
+    graph = build_graph(traces, launches=prices.host_launch_us > 0)
+    return simulate_graph(graph, traces, prices)
 
 
 def simulate_graph(
@@ -86,7 +87,7 @@ def simulate_pieces(
     for i, piece in enumerate(graph.pieces):
         if piece.sends or i in came:
             starts[piece.first] = arrivals(piece, ends, networks[i], came.get(i))
-    launched = hosts.launched_us(graph) if hosts is not None else None
+    launched = hosts.launched_us(graph, times.ends) if hosts is not None else None
     return Timeline(starts, ends[:-1], tuple(graph.begins), launched)
 
 
@@ -94,16 +95,20 @@ def simulate_pieces(
 class Hosts:
     """Hosts that launch the kernels of their devices one after the other, in issue order.
 
-    They wait for no device while a step lasts, so that they are ahead of one that is busy; each step begins with nothing launched, as the one before
-    ends with a number that the host reads: a norm of gradients or a loss (`MegatronOptimizer.step`, `DistributedTrainer.train_step_logs` of nanotron).
+    They are ahead of a device that is busy, but for sizes that it makes: how many tokens come to a rank's experts they have to know before they launch
+    the exchange (`MoEAlltoAllTokenDispatcher._maybe_dtoh_and_synchronize` of Megatron-LM, HybridEP without a budget, torchtitan's `.tolist()`). Each step
+    begins with nothing launched, as the one before ends with a number that the host reads: a norm of gradients or a loss (`MegatronOptimizer.step`,
+    `DistributedTrainer.train_step_logs` of nanotron).
     """
 
     each_us: Floats
     """Of each piece: what a launch takes."""
-    kernels: Sequence[Ints]
-    """Of each piece: how many are launched for each node."""
+    kernels: Sequence[Floats]
+    """Of each piece: how many are launched for each node, those that cost less than a launch in part."""
     before_us: Sequence[Floats]
-    """Of each piece: when each instance's first node can be launched."""
+    """Of each piece: when each instance's first node can be launched, from when the host knew what it had to know last."""
+    told: Sequence[Ints]
+    """Of each piece: where for each instance that is, -1 for the start of the step."""
 
     @staticmethod
     def of(graph: PieceGraph, owners: Sequence[tuple[TraceSet, Prices]]) -> Hosts | None:
@@ -111,9 +116,9 @@ class Hosts:
         each_us = np.array([prices.host_launch_us for _, prices in owners])
         if not each_us.any():
             return None
-        known: dict[tuple[int, int, int], Ints] = {}
-        kernels: list[Ints] = []
-        count = np.zeros(graph.begins[-1] + 1, np.int64)
+        known: dict[tuple[int, int, int], Floats] = {}
+        kernels: list[Floats] = []
+        count = np.zeros(graph.begins[-1] + 1)
         for piece, (traces, prices) in zip(graph.pieces, owners, strict=True):
             key = (id(traces), piece.rank_class, piece.segment)
             if key not in known:
@@ -125,11 +130,15 @@ class Hosts:
             count[piece.first[:, None] + 1 + np.arange(len(own))] = own
         total = np.cumsum(count)
         first = np.array(graph.begins)
-        before = [
-            us * (total[piece.first] - total[first[piece.rank_class]])
-            for us, piece in zip(each_us.tolist(), graph.pieces, strict=True)
+        told = [
+            np.full(len(piece.first), -1) if piece.told is None else piece.columns[piece.told]
+            for piece in graph.pieces
         ]
-        return Hosts(each_us, kernels, before)
+        before = [
+            us * (total[piece.first] - total[np.where(at < 0, first[piece.rank_class], at + 1)])
+            for us, piece, at in zip(each_us.tolist(), graph.pieces, told, strict=True)
+        ]
+        return Hosts(each_us, kernels, before, told)
 
     def paths(self, number: int, piece: GraphPiece, durations: Floats) -> Floats:
         """To the end of each node of a piece, from when its first can be launched."""
@@ -141,13 +150,20 @@ class Hosts:
             )
         return found
 
-    def launched_us(self, graph: PieceGraph) -> Floats:
+    def launched_us(self, graph: PieceGraph, ends: Floats) -> Floats:
+        """When each node is launched, in a step whose nodes end so."""
         found = np.full(graph.begins[-1], np.nan)
-        for piece, us, own, before in zip(
-            graph.pieces, self.each_us.tolist(), self.kernels, self.before_us, strict=True
+        for piece, us, own, before, at in zip(
+            graph.pieces,
+            self.each_us.tolist(),
+            self.kernels,
+            self.before_us,
+            self.told,
+            strict=True,
         ):
             offset = np.where(own > 0, us * np.cumsum(own), np.nan)
-            found[piece.first[:, None] + np.arange(len(own))] = before[:, None] + offset
+            begin = (before + ends[at])[:, None]
+            found[piece.first[:, None] + np.arange(len(own))] = begin + offset
         return found
 
 
@@ -252,16 +268,21 @@ def longest_paths(piece: GraphPiece, durations: Floats) -> Floats:
     return paths
 
 
+Launches = tuple[Floats, Floats, Ints]
+"""Of a piece: to the end of each node from when its host can launch the first; when that is for each instance, from what the host had to know last; and where
+that is."""
+
+
 def launch_paths(
     graph: PieceGraph, durations: Sequence[Floats], hosts: Hosts | None
-) -> list[tuple[Floats, Floats]]:
-    """Of each piece: to the end of each node from when its host can launch the first, and when that is for each instance. Nothing where graphs launch."""
+) -> list[Launches]:
+    """Nothing where graphs launch."""
     if hosts is None:
         return []
     paths = [
         hosts.paths(i, *own) for i, own in enumerate(zip(graph.pieces, durations, strict=True))
     ]
-    return list(zip(paths, hosts.before_us, strict=True))
+    return list(zip(paths, hosts.before_us, hosts.told, strict=True))
 
 
 def solve(
@@ -297,9 +318,9 @@ def solve(
             for column, path in zip(piece.columns, np.moveaxis(own, 1, 0), strict=False):
                 np.maximum(found, path + ends[column][:, None], out=found)
             if behind:
-                path, before = behind[number]
-                launched = np.expand_dims(before, tuple(range(1, found.ndim))) + path
-                np.maximum(found, launched, out=found)
+                path, before, at = behind[number]
+                begin = np.expand_dims(before, tuple(range(1, ends.ndim))) + ends[at]
+                np.maximum(found, begin[:, None] + path, out=found)
             if number in slowest:
                 found += slowest[number][:, None]
             if number in came:
@@ -313,7 +334,7 @@ def follow_each(
     paths: Sequence[Floats],
     slowest: Mapping[int, Floats],
     came: Mapping[int, Floats],
-    behind: Sequence[tuple[Floats, Floats]],
+    behind: Sequence[Launches],
     ends: Floats,
 ) -> None:
     """Find the ends of all exits, instance by instance, of several plans at once."""
@@ -326,8 +347,8 @@ def follow_each(
     for number, row in zip(instances.piece.tolist(), instances.row.tolist(), strict=True):
         found = (exits[number] + ends[tables[number][row]]).max(axis=1)
         if behind:
-            path, before = behind[number]
-            found = np.maximum(found, path[graph.exits[number]] + before[row])
+            path, before, at = behind[number]
+            found = np.maximum(found, path[graph.exits[number]] + before[row] + ends[at[row]])
         if number in slowest:
             found += slowest[number][row]
         if number in came:
@@ -340,7 +361,7 @@ def follow_levels(
     paths: Sequence[Floats],
     slowest: Mapping[int, Floats],
     came: Mapping[int, Floats],
-    behind: Sequence[tuple[Floats, Floats]],
+    behind: Sequence[Launches],
     ends: Floats,
 ) -> None:
     """The same of one plan: of the instances of a level together, whatever pieces they are of.
@@ -363,13 +384,14 @@ def follow_levels(
         for piece, values in among.items():
             own = number == piece
             said[own] = values[instances.row[own]]
-    launched = np.zeros((0, 0))
+    launched, told = np.zeros((0, 0)), np.zeros(0, np.int64)
     if behind:
         of_launch = np.zeros((len(pieces), height))
-        for own, (path, _), at in zip(of_launch, behind, exits, strict=True):
+        for own, (path, *_), at in zip(of_launch, behind, exits, strict=True):
             own[: len(at)] = path[at]
             own[len(at) :] = path[at[-1]]
-        launched = of_launch[number] + np.concatenate([own for _, own in behind])[place][:, None]
+        launched = of_launch[number] + np.concatenate([own for _, own, _ in behind])[place][:, None]
+        told = np.concatenate([at for *_, at in behind])[place]
     levels = instances.begins[:-1]
     wide = np.maximum.reduceat(widths[number], levels).tolist() if levels else []
     high = np.maximum.reduceat(heights[number], levels).tolist() if levels else []
@@ -379,7 +401,7 @@ def follow_levels(
         lasting = table[:w].take(number[now], axis=1)[:, :, :h]
         found = (lasting + ends.take(reads[:w, now])[:, :, None]).max(axis=0)
         if behind:
-            np.maximum(found, launched[now, :h], out=found)
+            np.maximum(found, launched[now, :h] + ends[told[now], None], out=found)
         if slowest:
             found += longer[now][:, None]
         if came:

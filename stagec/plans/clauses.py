@@ -384,6 +384,8 @@ class Device(Clause):
     """Which ops of little arithmetic share a kernel: none; elementwise ones that follow each other; norms and reductions too."""
     graphs: bool = setting("bool", True)
     """Whether the host launches graphs of kernels, and so no computation waits for it."""
+    captured: tuple[str, ...] = setting("words", ())
+    """Modules each of whose passes a graph launches at once, where the host launches all else kernel by kernel."""
     exchange_units: int | None = setting("whole", None, least=1)
     """Multiprocessors that exchanges, of experts' tokens or of heads, take from what is computed beside them. None: NCCL's, by the device's file."""
     all_reduce: str = setting("choice", "nccl", "nccl", "vllm", "sglang", "trtllm")

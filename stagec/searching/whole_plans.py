@@ -60,7 +60,10 @@ def compiled_whole(proof: WholePlan) -> WholeAnswer:
             checked = check(source, NAME, sizes, known.functions)
             plan = replace(checked.plan, device=replace(checked.plan.device, memory=None))
             compiled = compile_program(replace(checked, plan=plan), load_pass=known.make_pass)
-            graph = build_graph(compiled.trace_set) if proof.wants_twice else None
+            launches = not plan.device.graphs
+            graph = (
+                build_graph(compiled.trace_set, launches=launches) if proof.wants_twice else None
+            )
             found = estimate(compiled, graph=graph)
     except CompileError as error:
         return WholeAnswer(proof.number, diagnostics=tuple(error.diagnostics))

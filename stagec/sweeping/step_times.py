@@ -260,11 +260,12 @@ def step_of(compiled: Compiled, known: Collection[str]) -> CompiledStep:
                 for node, own in zip(nodes, sizes, strict=True)
             ]
     try:
-        graph = build_graph(traces)
+        prices = Prices.of(traces, compiled.plan)
+        graph = build_graph(traces, launches=prices.host_launch_us > 0)
     except CompileError as error:
         # Its ranks wait for each other: compiled by itself it says so.
         raise UnlikeError from error
-    return CompiledStep(traces, graph, Prices.of(traces, compiled.plan), forms)
+    return CompiledStep(traces, graph, prices, forms)
 
 
 def bodies_of(

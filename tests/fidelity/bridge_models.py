@@ -42,7 +42,8 @@ class Recipe:
     optimizer: str = "adamw"
     unquantized: str = "Router"
     """Of plans in nvfp4 besides: `te_quant.cfg` of the recipe."""
-    graphs: bool = True
+    captured: tuple[str, ...] = ()
+    """Modules that are graphs (`cuda_graph_scope`), where no plan's whole iterations are."""
 
     @property
     def model(self) -> Model:
@@ -97,7 +98,12 @@ def nemotron(name: str, ahead: int = 0) -> str:
 
 LATENT = "Attention.q, Attention.k, Attention.v, Attention.near, Attention.far"  # `mla_up_proj`
 OF_NVFP4 = 'Router, Attention, "Experts.squeeze", "Experts.widen", Ahead'
-NEMOTRON = Recipe(partial(nemotron, ""), "H, K, V, HS, FS", unquantized=OF_NVFP4)
+NEMOTRON = Recipe(
+    partial(nemotron, ""),
+    "H, K, V, HS, FS",
+    unquantized=OF_NVFP4,
+    captured=("Attention", "Mixer"),
+)
 RECIPES = {
     "DeepSeekV3": Recipe(
         partial(example, "deepseek_v3.stg"),
@@ -105,7 +111,6 @@ RECIPES = {
         layers="L1, L2",
         num_layers=61,
         recompute=LATENT,
-        graphs=False,
     ),
     "Kimi_K2": Recipe(
         partial(example, "kimi_k2.stg"),
@@ -114,7 +119,6 @@ RECIPES = {
         num_layers=61,
         recompute=LATENT,
         optimizer="muon",
-        graphs=False,
     ),
     "Nemotron_3_Nano": replace(
         NEMOTRON, text=partial(nemotron, "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16")
@@ -123,6 +127,8 @@ RECIPES = {
         NEMOTRON, text=partial(nemotron, "nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-FP8", 2)
     ),
     "Nemotron_3_Ultra": replace(
-        NEMOTRON, text=partial(nemotron, "nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16", 2)
+        NEMOTRON,
+        text=partial(nemotron, "nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16", 2),
+        captured=(),
     ),
 }

@@ -125,6 +125,8 @@ class Layout:
     """Embedding and loss count as a layer each."""
     kernels: str = "fused"
     graphs: bool = True
+    captured: tuple[str, ...] = ()
+    """Modules that are graphs where others are none."""
     device: str = "h100"
     rack: int = 0
     """Devices that share links, if the device's file says otherwise."""
@@ -234,7 +236,9 @@ def device_clause(x: Layout) -> str:
     node = f", node = {x.rack}" if x.rack else ""
     experts = ", experts = grouped" if x.grouped else ""
     units = f", exchange_units = {x.exchange_units}" if x.exchange_units else ""
-    return f"device {device_word(x.device)} {{ kernels = {x.kernels}, graphs = {str(x.graphs).lower()}{node}{experts}{units} }}"
+    parts = f", captured = [{', '.join(x.captured)}]" if x.captured else ""
+    graphs = f"graphs = {str(x.graphs).lower()}{parts}"
+    return f"device {device_word(x.device)} {{ kernels = {x.kernels}, {graphs}{node}{experts}{units} }}"
 
 
 def device_word(device: str) -> str:
@@ -447,7 +451,9 @@ def published(r: Cells) -> Timed | None:
             # Which Transformer Engine does in the format of its recipe (`get_attention_backend` of release 2.16).
             layout = replace(layout, attention="mxfp8")
         if recipe:
-            layout = replace(layout, graphs=recipe.graphs, recompute=recipe.recompute)
+            layout = replace(
+                layout, graphs=False, captured=recipe.captured, recompute=recipe.recompute
+            )
         elif model.experts:
             layout = of_recipe(r, layout)
         if model.experts:
@@ -488,22 +494,31 @@ def quantized_once(products: str, r: Cells) -> str:
 def of_recipe(r: Cells, layout: Layout) -> Layout:
     """What recipes of experts say in `scripts/performance/configs` of v0.2.0 (25.11) to v0.5.0 (26.06).
 
-    Of `moe_a2a_overlap`, `cuda_graph_impl` and `recompute_modules`.
+    Of `moe_a2a_overlap`, `cuda_graph_impl`, `cuda_graph_scope` and `recompute_modules`.
     """
     release, wide = r["release"], r["precision"] == "bf16"
-    whole_graphs = is_one_kernel(r) and r["gpu"][:2] == "GB"
+    whole_graphs = is_one_kernel(r)
     if r["model"].startswith("GPT OSS"):
         again = wide and r["gpu"] != "GB300"
         overlaps = whole_graphs or (r["gpu"] == "GB200" and wide and release >= "26.04")
         recompute = (
             "rms_norm, clamped, silu, mul in LocalBlock, Block" if again else layout.recompute
         )
-        return replace(layout, ep_overlap=overlaps, graphs=not again, recompute=recompute)
+        attention = () if again or whole_graphs else ("LocalAttention", "Attention")
+        return replace(
+            layout,
+            ep_overlap=overlaps,
+            graphs=whole_graphs,
+            captured=attention,
+            recompute=recompute,
+        )
     if r["model"].startswith("Qwen3_235B"):
         apart = r["gpu"] in ("H100", "B200") and release >= "25.11"
-        graphs = r["gpu"] not in ("H100", "B200")
-        return replace(layout, ep_overlap=whole_graphs or apart, graphs=graphs)
-    return replace(layout, ep_overlap=whole_graphs)
+        attention = ("Attention",) if r["gpu"][:2] == "GB" and not whole_graphs else ()
+        overlaps = whole_graphs or apart
+        return replace(layout, ep_overlap=overlaps, graphs=whole_graphs, captured=attention)
+    # `moe_router` and `moe_preprocess` alone are graphs.
+    return replace(layout, ep_overlap=whole_graphs, graphs=whole_graphs)
 
 
 def is_flexible(r: Cells) -> bool:
@@ -526,8 +541,13 @@ def exchange_units(r: Cells, layout: Layout) -> int:
 
 
 def is_one_kernel(r: Cells) -> bool:
-    """Whether experts are one fused kernel with their bias (`cutedsl_fused_grouped_mlp`)."""
-    return r["release"] >= "26.06" and r["precision"] == "mxfp8"
+    """Whether experts are one fused kernel with their bias (`cutedsl_fused_grouped_mlp` of v0.5.0, `use_transformer_engine_op_fuser` of v0.6.0).
+
+    On GB200 and GB300 alone, and there not of Kimi K2 nor of Nemotron's Nano and Super.
+    """
+    has_none = r["model"] in ("Kimi_K2", "Nemotron_3_Nano", "Nemotron_3_Super")
+    is_rack = r["gpu"][:2] == "GB" and r["precision"] == "mxfp8"
+    return r["release"] >= "26.06" and is_rack and not has_none
 
 
 def dispatched(r: Cells, layout: Layout, model: Model) -> dict[str, int]:

@@ -146,6 +146,7 @@ class Templates(NodeNumbers):
             location=f"{place.file}:{place.line}:{place.column}" if place is not None else "",
             made_by=stg.made_by(op),
             serial="serial" in op.properties,
+            told="told" in op.properties,
             pieces=self.pieces(op),
         )
 

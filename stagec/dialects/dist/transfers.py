@@ -251,4 +251,6 @@ class ExchangeCountsOp(TaskInterface):
         if self.gathered is not None:
             kind, whole = "all_gather", size * symbolic.product(map(symbolic.symbol, axes))
         types = [self.result.type]
-        return [sched.CollectiveOp(kind, [self.counts], axes, types, dtype, size, whole)]
+        exchange = sched.CollectiveOp(kind, [self.counts], axes, types, dtype, size, whole)
+        exchange.told = UnitAttr()
+        return [exchange]

@@ -225,6 +225,8 @@ class CollectiveOp(CommunicationOp):
     """It is issued apart from its neighbours."""
     gives_way = flag_mark("gives_way")
     """What waits for it lets a task go first that overlaps its own."""
+    told = flag_mark("told")
+    """It makes sizes of what comes behind it, which the host has to know before it launches that."""
     outputs = var_result_def()
 
     assembly_format = (

@@ -197,6 +197,8 @@ class PlanChecker:
         self.check_frozen()
         for path in plan.collectives.keep_in:
             self.check_module(path, plan.collectives.given.get("keep_in"))
+        for path in plan.device.captured:
+            self.check_module(path, plan.device.given.get("captured"))
         for path in plan.recompute.modules or ():
             self.check_module(path, plan.recompute.span)
         self.check_words(plan.recompute.what, REGIONS, "recompute", plan.recompute.span)

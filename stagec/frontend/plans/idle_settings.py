@@ -68,6 +68,12 @@ NEEDS = (
         "a device that ships, or a file: others have no multiprocessors that computation could lose",
         lambda p: p.device.preset is not None,
     ),
+    Need(
+        "device",
+        ("captured",),
+        "`graphs = false`: else graphs launch all kernels",
+        lambda p: not p.device.graphs,
+    ),
     Need("overlap", ("cp",), "a `context`", lambda p: bool(p.contexts)),
     Need(
         "offload",
