@@ -43,6 +43,8 @@ class Model:
     """Whether rotary embeddings reach further than a model was trained for and scale what they turn (YaRN), which no fused kernel of Megatron-LM's does."""
     clamps: bool = False
     """Whether both halves of what experts activate are clamped by kernels of their own."""
+    routes_in_fp32: bool = False
+    """Whether the backward pass of a router is products in fp32 (`moe_router_dtype`)."""
     narrows: bool = False
     """Whether what an activation reads is kept in 8 bits, written and read by kernels of their own (`activation_func_fp8_input_store`)."""
 
@@ -56,10 +58,20 @@ MODELS = {
     "llama2_70b_lora": Model(80, 8192, 28672, 64, 8, 32000, adapters=16),
     "gpt3": Model(96, 12288, 4 * 12288, 96, 96, 51200, gated=False),
     "qwen3_30b_a3b": Model(
-        48, 2048, 768, 32, 4, 151936, head_width=128, experts=128, topk=8, normed=True
+        *(48, 2048, 768, 32, 4, 151936),
+        head_width=128,
+        experts=128,
+        topk=8,
+        normed=True,
+        routes_in_fp32=True,
     ),
     "qwen3_235b_a22b": Model(
-        94, 4096, 1536, 64, 4, 151936, head_width=128, experts=128, topk=8, normed=True
+        *(94, 4096, 1536, 64, 4, 151936),
+        head_width=128,
+        experts=128,
+        topk=8,
+        normed=True,
+        routes_in_fp32=True,
     ),
     "gpt_oss_120b": Model(
         36,
@@ -96,6 +108,8 @@ def dims(model: Model, batch: int, sequence: int) -> str:
             f"dim A = {model.topk}",
             "dim N = B",
             "dim C = B * S * A / X",
+            "dim FU = F",
+            "dim FB = F + FU",
         ]
     return "\n".join(lines)
 
@@ -247,6 +261,13 @@ CLAMPED = """op clamped(x[X, C, F]) -> [X, C, F] { flops = 2 * X * C * F, bytes 
 Megatron-LM, core 0.15 to 0.18): 16 bytes for an element of a half, and behind the backward pass 30, with the comparisons that PyTorch makes."""
 
 
+ROUTED = """op routed_in_fp32(s[B, S, X]) -> [B, S, X] { flops = 0, bytes = 0, backward_bytes = 16 * B * S * D, backward_kernels = 2 }
+"""
+"""What products in fp32 of a router's backward pass move besides (`RouterGatingLinearFunction` of Megatron-LM, core 0.14 to 0.19).
+
+What it reads is cast (6 bytes of an element) and read so (2 more), the gradient of that is made in fp32 (2 more) and cast (6)."""
+
+
 def copied(name: str, dims: str, moved: int = 4) -> str:
     """An op that copies a tensor, and in the backward pass one as large, with so many bytes for an element: two read and two written, or one in 8 bits."""
     bytes_ = f"{moved} * {dims.replace(', ', ' * ')}"
@@ -265,15 +286,19 @@ def feed_forward(model: Model) -> str:
         if model.biased:
             ops += with_bias(model.biased)
             made = made.replace("y", "with_bias(y)")
+        logits = "x @ router"
+        if model.routes_in_fp32:
+            ops, logits = ops + ROUTED, f"routed_in_fp32({logits})"
+        # Both gates are one product (`linear_fc1`), whose backward pass makes one gradient of what it reads.
         return f"""{ops}module FeedForward(x[B, S, D]) -> [B, S, D] {{
-  weight router[D, X], gate[X, D, F], up[X, D, F], down[X, F, D]
-  scores = softmax(cast(x @ router, dtype = fp32), over = X)
+  weight router[D, X], both[X, D, FB], down[X, F, D]
+  scores = softmax(cast({logits}, dtype = fp32), over = X)
   gates, chosen = topk(scores, over = X, to = A, normalise = true)
   routed = dispatch(x, chosen, experts = X, tokens = C, dropless = true)
   own = {came}
-  g[X, C, F] = own @ gate
-  u[X, C, F] = own @ up
-  y[X, C, D] = (silu({active}) * u) @ down
+  halves[X, C, FB] = own @ both
+  g, u = split(halves, over = FB, to = [F, FU])
+  y[X, C, D] = (silu({active}) * u[FU -> F]) @ down
   return combine({made}, gates, chosen)
 }}
 """
