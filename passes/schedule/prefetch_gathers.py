@@ -37,13 +37,13 @@ gather of layer 1 is issued before layer 0 begins, and so on: one unit ahead, as
 before them begins: FSDP2 issues it in the hook of the unit before (`_pre_backward`, `_prefetch_unshard` in
 `torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py`). Where a unit's gradients begin later than what is made again of it, that is marked
 (`begins_unit`), and the gather waits for it. Units are counted in the order in which they stand, through all iterations of repeats and from one repeat to
-the next. Each load from the host, and each read from NVMe, is counted by itself: its units are layers.
+the next. What comes from the host or from NVMe is counted in layers, likewise from one repeat to the next.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -115,27 +115,40 @@ def moved(rows: Rows, segments: Mapping[int, Segment], ahead: Mapping[int, int])
     )
     begin = {n for n, each in segments.items() if stg.BEGINS_UNIT in stg.marks(each.first)}
     begins = np.flatnonzero(np.isin(rows.segment, list(begin)))
-    units: dict[int, list[int]] = {}
-    for row in gathers:
-        number = int(rows.segment[row])
-        units.setdefault(counted_with(number, segments[number]), []).append(row)
-    for own in units.values():
-        for place, row in enumerate(own):
-            unit = place - ahead[int(rows.segment[row])]
-            target, before = own[max(0, unit)], None
-            if unit < 0:
-                target = first_of_repeat(rows, segments, own, row)
-                before = run_before(rows, segments, ahead, target)
-            if before is None and target == row:
-                continue
-            hook = hook_of(target, own, begins) if before is None else before
-            at[:, row] = (target, AHEAD, place) if hook is None else (hook, BEFORE, place)
+    for own in units_of(rows, segments, gathers):
+        firsts = [unit[0] for unit in own]
+        for place, unit_rows in enumerate(own):
+            for row in unit_rows:
+                unit = place - ahead[int(rows.segment[row])]
+                target, before = firsts[max(0, unit)], None
+                if unit < 0:
+                    target = first_in_layers(rows, segments, firsts, row)
+                    before = run_before(rows, segments, ahead, target)
+                if before is None and target == row:
+                    continue
+                hook = hook_of(target, firsts, begins) if before is None else before
+                at[:, row] = (target, AHEAD, place) if hook is None else (hook, BEFORE, place)
     return rows.reordered(np.lexsort(at[::-1]))
 
 
-def counted_with(number: int, segment: Segment) -> int:
-    """What units are counted among: gathers among all others; what comes from the host or from NVMe by itself, so that its units are layers."""
-    return number if isinstance(segment.first, sched.HostCopyOp) else -1
+def units_of(
+    rows: Rows, segments: Mapping[int, Segment], gathers: Sequence[int]
+) -> Iterator[list[list[int]]]:
+    """What units are counted among, each with its rows: gathers, which are one each; copies from the host or from NVMe, all of a layer's together."""
+    alone: list[list[int]] = []
+    layers: dict[object, list[int]] = {}
+    for row in gathers:
+        if isinstance(segments[int(rows.segment[row])].first, sched.HostCopyOp):
+            layers.setdefault(layer_of(rows, segments, row), []).append(row)
+        else:
+            alone.append([row])
+    yield alone
+    yield [*layers.values()]
+
+
+def layer_of(rows: Rows, segments: Mapping[int, Segment], row: int) -> object:
+    """The repeat that a row is in, and the iteration of it and of those around it."""
+    return segments[int(rows.segment[row])].repeats[-1:], path_of(rows, row)
 
 
 def hook_of(gather: int, gathers: Sequence[int], begins: np.ndarray) -> int | None:
@@ -146,16 +159,16 @@ def hook_of(gather: int, gathers: Sequence[int], begins: np.ndarray) -> int | No
     return int(begins[at])
 
 
-def first_of_repeat(
+def first_in_layers(
     rows: Rows, segments: Mapping[int, Segment], gathers: Sequence[int], gather: int
 ) -> int:
-    """The first of these gathers in the repeat that one is in; the gather itself beside the layers."""
+    """The first of these gathers in the repeat that one is in, or in those that stand beside it; the gather itself beside the layers."""
 
-    def place(row: int) -> tuple[object, tuple[int, ...]]:
-        return segments[int(rows.segment[row])].repeats[-1:], path_of(rows, row)[:-1]
+    def outer(row: int) -> tuple[int, ...] | None:
+        return path_of(rows, row)[:-1] if segments[int(rows.segment[row])].repeats else None
 
-    own = place(gather)
-    return next(row for row in gathers if row == gather or (place(row) == own and own[0]))
+    own = outer(gather)
+    return next(row for row in gathers if row == gather or (own is not None and outer(row) == own))
 
 
 def run_before(

@@ -408,11 +408,12 @@ PLANS = [
     (),
     ("zero 1 over dp",),
     ("zero 3 over dp", "unit Block", "recompute full in Block"),
+    ("zero 3 over dp", "unit Block", "freeze embed"),
     ("pipeline L over pp { schedule = zb_h1, microbatch = 2 }",),
 ]
 
 
-@pytest.mark.parametrize("plan", PLANS, ids=["plain", "zero_1", "zero_3", "pipeline"])
+@pytest.mark.parametrize("plan", PLANS, ids=["plain", "zero_1", "zero_3", "frozen", "pipeline"])
 def test_operations_and_communication_stay(plan: tuple[str, ...]) -> None:
     words = ["activations = all", "optimizer = true"]
     if "zero 1 over dp" not in plan:

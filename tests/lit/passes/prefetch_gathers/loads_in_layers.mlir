@@ -1,4 +1,4 @@
-// Loads from the host are counted in layers, each by itself: the gather stays one unit ahead behind a load two ahead.
+// Loads from the host are counted in layers, gathers in units: the gather stays one unit ahead behind a load two ahead.
 // RUN: stagec-opt %s -p prefetch-gathers | filecheck %s
 !t = !stg.tensor<[B], bf16>
 !s = !dist.shard<!stg.tensor<[B], bf16> over [dp]>
