@@ -96,7 +96,7 @@ def test_quantized_products() -> None:
 
 
 def test_small_tensors_keep_states_in_32_bits() -> None:
-    """Fewer than 4,096 elements, whether or not ranks have parts (`min_8bit_size` of bitsandbytes): a norm of 1,024, and no bias of 4,096."""
+    """Fewer than 4,096 elements on a device (`min_8bit_size` of bitsandbytes, `_new_buffer` of torchao): a norm of 1,024, and a bias of 4,096 in four parts."""
     text = """
 dim B = 8
 dim D = 1024
@@ -109,13 +109,12 @@ model M(x[B, D]) {
   repeat 3 { x = Mlp(x) }
   loss = mean(x, over = [B, D])
 }
-plan p { mesh dp = 4 shard B over dp ZERO optimizer adamw { bits = 8 } }
+plan p { mesh dp = 4 shard B over dp ZERO precision { optimizer = fp32 } optimizer adamw { bits = 8 } }
 """
     for zero, ranks in (("", 1), ("zero 3 over dp", 4)):
         job = compile_text(text.replace("ZERO", zero), "m.stg")
-        wide = 3 * 1024 // ranks
-        narrow = [3 * 1024 * 4096 // ranks] * 2 + [3 * 4096 // ranks]
-        states = 2 * (4 * wide + sum(n + 4 * (n // 256) for n in narrow))
+        sizes = [n // ranks for n in (1024, 4096, 1024 * 4096, 1024 * 4096)]
+        states = 2 * 3 * sum(4 * n if n < 4096 else n + 4 * (n // 256) for n in sizes)
         assert job.memory[0].static.num_bytes[Kind.OPTIMIZER] == states
 
 

@@ -41,6 +41,7 @@ from stagec.dialects.types import (
     TensorType,
     ValueType,
     bytes_of,
+    leaf_of,
     tensor_of,
     verify_dtypes,
     with_dtype,
@@ -87,7 +88,8 @@ EIGHT_BIT = "fp8_1x256"
 """Of moments in 8 bits: blocks of 256 elements have a scale (bitsandbytes)."""
 
 SMALL = symbolic.constant(4096)
-"""Tensors with fewer elements keep moments in 32 bits (`min_8bit_size` in bitsandbytes' `optim/optimizer.py`, torchao's `optim/adam.py`)."""
+"""Tensors with fewer elements keep moments in 32 bits (`min_8bit_size` in bitsandbytes' `optim/optimizer.py`; `_new_buffer` in torchao's `optim/adam.py`,
+which counts the elements of a rank's own shard)."""
 
 EMA_FLOPS = 3
 """`e = d e + (1 - d) w`."""
@@ -105,10 +107,17 @@ def state_bytes(algorithm: str, dtype: str, weight: SSAValue, matrix: Matrix | N
 
 
 def is_small(weight: SSAValue) -> Size:
-    """One if a tensor has fewer than `SMALL` elements, else 0."""
-    assert isinstance(weight.type, ValueType)
-    whole = tensor_of(weight.type).num_elements
-    return ONE - symbolic.call("min", ONE, symbolic.call("floordiv", whole, SMALL))
+    """One if what a device stores of a tensor is fewer than `SMALL` elements, else 0. Parts of a flat buffer are one tensor, and not small."""
+    leaf = leaf_of(weight.type)
+    assert isinstance(leaf, ValueType)
+    is_matrix = len(tensor_of(leaf).dims) > 1
+    if is_matrix and is_of_flat_buffer(leaf):
+        return ZERO
+    return ONE - symbolic.call("min", ONE, symbolic.call("floordiv", leaf.num_elements, SMALL))
+
+
+def is_of_flat_buffer(leaf: Attribute) -> bool:
+    return isinstance(leaf, ShardType) and leaf.rows >= len(tensor_of(leaf).dims)
 
 
 def sums_kept(stored: Attribute, matrix: Matrix) -> Size:
@@ -118,12 +127,9 @@ def sums_kept(stored: Attribute, matrix: Matrix) -> Size:
     A part of a flat buffer is a vector. Of what is split by rows a device has those of its columns, which modules store first, or of its matrices.
     """
     assert isinstance(stored, ValueType)
-    layers, leaf = ONE, stored
-    if isinstance(stored, StackType):
-        layers, leaf = stored.total_count, stored.leaf
-    dims = tensor_of(stored).dims
-    is_flat = isinstance(leaf, ShardType) and leaf.rows >= len(dims)
-    if is_flat or not matrix.columns:
+    layers = stored.total_count if isinstance(stored, StackType) else ONE
+    leaf, dims = leaf_of(stored), tensor_of(stored).dims
+    if is_of_flat_buffer(leaf) or not matrix.columns:
         return stored.num_elements
     rows = symbolic.product(d.size for d in dims if d.name in matrix.rows)
     columns = symbolic.product(d.size for d in dims if d.name in matrix.columns)
@@ -289,8 +295,8 @@ class OptimizerStepOp(DefaultBuilder, CostInterface):
 
 def is_wide(weight: SSAValue, master: str) -> bool:
     """Whether what is stored is in the dtype of the master copy, and so is that copy."""
-    assert isinstance(weight.type, ValueType)
-    leaf = weight.type.leaf if isinstance(weight.type, StackType) else weight.type
+    leaf = leaf_of(weight.type)
+    assert isinstance(leaf, ValueType)
     return leaf.num_bytes == bytes_of(leaf.num_elements, master)
 
 

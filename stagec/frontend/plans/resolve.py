@@ -668,12 +668,12 @@ class _PlanResolver:
     def of_eight_bits(
         self, precision: resolved.Precision, optimizer: resolved.Optimizer
     ) -> resolved.Precision:
-        """States in blocks of 256 elements that share a scale (arXiv:2110.02861)."""
-        if "optimizer" in precision.given:
-            message = "the optimizer's states have one dtype"
-            where = [(precision.given["optimizer"], "another is said here")]
-            span = optimizer.given["bits"]
-            self.findings.say("E0401", message, span, secondary=where)
+        """States in blocks of 256 elements that share a scale (arXiv:2110.02861); those of small tensors, and master weights, stay in fp32."""
+        if "optimizer" in precision.given and precision.optimizer != "fp32":
+            message = f"`bits = 8` keeps states in 8 bits, not in {precision.optimizer}"
+            where = [(precision.given["optimizer"], "the optimizer's dtype")]
+            span, help_ = optimizer.given["bits"], "leave one of them out"
+            self.findings.say("E0401", message, span, secondary=where, help=help_)
         return replace(precision, optimizer="fp8_1x256")
 
     def contexts(self) -> Iterable[resolved.Context]:
