@@ -56,6 +56,8 @@ TILE = 128
 """Rows of a product that a multiprocessor works on at a time; experts with fewer tokens leave places empty."""
 FORWARD_PRODUCTS, BACKWARD_PRODUCTS = 2, 5
 """Of fused attention, whose backward pass makes scores again (Dao 2023, FlashAttention-2, section 3.1)."""
+TRAINED_WIDTHS = (64, 128)
+"""Of heads, for which there are tables of kernels of training."""
 BLOCKS = ("fp8_block", "fp8")
 TABLES = {
     "fp16": ("bf16",),
@@ -513,8 +515,13 @@ class KernelPrices:
         """By the table of a kernel of training; beyond its lengths and numbers of heads as an engine's kernel of that width changes with them."""
         whose = () if self.trains == "cudnn" else (self.trains,)
         step = f"{'backward' if backward else 'forward'} pass"
+        width = int(sizes["head_dim"])
+        # FlashAttention-2 multiplies heads between two widths that were measured as it does the wider.
+        wider = [w for w in TRAINED_WIDTHS if w > width] if self.trains == "flash2" else []
         keys = [
-            ("attention", each, str(int(sizes["head_dim"])), *windowed) for each in self.attended
+            ("attention", each, str(w), *windowed)
+            for each in self.attended
+            for w in (width, *wider)
         ]
         key = next((each for each in keys if (*each, step, *whose) in self.device.tables), None)
         if key is None:
@@ -531,7 +538,7 @@ class KernelPrices:
         flops = 4 * sizes["batch"] * sizes["heads"] * pairs * sizes["head_dim"]
         share = num_ops / (flops * (BACKWARD_PRODUCTS / FORWARD_PRODUCTS if backward else 1.0))
         share = max(share, 0.0 if windowed else self.share_of_window(sizes))
-        covered = bool(table.covers(axes)) and abs(share - 1) < 0.01
+        covered = bool(table.covers(axes)) and abs(share - 1) < 0.01 and key[2] == str(width)
         alone = max(float(us * share), self.device.launch_us)
         longest = alone + self.converted_us(sizes, backward)
         return Price(longest, Basis.MEASURED if covered else Basis.RULE)

@@ -192,6 +192,6 @@ plan run {{
   {"zero 1 over dp" if run.zero else ""}
   precision {{ weights = bf16, activations = bf16, gradients = fp32, optimizer = fp32 }}
   collectives {{ keep = shard }}
-  optimizer adamw
+  optimizer adamw{" { clip = 1 }" if as_run else ""}
 }}
 """

@@ -674,8 +674,8 @@ def nanotron(r: Cells) -> Timed | None:
     measured = batch * run.sequence / (float(r["tok/s/gpu"]) * ranks)
     cut = counts_norms(run, float(r["Mem Alloc (GB)"]) * 2**30) if run.pp > 1 else True
     found = run_text(run, as_run=True, counts_norms=cut is not False).replace(
-        "  optimizer adamw\n}",
-        f'  optimizer adamw\n  device "{P5}" {{ kernels = eager, graphs = false }}\n}}',
+        "  optimizer adamw { clip = 1 }\n}",
+        f'  optimizer adamw {{ clip = 1 }}\n  device "{P5}" {{ kernels = eager, graphs = false }}\n}}',
     )
     name = f"{run.width}x{run.layers} on {ranks}: dp {run.dp} tp {run.tp} pp {run.pp} mb {run.microbatch}"
     source = "nanotron" if cut else "nanotron, which polls or not"

@@ -419,6 +419,26 @@ def test_attention_of_training_is_cudnns(
             assert ops / us < 1.15 * flops / alone
 
 
+@pytest.mark.parametrize(("length", "shown"), [(2048, 262), (4096, 284), (8192, 295)])
+def test_other_widths_of_flash_attention(length: int, shown: int) -> None:
+    """Heads of 64 go as figure 5 of FlashAttention-3's paper shows FlashAttention-2 (TFLOP/s, masked), others as fast as the next wider."""
+    kernels = KernelPrices(named("h100"), trains="flash2")
+
+    def us(width: int, work: Work, products: int) -> float:
+        whole = dict(batch=16384 // length, seq=length, keys=length, heads=32, kv_heads=32)
+        sizes = tuple({**whole, "head_dim": width, "value_dim": width}.items())
+        flops = products * 16384 * 32 * length * width
+        return kernels.price(Compute(flops, 1, kernel=Kernel(work, "bf16", sizes))).us
+
+    assert 2e-6 * 16384 * 32 * length * 64 / us(64, Work.ATTENTION, 2) == pytest.approx(
+        shown, rel=0.01
+    )
+    for work, products in ((Work.ATTENTION, 2), (Work.ATTENTION_GRAD, 5)):
+        assert us(96, work, products) == pytest.approx(0.75 * us(128, work, products), rel=0.02)
+        # Shorter ones were not measured of 128.
+        assert length < 4096 or us(64, work, products) > 0.5 * us(128, work, products)
+
+
 SMALL = TEXT.replace("dim S = 2048", "dim S = 64")
 
 
