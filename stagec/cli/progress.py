@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from stagec.backend.writer import Progress as Written
+if TYPE_CHECKING:
+    from stagec.backend.writer import Progress as Written
 
 
 @contextmanager

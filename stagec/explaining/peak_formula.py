@@ -60,7 +60,7 @@ class Moments:
         chosen: list[np.ndarray] = []
         for stage in range(len(self.plan.tables)):
             own = (lives.kind == Kind.SAVED) & (lives.stage == stage)
-            first = lives.microbatch[own].min(initial=np.iinfo(np.int64).max)
+            first = lives.microbatch[own].min(initial=np.iinfo(np.int32).max)
             chosen.append(np.flatnonzero(own & (lives.microbatch == first)))
         return self.of_rows(np.concatenate(chosen))
 

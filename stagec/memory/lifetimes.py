@@ -23,6 +23,10 @@ BACKWARD = ("B", "I", "W")
 RECEIVED = ("RECV_F", "RECV_B")
 
 
+DTYPES = (np.int64, np.int64, np.int64, np.int8, np.int16, np.int32, np.int32)
+"""Of the columns of `Lifetimes`: there is a row for each value, microbatch and rank class. What is reckoned with has 64 bits."""
+
+
 @dataclass(frozen=True)
 class Lifetimes:
     """One row per buffer. `birth` and `death` are nodes; `value` is a row of the stage's table."""
@@ -106,7 +110,10 @@ def lifetimes(
         for number, lives in enumerate(stages)
         for part in (buffers(lives, number), waiting(lives, number), sums(lives, number, last))
     ]
-    columns = [np.concatenate([part[k] for part in parts]) for k in range(7)]
+    columns = [
+        np.concatenate([part[k] for part in parts], dtype=dtype, casting="same_kind")
+        for k, dtype in enumerate(DTYPES)
+    ]
     return Lifetimes(*columns, num_nodes=last + 1).select(columns[2] > 0)
 
 

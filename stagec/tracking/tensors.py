@@ -90,7 +90,7 @@ class TensorMaker:
 
     def add_buffers(self) -> None:
         lives = self.plan.lives
-        key = np.stack([lives.stage, lives.value, lives.microbatch])
+        key = np.stack([lives.stage, lives.value, lives.microbatch], dtype=np.int64)
         # What waits after its arrival and what is read then is one buffer.
         (stage, value, microbatch), tensor = np.unique(key, axis=1, return_inverse=True)
         tensor = tensor.reshape(-1)

@@ -105,7 +105,7 @@ def test_interrupted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("stagec.cli.output.write_traces", interrupt)
+    monkeypatch.setattr("stagec.backend.writer.write_traces", interrupt)
     assert main([TINY, "-q", "-o", "traces"]) == 130
     assert capsys.readouterr().err == (
         "\nnote: what is written is kept; `--resume` completes it\nstagec: interrupted\n"
