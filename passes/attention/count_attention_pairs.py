@@ -24,7 +24,8 @@ After:
 
 Later queries see more keys: without balance the last rank of n does 2n-1 times the work of the first, and each is a class of
 its own. With a chunk from the head and one from the tail all ranks do the same, which needs no saying, but for a `window`,
-with which the queries at the very start see fewer keys, and for chunks of the sequence. Rings count step by step (`expand-ring-attention`).
+with which the queries at the very start (and, without a mask, at the very end) see fewer keys, and for chunks of the
+sequence. Rings count step by step (`expand-ring-attention`).
 
 Of documents that are packed into a sequence, pairs are those within each. With `balance = documents` all ranks have the same of them; else a rank has
 what its chunks happen to hold, and is a class of its own. E0401 if no attention is among their tokens.
@@ -42,7 +43,14 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
-from stagec.analysis.contexts import AttentionOps, Contexts, is_masked, ring_of, share_of_mask
+from stagec.analysis.contexts import (
+    AttentionOps,
+    Contexts,
+    is_masked,
+    is_of_itself,
+    ring_of,
+    share_of_mask,
+)
 from stagec.analysis.documents import PackedDocuments
 from stagec.analysis.sizes import mesh_of, size_values
 from stagec.diagnostics import CompileError, Diagnostic
@@ -91,7 +99,8 @@ class CountPairs(RewritePattern):
             pairs = self.documents.share(op, self.contexts, self.values)
             op.properties["pairs"] = stg.SizeAttr(pairs)
             return
-        counted = op.pairs is None and op.count.data == "causal" and is_masked(op)
+        is_limited = op.reach.both_ways and is_of_itself(op)
+        counted = op.pairs is None and op.count.data == "causal" and (is_masked(op) or is_limited)
         if not counted or not self.contexts.along(queries.split) or ring_of(op, self.mesh):
             return
         balanced = self.contexts.balanced(queries.split)

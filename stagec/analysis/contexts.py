@@ -73,21 +73,21 @@ def is_of_itself(op: AttentionOps) -> bool:
     return same or op.bias is not None
 
 
-def chunk_pairs(chunk: Size, length: Size, reach: stg.Reach) -> Size:
-    """Pairs of the queries of chunk number `chunk`, all chunks of `length`, with the keys of the whole sequence."""
+def chunk_pairs(chunk: Size, length: Size, keys: Size, reach: stg.Reach) -> Size:
+    """Pairs of the queries of chunk number `chunk`, all chunks of `length`, with all `keys` of the sequence."""
     start = chunk * length
-    return reach.causal_area(start + length) - reach.causal_area(start)
+    return reach.area(start + length, keys) - reach.area(start, keys)
 
 
 def share_of_mask(queries: Dim, reach: stg.Reach, balanced: bool) -> Size:
-    """Pairs of a rank's queries with all keys under a causal mask."""
+    """Pairs of a rank's queries with all keys that a mask or a window leaves."""
     ways = symbolic.product(map(symbolic.symbol, queries.split))
-    rank = joint_index(queries.split)
+    rank, keys = joint_index(queries.split), queries.size * ways
     if not balanced:
-        return chunk_pairs(rank, queries.size, reach)
+        return chunk_pairs(rank, queries.size, keys, reach)
     half = queries.size / 2
     head, tail = rank, 2 * ways - 1 - rank
-    return chunk_pairs(head, half, reach) + chunk_pairs(tail, half, reach)
+    return chunk_pairs(head, half, keys, reach) + chunk_pairs(tail, half, keys, reach)
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def ring_steps(
     else:
         # Other axes may split the queries further: their keys end with the rank's own queries.
         within = joint_index([a for a in queries.split if a not in axes])
-        own = chunk_pairs(within, queries.size, stg.Reach())
+        own = chunk_pairs(within, queries.size, keys.size, stg.Reach())
     if balanced:
         return RingSteps(own, block * HALF, devices - 1)
     return RingSteps(own, block, joint_index(axes))

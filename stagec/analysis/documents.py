@@ -6,7 +6,7 @@ them has on average: a trace is that of a mean sequence. Pairs of a query and a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -18,6 +18,9 @@ from stagec.symbolic import Size, conditions
 
 Part = tuple[int, int]
 """Where a document begins in a sequence, and its length there."""
+Bound = tuple[Fraction, Fraction]
+"""The first position of some queries in a sequence, and that behind the last."""
+Bounds = Callable[[Part], list[Bound]]
 
 
 @dataclass(frozen=True)
@@ -48,21 +51,26 @@ class PackedDocuments:
         is_theirs = stg.tensor_type(op.q).names[-3] == self.dim
         return op.pairs is None and is_theirs and is_of_itself(op)
 
-    def pairs(self, op: AttentionOps, values: Mapping[str, int], first: int, end: int) -> Fraction:
-        """Pairs of the queries from `first` up to `end` with the keys of their documents, in a mean sequence."""
+    def pairs(self, op: AttentionOps, values: Mapping[str, int], own: Bounds) -> Fraction:
+        """Pairs of a rank's own queries of each document with the keys of it, in a mean sequence."""
         counted = op.causal is not None and op.count.data == "causal"
         limits = (op.window.data if op.window else None, op.chunk.data if op.chunk else None)
         window, chunk = (n if n is None else n.evaluate(values) for n in limits)
         total = Fraction(0)
         for parts in self.sequences:
-            for start, length in pieces(parts, None if chunk is None else int(chunk)):
-                own = [min(max(at - start, 0), length) for at in (first, end)]
-                if counted:
-                    below, most = (area(at, window) for at in own)
-                    total += most - below
-                else:
-                    seen = length if window is None else min(length, window)
-                    total += (own[1] - own[0]) * seen
+            for part in parts:
+                queries = own(part)
+                for start, length in pieces(part, None if chunk is None else int(chunk)):
+                    for each in queries:
+                        first, end = (min(max(at - start, Fraction(0)), length) for at in each)
+                        if counted:
+                            total += area(end, window) - area(first, window)
+                        elif op.reach.both_ways:
+                            assert window is not None
+                            below, most = (area_around(at, length, window) for at in (first, end))
+                            total += most - below
+                        else:
+                            total += (end - first) * min(length, window or length)
         # Halves of pairs make whole FLOPs.
         return Fraction(round(2 * total / len(self.sequences)), 2)
 
@@ -77,15 +85,19 @@ class PackedDocuments:
         ways = 1
         for axis in axes:
             ways *= values[axis]
-        if contexts.by_documents(axes) or ways == 1:
-            return symbolic.constant(self.pairs(op, values, 0, size) / ways)
+        by_documents = contexts.by_documents(axes)
         of_rank: list[Fraction] = []
         for rank in range(ways):
-            chunks = [(rank, ways)]
-            if contexts.balanced(axes):
-                chunks = [(rank, 2 * ways), (2 * ways - 1 - rank, 2 * ways)]
-            bounds = [(n * size // parts, (n + 1) * size // parts) for n, parts in chunks]
-            of_rank.append(sum((self.pairs(op, values, *each) for each in bounds), Fraction(0)))
+            chunks, cuts = [rank], ways
+            if ways > 1 and contexts.balanced(axes):
+                chunks, cuts = [rank, 2 * ways - 1 - rank], 2 * ways
+
+            def own(part: Part, chunks: list[int] = chunks, cuts: int = cuts) -> list[Bound]:
+                start, length = part if by_documents else (0, size)
+                at = [(start + Fraction(n * length, cuts)) for n in range(cuts + 1)]
+                return [(at[n], at[n + 1]) for n in chunks]
+
+            of_rank.append(self.pairs(op, values, own))
         return looked_up(of_rank, joint_index(axes))
 
     def block(self, op: AttentionOps, values: Mapping[str, int]) -> Size:
@@ -97,18 +109,24 @@ class PackedDocuments:
         return mean / symbolic.product(map(symbolic.symbol, (*queries.split, *keys.split)))
 
 
-def pieces(parts: Sequence[Part], chunk: int | None) -> Iterator[Part]:
-    """Documents, or the chunks of each."""
-    for start, length in parts:
-        step = chunk or length
-        for at in range(0, length, step):
-            yield start + at, min(step, length - at)
+def pieces(part: Part, chunk: int | None) -> Iterator[Part]:
+    """A document, or its chunks."""
+    start, length = part
+    step = chunk or length
+    for at in range(0, length, step):
+        yield start + at, min(step, length - at)
 
 
-def area(position: int, window: Fraction | int | None) -> Fraction:
+def area(position: Fraction | int, window: Fraction | int | None) -> Fraction:
     """Pairs that a causal mask leaves of a document's queries before a position."""
     reach = Fraction(position if window is None else min(position, window))
     return position * reach - reach * reach / 2
+
+
+def area_around(position: Fraction | int, length: int, window: Fraction | int) -> Fraction:
+    """Pairs of a document's queries before a position with the keys of a window around each."""
+    half = Fraction(window) / 2
+    return area(position, half) + area(length, half) - area(length - position, half)
 
 
 def looked_up(entries: Sequence[Fraction], index: Size) -> Size:

@@ -251,37 +251,52 @@ def test_chunks_of_attention_are_shared_out_exactly(length: int, balance: str):
     assert per_rank == [PER_PAIR * LAYERS * each for each in seen]
 
 
-def pairs_of(lengths: Sequence[int], options: str) -> list[list[float]]:
-    """What each query of each full sequence sees of its document, as an area: half of its own key."""
-    seen: list[float] = []
-    limit = SEQUENCE if "=" not in options.partition(",")[2] else int(options.rpartition("=")[2])
+def seen_of(at: int, length: int, options: str) -> float:
+    """What a query sees of its document, as an area: half of its own key."""
+    kind, _, number = options.rpartition(", ")[2].partition(" = ")
+    limit = int(number) if kind in ("window", "chunk") else length
+    if kind == "chunk":
+        return at % limit + 0.5
+    if "true" in options:
+        return min(at + 0.5, limit)
+    if kind == "window":
+        return min(at + 0.5, limit / 2) + min(length - at - 0.5, limit / 2)
+    return length
+
+
+def pairs_of(lengths: Sequence[int], options: str) -> list[list[tuple[float, Fraction]]]:
+    """What each query of each full sequence sees of its document, and how far into that it is."""
+    seen: list[tuple[float, Fraction]] = []
     left = SEQUENCE
     for length in lengths:
         while length:
             part = min(length, left)
             for at in range(part):
-                if "chunk" in options:
-                    seen.append(at % limit + 0.5)
-                elif "true" in options:
-                    seen.append(min(at + 0.5, limit))
-                else:
-                    seen.append(part)
+                seen.append((seen_of(at, part, options), Fraction(at, part)))
             length, left = length - part, (left - part) or SEQUENCE
     return [seen[i : i + SEQUENCE] for i in range(0, len(seen) - SEQUENCE + 1, SEQUENCE)]
 
 
 @pytest.mark.parametrize(
-    "options", ["causal = true", "causal = true, chunk = 8", "causal = false"], ids=str
+    "options",
+    [
+        "causal = true",
+        "causal = true, chunk = 8",
+        "causal = true, window = 12",
+        "causal = false",
+        "causal = false, window = 16",
+    ],
+    ids=str,
 )
 @pytest.mark.parametrize("seed", some(range(6), 2))
 def test_packed_documents_are_seen_from_within(seed: int, options: str):
-    """Pairs of each rank, query by query: as chunks of the sequence hold documents, or, where each document is shared out, alike."""
+    """Pairs of each rank, query by query: as chunks of the sequence hold documents, or as each document is shared out."""
     rng = random.Random(seed)
-    lengths = [rng.choice([2, 8, 16, 40, 120]) for _ in range(40)]
+    lengths = [rng.choice([8, 16, 40, 120]) for _ in range(40)]
     if seed == 0:
         lengths = [SEQUENCE]
     full = pairs_of(lengths, options)
-    mean = [sum(each) / len(full) for each in zip(*full, strict=True)]
+    mean = [sum(pairs for pairs, _ in each) / len(full) for each in zip(*full, strict=True)]
     packed = f" documents S {lengths}\n"
 
     def flops(plan: str, op: str = "attention") -> list[int]:
@@ -299,10 +314,17 @@ def test_packed_documents_are_seen_from_within(seed: int, options: str):
         pytest.approx(2.5 * PER_PAIR * LAYERS * sum(mean), abs=3 * PER_PAIR * LAYERS)
     ]
     context = " mesh cp = 4\n shard S over cp\n context cp { method = METHOD, balance = BALANCE }\n"
-    methods = ["all_gather", "ulysses"] if "chunk" in options else ["all_gather", "ulysses", "ring"]
-    for method in methods:
-        plan = context.replace("METHOD", method).replace("BALANCE", "documents")
-        assert flops(plan) == [about(sum(mean) / 4)] * 4
+    by_documents = context.replace("BALANCE", "documents")
+    limited = "chunk" in options or "window" in options
+    for method in ["ulysses"] if limited else ["ulysses", "ring"]:
+        assert flops(by_documents.replace("METHOD", method)) == [about(sum(mean) / 4)] * 4
+    # An eighth of each document from its front and one from its end; all have a multiple of eight queries.
+    own = [
+        sum(pairs for each in full for pairs, at in each if int(at * 8) in (rank, 7 - rank))
+        for rank in range(4)
+    ]
+    expected = [about(each / len(full)) for each in own]
+    assert flops(by_documents.replace("METHOD", "all_gather")) == expected
     half = SEQUENCE // 8
     for balance in ("head_tail", "none"):
         parts = [(2 * r, 2 * r + 1) if balance == "none" else (r, 7 - r) for r in range(4)]
@@ -455,24 +477,30 @@ def test_classes_are_products_of_coordinates():
 
 
 @pytest.mark.parametrize("length", [None, 5, 16, 40, 200])
-@pytest.mark.parametrize("kind", ["window", "chunk"])
+@pytest.mark.parametrize("kind", ["window", "chunk", "around"])
 @pytest.mark.parametrize("split", [("a",), ("a", "b")])
 @pytest.mark.parametrize("balanced", [True, False])
 def test_shares_of_a_mask_add_up(
     length: int | None, kind: str, split: Sequence[str], balanced: bool
 ):
     limit = size(length) if length is not None else None
-    share = share_of_mask(Dim("S", tuple(split)), stg.Reach(**{kind: limit}), balanced)
+    reach = stg.Reach(chunk=limit) if kind == "chunk" else stg.Reach(limit)
+    if kind == "around":
+        reach = stg.Reach(limit or size(200), both_ways=True)
+    share = share_of_mask(Dim("S", tuple(split)), reach, balanced)
     sizes = {"S": 96, "a": 4, "b": 2 if "b" in split else 1}
     total = Fraction(0)
     for a in range(4):
         for b in range(sizes["b"]):
             total += share.evaluate({**sizes, "a.index": a, "b.index": b})
-    reach = min(96, length or 96)
-    if kind == "window":
-        assert total == 96 * reach - Fraction(reach * reach, 2)
+    most = min(96, length or 96)
+    if kind == "around":
+        half = Fraction(min(96 * 2, length or 200), 2)
+        assert total == 2 * half * 96 - half * half
+    elif kind == "window":
+        assert total == 96 * most - Fraction(most * most, 2)
     else:
-        assert total == Fraction(96 // reach * reach**2 + (96 % reach) ** 2, 2)
+        assert total == Fraction(96 // most * most**2 + (96 % most) ** 2, 2)
 
 
 def test_joint_index_counts_the_last_axis_fastest():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from xdsl.ir import SSAValue
@@ -83,7 +84,7 @@ def backward(op: stg.AttentionOp) -> stg.AttentionGradOp:
         (attention(causal=True), "S**2/2"),
         (attention(causal=True, count="full"), "S**2"),
         # Each query sees W keys; under a mask the first W see a triangle.
-        (attention(causal=False, window="W"), "S*min(S, W)"),
+        (attention(causal=False, window="W"), "2*S*min(S, W/2) - min(S, W/2)**2"),
         (attention(causal=True, window="64"), "S*min(64, S) - min(64, S)**2/2"),
     ],
 )
@@ -146,6 +147,17 @@ def test_a_window_under_a_mask_is_nearly_the_pairs():
     seen = sum(min(i + 1, 64) for i in range(1024))
     counted = attention(causal=True, window="64").flops().integer(sizes) // 4
     assert counted == seen - 64 // 2
+
+
+@pytest.mark.parametrize("window", [1, 33, 64, 1023, 2047, 5000])
+def test_a_window_around_a_query_is_nearly_the_pairs(window: int):
+    """As many keys on either side, of those that there are."""
+    sizes = {"B": 1, "S": 1024, "H": 1, "K": 1, "E": 1}
+    at = np.arange(1024)
+    seen = int((abs(at[:, None] - at) <= window // 2).sum())
+    counted = attention(causal=False, window=f"{window}").flops().evaluate(sizes) / 4
+    off = 0 if window % 2 else 1024
+    assert abs(counted - seen) <= off + 1
 
 
 def test_keys_and_values_of_different_width():

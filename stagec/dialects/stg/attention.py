@@ -164,10 +164,27 @@ HALF = ONE / 2
 
 @dataclass(frozen=True)
 class Reach:
-    """How far back a query looks: at as many keys as a `window` has, or to the start of its `chunk` of the sequence; else to that of the sequence."""
+    """How far back a query looks: at as many keys as a `window` has, or to the start of its `chunk` of the sequence; else to that of the sequence.
+
+    `both_ways`: there is no causal mask, and half of the window's keys are behind the query.
+    """
 
     window: Size | None = None
     chunk: Size | None = None
+    both_ways: bool = False
+
+    def area(self, position: Size, keys: Size) -> Size:
+        """Pairs that are seen of the queries before a position, of a sequence of so many keys."""
+        if not self.both_ways:
+            return self.causal_area(position)
+        before, after = (self.one_way.causal_area(x) for x in (position, keys - position))
+        return before + self.one_way.causal_area(keys) - after
+
+    @property
+    def one_way(self) -> Reach:
+        """Of a window around a query: the half before it."""
+        assert self.window is not None
+        return Reach(self.window * HALF)
 
     def causal_area(self, position: Size) -> Size:
         """Pairs that a causal mask leaves of the queries before a position."""
@@ -185,9 +202,12 @@ def score_pairs(q: TensorType, k: TensorType, causal: bool, reach: Reach) -> Siz
     """Pairs of a query and a key that count.
 
     All of them, or half under a causal mask, which is how FlashAttention's authors count what their kernel computes
-    (`flops` in flash-attention's benchmarks: 4 S^2 H E / 2). A window of W keys leaves S W - W^2 / 2 (causal), chunks of C keys S C / 2.
+    (`flops` in flash-attention's benchmarks: 4 S^2 H E / 2). A window of W keys leaves S W - W^2 / 2 (causal) or, around the query, S W - W^2 / 4, as
+    their `window_size = (W / 2, W / 2)` is counted in `hopper/benchmark_attn.py`; chunks of C keys leave S C / 2.
     """
     queries, keys = q.dims[-3].size, k.dims[-3].size
+    if reach.both_ways:
+        return queries * 2 * reach.one_way.causal_area(keys) / keys
     if reach.chunk is not None:
         return reach.causal_area(keys) * (ONE if causal else 2)
     if reach.window is not None:
@@ -232,8 +252,8 @@ class ScoredAttention(InferredOp, ABC):
 
     @property
     def reach(self) -> Reach:
-        said = (self.window, self.chunk)
-        return Reach(*(each.data if each is not None else None for each in said))
+        window, chunk = (x.data if x is not None else None for x in (self.window, self.chunk))
+        return Reach(window, chunk, both_ways=window is not None and self.causal is None)
 
     @property
     def scored_indices(self) -> tuple[tuple[str, ...], ...]:
@@ -331,10 +351,11 @@ class AttentionOp(ScoredAttention, FusedAttention):
 
     Keeps the output and `lse`, the log-sum-exp of each query and head in fp32. `count` says how FLOPs
     count a causal mask: `causal` what a fused kernel computes, `full` all of it. `window` limits how
-    far back a query looks, `chunk` to its own part of so many positions (Llama 4). `softcap` c makes of each score s c tanh(s / c) (Gemma 2,
-    arXiv:2408.00118). `pairs` is the number of pairs of a query and a key that this device computes, where
-    the shapes do not say: its share of a mask, or one block of a ring. `sinks` [H] are a score for each head that
-    no value goes with: softmax shares out less than 1 among the keys (gpt-oss, arXiv:2508.10925; Xiao et al., arXiv:2309.17453), and `lse` counts it.
+    far back a query looks, or without a causal mask at how many keys around it, `chunk` to its own part of so many positions (Llama 4).
+    `softcap` c makes of each score s c tanh(s / c) (Gemma 2, arXiv:2408.00118).
+    `pairs` is the number of pairs of a query and a key that this device computes, where the shapes do not say: its share of a mask, or one block
+    of a ring. `sinks` [H] are a score for each head that no value goes with: softmax shares out less than 1 among the keys
+    (gpt-oss, arXiv:2508.10925; Xiao et al., arXiv:2309.17453), and `lse` counts it.
 
     `bias` [S, T, H], or of fewer or more of the dims of scores but of both positions, is added to them (T5, arXiv:1910.10683; Swin, arXiv:2103.14030):
     it is read once for all that share it, where a mask leaves pairs. Of a row of several sequences it is that of each: [S.T.pairs, H].

@@ -690,13 +690,18 @@ def before_new(positions: Size, seen: stg.Reach) -> Size:
 
 
 def pairs(new: Size, context: Size, causal: bool, seen: stg.Reach) -> Size:
-    """Pairs of s queries and the c + s keys up to their own; without a mask, of each with all.
+    """Pairs of s queries and the c + s keys up to their own; without a mask, of each with all, or with W around it under a window of W.
 
     A query at position p, counted from 1, sees p keys, W under a window of W, or those of its chunk
     up to itself: the sum of min(p, W), for instance, for p from c + 1 to c + s.
     """
+    keys = context + new
+    if seen.both_ways:
+        assert seen.window is not None
+        width = symbolic.call("min", seen.window, 2 * keys - 1)
+        return new * (width - symbolic.call("floordiv", width * width, 4) / keys)
     if not causal:
-        keys, most = context + new, seen.window or seen.chunk
+        most = seen.window or seen.chunk
         return new * (keys if most is None else symbolic.call("min", keys, most))
     return below(context + new, seen) - below(context, seen)
 
