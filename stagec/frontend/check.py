@@ -18,7 +18,6 @@ from stagec.frontend.plans.unused_axes import unused_axes
 from stagec.frontend.plans.unused_rules import (
     idle_contexts,
     idle_overrides,
-    unread_overrides,
     unused_rules,
 )
 from stagec.frontend.routed_tokens import summed_experts
@@ -48,7 +47,6 @@ def warnings_of(checked: checker.CheckedModel, module: ModuleOp) -> list[Diagnos
     with unrecorded():
         rules = [
             *unused_rules(module, checked.implied_dims),
-            *unread_overrides(module),
             *idle_overrides(module),
             *idle_contexts(module),
         ]

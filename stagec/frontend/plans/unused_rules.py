@@ -12,37 +12,11 @@ from stagec.analysis.placement import (
     Splits,
     op_splits,
     own_splits,
-    placings,
     rules_of,
 )
 from stagec.diagnostics import Diagnostic, Span, quoted, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import TensorType, tensor_of
-
-
-def unread_overrides(module: ModuleOp) -> list[Diagnostic]:
-    """A warning for each override of values that only repeats hand on: what they carry is not overridden alike, and goes by the rules.
-
-    For a module before `propagate-shardings`.
-    """
-    read: dict[Span, bool] = {}
-    for op in module.walk():
-        span = span_of(op.location) if isinstance(op, stg.PlaceOp) else None
-        if isinstance(op, stg.PlaceOp) and span is not None:
-            read[span] = read.get(span, False) or _is_read(op)
-    message = "the override places nothing"
-    note = "a repeat alone reads the value, to carry it, and not all that it carries there is placed so"
-    return [
-        Diagnostic(
-            "W0301",
-            message,
-            span,
-            notes=[note],
-            help="override what goes in and what each iteration hands on, alike",
-        )
-        for span, is_read in read.items()
-        if not is_read
-    ]
 
 
 def idle_overrides(module: ModuleOp) -> list[Diagnostic]:
@@ -90,26 +64,6 @@ def _changes(place: stg.PlaceOp, rules: list[PlacementRule]) -> bool:
     for use in uses:
         use.operation.operands[use.index] = place.result
     return before != after
-
-
-def _is_read(place: stg.PlaceOp) -> bool:
-    """Whether anything but a repeat's hand-over, that undoes it, reads an override's result."""
-    for use in place.result.uses:
-        reader = use.operation
-        if isinstance(reader, stg.PlaceOp):
-            if _is_read(reader):
-                return True
-        elif isinstance(reader, stg.YieldOp) and isinstance(reader.parent_op(), stg.RepeatOp):
-            repeat = reader.parent_op()
-            assert isinstance(repeat, stg.RepeatOp)
-            if use.index >= repeat.num_carried or placings(repeat.results[use.index]):
-                return True
-        elif isinstance(reader, stg.RepeatOp) and use.index < reader.num_carried:
-            if placings(reader.results[use.index]):
-                return True
-        else:
-            return True
-    return not place.result.uses.get_length()
 
 
 def unused_rules(module: ModuleOp, implied: Collection[str] = ()) -> list[Diagnostic]:
