@@ -138,7 +138,7 @@ def default_pipeline(
 
     # What is done in pieces, and between pools
     if plan.overlap.tp:
-        yield make("split-products", pieces=plan.overlap.pieces)
+        yield make("split-products", pieces=plan.overlap.pieces, bulk=plan.overlap.bulk)
     if said & {dist.TowersOp, dist.ExpertsOp}:
         yield make("hand-over-activations")
     elif handed:

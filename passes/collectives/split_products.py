@@ -39,7 +39,9 @@ A piece is gathered while the product of the one before is computed, and a piece
 the transfers can be hidden. Transformer Engine does so (`num_splits` of `CommOverlapBase`, 4 in NeMo's settings; rings have a piece for each rank), and PyTorch
 (`fused_all_gather_matmul` and `fused_matmul_reduce_scatter` of symmetric memory). What linear layers of one input add up to, the gradient of that input,
 is scattered whole, and the gradients of their weights come behind it, to run meanwhile (`bulk` overlap of Transformer Engine;
-`LinearWithGradAccumulationAndAsyncCommunication` of Megatron-LM). Products of experts stay whole, as does one whose pieces would not be of one size.
+`LinearWithGradAccumulationAndAsyncCommunication` of Megatron-LM). PyTorch's compiler cuts what a product alone makes or reads as its left operand
+(`fuse_matmul_reduce_scatter`, `fuse_all_gather_matmul`), and waits for the rest, for it reorders no communication by default: `bulk=false`.
+Products of experts stay whole, as does one whose pieces would not be of one size.
 """
 
 from __future__ import annotations
@@ -72,23 +74,27 @@ class SplitProducts(ModulePass):
 
     pieces: int = 4
     """Into how many pieces."""
+    bulk: bool = True
+    """Whether what is not cut overlaps too. Else computation waits for it, as for tensor-parallel communication without this pass."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         values, mesh, contexts = size_values(op), mesh_of(op), Contexts.of(op).axes()
         found = False
         for program in programs(op):
             for moved in list(program.walk()):
-                if not isinstance(moved, dist.AllGatherOp | dist.ReduceScatterOp):
+                if communication_kind(moved, contexts) != "tp":
                     continue
-                axes = [axis for axis in moved.axes.data if conditions.is_split(axis, mesh)]
-                if not axes or communication_kind(moved, contexts) != "tp":
-                    continue
-                products, place = products_at(moved)
-                if products and self.fits(moved, values):
-                    split(moved, products, place)
-                    found = True
-                elif isinstance(moved, dist.ReduceScatterOp):
-                    put_off(moved)
+                if isinstance(moved, dist.AllGatherOp | dist.ReduceScatterOp):
+                    axes = [axis for axis in moved.axes.data if conditions.is_split(axis, mesh)]
+                    products, place = products_at(moved) if axes else ([], moved)
+                    if products and self.fits(moved, values):
+                        split(moved, products, place)
+                        found = True
+                        continue
+                    if axes and self.bulk and isinstance(moved, dist.ReduceScatterOp):
+                        put_off(moved)
+                if not self.bulk:
+                    stg.marks(moved)["serial"] = UnitAttr()
         if found:
             first = programs(op)[0]
             size = stg.DimOp(PIECE_AXIS, symbolic.constant(self.pieces))

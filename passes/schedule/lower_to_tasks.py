@@ -129,7 +129,7 @@ class LowerOne(RewritePattern):
         lowered = op.lowered(self.mesh)
         check_lowered(op, lowered, self.values)
         purpose = communication_kind(op, self.contexts)
-        is_serial = purpose in self.serial
+        is_serial = purpose in self.serial or "serial" in stg.marks(op)
         gives_way = purpose == "ep" and not is_serial and stg.phase_of(op) != "grad_reduce"
         marks = stg.marks(op)
         said = set(marks)

@@ -324,6 +324,8 @@ class Overlap(Clause):
     tp: bool = setting("bool", False)
     pieces: int = setting("whole", 4, least=1)
     """Into how many gathers, products and reductions of tensor parallelism are split where they overlap."""
+    bulk: bool = setting("bool", True)
+    """Whether what tensor parallelism does not split overlaps whole, above all sums of input gradients beside the gradients of weights."""
     cp: bool = setting("bool", True)
     ep: bool = setting("bool", False)
 

@@ -110,6 +110,8 @@ class Layout:
     """What microbatches' gradients are added up in."""
     reduce: str = "bf16"
     tp_overlap: bool = False
+    compiler_overlaps: bool = False
+    """Of what tensor parallelism sends, what PyTorch's compiler overlaps: pieces, one for each rank."""
     ep_overlap: bool = False
     once: bool = False
     """Whether a token goes once to each device that has experts of its own (HybridEP, DeepEP), in place of once for each expert."""
@@ -219,6 +221,8 @@ def overlap(x: Layout) -> str:
     besides = ", ep = true" if x.ep_overlap else ""
     if x.param_gather and x.zero in (1, 2) and x.dp * x.cp > 1:
         besides += ", param_gather = true"
+    if x.tp_overlap and x.compiler_overlaps:
+        besides += f", pieces = {x.tp}, bulk = false"
     return f"overlap {{ tp = {str(x.tp_overlap).lower()}{besides} }}"
 
 
@@ -432,6 +436,7 @@ def published(r: Cells) -> Timed | None:
             scaling="current",
             kernels="eager" if r["note"].startswith("eager") else "compiled",
             tp_overlap="async TP" in r["note"],
+            compiler_overlaps=True,
             recompute=again,
         )
     else:

@@ -17,7 +17,12 @@ from tests.unit.examples import digest
 from tests.unit.seldom import mostly
 
 SETTINGS = (
-    *("overlap { zero = false }", "overlap { tp = true }", "overlap { ep = true }"),
+    *(
+        "overlap { zero = false }",
+        "overlap { tp = true }",
+        "overlap { pieces = 8 }",
+        "overlap { ep = true }",
+    ),
     *("overlap { p2p = false }", "overlap { cp = false }", "overlap { param_gather = true }"),
     *("collectives { reduce = eager }", "collectives { keep = shard }"),
     *("collectives { bias = before }", "gradients { bucket_bytes = 1KiB }"),

@@ -57,7 +57,9 @@ from stagec.analysis.placement import (
     needed_type,
     op_splits,
     own_splits,
+    placings,
     rules_of,
+    unplaced,
     wanted_splits,
 )
 from stagec.analysis.sharding_errors import ShardingErrors
@@ -80,6 +82,7 @@ class PropagateShardings(ModulePass):
         errors = ShardingErrors(op)
         for program in programs(op):
             check_whole(program)
+            settle_carried(program)
             place_ops(program, rules, contexts, errors)
             place_values(program, rules, errors)
             place_weights(program, rules)
@@ -132,6 +135,20 @@ def note_copies(op: SharesHeads, rules: Sequence[PlacementRule], contexts: Conte
     split = op_splits(op, rules, contexts).get(heads, ())
     if not set(copies) <= set(split):
         del op.properties["copies"]
+
+
+def settle_carried(program: stg.ProgramOp) -> None:
+    """What a repeat carries has one placement. Overrides that are not of all that it can be are not of it, but of what others read, if any do."""
+    for op in program.walk():
+        if isinstance(op, stg.RepeatOp):
+            for index, argument in enumerate(op.carry_args):
+                for reader in () if placings(argument) else (op, op.yield_op):
+                    value = reader.operands[index]
+                    if not all(isinstance(u.operation, CARRIES) for u in value.uses):
+                        reader.operands[index] = unplaced(value)
+
+
+CARRIES = (stg.RepeatOp, stg.YieldOp)
 
 
 def place_values(

@@ -112,6 +112,8 @@ class CollectiveBase(Movement, TaskInterface):
     axes = prop_def(NamesAttr)
     purpose = word_mark("purpose", PURPOSES)
     """What it is for, in the words of a plan's `overlap`; `tp` where nothing is said."""
+    serial = flag_mark("serial")
+    """Computation waits for it, and it for computation, whatever else of its purpose overlaps."""
 
     @property
     def buffer_bytes(self) -> tuple[Size, Size]:

@@ -49,6 +49,7 @@ NEEDS = (
         "`bucket_bytes`",
         lambda p: p.gradients.bucket_bytes is not None,
     ),
+    Need("gradients", ("late",), "`overlap = true`", lambda p: p.gradients.overlap),
     Need(
         "optimizer",
         ("loss_scale",),
@@ -62,6 +63,7 @@ NEEDS = (
         lambda p: p.zero_level in (1, 2),
     ),
     Need("overlap", ("p2p",), "a `pipeline`", lambda p: p.pipeline is not None),
+    Need("overlap", ("pieces", "bulk"), "`tp = true`", lambda p: p.overlap.tp),
     Need(
         "device",
         ("exchange_units",),
