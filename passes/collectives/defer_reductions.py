@@ -18,7 +18,8 @@ After:
 
 This is what Megatron-LM does with the input gradients of linears that share an input, and what
 `collectives { reduce = lazy }` asks for; plain DTensor modules reduce each term (`eager`: no such pass).
-Chains are flattened: in `x + a + b` the partial `a` and `b` are added before either is reduced.
+Chains are flattened: in `x + a + b` the partial `a` and `b` are added before either is reduced. They are reduced as soon as the last of them is there, in the
+module that makes it, whatever is added to them later: PyTorch's gradients of a module's inputs are whole when its backward pass is over (`PrepareModuleInput`).
 
 A `stg.combine` is a sum too, of what a token's experts made. Terms of experts that are cut (`shard F over tp`) are combined as they are, which leaves one
 term of each token to reduce in place of one of each copy, as vLLM does (`FusedMoE`, `maybe_all_reduce_tensor_model_parallel`): unless something else,
@@ -29,13 +30,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Operation, OpResult, SSAValue
+from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+from xdsl.rewriter import InsertPoint
 
 from stagec.dialects import dist, stg
 from stagec.rewriting import inherit, rewrite
@@ -119,7 +120,7 @@ def merge_terms(root: stg.AddOp, rewriter: PatternRewriter) -> None:
     rest: list[SSAValue] = []
     for term in terms_of(root):
         reshard = reduction(term)
-        if reshard is None:
+        if reshard is None or reshard.parent is not root.parent:
             rest.append(term)
         else:
             groups.setdefault((reshard.source, reshard.target), []).append(reshard)
@@ -169,5 +170,35 @@ class Sums:
         """The terms of a group added up, then brought to their sharding at once."""
         if len(group) == 1:
             return group[0].result
-        total = reduce(self.add, [reshard.operand for reshard in group])
-        return self.rewriter.insert(dist.ReshardOp(total, group[0].target)).result
+        last = max(group, key=position)
+        point = InsertPoint.after(last_beside(last))
+        total = group[0].operand
+        for reshard in group[1:]:
+            made = stg.AddOp(total, reshard.operand)
+            stg.add_names(made, self.names)
+            total = self.insert(made, point, last)
+        return self.insert(dist.ReshardOp(total, last.target), point, last)
+
+    def insert(self, op: Operation, point: InsertPoint, last: Operation) -> SSAValue:
+        inherit(op, last, NAME)
+        self.rewriter.insert(op, point)
+        return op.results[0]
+
+
+def position(op: Operation) -> int:
+    block = op.parent
+    assert block is not None
+    return block.get_operation_index(op)
+
+
+def last_beside(reduced: dist.ReshardOp) -> Operation:
+    """The last of the gradients that are made with a term, and stand behind it: autograd makes them at once."""
+    number = gradient_number(reduced.operand.owner)
+    last: Operation = reduced
+    while number is not None and (op := last.next_op) and gradient_number(op) == number:
+        last = op
+    return last
+
+
+def gradient_number(op: object) -> Attribute | None:
+    return stg.marks(op).get(stg.GRADIENT_OF) if isinstance(op, Operation) else None
