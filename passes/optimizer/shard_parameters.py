@@ -51,7 +51,7 @@ after it, as one flat buffer (DeepSpeed's `all_gather_into_tensor_dp_groups`) or
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from xdsl.context import Context
@@ -140,6 +140,17 @@ class ShardParameters(ModulePass):
                 )
 
 
+@dataclass(frozen=True)
+class LayerStart:
+    """Where the backward pass of a layer first needs a unit."""
+
+    first: Operation
+    phase: str
+    """In which it is gathered: as something is made again, or not."""
+    number: Attribute | None
+    """Of the mark where the unit's own backward pass begins, if that is later."""
+
+
 @dataclass
 class Sharder:
     options: ShardParameters
@@ -150,6 +161,9 @@ class Sharder:
     """The gathers of units that are freed, and gathered again not in each pass."""
     is_freed: bool = False
     """Whether what is gathered now is one."""
+    layer_starts: dict[tuple[Block, str], LayerStart] = field(default_factory=dict)
+    """Of the units of layers, in the bodies of their backward passes."""
+    num_hooks: int = 0
 
     def run(self) -> None:
         self.gather_all()
@@ -420,8 +434,8 @@ class Sharder:
                 for stack in repeat.stacks
                 if stack in paths
             }
+            self.mark_begins(repeat.body.block, units)
             for unit in sorted(units):
-                mark_begin(repeat.body.block, unit)
                 mark_end(repeat.body.block, unit)
         for position, stack in enumerate(repeat.stacks):
             if stack in kept:
@@ -446,7 +460,7 @@ class Sharder:
                 self.gather_in_layers(inner, inner_paths, inside)
         for unit, members in reversed(groups.items()):
             uses: dict[SSAValue, list[Use]] = {m: list(m.uses) for m in members}
-            gathered = self.gather(members, phase, self.begins(body, unit, members))
+            gathered = self.gather_layer(body, unit, members, phase)
             for member, output in gathered.items():
                 for use in uses[member]:
                     set_operand(use.operation, use.index, output)
@@ -457,6 +471,27 @@ class Sharder:
                 inside |= self.keep_parts(gathered, operation_at(body, max(reads)))
         if inside:
             kept |= keep_gathered(repeat, {stack_of[a]: whole for a, whole in inside.items()})
+
+    def mark_begins(self, body: Block, units: Collection[str]) -> None:
+        """Where a unit is made again as part of more (a checkpoint around a block of which experts are a unit), before its own backward pass begins, mark that.
+
+        FSDP2's hook runs there (`FSDPState._pre_backward`), and gathers the unit before this one; this one is gathered as it is made again, unless a hook
+        ran before (`_pre_forward`). The hook of the unit whose gradient asks for what the checkpoint holds runs before anything is made again.
+        """
+        ops = list(body.ops)
+        starts = {unit: backward_of(ops, unit) for unit in units}
+        in_order = sorted(starts, key=lambda unit: starts[unit].begins)
+        for place, unit in enumerate(in_order):
+            start = starts[unit]
+            hook = place - self.options.prefetch
+            is_ahead = hook < 0 or starts[in_order[hook]].begins <= start.reached
+            number = None
+            if start.reached < start.begins:
+                marks = stg.marks(ops[start.begins])
+                number = marks.setdefault(stg.BEGINS_UNIT, IntegerAttr(self.num_hooks, i64))
+                self.num_hooks += 1
+            phase = BACKWARD if is_ahead or number is None else RECOMPUTED
+            self.layer_starts[body, unit] = LayerStart(ops[start.reached], phase, number)
 
     def keep_parts(
         self, gathered: Mapping[SSAValue, SSAValue], behind: Operation
@@ -472,6 +507,20 @@ class Sharder:
             insert(keep, following, behind)
             kept |= dict(zip(op.values, keep.outputs, strict=True))
         return kept
+
+    def gather_layer(
+        self, body: Block, unit: str, members: Sequence[SSAValue], phase: str
+    ) -> dict[SSAValue, SSAValue]:
+        """Gather a unit of a layer where it is needed first."""
+        before, start = self.begins(body, unit, members), self.layer_starts.get((body, unit))
+        if start is None:
+            return self.gather(members, phase, before)
+        if start.number is not None:
+            self.notes = {**self.notes, stg.HOOK: start.number}
+        before = min(start.first, before, key=body.get_operation_index)
+        gathered = self.gather(members, start.phase, before)
+        self.notes = {key: note for key, note in self.notes.items() if key != stg.HOOK}
+        return gathered
 
     def begins(self, body: Block, unit: str, members: Sequence[SSAValue]) -> Operation:
         """The first op of a unit in a body: where a call of its module begins, forward or backward."""
@@ -523,21 +572,25 @@ def is_of_root(weight: stg.WeightOp, units: Sequence[str]) -> bool:
     return bool(units) and unit_of(weight.path.data, units) == ROOT
 
 
-def mark_begin(body: Block, unit: str) -> None:
-    """Where a unit is made again as part of more (a checkpoint around a block of which experts are a unit), mark its first gradient.
+@dataclass(frozen=True)
+class BackwardOf:
+    """Positions in the body of a layer's backward pass, of a unit."""
 
-    FSDP2's hook runs there (`FSDPState._pre_backward`); around a checkpoint it runs before anything is made again.
-    """
-    ops = list(body.ops)
-    inside = [is_within(stg.scope_of(op), unit) for op in ops]
-    again = [stg.phase_of(op) == RECOMPUTED for op in ops]
-    first = inside.index(True) if unit != ROOT and any(inside) else -1
-    if first < 1 or not again[first] or not again[first - 1]:
-        return
-    for op, own, made_again in zip(ops, inside, again, strict=True):
-        if own and not made_again:
-            stg.marks(op)[stg.BEGINS_UNIT] = UnitAttr()
-            return
+    reached: int
+    """Where something of it comes first: what is made again, or its gradients."""
+    begins: int
+    """Where its own backward pass begins: with its first gradient, or with what is made again for that, right in front of it."""
+
+
+def backward_of(ops: Sequence[Operation], unit: str) -> BackwardOf:
+    inside = [i for i, op in enumerate(ops) if is_within(stg.scope_of(op), unit)]
+    gradients = [i for i in inside if stg.phase_of(ops[i]) != RECOMPUTED]
+    if unit == ROOT or not gradients:
+        return BackwardOf(0, 0)
+    begins = gradients[0]
+    while begins and stg.phase_of(ops[begins - 1]) == RECOMPUTED:
+        begins -= 1
+    return BackwardOf(min(inside[0], begins), begins)
 
 
 def mark_end(body: Block, unit: str) -> None:

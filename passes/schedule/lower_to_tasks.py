@@ -103,6 +103,7 @@ KEPT = (
     "gives_way",
     "home",
     stg.BEGINS_UNIT,
+    stg.HOOK,
     stg.GRADIENT_OF,
     stg.FOLLOWS_UNIT,
 )

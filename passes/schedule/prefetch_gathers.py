@@ -36,13 +36,13 @@ Rows are segments: `1@0` is segment 1 in iteration 0, and what is in brackets st
 gather of layer 1 is issued before layer 0 begins, and so on: one unit ahead, as the gather says. What the first layers need is gathered when the run
 before them begins: FSDP2 issues it in the hook of the unit before (`_pre_backward`, `_prefetch_unshard` in
 `torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py`). Where a unit's gradients begin later than what is made again of it, that is marked
-(`begins_unit`), and the gather waits for it. Units are counted in the order in which they stand, through all iterations of repeats and from one repeat to
-the next. What comes from the host or from NVMe is counted in layers, likewise from one repeat to the next.
+(`begins_unit`), and what is gathered ahead of it waits for that. Units are counted in the order in which their backward passes begin, through all iterations
+of repeats and from one repeat to the next; a gather is never later than its unit is needed. What comes from the host or
+from NVMe is counted in layers, likewise from one repeat to the next.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -113,21 +113,20 @@ def moved(rows: Rows, segments: Mapping[int, Segment], ahead: Mapping[int, int])
     at = np.stack(
         [np.arange(len(rows)), np.zeros(len(rows), np.int64), np.zeros_like(rows.segment)]
     )
-    begin = {n for n, each in segments.items() if stg.BEGINS_UNIT in stg.marks(each.first)}
-    begins = np.flatnonzero(np.isin(rows.segment, list(begin)))
+    begins = begins_of(rows, segments, gathers)
     for own in units_of(rows, segments, gathers):
-        firsts = [unit[0] for unit in own]
-        for place, unit_rows in enumerate(own):
+        in_order = sorted(own, key=lambda unit: begins.get(unit[0], unit[0]))
+        firsts = [unit[0] for unit in in_order]
+        for place, unit_rows in enumerate(in_order):
             for row in unit_rows:
                 unit = place - ahead[int(rows.segment[row])]
                 target, before = firsts[max(0, unit)], None
                 if unit < 0:
                     target = first_in_layers(rows, segments, firsts, row)
                     before = run_before(rows, segments, ahead, target)
-                if before is None and target == row:
-                    continue
-                hook = hook_of(target, firsts, begins) if before is None else before
-                at[:, row] = (target, AHEAD, place) if hook is None else (hook, BEFORE, place)
+                hook = begins.get(target) if before is None else before
+                if (target if hook is None else hook) < row:
+                    at[:, row] = (target, AHEAD, place) if hook is None else (hook, BEFORE, place)
     return rows.reordered(np.lexsort(at[::-1]))
 
 
@@ -151,12 +150,24 @@ def layer_of(rows: Rows, segments: Mapping[int, Segment], row: int) -> object:
     return segments[int(rows.segment[row])].repeats[-1:], path_of(rows, row)
 
 
-def hook_of(gather: int, gathers: Sequence[int], begins: np.ndarray) -> int | None:
-    """The row where the backward pass of a gathered unit begins, if that is not where it is gathered; before those gathered after it."""
-    at, following = int(np.searchsorted(begins, gather)), bisect_right(gathers, gather)
-    if at == len(begins) or (following < len(gathers) and begins[at] > gathers[following]):
-        return None
-    return int(begins[at])
+def begins_of(
+    rows: Rows, segments: Mapping[int, Segment], gathers: Sequence[int]
+) -> dict[int, int]:
+    """The row where the backward pass of a gathered unit begins, of those that are needed before."""
+    marked = {
+        n: each.first for n, each in segments.items() if stg.BEGINS_UNIT in stg.marks(each.first)
+    }
+    if not marked:
+        return {}
+    found: dict[tuple[object, ...], int] = {}
+    for row in np.flatnonzero(np.isin(rows.segment, list(marked))).tolist():
+        number = stg.marks(marked[int(rows.segment[row])])[stg.BEGINS_UNIT]
+        found[number, path_of(rows, row)] = row
+    hooks = {
+        row: stg.marks(segments[int(rows.segment[row])].first).get(stg.HOOK) for row in gathers
+    }
+    keys = {row: (hook, path_of(rows, row)) for row, hook in hooks.items() if hook is not None}
+    return {row: found[key] for row, key in keys.items() if key in found}
 
 
 def first_in_layers(

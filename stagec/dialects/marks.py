@@ -110,8 +110,9 @@ class MarkedOp(DialectOp):
     """It makes, with others, the gradients of one op of the forward pass: its number."""
     part_of = text_mark("part_of")
     """With others it took the place of an op of this kind: `softmax`."""
-    begins_unit = flag_mark("begins_unit")
-    """The backward pass of an FSDP unit begins with it, the forward pass having been made again with more than the unit."""
+    begins_unit = count_mark("begins_unit")
+    """The backward pass of an FSDP unit begins with it, the forward pass having been made again with more than the unit: its number, which the gather of the
+    unit has as `hook`."""
     follows_unit = flag_mark("follows_unit")
     """It is the first after the backward pass of an FSDP unit that is in another."""
     of_stage = flag_mark("of_stage")

@@ -260,6 +260,7 @@ class UnshardOp(StorageOp):
     prefetch = count_mark("prefetch")
     """How many units ahead it may begin, and is issued: see `sched.collective`."""
     unit = count_mark("unit")
+    hook = count_mark("hook")
     evicted = flag_mark("evicted")
     issued = word_mark("issued", ISSUED_WITH)
     """Which unit that a stage frees and gathers again it is of, and when one that stays is gathered: see `sched.collective`."""

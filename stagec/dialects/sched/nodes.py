@@ -205,6 +205,7 @@ class CollectiveOp(CommunicationOp):
     prefetch = count_mark("prefetch")
     """A gather of parameters in the backward pass: so many units ahead it is issued."""
     unit = count_mark("unit")
+    hook = count_mark("hook")
     """A gather of a unit that a pipeline's stage frees and gathers again, not in each of its passes: the unit's number. Gathers of one number
     are of the same parameters; a layer has one. Which of their runs a pass reads is what `gathered` of a `sched.program` says."""
     evicted = flag_mark("evicted")

@@ -30,6 +30,7 @@ from stagec.dialects.stg.base import (
     EVICTED as EVICTED,
     FOLLOWS_UNIT as FOLLOWS_UNIT,
     GRADIENT_OF as GRADIENT_OF,
+    HOOK as HOOK,
     ISSUED as ISSUED,
     LEAVES as LEAVES,
     MADE_BY as MADE_BY,

@@ -71,7 +71,10 @@ ISSUED = "issued"
 WITH_PASS, WITH_UNIT = "with_pass", "with_unit"
 
 BEGINS_UNIT = "begins_unit"
-"""Marks where the backward pass of an FSDP unit begins, if its forward pass was made again before with more than the unit."""
+"""Marks where the backward pass of an FSDP unit begins, if its forward pass was made again before with more than the unit: a number."""
+
+HOOK = "hook"
+"""Of the gather of such a unit: that number."""
 
 GRADIENT_OF = "gradient_of"
 """Attribute of ops that make the gradients of one op of the forward pass, where they are several: its number."""

@@ -13,7 +13,7 @@ stg.program "M" (%x : !t) {
     // CHECK-NEXT: dist.unshard
     // CHECK-NEXT: {phase = "recompute", scope = "Block.Experts"}
     // CHECK-NEXT: {phase = "bwd", scope = "Block"}
-    // CHECK-NEXT: {phase = "bwd", scope = "Block.Experts", begins_unit}
+    // CHECK-NEXT: {phase = "bwd", scope = "Block.Experts", begins_unit = 0 : i64}
     // CHECK-NEXT: {phase = "bwd", scope = "Block", follows_unit}
     %dx = stg.repeat "L" reverse carry(%dh = %x : !t) slice(%v = %w : !s, %u = %e : !s) -> (!t) attributes {phase = "bwd"} {
       %a = stg.mul %dh, %v {phase = "recompute", scope = "Block"} : (!t, !t) -> !t
