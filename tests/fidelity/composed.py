@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from tests.fidelity.oracle import Case
-from tests.fidelity.sublayers import parts_of, shapes_of, steps_of
+from tests.fidelity.sublayers import LAST, linear_of, parts_of, reads_source, shapes_of, steps_of
 
 
 def loaded(path: Path) -> ModuleType:
@@ -28,119 +28,196 @@ def loaded(path: Path) -> ModuleType:
 
 @dataclass(frozen=True)
 class Parts:
-    """What parts compute of `x` [B, S, D] and of their weights, by name. `heads` and `kv_heads` are numbers of heads."""
+    """What parts compute of `x` [B, S, D] and of their weights, by name: linear layers, or vectors and filters. `width` is that of a head."""
 
     torch: Any
-    heads: int
-    kv_heads: int
+    width: int
 
     def mlp(self, x, up, down):
-        f = self.torch.nn.functional
-        return f.linear(f.gelu(f.linear(x, up)), down)
+        return down(self.torch.nn.functional.gelu(up(x)))
+
+    def early(self, x, first, up, down):
+        return self.mlp(x, up, down) * first
 
     def relu2(self, x, up, down):
-        f = self.torch.nn.functional
-        return f.linear(f.relu(f.linear(x, up)).square(), down)
+        return down(self.torch.nn.functional.relu(up(x)).square())
 
     def biased(self, x, up, shift, down, last):
         f = self.torch.nn.functional
-        return f.linear(f.silu(f.linear(x, up, shift)), down, last)
+        return f.linear(f.silu(f.linear(x, up.weight, shift)), down.weight, last)
 
     def gated(self, x, gate, up, down):
-        f = self.torch.nn.functional
-        return f.linear(f.gelu(f.linear(x, gate)) * f.linear(x, up), down)
+        return down(self.torch.nn.functional.gelu(gate(x)) * up(x))
 
     def narrow(self, x, a, b):
-        f = self.torch.nn.functional
-        return f.linear(f.linear(x, a), b)
+        return b(a(x))
 
     def gate(self, x, gate):
-        return x * self.torch.nn.functional.linear(x, gate).sigmoid()
+        return x * gate(x).sigmoid()
 
     def twice(self, x, up, down):
         return self.mlp(self.mlp(x, up, down), up, down)
 
     def tied(self, x, up):
-        f = self.torch.nn.functional
-        return f.gelu(f.linear(x, up)) @ up
+        return self.torch.nn.functional.gelu(up(x)) @ up.weight
 
     def scaled(self, x, up, down, scale):
         return self.mlp(x, up, down) * scale
 
     def mixer(self, x, mix, back):
-        mixed = self.torch.nn.functional.gelu(mix.expand(len(x), *mix.shape) @ x)
-        return back.expand(len(x), *back.shape) @ mixed
+        mixed = self.torch.nn.functional.gelu(mix.weight.expand(len(x), *mix.weight.shape) @ x)
+        return back.weight.expand(len(x), *back.weight.shape) @ mixed
 
     def squeeze(self, x, a, b):
-        f = self.torch.nn.functional
-        gates = f.linear(f.relu(f.linear(x.mean(1), a)), b).sigmoid()
+        gates = b(self.torch.nn.functional.relu(a(x.mean(1)))).sigmoid()
         return x * gates[:, None]
 
-    def heads_of(self, x, weight, number):
-        made = self.torch.nn.functional.linear(x, weight)
-        return made.view(*x.shape[:2], number, -1).transpose(1, 2)
+    def conv(self, x, filter, gate):
+        f = self.torch.nn.functional
+        padded = f.pad(x.transpose(1, 2), (len(filter) - 1, 0))
+        seen = f.conv1d(padded, filter.t()[:, None], groups=x.shape[-1])
+        return f.silu(seen.transpose(1, 2)) * gate(x)
 
-    def attended(self, q, k, v, out):
+    def heads_of(self, x, weight):
+        made = weight(x)
+        return made.view(*x.shape[:2], -1, self.width).transpose(1, 2)
+
+    def attended(self, q, k, v, out, causal=True):
         f = self.torch.nn.functional
         grouped = {"enable_gqa": True} if q.shape[1] != k.shape[1] else {}
-        mixed = f.scaled_dot_product_attention(q, k, v, is_causal=True, **grouped)
-        return f.linear(mixed.transpose(1, 2).flatten(2), out)
+        mixed = f.scaled_dot_product_attention(q, k, v, is_causal=causal, **grouped)
+        return out(mixed.transpose(1, 2).flatten(2))
 
-    def __getitem__(self, name):
-        return getattr(self, f"of_{name}", None) or getattr(self, name)
+    def heads(self, x, q, k, v, out):
+        return self.attended(*(self.heads_of(x, weight) for weight in (q, k, v)), out)
 
-    def of_heads(self, x, q, k, v, out):
-        queries = self.heads_of(x, q, self.heads)
-        keys, values = (self.heads_of(x, weight, self.kv_heads) for weight in (k, v))
-        return self.attended(queries, keys, values, out)
+    def cross(self, x, source, q, k, v, out):
+        keys, values = self.heads_of(source, k), self.heads_of(source, v)
+        return self.attended(self.heads_of(x, q), keys, values, out, causal=False)
 
     def shared(self, x, qv, out):
-        made = self.heads_of(x, qv, self.heads)
+        made = self.heads_of(x, qv)
         return self.attended(made, made, made, out)
 
     def linear(self, x, q, k, v, out):
         f = self.torch.nn.functional
-        keys, values = f.silu(self.heads_of(x, k, self.heads)), self.heads_of(x, v, self.heads)
+        keys, values = f.silu(self.heads_of(x, k)), self.heads_of(x, v)
         keyed = keys.transpose(2, 3) @ values
-        mixed = f.silu(self.heads_of(x, q, self.heads)) @ keyed
-        return f.linear(mixed.transpose(1, 2).flatten(2), out)
+        mixed = f.silu(self.heads_of(x, q)) @ keyed
+        return out(mixed.transpose(1, 2).flatten(2))
 
 
 def with_other_blocks(tool: Any) -> None:
     """Make the tool's models of the blocks that cases say."""
     torch = tool.torch
 
+    class Part(torch.nn.Module):
+        def __init__(self, m, kind, part, sizes):
+            super().__init__()
+            self.kind, self.parts = kind, Parts(torch, m.head_dim)
+            self.names = list(part.weights)
+            for name, shape, is_linear in zip(self.names, sizes, linear_of(part), strict=True):
+                own = torch.nn.Linear(*reversed(shape), bias=False) if is_linear else None
+                setattr(self, name, own or torch.nn.Parameter(torch.randn(shape) * 0.02))
+
+        def forward(self, *x):
+            weights = {name: getattr(self, name) for name in self.names}
+            return getattr(self.parts, self.kind)(*x, **weights)
+
     class Block(torch.nn.Module):
         def __init__(self, m, experts_over=()):
             super().__init__()
             case = Case("", vars(m), {}, {}, 1, {}, {}, {})
-            self.steps, self.parts = steps_of(case), Parts(torch, m.heads, m.kv_heads)
+            self.steps = steps_of(case)
             self.names = [name for name, *_ in parts_of(case)]
+            kinds = [kind for step in self.steps for kind in step]
             self.norms = torch.nn.ModuleList(tool.RMSNorm(m.norm, m.dim) for _ in self.steps)
-            for name, _, part in parts_of(case):
-                shapes = shapes_of(case, part)
-                own = [torch.nn.Parameter(torch.randn(shape) * 0.02) for shape in shapes]
-                setattr(self, name, torch.nn.ParameterList(own))
+            for kind, (name, _, part) in zip(kinds, parts_of(case), strict=True):
+                is_routed = kind == "experts"
+                made = Part(m, kind, part, shapes_of(case, part)) if not is_routed else None
+                setattr(self, name, made or tool.Experts(m, *experts_over))
 
-        def forward(self, x, *tables):
-            names = iter(self.names)
+        @property
+        def ffn(self):
+            """Where the tool looks for experts."""
+            return next(part for part in self.children() if isinstance(part, tool.Experts))
+
+        def forward(self, x, cos, sin, source=None):
+            names, first = iter(self.names), None
             for norm, step in zip(self.norms, self.steps, strict=True):
                 n = norm(x)
+                first = n if first is None else first
                 for kind in step:
-                    x = x + self.parts[kind](n, *getattr(self, next(names)))
+                    read = {"early": (n, first), "cross": (n, source)}.get(kind, (n,))
+                    x = x + getattr(self, next(names))(*read)
             return x
 
     class Transformer(tool.Transformer):
         def __init__(self, m, *others, **named):
             super().__init__(m, *others, **named)
+            case = Case("", vars(m), {}, {}, 1, {}, {}, {})
+            self.source = tool.RMSNorm(m.norm, m.dim) if reads_source(case) else None
             for name in filter(None, m.frozen.split("+")):
                 for owner in (self, *self.blocks):
                     if (module := getattr(owner, name, None)) is not None:
                         module.requires_grad_(False)
+            if m.losses > 1:
+                tool.criterion = lambda logits, targets: (
+                    cross_entropy(logits, targets) + 0.01 * logits.float().square().mean()
+                )
 
-    fields = [("sublayers", str, ""), ("frozen", str, "")]
+        def forward(self, x):
+            if self.embed is not None:
+                x = self.embed(x)
+            given = () if self.source is None else (self.source(x),)
+            for block in self.blocks:
+                x = block(x, self.cos, self.sin, *given)
+            return x if self.head is None else self.head(self.norm(x))
+
+    class Job(tool.Job):
+        def split_tensors(self, model):
+            super().split_tensors(model)
+            inside = tool.Shard(1) if self.case.sequence_parallel else tool.Replicate()
+            gathers = inside != tool.Replicate() or "tp_mode" in self.case.parallel
+            whole = {"norms": tool.SequenceParallel()} if self.case.sequence_parallel else {}
+            if whole and model.source is not None:
+                tool.parallelize_module(model, self.mesh["tp"], {"source": whole["norms"]})
+            for block in model.blocks:
+                plan = {
+                    f"norms.{n}": each for each in whole.values() for n in range(len(block.norms))
+                }
+                for name, part in [(name, getattr(block, name)) for name in block.names]:
+                    number = 2 if part.kind == "cross" else 1
+                    if gathers:
+                        plan[name] = tool.PrepareModuleInput(
+                            input_layouts=(inside,) * number,
+                            desired_input_layouts=(tool.Replicate(),) * number,
+                        )
+                    rows = tool.RowwiseParallel(output_layouts=inside)
+                    for weight in part.names:
+                        plan[f"{name}.{weight}"] = (
+                            rows if weight in LAST else tool.ColwiseParallel()
+                        )
+                tool.parallelize_module(block, self.mesh["tp"], plan)
+
+        def shard(self, model, mesh):
+            if self.case.parallel.get("fsdp_group") != "parts":
+                return super().shard(model, mesh)
+            reshards = bool(self.case.parallel.get("reshard", True))
+            for block in map(tool.unwrapped, model.blocks):
+                for name in block.names:
+                    part = getattr(block, name)
+                    tool.fully_shard(part, mesh=mesh, reshard_after_forward=reshards)
+            tool.fully_shard(model, mesh=mesh, reshard_after_forward=None if reshards else False)
+            for module in model.modules():
+                if isinstance(module, tool.FSDPModule):
+                    module.set_force_sum_reduction_for_comms(True)
+            return model
+
+    cross_entropy = tool.criterion
+    fields = [("sublayers", str, ""), ("frozen", str, ""), ("losses", int, 1)]
     tool.Model = make_dataclass("Model", fields, bases=(tool.Model,))
-    tool.Block, tool.Transformer = Block, Transformer
+    tool.Block, tool.Transformer, tool.Job = Block, Transformer, Job
 
 
 def main() -> int:

@@ -59,10 +59,17 @@ SPREADS_OF_PARTS = (
     ("ddp",),
     ("fsdp",),
     ("fsdp",),
+    ("fsdp",),
     ("hsdp",),
     ("pp",),
     ("pp", "fsdp"),
+    ("tp",),
+    ("tp", "fsdp"),
+    ("ep",),
+    ("ep", "fsdp"),
 )
+PARTS_OF_TENSORS = ("mlp", "relu2", "gated", "heads", "shared", "linear", "cross")
+"""Those that tensor parallelism is written for."""
 
 
 def text_of(words: Mapping[str, object]) -> str:
@@ -240,15 +247,19 @@ def draw_data_parallelism(
 
 
 def draw_composed(rng: random.Random, name: str) -> Words:
-    """Blocks of other parts than a transformer's, which no tensor parallelism of PyTorch's is written for."""
+    """Blocks of other parts than a transformer's."""
     spread = rng.choice(SPREADS_OF_PARTS)
-    words: Words = {"name": name, "arch": "llama", **draw_model(rng, "llama", 1)}
-    words.pop("qkv_bias", None)
-    steps = [
-        rng.sample(sorted(SUBLAYERS), rng.choice([1, 1, 2])) for _ in range(rng.choice([1, 2, 3]))
-    ]
+    is_moe = "ep" in spread or ("tp" not in spread and "pp" not in spread and rng.random() < 0.15)
+    tp = 2 if "tp" in spread else 1
+    arch = "moe" if is_moe else "llama"
+    words: Words = {"name": name, "arch": arch, **draw_model(rng, arch, tp)}
+    for key in ("qkv_bias", "router"):
+        words.pop(key, None)
+    steps = draw_steps(rng, spread, is_moe=is_moe)
     words["sublayers"] = "+".join("|".join(step) for step in steps)
     batch = rng.choice([1, 2, 3])
+    if tp > 1:
+        words |= draw_tensor_parallelism(rng, arch, tp, spread)
     if "pp" in spread:
         words |= draw_pipeline(rng, spread)
         if words["schedule"] in SPLIT:
@@ -256,23 +267,49 @@ def draw_composed(rng: random.Random, name: str) -> Words:
             # where a weight is read twice.
             words["schedule"] = "Interleaved1F1B"
         batch *= int(str(words["microbatches"]))
-    words |= draw_data_parallelism(rng, spread, 1, is_moe=False)
+    words |= draw_data_parallelism(rng, spread, tp, is_moe=is_moe)
+    may_have_units = "fsdp" in spread and not {"pp", "ep"} & set(spread) and "mp" not in words
+    if may_have_units and rng.random() < 0.4:
+        words["fsdp_group"] = "parts"
     if spread and "pp" not in spread and rng.random() < 0.3:
         words["grad_accum"] = rng.choice([2, 3])
         batch *= int(str(words["grad_accum"]))
         if rng.random() < 0.3:
             words["sync_every_mb"] = True
-    words["batch"] = batch
+    words["batch"] = 2 * batch if "ep" in spread else batch
     if rng.random() < 0.3:
         words["ac"] = "full"
-    if rng.random() < 0.35:
-        names = ["embed", *(f"part{n}" for n in range(sum(map(len, steps))))]
-        words["frozen"] = "+".join(sorted(rng.sample(names, rng.randrange(1, len(names) + 1))))
-    elif rng.random() < 0.15 and words.get("fsdp_group") != "titan":
-        words["tie"] = True
-    if rng.random() < 0.1:
-        words["clip"] = True
+    draw_seldom_of_parts(rng, spread, words, is_moe=is_moe)
     return words
+
+
+def draw_steps(rng: random.Random, spread: tuple[str, ...], *, is_moe: bool) -> list[list[str]]:
+    """What a block does, step by step. Tensor parallelism splits one part after a norm, stages hand on one value, and a block has experts once."""
+    known = [name for name in sorted(SUBLAYERS) if name != "experts"]
+    if "tp" in spread:
+        return [[rng.choice(PARTS_OF_TENSORS)] for _ in range(rng.choice([1, 2, 3]))]
+    if "pp" in spread:
+        known.remove("cross")
+    steps = [rng.sample(known, rng.choice([1, 1, 2])) for _ in range(rng.choice([1, 2, 3]))]
+    if is_moe:
+        # Beside others these are experts that all tokens visit.
+        rng.choice(steps).insert(rng.choice([0, 1]), "experts")
+    return steps
+
+
+def draw_seldom_of_parts(
+    rng: random.Random, spread: tuple[str, ...], words: Words, *, is_moe: bool
+) -> None:
+    number = str(words["sublayers"]).replace("|", "+").count("+") + 1
+    if not is_moe and "tp" not in spread and rng.random() < 0.35:
+        names = ["embed", *(f"part{n}" for n in range(number))]
+        words["frozen"] = "+".join(sorted(rng.sample(names, rng.randrange(1, len(names) + 1))))
+    elif rng.random() < 0.15 and words.get("fsdp_group") != "titan" and "tp" not in spread:
+        words["tie"] = True
+    if rng.random() < 0.1 and not is_moe and "tp" not in spread:
+        words["clip"] = True
+    if rng.random() < 0.2 and "loss_parallel" not in words:
+        words["losses"] = 2
 
 
 def draw_fake(rng: random.Random, name: str) -> Words:

@@ -16,8 +16,8 @@ from tests.fidelity.model_text import row_split_tables
 from tests.fidelity.oracle import DTYPE_BYTES, Case
 from tests.fidelity.parameters import missing_of, parameters_of, stays_gathered, trained_of
 from tests.fidelity.partial_gradients import (
-    PARTS,
     is_read,
+    norms_of_layer,
     partial_tensors,
     reduction_of_gradient,
     with_single_reductions,
@@ -32,6 +32,7 @@ from tests.fidelity.peaks import (
 )
 from tests.fidelity.plan_text import is_sequence_parallel, zero_axes
 from tests.fidelity.record import Communication, Memory, RankRecord
+from tests.fidelity.sublayers import reads_source
 from tests.fidelity.unsummed import (
     leaves_out_experts,
     leaves_out_rings,
@@ -83,7 +84,8 @@ def with_last_reductions(case: Case, rank: int, measured: RankRecord) -> RankRec
     """Without the reductions of norms' gradients of all microbatches but the last, if they are as many for each."""
     reduction = reduction_of_gradient(case, rank)
     places = [n for n, c in enumerate(measured.communications) if c == reduction]
-    tensors = partial_tensors(case) * (PARTS * case.model["layers"] + 1)
+    norms = norms_of_layer(case) * case.model["layers"] + 1 + reads_source(case)
+    tensors = partial_tensors(case) * norms
     if len(places) != case.accumulated * tensors:
         return measured
     dropped = set(places[:-tensors])

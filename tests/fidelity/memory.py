@@ -10,6 +10,7 @@ from tests.fidelity.left_out import has_other_weights
 from tests.fidelity.oracle import DTYPE_BYTES, Case, coordinates
 from tests.fidelity.peaks import fullest_moment
 from tests.fidelity.record import Memory
+from tests.fidelity.sublayers import has_part
 
 LOSSES = ("log_softmax_loss", "loss_of_statistics")
 
@@ -64,6 +65,7 @@ def has_comparable_activations(case: Case) -> bool:
         or case.degree("cp") > 1
         or str(case.parallel.get("ac", "")).startswith("sac")
         or case.model["fused_qkv"]
+        or has_part(case, "conv")
         or (case.degree("pp") > 1 and (case.compute_dtype != "fp32" or has_other_weights(case)))
     )
     return (case.model["norm"] == "module" or case.is_fake) and not own_way

@@ -16,7 +16,14 @@ from tests.fidelity.attention_text import (
     with_adapters,
 )
 from tests.fidelity.oracle import Case
-from tests.fidelity.sublayers import block_lines, further_dims, part_modules, steps_of
+from tests.fidelity.sublayers import (
+    block_lines,
+    further_dims,
+    has_part,
+    part_modules,
+    reads_source,
+    steps_of,
+)
 
 EXPERT_PRODUCT = "expert_product"
 """The op that multiplies each token with the weights of an expert of its."""
@@ -72,9 +79,11 @@ def module(head: str, lines: list[str]) -> str:
 
 def llama_modules(case: Case) -> list[str]:
     if steps_of(case):
-        head = "module Block(x[B, S, D]) -> [B, S, D]"
+        source = ", source[B, S, D]" if reads_source(case) else ""
+        head = f"module Block(x[B, S, D]{source}) -> [B, S, D]"
         block = module(head, block_lines(case, norm_name(case)))
-        return [*norm_modules(case), *part_modules(case), block]
+        experts = [ffn_module(case)] if has_part(case, "experts") else []
+        return [*norm_modules(case), *experts, *part_modules(case), block]
     return [
         *norm_modules(case),
         module(
@@ -283,7 +292,7 @@ def top_text(case: Case) -> str:
                     [
                         *(f"weight {table}" for table in tables[1:]),
                         f"x = {embedded.replace('embedding(tokens, embed)', 'Embedding(tokens)')}",
-                        "repeat L { x = Block(x) }",
+                        *layer_lines(case),
                         "logits = Head(x)",
                         *ending,
                     ],
@@ -296,11 +305,19 @@ def top_text(case: Case) -> str:
         [
             f"weight {', '.join(weights)}",
             f"x = {embedded}",
-            "repeat L { x = Block(x) }",
+            *layer_lines(case),
             f"logits = {norm}(x, {', '.join(affine)}) @ {head}",
             *ending,
         ],
     )
+
+
+def layer_lines(case: Case) -> list[str]:
+    """Of the model: what all layers read, if anything, and the layers."""
+    if not reads_source(case):
+        return ["repeat L { x = Block(x) }"]
+    source = f"source = {norm_name(case)}(x, norm_of_source)"
+    return ["weight norm_of_source[D]", source, "repeat L { x = Block(x, source) }"]
 
 
 def loss_lines(case: Case) -> list[str]:
@@ -308,7 +325,12 @@ def loss_lines(case: Case) -> list[str]:
     logits, lines = "logits", []
     if case.compute_dtype != "fp32":
         logits, lines = WIDE_LOGITS, [f"{WIDE_LOGITS} = cast(logits, dtype = fp32)"]
-    return [*lines, f"loss = cross_entropy({logits}, targets, fused = false)"]
+    penalty = (
+        f" + 0.01 * mean(square({logits}), over = [B, S, V])"
+        if case.model.get("losses", 1) > 1
+        else ""
+    )
+    return [*lines, f"loss = cross_entropy({logits}, targets, fused = false){penalty}"]
 
 
 def row_split_tables(case: Case) -> list[tuple[int, int]]:

@@ -15,6 +15,7 @@ from typing import Any
 from tests.fidelity.record import (
     ATTENTION,
     ATTENTION_GRAD,
+    CONVOLUTION,
     MATMUL,
     Communication,
     Compute,
@@ -223,7 +224,8 @@ def read_rank(rank: int, entry: Mapping[str, Any]) -> RankRecord:
         ),
     )
     check_totals(record, entry["flops"])
-    return record
+    computes = [c for c in computes if not (c.kind == CONVOLUTION and c.phase == "bwd")]
+    return replace(record, computes=tuple(computes))
 
 
 def attended_elements(matmuls: Sequence[Mapping[str, Any]]) -> int:
@@ -251,6 +253,8 @@ def check_totals(record: RankRecord, flops: Mapping[str, Mapping[str, int]]) -> 
 
 def op_kind(op: str) -> str:
     """`aten.addmm` is a matmul; the fused attentions of all devices are one kind."""
+    if "convolution" in op:
+        return CONVOLUTION
     if "attention" in op:
         return ATTENTION_GRAD if op.endswith("backward") else ATTENTION
     assert op.endswith("mm"), op

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tests.fidelity.oracle import DTYPE_BYTES, Case, coordinates
-from tests.fidelity.sublayers import parts_of, shapes_of, steps_of
+from tests.fidelity.sublayers import LAST, parts_of, reads_source, shapes_of, steps_of
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,8 @@ def tables(case: Case) -> list[Parameter]:
         is_split = case.parallel.get("tp_mode") == "sp"
         rows = m["seq"] // (case.degree("tp") if is_split else 1)
         found.append(Parameter(rows, m["dim"], place="positions", words=("places",)))
+    if reads_source(case):
+        found.append(Parameter(m["dim"], place="positions", words=("source",)))
     return found
 
 
@@ -69,8 +71,14 @@ def block(case: Case) -> Iterator[Parameter]:
     if steps_of(case):
         yield from [Parameter(dim)] * len(steps_of(case))
         for name, _, part in parts_of(case):
-            for rows, *row in shapes_of(case, part):
-                yield Parameter(rows, math.prod(row), words=(name,))
+            for (weight, dims), (rows, *row) in zip(
+                part.weights.items(), shapes_of(case, part), strict=True
+            ):
+                ways = tp if " | " in dims and weight not in LAST else 1
+                width = math.prod(row) // (tp if weight in LAST else 1)
+                yield Parameter(rows // ways, width, words=(name,))
+            if not part.weights:
+                yield from experts(case, name)
         return
     for norm in ("norm1", "norm2"):
         yield from [Parameter(dim, words=(norm,))] * (2 if is_gpt else 1)
@@ -91,13 +99,18 @@ def block(case: Case) -> Iterator[Parameter]:
             yield replace(each, words=("ffn", name))
             yield Parameter(each.rows, words=("ffn", name))
     elif m["arch"] == "moe":
-        number = m["experts"] // case.degree("ep")
-        yield Parameter(m["experts"], dim, words=("ffn", "router"))
-        row = m["moe_ffn"] * dim
-        yield from [Parameter(number, row, is_expert=True, words=("ffn", "experts"))] * 3
+        yield from experts(case, "ffn")
     else:
         for name in ("w1", "w3", "w2"):
             yield replace(ways["w2" if name == "w2" else "w1"], words=("ffn", name))
+
+
+def experts(case: Case, name: str) -> Iterator[Parameter]:
+    """With their router."""
+    m = case.model
+    yield Parameter(m["experts"], m["dim"], words=(name, "router"))
+    number, row = m["experts"] // case.degree("ep"), m["moe_ffn"] * m["dim"]
+    yield from [Parameter(number, row, is_expert=True, words=(name, "experts"))] * 3
 
 
 def adapters(case: Case, name: str, rows: int, row: int) -> Iterator[Parameter]:

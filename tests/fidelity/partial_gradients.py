@@ -15,13 +15,22 @@ from tests.fidelity.oracle import Case, coordinates
 from tests.fidelity.parameters import layers_of
 from tests.fidelity.plan_text import SCHEDULES, SPLIT
 from tests.fidelity.record import Communication, RankRecord
+from tests.fidelity.sublayers import reads_source, steps_of
 from tests.fidelity.unsummed import ranks_along
 
 READS_OF_CLIPPING = 1
 READS_OF_UPDATE = {True: 1, False: 3}
 """Of the fused AdamW, and of the one with a loop over tensors: `lerp_` reads a gradient once, `addcmul_` twice (`torch/optim/adam.py`)."""
-PARTS = 2
-"""Of a layer: attention and feed-forward. Each has one norm before it, and one reduce-scatter in the backward pass."""
+
+
+def norms_of_layer(case: Case) -> int:
+    """One before attention, one before the feed-forward network, or one before each step of other blocks."""
+    return len(steps_of(case)) or 2
+
+
+def inputs_of_layer(case: Case) -> int:
+    """What a layer gathers, and reduce-scatters in the backward pass: what follows each norm, and what other layers read too."""
+    return norms_of_layer(case) + sum(step.count("cross") for step in steps_of(case))
 
 
 def is_read(communication: Communication) -> bool:
@@ -70,10 +79,7 @@ class Pass:
     layers: int
     scatters_head: bool
     gathers: int
-
-    @property
-    def scatters(self) -> int:
-        return PARTS * self.layers + self.scatters_head
+    scatters: int
 
 
 def pass_of(case: Case, stage: int) -> Pass:
@@ -81,14 +87,15 @@ def pass_of(case: Case, stage: int) -> Pass:
     layers = layers_of(case, stage)
     tables = (2 if case.model["arch"] == "gpt" else 1) * (stage == 0)
     is_last = stage == case.degree("pp") * case.degree("vstages") - 1
-    return Pass(layers, is_last, PARTS * layers + tables)
+    gathers = norms_of_layer(case) * layers + tables
+    return Pass(layers, is_last, gathers, inputs_of_layer(case) * layers + is_last)
 
 
 def places_of_gradients(
     case: Case, rank: int, communications: list[Communication]
 ) -> Counter[int] | None:
     """Before which communications how many partial gradients are complete; nothing if the backward passes are not those of the rank's schedule."""
-    tensors = partial_tensors(case)
+    tensors, norms = partial_tensors(case), norms_of_layer(case)
     scatters, backward, transfers = [0], [0], [0]
     for place, each in enumerate(communications, 1):
         if each.phase == "p2p":
@@ -117,13 +124,14 @@ def places_of_gradients(
             continue
         if has_weight_passes(case, action.stage):
             place = max(backward[communicated], transfers[moved])
-            found[place] += tensors * (each.scatters_head + PARTS * each.layers)
+            found[place] += tensors * (each.scatters_head + norms * each.layers)
             continue
         before = scattered - each.scatters + each.scatters_head
         if each.scatters_head:
             found[scatters[before]] += tensors
         for layer in range(1, each.layers + 1):
-            found[scatters[before + PARTS * layer]] += PARTS * tensors
+            found[scatters[before + inputs_of_layer(case) * layer]] += norms * tensors
+        found[scatters[scattered]] += tensors * (action.stage == 0 and reads_source(case))
     return found
 
 

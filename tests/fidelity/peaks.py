@@ -195,8 +195,8 @@ def table_copy_bytes(case: Case) -> int:
     elif case.model["arch"] == "gpt":
         return 0
     elif case.compute_dtype != case.dtype:
-        # FSDP2 casts what goes into a unit: both tables, unless all is one. Then queries and keys cast them, each for itself.
-        copies = 4 if is_one_unit else 2
+        # FSDP2 casts what goes into a unit: both tables, unless all is one. Then queries and keys cast them, each for itself, in what a checkpoint makes again.
+        copies = 2 if not is_one_unit else 0 if "ac" in case.parallel else 4
     elif case.compute_dtype != "fp32" and "ac" not in case.parallel:
         # Queries and keys cast them, each for itself.
         copies = 4

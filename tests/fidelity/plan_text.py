@@ -174,6 +174,7 @@ def zero_lines(case: Case) -> list[str]:
         "root": [],
         "titan": ["Embedding", "Block", "Head"],
         "ffn": ["SwiGLU"],
+        "parts": [name for _, name, _ in parts_of(case)],
     }[group]
     if "edp" in case.mesh:
         # Experts on some of the ranks are split over others than the rest: a unit of their own, in that of the block.

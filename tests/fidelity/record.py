@@ -10,6 +10,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 MATMUL, ATTENTION, ATTENTION_GRAD = "matmul", "attention", "attention backward"
+CONVOLUTION = "convolution"
+"""Of forward passes and what is computed again. PyTorch's formula for the gradients takes no note of groups of channels (`conv_backward_flop`)."""
 
 
 @dataclass(frozen=True)

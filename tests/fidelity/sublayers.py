@@ -80,7 +80,33 @@ SUBLAYERS = {
             "return mixed @ out",
         ),
     ),
+    # With what the first norm of the block made.
+    "early": Sublayer(FEED, ("return gelu(x @ up) @ down * first",)),
+    # A filter for each channel, and a learned gate.
+    "conv": Sublayer(
+        {"filter": "J, D", "gate": "U | D"},
+        (
+            "g[B, S, U] = x @ gate",
+            "return silu(causal_conv(x, filter, over = S)) * g[U -> D]",
+        ),
+    ),
+    # Each layer attends to what stands before the first.
+    "cross": Sublayer(
+        {**HEADS, **OUT},
+        ("return attention(x @ q, (source @ k)[S -> Y], (source @ v)[S -> Y]) @ out",),
+    ),
+    "experts": Sublayer({}, ()),
 }
+
+
+OTHERS = ("source", "first")
+"""What parts read besides `x`."""
+
+LAST = ("down", "out")
+"""Weights whose inputs tensor parallelism splits, not their outputs."""
+
+FILTER_WIDTH = 3
+"""Positions that a filter sees."""
 
 
 def steps_of(case: Case) -> list[list[str]]:
@@ -93,7 +119,8 @@ def parts_of(case: Case) -> list[tuple[str, str, Sublayer]]:
     """What each part of a block is called here, in the text, and what it is."""
     names = [name for step in steps_of(case) for name in step]
     return [
-        (f"part{n}", f"{name.capitalize()}{n}", SUBLAYERS[name]) for n, name in enumerate(names)
+        (f"part{n}", "Experts" if name == "experts" else f"{name.capitalize()}{n}", SUBLAYERS[name])
+        for n, name in enumerate(names)
     ]
 
 
@@ -101,32 +128,52 @@ def sizes_of(case: Case) -> dict[str, int]:
     m = case.model
     width = m["dim"] // m["heads"]
     sizes = {"D": m["dim"], "F": m["ffn"], "H": m["heads"], "E": width, "N": m["kv_heads"]}
-    return sizes | {"R": m["dim"] // 4, "U": m["dim"], "T": 2 * m["seq"], "S": m["seq"], "W": width}
+    sizes |= {"R": m["dim"] // 4, "U": m["dim"], "T": 2 * m["seq"], "S": m["seq"], "W": width}
+    return sizes | {"J": FILTER_WIDTH}
 
 
 def further_dims(case: Case) -> dict[str, object]:
     """Those that only parts have."""
-    formulas = {"R": "floordiv(D, 4)", "U": "D", "T": "2 * S", "W": "E"}
-    said = " ".join(dims for *_, part in parts_of(case) for dims in part.weights.values())
+    formulas = {"R": "floordiv(D, 4)", "U": "D", "T": "2 * S", "W": "E", "J": FILTER_WIDTH}
+    formulas |= {"Y": "S"}
+    parts = [part for *_, part in parts_of(case)]
+    said = " ".join(text for part in parts for text in (*part.weights.values(), *part.lines))
     return {name: size for name, size in formulas.items() if re.search(rf"\b{name}\b", said)}
 
 
+def has_part(case: Case, kind: str) -> bool:
+    return any(kind in step for step in steps_of(case))
+
+
+def reads_source(case: Case) -> bool:
+    """Whether layers attend to the embedded tokens, which a norm of its own makes ready."""
+    return has_part(case, "cross")
+
+
+def linear_of(part: Sublayer) -> list[bool]:
+    """Which weights are those of linear layers."""
+    return [" | " in dims for dims in part.weights.values()]
+
+
 def shapes_of(case: Case, part: Sublayer) -> Iterator[tuple[int, ...]]:
-    """Of the weights of a part, as PyTorch has them."""
+    """Of the weights of a part, as PyTorch has them: linear layers are matrices."""
     sizes = sizes_of(case)
     for dims in part.weights.values():
-        sides = [side.split(", ") for side in dims.split(" | ")]
-        yield tuple(math.prod(sizes[dim.strip()] for dim in side) for side in sides)
+        sides = [[sizes[dim] for dim in side.split(", ")] for side in dims.split(" | ")]
+        yield tuple(sides[0]) if len(sides) == 1 else tuple(map(math.prod, sides))
 
 
 def part_modules(case: Case) -> list[str]:
     """Of the text."""
     found: list[str] = []
     for _, name, part in parts_of(case):
+        if not part.lines:
+            continue  # Experts, whose module is that of any model with experts.
         dims = {w: re.sub(r"\bN\b", key_heads(case), said) for w, said in part.weights.items()}
         weights = ", ".join(f"{weight}[{said}]" for weight, said in dims.items())
         lines = "".join(f"  {line}\n" for line in (f"weight {weights}", *part.lines))
-        found.append(f"module {name}(x[B, S, D]) -> [B, S, D] {{\n{lines}}}\n")
+        others = "".join(f", {other}[B, S, D]" for other in OTHERS if other in lines)
+        found.append(f"module {name}(x[B, S, D]{others}) -> [B, S, D] {{\n{lines}}}\n")
     return found
 
 
@@ -137,7 +184,8 @@ def block_lines(case: Case, norm: str) -> list[str]:
     lines = [f"weight {', '.join(f'norm{n}[D]' for n in range(len(steps)))}"]
     before = "x"
     for n, step in enumerate(steps):
-        made = " + ".join(f"{next(names)}(n{n})" for _ in step)
+        read = {"early": f"n{n}, n0", "cross": f"n{n}, source"}
+        made = " + ".join(f"{next(names)}({read.get(kind, f'n{n}')})" for kind in step)
         lines += [f"n{n} = {norm}({before}, norm{n})", f"h{n} = {before} + {made}"]
         before = f"h{n}"
     return [*lines, f"return {before}"]

@@ -14,6 +14,7 @@ from tests.fidelity.oracle import axes_of
 from tests.fidelity.record import (
     ATTENTION,
     ATTENTION_GRAD,
+    CONVOLUTION,
     MATMUL,
     Communication,
     Compute,
@@ -27,6 +28,7 @@ KINDS = {
     f"{EXPERT_PRODUCT}_back": MATMUL,
     "attention": ATTENTION,
     "attention_grad": ATTENTION_GRAD,
+    "causal_conv": CONVOLUTION,
 }
 """Ops that PyTorch counts."""
 
@@ -67,6 +69,8 @@ class Traces:
     def _compute(self, node: Node) -> list[Compute]:
         name = parts(node.name)
         if name["op"] not in KINDS:
+            return []
+        if KINDS[name["op"]] == CONVOLUTION and phase(name) == "bwd":
             return []
         flops = attributes(node)["num_ops"]
         return [Compute(phase(name), KINDS[name["op"]], int(flops))]

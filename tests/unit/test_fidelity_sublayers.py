@@ -36,13 +36,15 @@ MODEL: dict[str, Any] = {
 
 
 def case_with(sublayers: str) -> Case:
-    model = {**MODEL, "sublayers": sublayers}
+    experts = {"arch": "moe", "experts": 4, "top_k": 2, "moe_ffn": 12, "router": "balanced"}
+    model = {**MODEL, "sublayers": sublayers, **(experts if "experts" in sublayers else {})}
     return Case("x", model, {"dp": 2}, {}, 2, {0: {"dp": 0}, 1: {"dp": 1}}, {}, {})
 
 
 @pytest.mark.parametrize("name", SUBLAYERS)
 def test_each_part_compiles_with_the_parameters_of_pytorchs(name: str) -> None:
-    case = case_with(f"{name}|mlp+{name}")
+    again = "" if name == "experts" else f"+{name}"
+    case = case_with(f"{name}|mlp{again}")
     compiled = compile_text(stg_text(case), "x.stg", PLAN)
     expected = sum(each.rows * each.row for each in parameters_of(case, 0))
     (plan,) = compiled.memory
