@@ -31,6 +31,9 @@ EXPERT_PRODUCT = "expert_product"
 GROUPED = "GroupedExperts"
 """The module of the experts' own weights."""
 
+SQUARES = "squares"
+"""What the second term of the loss is the mean of."""
+
 WIDE_LOGITS = "wide"
 """The logits in fp32, where others compute in less."""
 
@@ -320,16 +323,20 @@ def layer_lines(case: Case) -> list[str]:
     return ["weight norm_of_source[D]", source, "repeat L { x = Block(x, source) }"]
 
 
+def has_penalty(case: Case) -> bool:
+    """Whether the loss has a second term: large logits cost something."""
+    return case.model.get("losses", 1) > 1
+
+
 def loss_lines(case: Case) -> list[str]:
     """In fp32, and in two kernels: log-probabilities and what they are at the targets."""
     logits, lines = "logits", []
     if case.compute_dtype != "fp32":
         logits, lines = WIDE_LOGITS, [f"{WIDE_LOGITS} = cast(logits, dtype = fp32)"]
-    penalty = (
-        f" + 0.01 * mean(square({logits}), over = [B, S, V])"
-        if case.model.get("losses", 1) > 1
-        else ""
-    )
+    penalty = ""
+    if has_penalty(case):
+        lines.append(f"{SQUARES} = square({logits})")
+        penalty = f" + 0.01 * mean({SQUARES}, over = [B, S, V])"
     return [*lines, f"loss = cross_entropy({logits}, targets, fused = false){penalty}"]
 
 

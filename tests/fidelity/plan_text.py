@@ -6,9 +6,11 @@ from tests.fidelity.attention_text import attention_dims, repeats_heads
 from tests.fidelity.draw import SPLIT
 from tests.fidelity.model_text import (
     GROUPED,
+    SQUARES,
     WIDE_LOGITS,
     global_batch,
     has_few_tokens,
+    has_penalty,
     model_name,
     norm_name,
 )
@@ -121,6 +123,8 @@ def override_lines(case: Case) -> list[str]:
         lines.append(f"shard {name}.logits[V] over none")
         if case.is_training and case.compute_dtype != "fp32":
             lines.append(f"shard {name}.{WIDE_LOGITS}[V] over none")
+        if has_penalty(case):
+            lines.append(f"shard {name}.{SQUARES}[V] over none")
     return lines
 
 
