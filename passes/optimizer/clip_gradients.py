@@ -29,7 +29,7 @@ After:
 The axes are those along which any gradient of any stage is split, and that of the stages: one all-reduce over all of them, as Megatron-LM's
 `get_grad_norm_fp32` makes over the model-parallel ranks, or all ranks under its distributed optimizer; or one for each axis (`apart`), innermost first, as
 `clip_grad_norm_` of PyTorch does for a DTensor. Under a scaled loss (`finite`) ranks tell each other first whether anything overflowed: the maximum of
-a flag. The step reads gradients scaled by what comes out, in the same kernel.
+a flag. The step waits for what comes out, by which gradients are scaled in place; that is among the costs of the statistic.
 
 A weight that several stages or pools have, whose gradients are the same by then, is one term of the norm: that of the first of them (Megatron-LM's
 `param_is_not_shared` in `get_main_grads_for_grad_norm`). All of them look whether it is finite.

@@ -256,6 +256,29 @@ def test_a_step_over_stacks_and_shards():
 # Ops of a model, views
 
 
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+@pytest.mark.parametrize(
+    ("kind", "operations", "reads", "writes"),
+    [("finite", 2, 1, 1), ("norm", 3, 2, 1), ("factors", 0, 1, 0), ("lengths", 0, 1, 0)],
+)
+def test_gradients_are_scaled_in_place(
+    kind: str, operations: int, reads: int, writes: int, dtype: str
+):
+    """A check of finite numbers divides by the scale of the loss as it reads (`_amp_foreach_non_finite_check_and_unscale_`); a norm is found in one pass
+    and multiplied by in another (`_get_total_norm` and `_clip_grads_with_norm_` of `torch.nn.utils.clip_grad`). The step has no cost of it."""
+    gradients = [value("D", "F/tp", dtype=dtype), value("D", dtype=dtype)]
+    size = parse("D*F/tp + D")
+    num_bytes = size * (2 if dtype == "bf16" else 4)
+    found = stg.GradientStatisticOp(kind, gradients, ["tp"])
+    assert found.flops() == size * operations
+    assert reads_and_writes(found) == (num_bytes * reads, num_bytes * writes + 4)
+    weights = [value("D", "F/tp"), value("D")]
+    step = stg.OptimizerStepOp(weights, gradients, algorithm="adamw", states="fp32", master="fp32")
+    scaled = step.of(step.weights, step.gradients, scale=found.result)
+    assert scaled.flops() == step.flops()
+    assert scaled.moved_bytes() == step.moved_bytes()
+
+
 def test_a_users_op_is_divided_by_what_splits_it():
     x = value("B/dp", "D")
     made = TensorType.of([Dim("B", ("dp",)), Dim("F", ("tp",))], "bf16")

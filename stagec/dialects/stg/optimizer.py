@@ -149,7 +149,7 @@ class OptimizerStepOp(DefaultBuilder, CostInterface):
     `states` is the dtype of the moments; `master` that of the copy that is updated when
     the weights themselves are narrower (Micikevicius et al. 2018). What it keeps is implied; where that comes from
     the host, it stands behind `with`, and comes out updated in place, to be stored. `average` is the dtype of a moving average of the weights, if
-    one is kept. Gradients are read `scaled by` a number, where they are clipped or their loss was scaled.
+    one is kept. Gradients are `scaled by` a number, where they are clipped or their loss was scaled: what finds it out has that cost.
     Of `muon`, `matrices` says of each weight what matrix it is; what is none is updated as by `adamw`, with its two moments. The step reads
     gradients of matrices until `orthogonalize-updates` has made what is subtracted of them. Of `shampoo` and `soap` every weight is one, or a vector, and
     `factors` says how they are cut into blocks: the step reads gradients until `precondition-updates` has made what is subtracted.
@@ -267,7 +267,6 @@ class OptimizerStepOp(DefaultBuilder, CostInterface):
 
     def flops(self) -> Size:
         more = EMA_FLOPS if self.average is not None else 0
-        more += 1 if self.scale is not None else 0
         return symbolic.total(
             elements(w) * (UPDATE_FLOPS[by] + more) for w, by, _ in self.updated_by()
         )
@@ -305,11 +304,13 @@ class GradientStatisticOp(CostInterface):
     """What is to be known of all gradients before the step: their squared `norm`, to clip them, or whether they are `finite`, under a scaled loss; or what
     Adafactor adds up over ranks with parts of a matrix, its `factors`, and the `lengths` of updates and weights.
 
-    One fused kernel that reads a rank's gradients, and what was found of them before. The result is this rank's term, over the axes along which ranks
-    hold others.
+    One node that reads a rank's gradients, and what was found of them before. The result is this rank's term, over the axes along which ranks
+    hold others. It has the cost of scaling them too, in place: by the scale of the loss as they are checked, in one pass
+    (`_amp_foreach_non_finite_check_and_unscale_`, which PyTorch's GradScaler and Megatron-LM's `_unscale_main_grads_and_check_for_nan` call); by
+    their norm, once that is known, in another (`_clip_grads_with_norm_` of PyTorch; `clip_grad_by_total_norm_fp32` of Megatron-LM, if it is too large).
 
-    Gradients [D, F] each -> one number [], or `count` of them. FLOPs: 2 for each element of a `norm`, a square and a sum; 1 for `finite`, a comparison;
-    those of Adafactor count with its step.
+    Gradients [D, F] each -> one number [], or `count` of them. FLOPs: 3 for each element of a `norm`, a square, a sum and a product; 2 for `finite`, a
+    comparison and a product; those of Adafactor count with its step.
     """
 
     name = "stg.gradient_statistic"
@@ -342,10 +343,11 @@ class GradientStatisticOp(CostInterface):
             raise self.mistake("results are numbers")
 
     def flops(self) -> Size:
-        return symbolic.total(map(elements, self.gradients)) * STATISTICS[self.kind.data]
+        return symbolic.total(map(elements, self.gradients)) * STATISTICS[self.kind.data][0]
 
     def moved_bytes(self) -> Bytes:
-        return Bytes(all_bytes(self.gradients), num_bytes(self.result))
+        size, (_, reads, writes) = all_bytes(self.gradients), STATISTICS[self.kind.data]
+        return Bytes(size * reads, size * writes + num_bytes(self.result))
 
     def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
         if not self.on_host:
@@ -355,8 +357,8 @@ class GradientStatisticOp(CostInterface):
         return [sched.HostUpdateOp(self.gradients, self.flops(), size, there, called, like=kinds)]
 
 
-STATISTICS = {"norm": 2, "finite": 1, "factors": 0, "lengths": 0}
-"""Operations for each element: a square and a sum; a comparison."""
+STATISTICS = {"norm": (3, 2, 1), "finite": (2, 1, 1), "factors": (0, 1, 0), "lengths": (0, 1, 0)}
+"""Operations for each element, and how often it is read and written."""
 
 
 @irdl_op_definition
@@ -365,7 +367,7 @@ class MomentumOp(DefaultBuilder, CostInterface):
 
     One fused kernel. The momenta, in `states`, are kept as `stg.optimizer_step` says.
 
-    Gradients [D, F] each -> the same. FLOPs: 4 for each element, and 1 if they are scaled.
+    Gradients [D, F] each -> the same. FLOPs: 4 for each element.
     """
 
     name = "stg.momentum"
@@ -390,8 +392,7 @@ class MomentumOp(DefaultBuilder, CostInterface):
             raise self.mistake(f"gradients come out in {ORTHOGONALIZED}")
 
     def flops(self) -> Size:
-        more = 1 if self.scale is not None else 0
-        return symbolic.total(map(elements, self.gradients)) * (4 + more)
+        return symbolic.total(map(elements, self.gradients)) * 4
 
     def moved_bytes(self) -> Bytes:
         momenta = symbolic.total(bytes_of(elements(g), self.states.data) for g in self.gradients)

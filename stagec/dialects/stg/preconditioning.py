@@ -290,7 +290,6 @@ class PreconditionOp(DefaultBuilder, CostInterface):
             return ROUNDS[algorithm] * blocks.round() + decompositions
 
         each = ELEMENTWISE[algorithm] + (GRAFTED if how.grafted else 0)
-        each += 1 if self.scale is not None else 0
         return self.shared(of) + symbolic.total(map(self.own_elements, self.gradients)) * each
 
     def moved_bytes(self) -> Bytes:
