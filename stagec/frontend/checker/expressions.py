@@ -164,7 +164,8 @@ class ExpressionChecker(BodyState, ABC):
             "E0205",
             f"neither side of `{expr.operator}` has all dims of the other",
             expr.span,
-            help_ or "a result that declares all of them has each pair: `y[A, B] = a + b`",
+            help_
+            or f"for each pair, let a value of its own declare all dims: `y[{', '.join(union_names(left.type, right.type))}] = a {expr.operator} b`",
             label=f"{shown(left.type)} {expr.operator} {shown(right.type)}",
             secondary=self.origins((expr.left, left), (expr.right, right)),
             notes=[f"{quoted(only_left)} only left, {quoted(only_right)} only right"],
