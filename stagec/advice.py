@@ -194,7 +194,10 @@ def halved(size: int) -> list[int]:
 
 
 def more_zero(plan: Plan, stated: dist.PlanOp) -> Iterator[Suggestion]:
-    """Further levels, and gradients of which only a part is kept, where the plan keeps whole ones. A framework's settings are of its own levels."""
+    """Further levels; weights that are freed after the forward pass, and gradients of which only a part is kept, where the plan keeps whole ones.
+
+    A framework's settings are of its own levels.
+    """
     axes = plan.zero.axes if plan.zero is not None else split_batch(plan, stated)
     level = plan.zero_level
     if not axes:
@@ -203,6 +206,9 @@ def more_zero(plan: Plan, stated: dist.PlanOp) -> Iterator[Suggestion]:
         yield Suggestion(
             (f"zero {stage} over {', '.join(axes)}",), {"zero": at_level(plan, stage, axes)}
         )
+    if plan.zero is not None and level == 3 and not plan.zero.reshard:
+        text = f"zero 3 over {', '.join(axes)} {{ reshard = true }}"
+        yield Suggestion((text,), {"zero": replace(plan.zero, reshard=True)})
     every = replace(plan.gradients, reduce="microbatch")
     if level >= 2 and not plan.reduces_each_microbatch:
         yield Suggestion(("gradients { reduce = microbatch }",), {"gradients": every})
