@@ -23,6 +23,7 @@ from tests.fidelity.partial_gradients import (
     with_single_reductions,
 )
 from tests.fidelity.peaks import (
+    caches_unread_products,
     has_shadows,
     has_whole_table_gradients,
     makes_whole_table_gradients,
@@ -222,6 +223,7 @@ ENTRIES = (
     Entry("shapes-of-whole-tensors", has_shadows),
     Entry("flat-buffers", lambda case: case.is_fake and bool(zero_axes(case))),
     Entry("copies-of-collectives", lambda case: case.is_fake and case.degree("tp") > 1),
+    Entry("unread-products", caches_unread_products),
     Entry("grouped-experts", lambda case: case.model["arch"] == "moe"),
     Entry("alternating-experts", has_alternating_experts),
     Entry("learned-loads", has_learned_loads),

@@ -15,9 +15,12 @@ import numpy as np
 from stagec.memory import ClassPlan, Kind
 from tests.fidelity.model_text import row_split_tables
 from tests.fidelity.oracle import DTYPE_BYTES, Case
+from tests.fidelity.plan_text import kept_products
 from tests.fidelity.sublayers import steps_of
 
 TOLERANCE = 0.02
+PRODUCTS_OF_FEED = 3
+"""Of SwiGLU, in a forward pass, and gradients of their inputs in a backward pass."""
 TABLE_BYTES = 4
 """Per element of the rotary tables: cosines and sines are fp32."""
 
@@ -38,6 +41,7 @@ def fullest_moment(case: Case, plan: ClassPlan) -> Moment:
     add_whole_tables(case, plan, beside)
     add_flat_buffers(plan, beside)
     add_copies_of_collectives(case, plan, beside)
+    add_unread_products(case, plan, beside)
     fullest = int((timeline + beside).argmax())
     found = [Moment(int(timeline[fullest]), int(beside[fullest]))]
     if makes_whole_table_gradients(case):
@@ -96,6 +100,43 @@ def add_copies_of_collectives(case: Case, plan: ClassPlan, beside: np.ndarray) -
             beside[node] += (tp + 1) * size
         for node, size in nodes_by(plan, phase, ("all_reduce",), "insert-collectives").items():
             beside[node] += size
+
+
+def caches_unread_products(case: Case) -> bool:
+    """Whether selective recomputation keeps the last product of a block, which no gradient reads."""
+    return case.is_fake and case.parallel.get("ac") == "sac_mm2" and "fed" in kept_products(case)
+
+
+def add_unread_products(case: Case, plan: ClassPlan, beside: np.ndarray) -> None:
+    """What a checkpoint's cache holds of its last product until the backward pass of the next layer begins: what is made again ends before it
+    (`_CachingTorchDispatchMode` in `torch/utils/checkpoint.py`)."""
+    if not caches_unread_products(case):
+        return
+    made, begins = (nodes_of_feed(plan, phase) for phase in ("fwd", "bwd"))
+    sizes = nodes_by(plan, "fwd", ("contract",), "")
+    last = made[PRODUCTS_OF_FEED - 1 :: PRODUCTS_OF_FEED]
+    firsts = begins[::PRODUCTS_OF_FEED]
+    events = sorted([*last, *firsts, len(beside)])
+    waiting: list[int] = []
+    for node, following in pairwise(events):
+        if node in last:
+            waiting.append(node)
+        else:
+            born = waiting.pop()
+            beside[born:following] += sizes[born]
+
+
+def nodes_of_feed(plan: ClassPlan, phase: str) -> list[int]:
+    """Where a phase has the products of feed-forward networks."""
+    lives = plan.lives
+    found = {
+        int(lives.birth[row])
+        for row in range(len(lives))
+        if (said := plan.about(row)).phase == phase
+        and said.op == "contract"
+        and said.scope.endswith(".SwiGLU")
+    }
+    return sorted(found)
 
 
 def nodes_by(plan: ClassPlan, phase: str, ops: tuple[str, ...], made_by: str) -> dict[int, int]:

@@ -215,8 +215,7 @@ def recompute_lines(case: Case) -> list[str]:
             return [f"recompute {', '.join(values_of_block(case))} in Block"]
         case "sac_mm2":
             # Of the matmuls, in order, the first is kept, the second is not, and so on; those of experts all are made again.
-            kept = products_of_block(case)[::2]
-            again = [name for name in values_of_block(case) if name not in kept]
+            again = [name for name in values_of_block(case) if name not in kept_products(case)]
             return [f"recompute {', '.join(again)} in Block"]
         case other:
             raise NotInTheLanguage(f"ac = {other}")
@@ -232,6 +231,11 @@ def products_of_block(case: Case) -> list[str]:
     if case.model["arch"] == "moe":
         return [*projected, "attended", "routes"]
     return [*projected, "attended", *([] if is_gpt else ["gate"]), "up", "fed"]
+
+
+def kept_products(case: Case) -> list[str]:
+    """Of `sac_mm2`: every second one."""
+    return products_of_block(case)[::2]
 
 
 def values_of_block(case: Case) -> list[str]:
