@@ -15,7 +15,7 @@ from pathlib import Path
 from stagec.backend.executors import open_executor
 from stagec.frontend import check, parse_text
 from stagec.searching.model import read_model
-from stagec.searching.objective import objective
+from stagec.searching.objective import asks_time, objective, rises
 from stagec.searching.results import Goal
 from stagec.searching.search import Search
 from stagec.searching.space import default_space, fix
@@ -27,6 +27,7 @@ def main() -> int:
     parser.add_argument("--devices", type=int, default=64)
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--fix", action="append", default=[])
+    parser.add_argument("--minimise", default="step_time")
     parser.add_argument("--executor", default="processes")
     options = parser.parse_args()
     text = Path(options.model).read_text()
@@ -42,7 +43,9 @@ def main() -> int:
         options.batch,
         ("device h100",),
         80 * 2**30 * 94 // 100,
-        objective("step_time"),
+        objective(options.minimise),
+        rises=rises(options.minimise),
+        is_timed=asks_time(options.minimise),
     )
     started = time.perf_counter()
     with open_executor(options.executor) as executor:

@@ -28,7 +28,7 @@ from stagec.searching.candidates import Candidates
 from stagec.searching.changes import changes
 from stagec.searching.evaluation import NAME, source_with
 from stagec.searching.model import ModelDims, read_model
-from stagec.searching.objective import TOKENS, objective, rises
+from stagec.searching.objective import TOKENS, asks_time, objective, rises
 from stagec.searching.results import Goal, Outcome, Proved, compare
 from stagec.searching.search import Search
 from stagec.searching.sensitivity import DEVICE_NUMBERS
@@ -129,6 +129,11 @@ def show_search(options: argparse.Namespace) -> int:
         wants_front=options.plot is not None and iteration is None,
         tested=TESTED,
         rises=rises(options.minimise),
+        is_timed=asks_time(options.minimise)
+        or not rises(options.minimise)
+        or within < inf
+        or options.plot is not None
+        or iteration is not None,
         tokens=batch * tokens,
         iteration=iteration,
         within=within,

@@ -9,7 +9,7 @@ from dataclasses import replace
 from stagec.searching.candidates import TOO_LARGE
 from stagec.searching.coarse_times import LEAST, LEAST_AGAIN, LEAST_WHOLE
 from stagec.searching.evaluation import HELD, Found, held_as
-from stagec.searching.memory_bound import Storage
+from stagec.searching.memory_bound import UNKNOWN, WHAT_IS_SAVED, Storage
 from stagec.searching.questions import SearchStep
 from stagec.searching.space import Point
 from stagec.searching.texts import at_least, experts_of_data, in_turn
@@ -50,7 +50,7 @@ class Bounds(SearchStep):
         return self.goal.dims.num_parameters / ways * (weights + state / spread)
 
     def bound(self, numbers: Sequence[int]) -> None:
-        """How long each plan takes at least: of a few structures, which do what all others do besides."""
+        """How long each plan takes and what it holds at least: of a few structures, which do what all others do besides."""
         self.candidates.left = set(numbers)
         if not self.goal.rises:
             return
@@ -77,20 +77,22 @@ class Bounds(SearchStep):
             for each in same[number]:
                 point = candidates.points[each]
                 held = said[held_as(storage_of(point))]
-                candidates.known[each] |= {LEAST: said[bound_of(point, "none")], HELD: held}
+                candidates.known[each][HELD] = held
+                if self.goal.is_timed:
+                    candidates.known[each][LEAST] = said[bound_of(point, "none")]
                 if each not in candidates.left:
                     continue
                 if limit is not None and held > limit:
                     candidates.left.discard(each)
                     self.outcome.reasons[TOO_LARGE] += 1
-                elif in_turn(point) == at_least(point):
+                elif self.goal.is_timed and in_turn(point) == at_least(point):
                     # It does no more than what was evaluated: this is its outline.
                     candidates.known[each] |= said
                     self.outcome.num_outlined += 1
 
     def drop_refused(self, found: Found, same: Mapping[int, Sequence[int]]) -> None:
         """What is no plan without recomputation and with whole storage is none with them."""
-        no_plan = [n for n, v in zip(found.numbers, found.columns[LEAST], strict=True) if v != v]
+        no_plan = [n for n, v in zip(found.numbers, found.columns[HELD], strict=True) if v != v]
         refused = [each for n in no_plan for each in same[n]]
         self.candidates.left -= set(refused)
         scale = len(refused) / max(len(no_plan), 1)
@@ -109,7 +111,8 @@ def bound_of(point: Point, recompute: str) -> str:
 
 
 def storage_of(point: Point) -> Storage:
-    return Storage(int(point["zero"]), int(point["replicas"]), point["recompute"] == "none")
+    saves = WHAT_IS_SAVED.get(str(point["recompute"]), UNKNOWN)
+    return Storage(int(point["zero"]), int(point["replicas"]), saves)
 
 
 def behind(point: Point) -> Iterator[Point]:

@@ -42,7 +42,12 @@ class Candidates:
     @property
     def wanted(self) -> int:
         """Plans that may be compiled whole, as the outline may rank them a little otherwise."""
-        return self.goal.top + max(self.goal.top, FURTHER)
+        return self.goal.top + (max(self.goal.top, FURTHER) if self.goal.is_timed else 0)
+
+    @property
+    def evaluated(self) -> str:
+        """What is known of those that were asked what decides which are the best."""
+        return "step" if self.goal.is_timed else PEAK
 
     def chosen(self, numbers: Iterable[int]) -> dict[int, Point]:
         return {number: self.points[number] for number in numbers}
@@ -58,13 +63,14 @@ class Candidates:
     def value(self, number: int) -> float:
         """What is known of it: no more than it is."""
         known = self.known[number]
-        if not self.goal.rises and "step" not in known:
+        if not self.goal.rises and self.evaluated not in known:
             return -np.inf
         return self.would_be(number, 1.0)
 
     def ranked(self) -> list[int]:
-        """Points that may be plans, the best in outline first."""
-        found = [n for n, known in enumerate(self.known) if known.get("step", np.nan) > 0]
+        """Points that may be plans, the best as far as is known first."""
+        known = enumerate(self.known)
+        found = [n for n, k in known if k.get(self.evaluated, 0.0) > 0 and not self.is_refused(n)]
         return sorted((n for n in found if self.value(n) < np.inf), key=self.value)
 
     def may_fit(self, number: int) -> bool:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import permutations
+from math import prod
 
 from stagec.frontend import CheckedModel
 from stagec.plans.clauses import Plan
 from stagec.searching.evaluation import NAME
 from stagec.searching.model import ModelDims
+from stagec.searching.space import divisors
 
 SCHEDULES = ("1f1b", "zb_h1", "gpipe")
 
@@ -32,7 +34,7 @@ def changes(checked: CheckedModel, dims: ModelDims) -> Iterator[PlanChange]:
     plan = checked.plan
     yield PlanChange("as it is")
     yield from of_mesh(checked)
-    yield from of_microbatch(plan)
+    yield from of_microbatch(plan, sequences_of_rank(plan, dims))
     yield from of_storage(plan, dims)
     if dims.is_training:
         for what in ("none", "attention", "full"):
@@ -50,21 +52,25 @@ def changes(checked: CheckedModel, dims: ModelDims) -> Iterator[PlanChange]:
 
 
 def of_mesh(checked: CheckedModel) -> Iterator[PlanChange]:
-    """Half of an axis' ranks become ranks of another."""
+    """Half of an axis' ranks become ranks of another; of an odd number the largest part that divides it."""
     mesh = checked.plan.mesh
     for more, less in permutations(mesh, 2):
-        if mesh[less] % 2 == 0:
-            sizes = {more: mesh[more] * 2, less: mesh[less] // 2}
+        if mesh[less] > 1:
+            part = divisors(mesh[less])[1]
+            sizes = {more: mesh[more] * part, less: mesh[less] // part}
             said = ", ".join(f"{axis} = {size}" for axis, size in sizes.items())
             yield PlanChange(said, sizes=tuple((a, str(s)) for a, s in sizes.items()))
 
 
-def of_microbatch(plan: Plan) -> Iterator[PlanChange]:
+def of_microbatch(plan: Plan, sequences: int) -> Iterator[PlanChange]:
+    """The next larger and the next smaller that divides a rank's sequences."""
     size = plan.microbatch_size
     if not size:
         yield PlanChange("microbatch 1", ("microbatch 1",))
         return
-    for other in (size * 2, size // 2 if size % 2 == 0 else 0):
+    every = divisors(sequences)
+    larger, smaller = (n for n in every if n > size), (n for n in reversed(every) if n < size)
+    for other in (next(larger, 0), next(smaller, 0)):
         if other:
             yield with_pipeline(plan, f"microbatch {other}", microbatch=other)
     pipeline = plan.pipeline
@@ -79,6 +85,13 @@ def of_microbatch(plan: Plan) -> Iterator[PlanChange]:
             schedule="interleaved_1f1b",
             virtual_stages=virtual,
         )
+
+
+def sequences_of_rank(plan: Plan, dims: ModelDims) -> int:
+    split = {axis for rule in plan.rules if dims.batch in rule.dims for axis in rule.axes}
+    split = {part for axis in split for part in plan.products.get(axis, (axis,))}
+    ranks = prod(plan.mesh.get(axis, 1) for axis in split)
+    return max(dims.values.get(dims.batch, 1) // ranks, 1)
 
 
 def with_pipeline(plan: Plan, title: str, **other: object) -> PlanChange:

@@ -28,8 +28,7 @@ NAME = "searched"
 
 def held_as(storage: Storage) -> str:
     """The column of what a rank holds that stores what it has otherwise."""
-    saved = "saved" if storage.is_saved else "computed again"
-    return f"{HELD}, zero {storage.level} in {storage.replicas}, {saved}"
+    return f"{HELD}, zero {storage.level} in {storage.replicas}, saves {storage.saves}"
 
 
 @dataclass(frozen=True)
@@ -56,13 +55,16 @@ class FormsTask:
     """In which other ways plans may store what these have whole, of which it is asked what they hold."""
     memory: int | None = None
     """Bytes that a plan may need whose time is asked exactly."""
+    is_timed: bool = True
+    """Whether times in outline are asked, beside what is held at least."""
 
     @property
     def columns(self) -> tuple[str, ...]:
         """What is asked of each plan."""
         if self.exactly:
             return self.exactly
-        return (*TIMES, *BOUNDS, HELD, *map(held_as, self.storages))
+        times = (*TIMES, *BOUNDS) if self.is_timed else ()
+        return (*times, HELD, *map(held_as, self.storages))
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ def evaluate(task: FormsTask) -> Found:
         turns = [task.turns[row] for row in rows.tolist()] if task.turns else ()
         least = held(structure, sizes, turns, task.storages)
         columns = dict(zip((HELD, *map(held_as, task.storages)), least, strict=True))
-        return {**outline(structure, sizes, turns), **columns}
+        return {**outline(structure, sizes, turns), **columns} if task.is_timed else columns
 
     names = task.columns
     measure = None if task.exactly else Measure(names, measured)

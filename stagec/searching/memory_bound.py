@@ -32,20 +32,26 @@ from stagec.symbolic import ONE, ZERO, Size, ceildiv, total
 from stagec.symbolic.columns import Columns
 
 OPTIMIZER = (Kind.MASTER, Kind.OPTIMIZER, Kind.CACHE)
-WITHOUT_PIPELINE = np.array([[[0, 0, 0, 0], [1, 0, 0, 0]]])
-"""What `in_flight` is then: one microbatch, of all layers together."""
+WITHOUT_PIPELINE = np.array([[[1, 0, 1, 0], [0, 0, 0, 0]]])
+"""What `in_flight` is then, of all layers together: one microbatch, and sums of gradients if there are several."""
 NOTHING = np.zeros_like(WITHOUT_PIPELINE)
 """Where it is not known what ranks hold for a while."""
 
 
+ALL, INPUTS, UNKNOWN = "all", "inputs", "unknown"
+WHAT_IS_SAVED = {"none": ALL, "selective": INPUTS, "full": INPUTS}
+"""By what is computed again."""
+
+
 @dataclass(frozen=True)
 class Storage:
-    """How plans that do the same store what they have, and whether they save all that their backward passes read."""
+    """How plans that do the same store what they have, and what they save for their backward passes."""
 
     level: int
     """Of ZeRO."""
     replicas: int = 1
-    is_saved: bool = True
+    saves: str = ALL
+    """What layers save: all that their backward passes read, of that what comes into them, or nobody knows what."""
 
 
 class StageForms(NamedTuple):
@@ -66,6 +72,8 @@ class StageForms(NamedTuple):
     saved_beside: Size = ZERO
     """By what is beside the layers, at an end of the pipeline: logits above all."""
     late_beside: Size = ZERO
+    inputs: Size = ZERO
+    """Of what one layer saved, what came into it."""
 
 
 def held(
@@ -107,26 +115,30 @@ class Bound:
         for ranks in self.ranks:
             rows = ranks.rows
             parameters, optimizer, sums, *_ = self.numbers[ranks.stage][:, rows]
-            known: dict[tuple[bool, bool], Floats] = {}
+            known: dict[tuple[str, bool], Floats] = {}
             for least, (storage, ways) in zip(found, storages, strict=True):
                 is_split = storage.level == 3
-                key = (storage.is_saved, is_split)
+                key = (storage.saves, is_split)
                 if key not in known:
                     known[key] = self.of_layers(ranks, *key)
                 held = known[key] + parameters / (ways[rows] if is_split else 1)
                 held += optimizer / (ways[rows] if storage.level else 1)
-                if storage.level < 2 or self.structure.plan.zero_level:
-                    held += sums
+                is_whole = storage.level < 2 or self.structure.plan.zero_level
+                if not (is_split and self.structure.plan.pipeline):
+                    held += sums / (1 if is_whole else ways[rows])
                 least[rows] = np.maximum(least[rows], held)
         return found
 
-    def of_layers(self, ranks: AlikeRanks, is_saved: bool, is_split: bool) -> Floats:
-        """What layers hold for a while, at the moment when that is most."""
-        layers, *of_layer, saved, late = self.numbers[ranks.stage][3:, ranks.rows]
-        kept = np.array([is_saved, is_saved, is_split, is_split])[:, None]
+    def of_layers(self, ranks: AlikeRanks, saves: str, is_split: bool) -> Floats:
+        """What layers hold for a while, at the moment when that is most. What is beside them is computed once."""
+        layers, *of_layer, saved, late, inputs = self.numbers[ranks.stage][3:, ranks.rows]
+        is_all, is_known = saves == ALL, saves != UNKNOWN
+        if not is_all:
+            of_layer[0] = inputs
+        kept = np.array([is_known, is_all, is_split, is_split])[:, None]
         of_one, others = np.stack(of_layer) * kept, (layers - ranks.ends) / ranks.virtual
         at_end = of_one * (others + ranks.ends)
-        at_end[:SUMS] += np.stack([saved, late]) * is_saved
+        at_end[:SUMS] += np.stack([saved * is_known, late * is_all])
         weights = np.concatenate([at_end, of_one * others])
         return (ranks.moments.reshape(-1, 8) @ weights).max(axis=0)
 
@@ -194,20 +206,34 @@ def forms_of(program: stg.ProgramOp, plan: Plan) -> StageForms:
     if plan.offload.activations or is_nested:
         return StageForms(*stored, ZERO)
     if plan.pipeline is None:
-        saved = total(each.repeat.count.data * bytes_saved(each) for each in levels)
-        return StageForms(*stored, ONE, saved)
+        saved, inputs = (
+            total(each.repeat.count.data * of_one(each) for each in levels)
+            for of_one in (bytes_saved, bytes_of_inputs)
+        )
+        # Of layers of several kinds that are as many, sums are found together. Of others than ZeRO 3 they stay, or their shards do.
+        kinds = {each.repeat.count.data: each for each in levels} if plan.zero_level == 3 else {}
+        sums = (count * once_per_step(program, each, plan)[0] for count, each in kinds.items())
+        beside = bytes_beside(levels)[0] if levels else ZERO
+        return StageForms(*stored, ONE, saved, ZERO, total(sums), ZERO, beside, ZERO, inputs)
     if len(levels) != 1:
         return StageForms(*stored, ZERO)
     (level,) = levels
     late = bytes_read_late(level)
     begun, gathered = once_per_step(program, level, plan)
     layers = level.repeat.count.data, bytes_saved(level), late, begun, gathered
-    return StageForms(*stored, *layers, *bytes_beside(level))
+    return StageForms(*stored, *layers, *bytes_beside(levels), bytes_of_inputs(level))
 
 
 def bytes_saved(level: BlockPair) -> Size:
     """Of one layer, for its backward pass."""
     return bytes_of_values(level, level.saved().values())
+
+
+def bytes_of_inputs(level: BlockPair) -> Size:
+    """Of these, what comes into the layer: nothing of it can be computed again without."""
+    inputs = {*level.repeat.carry_args}
+    values = level.saved().values()
+    return bytes_of_values(level, [v for v in values if followed(v, viewed) in inputs])
 
 
 def bytes_read_late(level: BlockPair) -> Size:
@@ -225,10 +251,11 @@ def bytes_read_late(level: BlockPair) -> Size:
     return bytes_of_values(level, found)
 
 
-def bytes_beside(level: BlockPair) -> tuple[Size, Size]:
+def bytes_beside(levels: Sequence[BlockPair]) -> tuple[Size, Size]:
     """What backward passes read of what a stage computes beside its layers: of its forward pass; and, if they are split, of all for weights' gradients."""
-    block = level.repeat.parent_block()
+    block = levels[0].repeat.parent_block()
     assert block is not None
+    carried = {value for level in levels for value in level.repeat.carried}
     saved: dict[SSAValue, Size] = {}
     late: dict[SSAValue, Size] = {}
     for op in block.ops:
@@ -242,7 +269,7 @@ def bytes_beside(level: BlockPair) -> tuple[Size, Size]:
                 continue
             if isinstance(made, stg.ConstantOp | dist.SliceOp) or stg.phase_of(made) == "wgrad":
                 continue
-            if stg.phase_of(made) == "fwd" and value not in level.repeat.carried:
+            if stg.phase_of(made) == "fwd" and value not in carried:
                 saved[value] = value.type.num_bytes
             if phase == "wgrad":
                 late[value] = value.type.num_bytes

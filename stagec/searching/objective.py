@@ -64,6 +64,13 @@ def rises(text: str) -> bool:
     )
 
 
+def asks_time(text: str) -> bool:
+    """Whether how long a step takes decides it."""
+    tree = ast.parse(NAMED.get(text.strip(), text).strip(), mode="eval")
+    names = {name_of(node) for node in ast.walk(tree) if isinstance(node, ast.expr)}
+    return not names.isdisjoint(("step_time", *NAMED))
+
+
 def is_same(node: ast.expr) -> bool:
     """Whether it is above 0, and the same where plans differ but in tokens."""
     return isinstance(node, ast.Constant) or name_of(node) == TOKENS

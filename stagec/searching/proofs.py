@@ -134,7 +134,8 @@ class Proofs(SearchStep):
         answer = self.answers[number]
         point, known = self.candidates.points[number], self.candidates.known[number]
         exposed = answer.step_time - answer.compute
-        shown = {"compute": answer.compute, "exposed": exposed, "idle": 0.0, **known}
+        shown = {"step": answer.step_time, "compute": answer.compute, "exposed": exposed}
+        shown |= {"idle": 0.0, **known}
         return Proved(
             point=point,
             text=self.plan(number),

@@ -80,6 +80,7 @@ class Questions:
                 tuple(turns_of(points[n]) for n in group) if is_pipeline else (),
                 self.plan(first),
                 self.goal.plug_ins,
+                is_timed=self.goal.is_timed,
             )
 
     def serving_tasks(

@@ -43,6 +43,8 @@ class Goal:
     """Of so many of the best it is asked what they would take on other devices."""
     rises: bool = True
     """Whether that is no less where each of these is no less: then bounds leave out what cannot be among the best."""
+    is_timed: bool = True
+    """Whether times decide which plans are the best; else only what they hold is asked before they are compiled."""
     tokens: int = 1
     """Of a step."""
     iteration: ServedIteration | None = None

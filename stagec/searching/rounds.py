@@ -19,6 +19,8 @@ from stagec.sweeping.run import PEAK
 
 AT_A_TIME = 8
 """Structures that are asked for at a time, the most promising first: those that follow may be left out by what they say."""
+PEAKS_AT_A_TIME = 32
+"""Plans, where no time decides, and what they hold is asked at once."""
 SLACK = 1.02
 """Of a structure that is compiled anyway, plans are evaluated that may be so much worse than what is enough, which rises when some of the best do not fit."""
 TextKey = tuple[object, ...]
@@ -33,6 +35,9 @@ class Rounds(SearchStep):
 
     def find_best(self) -> None:
         """The best that fit, by closed forms: of the structures the most promising first, until no other can have a better plan."""
+        if not self.goal.is_timed:
+            self.find_smallest()
+            return
         candidates, queue = self.candidates, Queue(self.candidates)
         while True:
             best = candidates.ranked()[: candidates.wanted]
@@ -50,6 +55,31 @@ class Rounds(SearchStep):
             self.told("memory, the fastest first", len(best) - len(unknown), len(best))
         self.count_undecided()
 
+    def find_smallest(self) -> None:
+        """Where only what plans hold decides: a bound by its own structure, then the peak, of those that may hold least, until all others hold more."""
+        candidates, value = self.candidates, self.candidates.value
+        waiting, bounded = {*candidates.left}, set[int]()
+        while waiting:
+            in_order = sorted(waiting, key=value)
+            best = candidates.ranked()[: self.goal.top]
+            if len(best) == self.goal.top and value(in_order[0]) >= value(best[-1]):
+                break
+            now = in_order[:PEAKS_AT_A_TIME]
+            if fresh := {self.structure(n) for n in now if n not in bounded}:
+                asked = [n for n in waiting - bounded if self.structure(n) in fresh]
+                for found in self.answers(asked, in_turn):
+                    self.refuse_large(found)
+                bounded.update(asked)
+            else:
+                self.peaks(now)
+                waiting.difference_update(now)
+            waiting = {n for n in waiting if not candidates.is_refused(n)}
+            self.told("closed forms", self.outcome.num_outlined, len(candidates.left))
+        self.outcome.num_slower = len(waiting)
+
+    def structure(self, number: int) -> TextKey:
+        return structure_of(self.candidates.points[number])
+
     def outline(self, numbers: Sequence[int]) -> list[int]:
         """Those that are plans, whether they fit or not."""
         known, plans = self.candidates.known, list[int]()
@@ -64,6 +94,7 @@ class Rounds(SearchStep):
         points = self.candidates.points
         whole = [n for n in numbers if self.goal.dims.is_training and is_bucketed(points[n])]
         for found in self.answers(sorted({*numbers} - {*whole}), None):
+            self.outcome.num_outlined += 0 if self.goal.is_timed else len(found)
             self.refuse_large(found)
         self.proofs.compile(whole)
 
@@ -90,6 +121,10 @@ class Rounds(SearchStep):
             self.outcome.num_undecided += step is not None and step == step
 
 
+def structure_of(point: Point) -> TextKey:
+    return text_key(in_turn(point))
+
+
 class Queue:
     """The points that wait for their closed forms, by structure."""
 
@@ -102,12 +137,9 @@ class Queue:
             if "step" in candidates.known[number]:
                 continue
             point = candidates.points[number]
-            self.waiting[self.structure(point)].append(number)
+            self.waiting[structure_of(point)].append(number)
             self.further[self.alike(point)].append(number)
         self.least = {key: self.best_of(group) for key, group in self.waiting.items()}
-
-    def structure(self, point: Point) -> TextKey:
-        return text_key(in_turn(point))
 
     def alike(self, point: Point) -> object:
         return tuple(value for name, value in point.items() if name not in BESIDES)
@@ -136,7 +168,7 @@ class Queue:
         """Whether a structure does no more than what others that are better by their bounds do: for each of these."""
         point = self.candidates.points[self.waiting[key][0]]
         for less in behind(point):
-            yield self.structure(less) in better
+            yield structure_of(less) in better
 
     def tighten(self, numbers: Iterable[int]) -> None:
         """What is known of plans is a bound for those that do more."""
@@ -151,6 +183,6 @@ class Queue:
                 bound = known[bound_of(further, str(point["recompute"]))]
                 if bound > candidates.known[other].get(LEAST, 0.0):
                     candidates.known[other][LEAST] = bound
-                    changed.add(self.structure(further))
+                    changed.add(structure_of(further))
         for key in changed & self.least.keys():
             self.least[key] = self.best_of(self.waiting[key])

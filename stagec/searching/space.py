@@ -31,7 +31,7 @@ NAMES: dict[str, str] = {
     "pp": "pipeline parallelism: ranks with different layers",
     "schedule": "of the pipeline: none, or a schedule of the language",
     "virtual_stages": "stages of each rank",
-    "uneven": "layers fewer on the first and on the last stage: 0, 1",
+    "uneven": "layers fewer on the first and last stage together: 0, 1 (on the last), 2 (on both), 3 (one and two; 0 and 2 by default)",
     "ep": "expert parallelism: ranks that share the experts out, of dp, and of tp as far as these do not cut them",
     "etp": "expert tensor parallelism: of the ranks of tp, those that an expert is cut over (1 and tp by default)",
     "zero": "what data-parallel ranks split: 0 nothing, 1 optimizer state, 2 gradients too, 3 weights as well",
@@ -65,7 +65,7 @@ DEFAULT: dict[str, tuple[Value, ...]] = {
     "context": ("all_gather", "ring", "ulysses"),
     "schedule": ("1f1b", "interleaved_1f1b", "zb_h1"),
     "virtual_stages": (1, 2, 4, 8),
-    "uneven": (0, 1),
+    "uneven": (0, 2),
     "zero": (0, 1, 2, 3),
     "replicas": (1,),
     "recompute": ("none", "selective", "full"),
@@ -91,7 +91,7 @@ NUMBERS: dict[str, int] = {
     **dict.fromkeys(("pad", "uneven", "zero", "bucket"), 0),
 }
 """Names whose values are whole numbers, and the least of each."""
-MOST: dict[str, int] = {"zero": 3}
+MOST: dict[str, int] = {"zero": 3, "uneven": 3}
 WORDS: dict[str, tuple[str, ...]] = {
     "replicate": ("on", "off"),
     "sequence": ("on", "off"),
@@ -428,6 +428,20 @@ def unfit(schedule: str, ranks: int, virtual: int, microbatches: int) -> str:
     return ""
 
 
+def fewer_at_ends(layers: int, number: int) -> list[int]:
+    """Of how many layers fewer on the first and last of so many stages all others have as many as each other, the fewest first."""
+    return [
+        fewer
+        for fewer in range(MOST["uneven"] + 1)
+        if (layers + fewer) % number == 0 and (layers + fewer) // number >= max(ends(fewer))
+    ]
+
+
+def ends(fewer: int) -> tuple[int, int]:
+    """Of the first stage and of the last, which has a head besides."""
+    return fewer // 2, fewer - fewer // 2
+
+
 def stages(
     space: Space, own: Mapping[str, Value], layers: int, batch: int
 ) -> Iterator[dict[str, Value]]:
@@ -438,17 +452,15 @@ def stages(
     if pp == 1:
         yield {"schedule": "none", "virtual_stages": 1, "uneven": 0}
         return
-    for schedule, virtual, uneven in product(
-        values["schedule"], values["virtual_stages"], values["uneven"]
-    ):
-        assert isinstance(virtual, int) and isinstance(uneven, int)
+    for schedule, virtual in product(values["schedule"], values["virtual_stages"]):
+        assert isinstance(virtual, int)
         if (virtual > 1) != (schedule in VIRTUAL):
             continue
-        number = pp * virtual
-        if (layers + 2 * uneven) % number or (layers + 2 * uneven) // number < uneven:
-            space.left_out[f"the {layers} layers do not divide into stages"] += 1
-            continue
-        if uneven and layers % number == 0:
+        fitting = fewer_at_ends(layers, pp * virtual)
+        uneven = next((each for each in fitting if each in values["uneven"]), None)
+        if uneven is None:
+            why = f", but with `uneven` of {fitting[0]}" if fitting else ""
+            space.left_out[f"the {layers} layers do not divide into stages{why}"] += 1
             continue
         refused = unfit(str(schedule), pp, virtual, microbatches)
         if refused:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from stagec.schedules.catalogue import CATALOGUE, FORWARD_ONLY
 from stagec.searching.coarse_times import Turns
 from stagec.searching.model import ModelDims
-from stagec.searching.space import NAMES, NO_EXPERTS, SIZES, Point, whole_experts
+from stagec.searching.space import NAMES, NO_EXPERTS, SIZES, Point, ends, whole_experts
 
 AXES = (
     *("pp", "replicas", "shards", "dp", "edp", "ep", "ep_nodes", "ep_local", "cp"),
@@ -176,7 +176,9 @@ def pipeline_lines(point: Point, dims: ModelDims) -> list[str]:
         settings.append(f"virtual_stages = {point['virtual_stages']}")
     settings.append(f"microbatch = {point['microbatch']}")
     if point["uneven"]:
-        settings.append(f"first = -{point['uneven']}, last = -{point['uneven']}")
+        first, last = ends(int(point["uneven"]))
+        settings += [f"first = -{first}"] if first else []
+        settings.append(f"last = -{last}")
     return [f"pipeline {', '.join(dims.layers)} over pp {{ {', '.join(settings)} }}"]
 
 

@@ -73,7 +73,7 @@ def rows_of(path: Path) -> Iterator[Submitted]:
             "context": "ring" if number(r, "cp") > 1 else "none",
             "virtual_stages": virtual,
             "schedule": "none" if pp == 1 else "interleaved_1f1b" if virtual > 1 else "1f1b",
-            "uneven": int(r["embedding_in_split"] == "1" and pp > 1),
+            "uneven": 2 * int(r["embedding_in_split"] == "1" and pp > 1),
             "zero": 1,
             "recompute": "none",
         }

@@ -24,6 +24,7 @@ from stagec.frontend import check, parse_text
 from stagec.schedules.catalogue import CATALOGUE, FORWARD_ONLY
 from stagec.searching.bounds import behind, bound_of, storage_of
 from stagec.searching.cache import Cache
+from stagec.searching.changes import changes
 from stagec.searching.coarse_times import LEAST
 from stagec.searching.evaluation import HELD, NAME, evaluate, held_as
 from stagec.searching.memory_bound import Storage
@@ -31,7 +32,15 @@ from stagec.searching.model import ModelDims, read_model
 from stagec.searching.objective import objective, rises
 from stagec.searching.results import Goal
 from stagec.searching.search import Search
-from stagec.searching.space import NAMES, default_space, fix, forbid, points, read_space
+from stagec.searching.space import (
+    NAMES,
+    default_space,
+    fewer_at_ends,
+    fix,
+    forbid,
+    points,
+    read_space,
+)
 from stagec.searching.texts import at_least, in_turn, plan_text
 from stagec.searching.whole_plans import WholePlan, compiled_whole
 from stagec.sweeping.run import PEAK
@@ -388,6 +397,29 @@ def test_exchanges_from_node_to_node() -> None:
         assert {(axis,) for axis in axes} <= over
 
 
+MINE = """
+plan mine {
+  set B = 45, D = 66
+  mesh dp = 3, tp = 3
+  shard B over dp
+  shard D over tp
+  microbatch 5
+}
+"""
+
+
+def test_changes_of_odd_numbers() -> None:
+    """Ranks move by the least factor of an axis, and microbatches to the next size that divides a rank's samples."""
+    checked = check(parse_text(SAMPLES + MINE, "samples.stg"), "mine")
+    titles = {each.title for each in changes(checked, read_model(checked))}
+    moved = {"dp = 9, tp = 1", "tp = 9, dp = 1"}
+    assert {title for title in titles if title[:2] in ("dp", "tp")} == moved
+    assert {title for title in titles if title.startswith("micro")} == {
+        "microbatch 15",
+        "microbatch 3",
+    }
+
+
 def test_what_is_found_is_kept(tmp_path: Path) -> None:
     """A second search asks the cache; one that is stopped has what was known until then."""
     text, dims = drawn(0)
@@ -497,6 +529,10 @@ def test_the_least_memory() -> None:
     assert found.proved[0].peak_bytes == every.proved[0].peak_bytes
     assert found.num_slower
     assert found.num_outlined < every.num_outlined
+    untimed = Search(replace(asked, is_timed=False), [space], SerialExecutor()).run()
+    assert untimed.proved[0].peak_bytes == every.proved[0].peak_bytes
+    assert (untimed.num_sure, untimed.num_rivals) == (1, 0)
+    assert 0 < untimed.num_slower < found.num_points
 
 
 def test_the_axes_that_are_shown() -> None:
@@ -639,6 +675,32 @@ def test_two_repeats_of_one_dim_are_cut() -> None:
     found = Search(asked, [space], SerialExecutor()).run()
     assert len(found.proved) == 2
     assert not found.mismatches
+
+
+@pytest.mark.parametrize(
+    ("layers", "stages", "fewer"),
+    [(61, 16, [3]), (126, 64, [2]), (32, 3, [1]), (7, 2, [1, 3]), (2, 4, [2]), (8, 4, [0])],
+)
+def test_layers_that_stages_do_not_divide(layers: int, stages: int, fewer: list[int]) -> None:
+    """DeepSeek-V3's 61 layers are 3 and 2 on the ends of 16 stages and 4 on the others."""
+    assert fewer_at_ends(layers, stages) == fewer
+
+
+@pytest.mark.parametrize("fewer", [1, 3])
+def test_ends_with_fewer_layers(fewer: int) -> None:
+    """They are tried if they are asked for, and else told."""
+    text = TWICE.replace("L = 4", "L = 5").replace("  repeat L { h = Layer(h) }\n", "")
+    asked, dims = small_goal(text, 80 * 2**30)
+    space = default_space(dims, 4, 8)
+    space.values |= {"pp": (2,), "schedule": ("1f1b",), "bucket": (0,), "virtual_stages": (1,)}
+    space.values |= {"zero": (0,), "microbatch": (2,), "tp": (1,)}
+    assert not list(points(space, dims, 4, 8))
+    assert any("with `uneven` of 1" in why for why in space.left_out)
+    space.values["uneven"] = (fewer,)
+    found = Search(asked, [space], SerialExecutor()).run()
+    assert found.proved
+    assert not found.mismatches
+    assert f"last = -{(fewer + 1) // 2} }}" in found.proved[0].text
 
 
 def test_what_is_frozen_has_no_state() -> None:
