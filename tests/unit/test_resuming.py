@@ -7,15 +7,18 @@ from pathlib import Path
 import pytest
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
+from stagec.backend.encoded import TraceOptions
+from stagec.cli.inputs import compile_iterations
 from stagec.diagnostics import CompileError
 from stagec.driver import Compiled, Stops, compile_ir, compile_model, compile_text
 from stagec.estimate import estimate, on_device
 from stagec.ir_text import print_ir
 from stagec.summary import summarize
-from tests.resuming.cuts import differences, outcome, texts_after_passes
+from tests.resuming.cuts import differences, digest, outcome, texts_after_passes
 from tests.resuming.mutations import exceptions, silent
 from tests.resuming.texts import TEXT, random_text
 from tests.unit.seldom import mostly
+from tests.unit.test_serving_state import text as text_of_state
 
 
 @pytest.mark.parametrize("seed", mostly((0).__eq__, range(3)))
@@ -134,3 +137,42 @@ def test_where_objects_lie_decides_nothing(seed: int, monkeypatch: pytest.Monkey
         texts, _ = texts_after_passes(lambda stops: compile_text(text, "net.stg", stops=stops))
         found.append(list(texts.values()))
     assert found[0] == found[1]
+
+
+STATE = """
+plan p {
+  mesh dp = 2, tp = 2
+  shard B over dp
+  shard H, G over tp
+  serve { decode 8 at 20 }
+}
+"""
+ITERATIONS = ",8x1@31", "4x16@0,", "2x8@16,8x1@20"
+
+
+@pytest.mark.parametrize("seed", mostly((0).__eq__, range(6)))
+def test_a_series_goes_on_from_any_pass(seed: int, tmp_path: Path) -> None:
+    """Also where the first iteration has nothing of what others compute: no scan, or nothing but scans. What else its sizes are said to be is a mistake."""
+    chance = random.Random(seed)
+    rows = chance.sample(ITERATIONS, 3) if seed else ITERATIONS
+    model = text_of_state(4).replace("loss = mean(x, over = [B, S, D])", "return x")
+    (tmp_path / "net.stg").write_text(model + STATE)
+    (tmp_path / "rows.csv").write_text("\n".join(["prefill,decode", *rows, ""]))
+
+    def compiled(stops: Stops) -> Compiled:
+        paths = (str(tmp_path / name) for name in ("net.stg", "rows.csv"))
+        (found,) = compile_iterations(*paths, stops=stops).parts
+        return found
+
+    texts, whole = texts_after_passes(compiled)
+    last = list(texts.values())[-1]
+    for cut in (chance.choice(list(texts.values())), last):
+        again = compile_ir(cut, "cut.mlir")
+        both = [digest(each.trace_set, "0-3", TraceOptions()) for each in (whole, again)]
+        assert both[0] == both[1]
+        peaks = [[plan.peak_bytes for plan in each.memory] for each in (whole, again)]
+        assert peaks[0] == peaks[1]
+    wrong = re.sub(r'(stg.dim "sequences" = "\d+)', r"\g<1>1", last)
+    assert wrong != last
+    with pytest.raises(CompileError, match="its sequences add up to"):
+        compile_ir(wrong, "cut.mlir")
