@@ -345,7 +345,7 @@ def virtual_stages(pipeline: Pipeline) -> int:
     if "virtual_stages" in pipeline.given and pipeline.virtual_stages != wanted:
         raise refused(
             "E0408",
-            f"`{pipeline.schedule}` runs {wanted} virtual stages on each rank, "
+            f"`{pipeline.schedule}` runs {wanted} virtual {'stage' if wanted == 1 else 'stages'} on each rank, "
             f"not {pipeline.virtual_stages}",
             pipeline.given["virtual_stages"],
             help=f"write `virtual_stages = {wanted}`",

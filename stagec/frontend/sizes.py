@@ -9,7 +9,7 @@ from fractions import Fraction
 from graphlib import CycleError, TopologicalSorter
 
 from stagec import symbolic
-from stagec.diagnostics import Findings, Span, closest, quoted
+from stagec.diagnostics import Findings, Span, closest, did_you_mean, quoted
 from stagec.dialects.types import ALL_POOLS, TIME_AXIS
 from stagec.frontend import copying, padding, syntax
 from stagec.frontend.numbers import LARGEST, Sizes, condition, facts, names_in, quantity, whole
@@ -276,6 +276,10 @@ class _SizeResolver:
             if wrong or any(f not in self.axes or f == name for f in factors or ()):
                 help_ = f"write `{name} = {' * '.join(m for m in mentioned if m != name) or 8}`"
                 message = f"`{name}` is not a product of different axes"
+                unknown = [f for f in factors or () if f not in self.axes]
+                if unknown:
+                    message += f": the mesh has no axis {quoted(unknown)}"
+                    help_ = did_you_mean(unknown[0], self.axes) or help_
                 self.error("E0306", message, axis.size.span, help_)
                 self.table.values[name] = None
             else:

@@ -107,6 +107,8 @@ def _character(position: int, source: Input) -> Diagnostic:
             power = "kmg".index(unit[2].lower()) + 1
             binary = "1024" if power == 1 else f"1024**{power}"
             help_ = f"write the number out: `{unit[1]} * {binary}`, or `{unit[1]}{'000' * power}`"
+        if closest(number.group(), ("1f1b",)):
+            help_ = "did you mean `1f1b`?"
         return Diagnostic("E0105", f"`{number.group()}` is not a number", span, help=help_)
     end = text.find("\n", position)
     if found == '"':
@@ -338,6 +340,8 @@ class _Unexpected:
             return None
         if "ASSIGN" in self.accepted and not self.in_call:
             return None
+        if self.before == "over":
+            return None
         if not re.fullmatch(r"\w[\w.]*", self.token) or not re.search(r"[\w\"\])]$", self.before):
             return None
         # What starts a line may be a clause that is not known, unless it is given a value.
@@ -359,7 +363,10 @@ class _Unexpected:
         if token == "SLASH" and self.before is not None and self.before.type == "SLASH":
             return "a comment starts with `#`; whole division is `floordiv(a, b)`"
         if self.before == "over" and "OVER" in accepted:
-            return "say what comes before `over`: `zero 1 over dp`"
+            return "say what comes before `over`: `shard B over dp`, `zero 1 over dp`"
+        entry = closest(str(self.before), ("prefill", "decode"))
+        if accepted == {"ASSIGN"} and entry is not None and entry != self.before:
+            return f"did you mean `{entry}`?"
         if {"_CALL"} == accepted:
             return "its inputs follow the name: `(x[B, S, D])`"
         if "MESH" in accepted:

@@ -373,7 +373,7 @@ class BodyChecker(CallChecker):
         if inside is None:
             return ""
         example = f"`a[{', '.join(want)}] = {text_of(inside)}`"
-        return f"what is declared reaches no `@` beside another operand: name each by a statement of its own, {example}"
+        return f"a declared shape keeps dims of an `@` only where that stands alone: give each `@` a statement of its own, {example}"
 
     def products_beside(
         self, expr: syntax.Value, is_beside: bool = False

@@ -167,7 +167,10 @@ class PlanChecker:
         paths = endings(known)
         paths |= {f"{self.model.name}.{k[0]}" for k in known if len(k) == 1}
         close = closest(path, paths)
-        help_ = f"did you mean `{close}`?" if close else "name it by its module: `Block.h`"
+        help_ = f"did you mean `{close}`?" if close else ""
+        if not close and override.path[0] not in {name for path in known for name in path[:-1]}:
+            callers = sorted({self.model.name, *(name for path in known for name in path[:-1])})
+            help_ = f"a value is named by its module: {quoted(callers)}"
         self.add(f"no value is called `{path}`", override, help_)
 
     # ---- other clauses ----

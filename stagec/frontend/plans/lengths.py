@@ -93,7 +93,9 @@ class LengthsReader:
                 "no `most`" if drawn.most is None else f"`most = {drawn.most}`, less than `least`"
             )
             help_ = f"write `{form} {{ least = 100, most = 4000, seed = 1 }}`"
-            return self.refuse(f"lengths between two numbers have {said}", settings.span, help_)
+            return self.refuse(
+                f"`{form}` draws lengths between two numbers, but has {said}", settings.span, help_
+            )
         number = drawn.most - drawn.least + 1
         random = Random(f"{self.word} {drawn.seed}")
         if form == "uniform":

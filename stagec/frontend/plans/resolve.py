@@ -283,7 +283,8 @@ class _PlanResolver:
             axes = [] if is_none else self.real_axes(clause.axes, "one override")
             for dim in target.dims or ():
                 if dim.text not in self.table.dim_names:
-                    self.unknown_dim(dim)
+                    help_ = did_you_mean(dim.text, self.table.dim_names)
+                    self.error("E0304", f"there is no dim `{dim}`", dim, help_)
             for entry in clause.settings.entries if clause.settings is not None else ():
                 message = f"`{entry.name}` is a setting of rules for dims, not of one value"
                 help_ = f"write it where `{target.path}`'s dims have their rules"
@@ -796,9 +797,7 @@ class _PlanResolver:
         if found is None or size is None:
             return None
         if sum(found) < size:
-            message = (
-                f"documents of {sum(found):,} tokens, and a sequence has `{clause.dim} = {size:,}`"
-            )
+            message = f"the documents have {sum(found):,} tokens together, and a sequence has `{clause.dim} = {size:,}`"
             self.error("E0401", message, clause.lengths, "list as many as fill a sequence")
         return resolved.Documents(dim=clause.dim.text, lengths=tuple(found), span=clause.span)
 

@@ -67,7 +67,9 @@ def _changes(place: stg.PlaceOp, rules: list[PlacementRule]) -> bool:
 
 
 def unused_rules(module: ModuleOp, implied: Collection[str] = ()) -> list[Diagnostic]:
-    """A warning for each dim of a rule that the rule splits in no op and in no value, but for `implied` dims, which no text names.
+    """A warning for each dim that its rule splits in no op and in no value, and for each axis over which a rule splits nothing.
+
+    No text names `implied` dims, so that they are left out.
 
     For a module before `propagate-shardings`. An earlier rule may have used the axes up: `shard S over tp`
     before `shard H over tp` switches tensor parallelism off.
@@ -76,6 +78,8 @@ def unused_rules(module: ModuleOp, implied: Collection[str] = ()) -> list[Diagno
     if not rules:
         return []
     used: set[tuple[int, str]] = set()
+    over: set[tuple[int, str]] = set()
+    """Rules, and axes over which they split something."""
     dims: set[str] = set()
     taken: set[tuple[str, str]] = set()
     """Axes that split other dims where there is a dim."""
@@ -91,7 +95,10 @@ def unused_rules(module: ModuleOp, implied: Collection[str] = ()) -> list[Diagno
             here = {dim for dim, _ in split}
             for dim, axes in split:
                 dims.add(dim)
-                used |= {_rule_of(dim, axis, rules) for axis in axes}
+                for axis in axes:
+                    number = _rule_of(dim, axis, rules)
+                    used.add((number, dim))
+                    over.add((number, axis))
                 taken |= {(each, axis) for each in here - {dim} for axis in axes}
     ops = [op for op in module.body.ops if isinstance(op, dist.RuleOp)]
     found: list[Diagnostic] = []
@@ -102,9 +109,20 @@ def unused_rules(module: ModuleOp, implied: Collection[str] = ()) -> list[Diagno
                 if dim in dims and not any((dim, axis) in taken for axis in rule.axes):
                     note = f"what reads or makes a tensor with `{dim}` needs it whole"
                 elif dim in dims:
-                    note = f"wherever there is `{dim}`, another dim has {quoted(rule.axes)}"
+                    note = f"every op with `{dim}` splits another dim over {quoted(rule.axes)}"
                 message = f"the rule never splits `{dim}`"
                 found.append(Diagnostic("W0301", message, span_of(op.location), notes=[note]))
+        if any((number, dim) in used for dim in rule.dims):
+            for axis in rule.axes:
+                if (number, axis) not in over:
+                    message = f"the rule splits nothing over `{axis}`"
+                    of = quoted(rule.dims, last="or")
+                    note = f"every op with {of} splits another dim over `{axis}`"
+                    if not any((dim, axis) in taken for dim in rule.dims):
+                        note = (
+                            f"what reads or makes a tensor with {of} needs it whole along `{axis}`"
+                        )
+                    found.append(Diagnostic("W0301", message, span_of(op.location), notes=[note]))
     return found
 
 
@@ -146,7 +164,7 @@ def _split_dims(
             yield dim, (*placement.get(index, ()), *own.get(dim, ()))
 
 
-def _rule_of(dim: str, axis: str, rules: list[PlacementRule]) -> tuple[int, str]:
+def _rule_of(dim: str, axis: str, rules: list[PlacementRule]) -> int:
     """The first rule that splits the dim over the axis; -1 for an override."""
     numbers = [n for n, rule in enumerate(rules) if dim in rule.dims and axis in rule.axes]
-    return (numbers[0] if numbers else -1, dim)
+    return numbers[0] if numbers else -1
