@@ -63,14 +63,15 @@ def ring_of(op: AttentionOps, mesh: Mapping[str, int]) -> tuple[str, ...]:
 
 
 def is_masked(op: AttentionOps) -> bool:
-    """Whether queries see only the keys before them in a sequence that is also their own."""
-    return op.causal is not None and is_of_itself(op)
+    """Whether queries see only the keys before them."""
+    return op.causal is not None
 
 
 def is_of_itself(op: AttentionOps) -> bool:
-    """Whether keys are those of the queries' own sequence: positions of one name, or of two where a bias tells them apart."""
+    """Whether keys are those of the queries' own sequence: positions of one name, or of two that a mask, a window, slopes or a bias compare."""
     same = stg.tensor_type(op.q).names[-3] == stg.tensor_type(op.k).names[-3]
-    return same or op.bias is not None
+    compared = (op.causal, op.window, op.alibi, op.bias)
+    return same or any(each is not None for each in compared)
 
 
 def chunk_pairs(chunk: Size, length: Size, keys: Size, reach: stg.Reach) -> Size:

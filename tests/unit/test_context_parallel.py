@@ -333,6 +333,31 @@ def test_packed_documents_are_seen_from_within(seed: int, options: str):
         assert flops(plan) == [about(each) for each in own]
 
 
+@pytest.mark.parametrize(
+    ("options", "clauses"),
+    [
+        ("causal = true", "method = ring"),
+        ("causal = true", "method = ring, balance = none"),
+        ("causal = true, alibi = true", "method = all_gather, balance = none"),
+        ("causal = false, window = 32", "method = all_gather, balance = none"),
+    ],
+)
+def test_keys_under_a_name_of_their_own_are_masked_alike(options: str, clauses: str):
+    packed = "" if "ring" in clauses else " documents S [32, 64]\n"
+    plan = f"mesh cp = 4\n shard S, T over cp\n context cp {{ {clauses} }}\n{packed}"
+    text = MODEL.format(plan=plan, options=options)
+    renamed = text.replace("dim S = 96", "dim S = 96\ndim T = S").replace(
+        "attention(q, k, v,", "attention(q, k[S -> T], v[S -> T],"
+    )
+    plain, other = (
+        compile_text(each, "net.stg", "p")
+        for each in (text.replace("S, T over", "S over"), renamed)
+    )
+    assert [attention_flops(each) for each in plain.trace_set.classes] == [
+        attention_flops(each) for each in other.trace_set.classes
+    ]
+
+
 def test_gradients_travel_in_fp32():
     made = compiled(
         "mesh cp = 4\n shard S over cp\n"
