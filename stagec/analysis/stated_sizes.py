@@ -9,11 +9,11 @@ from math import prod
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr
 from xdsl.ir import Operation
 
-from stagec.analysis.sequences import ModuleSequences
 from stagec.analysis.sizes import mesh_of, size_values
 from stagec.diagnostics import CompileError, did_you_mean, quoted, refused, span_of
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.attributes import NamesAttr, sizes_in
+from stagec.dialects.op import first_op
 from stagec.dialects.types import StackType, ValueType, tensor_of
 from stagec.symbolic import Size
 from stagec.symbolic.conditions import unread
@@ -25,30 +25,20 @@ def wrong(op: Operation, message: str, help_: str | Sequence[str] = "") -> Compi
 
 def check_stated(module: ModuleOp) -> None:
     """That dims have sizes, that axes divide what they split, and that weights have names of their own."""
-    values, summed = unread(size_values(module)), sums_of_sequences(module)
+    values, sequences = unread(size_values(module)), first_op(module, dist.SequencesOp)
+    # What a device has none of in the first iteration, it may have in others.
+    summed = () if sequences is None else sequences.sizes
     for op in module.body.ops:
         if type(op) is stg.DimOp:
-            name, number = op.dim.data, values.get(op.dim.data, 1)
-            if number != summed.get(name, number):
-                told = f"in the first iteration its sequences add up to {summed[name]}"
-                raise wrong(op, f"`{name}` is {number}, and {told}")
-            if number < 1 and name not in summed:
-                raise wrong(op, f"`{name}` is {number}, and a dim has 1 or more")
+            name, least = op.dim.data, int(op.dim.data not in summed)
+            if (number := values.get(name, 1)) < least:
+                raise wrong(op, f"`{name}` is {number}, and a dim has {least} or more")
         if type(op) is stg.ProgramOp:
             check_paths(op)
     check_axes(module)
     check_streams(module)
     check_shapes(module, values)
     check_costs(module, values)
-
-
-def sums_of_sequences(module: ModuleOp) -> dict[str, int]:
-    """What the first device has of each sum over sequences in the first iteration: of those that it has not, nothing."""
-    sequences = ModuleSequences.of(module)
-    if sequences is None:
-        return {}
-    first = sequences.sizes({})
-    return {name: first[name] for name in sequences.op.sizes}
 
 
 def check_axes(module: ModuleOp) -> None:

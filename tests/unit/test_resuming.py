@@ -152,7 +152,7 @@ ITERATIONS = ",8x1@31", "4x16@0,", "2x8@16,8x1@20"
 
 @pytest.mark.parametrize("seed", mostly((0).__eq__, range(6)))
 def test_a_series_goes_on_from_any_pass(seed: int, tmp_path: Path) -> None:
-    """Also where the first iteration has nothing of what others compute: no scan, or nothing but scans. What else its sizes are said to be is a mistake."""
+    """Also where the first iteration has nothing of what others compute: no scan, or nothing but scans."""
     chance = random.Random(seed)
     rows = chance.sample(ITERATIONS, 3) if seed else ITERATIONS
     model = text_of_state(4).replace("loss = mean(x, over = [B, S, D])", "return x")
@@ -165,14 +165,9 @@ def test_a_series_goes_on_from_any_pass(seed: int, tmp_path: Path) -> None:
         return found
 
     texts, whole = texts_after_passes(compiled)
-    last = list(texts.values())[-1]
-    for cut in (chance.choice(list(texts.values())), last):
+    for cut in (chance.choice(list(texts.values())), list(texts.values())[-1]):
         again = compile_ir(cut, "cut.mlir")
         both = [digest(each.trace_set, "0-3", TraceOptions()) for each in (whole, again)]
         assert both[0] == both[1]
         peaks = [[plan.peak_bytes for plan in each.memory] for each in (whole, again)]
         assert peaks[0] == peaks[1]
-    wrong = re.sub(r'(stg.dim "sequences" = "\d+)', r"\g<1>1", last)
-    assert wrong != last
-    with pytest.raises(CompileError, match="its sequences add up to"):
-        compile_ir(wrong, "cut.mlir")
