@@ -155,6 +155,11 @@ def compare(one: Proved, other: Proved) -> str:
     found = ", ".join(less)
     if more:
         found = f"{found}, for {', '.join(more)}" if found else ", ".join(more)
+    devices = one.num_ranks - other.num_ranks
+    if devices:
+        count = f"{abs(devices):,} device{'s' * (abs(devices) > 1)}"
+        size = f"{count} {'fewer' if devices < 0 else 'more'}"
+        found = f"{size}; {found}" if found else size
     memory = one.peak_bytes - other.peak_bytes
     if abs(memory) >= 0.02 * max(other.peak_bytes, 1):
         size = f"{in_unit(abs(memory), DECIMAL_BYTES)} {'less' if memory < 0 else 'more'} memory"

@@ -30,7 +30,7 @@ from stagec.searching.evaluation import HELD, NAME, evaluate, held_as
 from stagec.searching.memory_bound import Storage
 from stagec.searching.model import ModelDims, read_model
 from stagec.searching.objective import objective, rises
-from stagec.searching.results import Goal
+from stagec.searching.results import Goal, Proved, compare
 from stagec.searching.search import Search
 from stagec.searching.space import (
     NAMES,
@@ -418,6 +418,26 @@ def test_changes_of_odd_numbers() -> None:
         "microbatch 15",
         "microbatch 3",
     }
+
+
+def test_fewer_devices_are_a_reason() -> None:
+    outline = {"step": 1.0, "compute": 1.0, "exposed": 0.0, "idle": 0.0}
+    one, other = (
+        Proved(
+            {"devices": n},
+            "",
+            step,
+            10**9,
+            {**outline, "step": step, "compute": step},
+            step,
+            0.0,
+            n,
+        )
+        for n, step in ((64, 2.0), (128, 1.5))
+    )
+    assert compare(one, other) == "64 devices fewer; 500 ms more computation"
+    assert compare(other, one).startswith("64 devices more; ")
+    assert "device" not in compare(one, one)
 
 
 def test_what_is_found_is_kept(tmp_path: Path) -> None:
