@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,15 @@ from stagec.backend.files import write_whole
 from stagec.backend.program import TraceSet
 from stagec.cli.device_flags import add_device_flags, planned
 from stagec.cli.inputs import (
+    SEPARATOR,
     compile_input,
     compile_iterations,
     is_ir,
+    modules_of_ir,
     once,
     refuse_about_ir,
     tell_doubts,
+    text_of_ir,
 )
 from stagec.cli.memory_tables import show_memory
 from stagec.cli.names import COMMANDS
@@ -60,7 +64,7 @@ from stagec.cli.usage import (
 from stagec.compiled import Compiled, CompiledPoolSeries, CompiledSeries
 from stagec.diagnostics import quoted, refused, render
 from stagec.dialects import dist
-from stagec.driver import Stops
+from stagec.driver import Stops, compile_ir
 from stagec.estimate import Estimate, estimate_if_known, timeline_of, with_durations
 from stagec.estimate.costs import require_numbers
 from stagec.estimate.memory import timed_peaks
@@ -107,6 +111,9 @@ def run(arguments: Sequence[str]) -> int:
     source = None if is_ir(options.model) else parse_file(options.model)
     if source is not None and pools_in(source, options.plan):
         run_pools(options, plug_ins, source)
+        return 0
+    if source is None and len(texts := modules_of_ir(options.model)) > 1:
+        tell_pools(pools_of_ir(options, plug_ins, texts), options)
         return 0
     if options.iterations is not None:
         run_series(options, plug_ins, source)
@@ -184,6 +191,32 @@ def run_pools(options: argparse.Namespace, plug_ins: Registry, source: Source) -
         tell_series_of_pools(compiled, options)
 
 
+def pools_of_ir(
+    options: argparse.Namespace, plug_ins: Registry, texts: Sequence[str]
+) -> CompiledPools:
+    """Compile the modules of all pools of a plan to the end. E0709 where it is programs of a series, of which they do not say who runs them when."""
+    path = options.model
+    said = {"--plan": options.plan, "--set": options.set, "--iterations": options.iterations}
+    refuse_about_ir(path, said)
+    with watched(options) as stops:
+        found = [compile_ir(text, path, stops=stops(), plug_ins=plug_ins) for text in texts]
+    whole = {each.plan.name.rpartition(DOT)[0] for each in found}
+    pools = {
+        each.plan.name.rpartition(DOT)[2]: replace(
+            each, plan=planned(each.plan, options), sources={path: text_of_ir(path)}
+        )
+        for each in found
+    }
+    if len(whole) > 1 or whole == {""} or len(pools) < len(found):
+        message = "these are several modules, and not those of the pools of one plan"
+    elif any(each.num_iterations > 1 for each in found):
+        message = "these are pools that serve a series of iterations, and nothing says which hands what to which"
+    else:
+        return CompiledPools(*whole, pools)
+    help_ = "compile the model itself, or one module alone"
+    raise refused("E0709", message, origin=path, help=help_)
+
+
 def iterations_of_pools(
     options: argparse.Namespace, source: Source
 ) -> Mapping[str, Iterations] | Iterations | None:
@@ -232,7 +265,7 @@ def show_each_pool(
 ) -> None:
     for number, (name, series) in enumerate(pools.items()):
         if options.stop_after is not None:
-            separator = "// -----\n" if number else ""
+            separator = SEPARATOR if number else ""
             sys.stdout.write(f"{separator}// pool {name}\n")
         elif number and not options.quiet:
             sys.stdout.write("\n")
@@ -267,7 +300,7 @@ def show_parts(
         if doubts:
             sys.stderr.write(render(doubts, compiled.sources))
         if options.stop_after is not None:
-            separator = "// -----\n" if number else ""
+            separator = SEPARATOR if number else ""
             sys.stdout.write(f"{separator}{print_ir(compiled.module, ir_of(options))}")
             continue
         if options.timeline or options.durations:
@@ -613,7 +646,7 @@ class PassPrinter:
 
     def after(self, name: str, module: ModuleOp) -> None:
         if self.prints:
-            separator = "" if self.is_first else "// -----\n"
+            separator = "" if self.is_first else SEPARATOR
             sys.stdout.write(f"{separator}// IR after {name}\n{print_ir(module, self.read_from)}")
             self.is_first = False
 

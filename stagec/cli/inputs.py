@@ -186,6 +186,22 @@ def is_ir(path: str) -> bool:
     return path == STANDARD_INPUT or os.path.splitext(path)[1] == ".mlir"
 
 
+SEPARATOR = "// -----\n"
+"""Between modules that are printed one behind the other: those of the pools of a plan."""
+
+
+def modules_of_ir(path: str) -> list[str]:
+    """The text of each module of IR in a file, each of its lines in its place; of standard input, which is read once, nothing."""
+    if path == STANDARD_INPUT:
+        return []
+    found: list[str] = []
+    num_lines = 0
+    for text in text_of_ir(path).split(SEPARATOR):
+        found.append("\n" * num_lines + text)
+        num_lines += text.count("\n") + 1
+    return found
+
+
 def text_of_ir(path: str) -> str:
     """The text of IR in a file, or on standard input."""
     if path != STANDARD_INPUT:

@@ -8,7 +8,8 @@ import pytest
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from stagec.backend.encoded import TraceOptions
-from stagec.cli.inputs import compile_iterations
+from stagec.cli import main
+from stagec.cli.inputs import SEPARATOR, compile_iterations
 from stagec.diagnostics import CompileError
 from stagec.driver import Compiled, Stops, compile_ir, compile_model, compile_text
 from stagec.estimate import estimate, on_device
@@ -18,6 +19,7 @@ from tests.resuming.cuts import differences, digest, outcome, texts_after_passes
 from tests.resuming.mutations import exceptions, silent
 from tests.resuming.texts import TEXT, random_text
 from tests.unit.seldom import mostly
+from tests.unit.test_pools import drawn as drawn_pools, text_of as text_of_pools
 from tests.unit.test_serving_state import text as text_of_state
 
 
@@ -171,3 +173,25 @@ def test_a_series_goes_on_from_any_pass(seed: int, tmp_path: Path) -> None:
         assert both[0] == both[1]
         peaks = [[plan.peak_bytes for plan in each.memory] for each in (whole, again)]
         assert peaks[0] == peaks[1]
+
+
+def test_pools_go_on_as_one_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The modules of all pools, as they are printed: the traces of all, and what a step costs; two of no common plan are none."""
+    model, cut = tmp_path / "net.stg", tmp_path / "cut.mlir"
+    model.write_text(text_of_pools(*drawn_pools(1)))
+    whole = run_in_process([str(model), "-o", str(tmp_path / "whole")], capsys)
+    for name in ("lower", "order-communication"):
+        cut.write_text(run_in_process([str(model), "--stop-after", name], capsys))
+        again = run_in_process([str(cut), "-o", str(tmp_path / name)], capsys)
+        assert again == whole.replace(str(tmp_path / "whole"), str(tmp_path / name))
+        for trace in (tmp_path / "whole").glob("*.et"):
+            assert (tmp_path / name / trace.name).read_bytes() == trace.read_bytes()
+    first = cut.read_text().partition(SEPARATOR)[0]
+    cut.write_text(first + SEPARATOR + first)
+    assert main([str(cut)]) == 1
+    assert "not those of the pools of one plan" in capsys.readouterr().err
+
+
+def run_in_process(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(arguments) == 0
+    return capsys.readouterr().out
