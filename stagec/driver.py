@@ -108,11 +108,11 @@ def compile_checked(
 
 
 MOST_PROGRAMS = 64
-"""That the iterations of a series are, together."""
+"""The most different programs that the iterations of one series may need (E0421)."""
 
 
 WANTING_ROWS = {"E0415", "E0308"}
-"""Errors of batches that are one row: of attention that is written out, and of microbatches."""
+"""Errors that appear only where all sequences of a device stand in one row: of attention that is written out, and of microbatches."""
 
 
 def compile_series(
@@ -162,7 +162,7 @@ def compile_series(
 
 
 def too_many(iterations: Iterations, number: int) -> CompileError:
-    """Programs, of which that of an iteration would be one more."""
+    """The programs that were compiled so far; an iteration that needs another one adds it."""
     message = f"the iterations are more than {MOST_PROGRAMS} different programs"
     help_ = "serve sizes that divide over the plan's devices, or give the plan `experts = average`"
     return iterations.wrong(iterations.lines[number], message, help_)
@@ -176,7 +176,7 @@ def compile_program(
     load_pass: PassLoader | None = None,
     handed: Sequence[Operation] = (),
 ) -> Compiled:
-    """From a checked model, and its IR if there is it already, to trace programs."""
+    """Compile a checked model to trace programs. `module` is its IR, if it has been lowered already."""
     stops = stops or Stops()
     if not handed:
         check_not_a_part(checked)
@@ -235,7 +235,7 @@ def with_notes_closed(stops: Stops, numbers: Sequence[int]) -> Stops:
 def compile_ir(
     text: str, name: str, *, stops: Stops | None = None, plug_ins: Registry | None = None
 ) -> Compiled:
-    """From IR, as it is printed after any pass, to trace programs: with the plan and the passes that it names. E0709 for a program without an end."""
+    """Compile IR, printed after any pass, to trace programs, with the plan and the passes that it names. E0709 for a program without an end."""
     known = plug_ins or registry()
     context = Context()
     for dialect, factory in known.dialects.items():

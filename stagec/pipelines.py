@@ -23,7 +23,7 @@ def default_pipeline(
     sends_unequally: bool = False,
     handed: Sequence[Operation] = (),
 ) -> Iterator[ModulePass]:
-    """From a model to what one device of each stage computes, keeps and sends. The passes that a plan calls by name come next.
+    """The passes that turn a model into what one device of each stage computes, keeps and sends. Those that a plan calls by name come next.
 
     `sends_unequally`: devices have other sequences, and experts an average of their tokens. `handed` says of one pool of several which it is, and
     what it hands over.

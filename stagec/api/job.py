@@ -73,7 +73,7 @@ def compile_job(
 
 
 def devices(device: str | None, network: str | Path | None) -> Callable[[Plan], Plan]:
-    """What puts a plan on another device, and on another network."""
+    """A function that puts a plan on another device, and on another network."""
 
     def adapt(plan: Plan) -> Plan:
         plan = plan if device is None else on_device(plan, device)
@@ -84,7 +84,7 @@ def devices(device: str | None, network: str | Path | None) -> Callable[[Plan], 
 
 @dataclass(frozen=True)
 class Asked:
-    """What was asked for, of which a sweep asks with other sizes."""
+    """The arguments of a compilation; a sweep compiles them again with other sizes."""
 
     source: Source
     plan: str | None
@@ -129,7 +129,7 @@ class Explanation:
     form: str
     """The closed form, in the names of dims and mesh axes."""
     classes: Table
-    """What it comes to on a rank of each class."""
+    """Its value on a rank of each class."""
     parts: Table
     """What each place of the model contributes to the value, the largest first."""
 
@@ -177,7 +177,7 @@ class Job(WithTraces):
 
     @property
     def warnings(self) -> tuple[Diagnostic, ...]:
-        """What is doubtful: diagnostics with a code, a message and advice."""
+        """Warnings about the model and its plan: diagnostics with a code, a message and advice."""
         return (
             *self._compiled.checked.warnings,
             *warnings(self._compiled, timeline_of(self._compiled)),
@@ -202,12 +202,12 @@ class Job(WithTraces):
 
     @property
     def peak_bytes(self) -> int:
-        """The most memory that a rank needs in a step, in bytes: of the rank that needs most."""
+        """Peak memory of a step in bytes, of the rank that needs most."""
         return max(each.peak_bytes for each in self._compiled.memory)
 
     @property
     def peak_bytes_along_time(self) -> int:
-        """The same along the estimated time of the step: communication that lags behind keeps its buffers. E0410 if the plan names no device."""
+        """Peak memory along the estimated time of the step, where communication that lags behind keeps its buffers. E0410 if the plan names no device."""
         peaks = timed_peaks(self._compiled, self._estimate.timeline)
         return max(each.num_bytes for each in peaks)
 

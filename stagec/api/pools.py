@@ -40,7 +40,7 @@ def compile_pools_job(
 
 
 class PoolsJob(WithTraces):
-    """A compiled model and plan of several pools: each of them, and what they are together."""
+    """A compiled model whose plan has several pools: each pool as a job, and the whole of them."""
 
     def __init__(self, asked: Asked) -> None:
         self._asked = asked
@@ -55,7 +55,7 @@ class PoolsJob(WithTraces):
             )
             for name, each in self._compiled.pools.items()
         }
-        """Each as a job: what it is by itself. `step_time` is as if what the others hand over were there."""
+        """Each pool as a job by itself. Its `step_time` takes what the other pools hand over to be there already."""
 
     @property
     def plan(self) -> str:
@@ -68,12 +68,12 @@ class PoolsJob(WithTraces):
 
     @property
     def step_time(self) -> float:
-        """Until all pools are done, in seconds. E0410 if one does not say its device."""
+        """The time until all pools are done, in seconds. E0410 if the plan of one names no device."""
         return self._estimate.end_us / 1e6
 
     @property
     def mfu(self) -> float | None:
-        """Of pools that train: of all devices, until all are done."""
+        """Model FLOPs utilisation of all devices until all pools are done; None where pools serve."""
         return self._estimate.mfu
 
     def sweep(self, *quantities: str, **varied: int | str | Sequence[int]) -> Table:

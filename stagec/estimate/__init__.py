@@ -73,7 +73,7 @@ class Estimate:
 
     @property
     def about(self) -> str:
-        """What the times are, in a few words."""
+        """What the times rest on, in a few words."""
         device = self.prices.plan.device.model
         if device is None or not device.tables:
             return "a roofline with an alpha-beta network, not a simulator"
@@ -154,22 +154,22 @@ class StepSummary:
     device: str
     step_s: float
     mfu: float
-    """Of the peak of bf16 products; masked scores count as the model counts them (`count = causal` leaves them out). Each FLOP of the model counts once."""
+    """Share of the peak of bf16 products. Each FLOP of the model counts once, masked scores as the model counts them (`count = causal` leaves them out)."""
     hfu: float
-    """Of all that devices compute: also again, several times, or for padding."""
+    """The same share of all FLOPs that devices compute: also those of recomputation, of ranks that repeat work, and of padding."""
     samples: int
-    """Of the batch dim, in one step."""
+    """Samples of the batch dim in one step."""
     tokens: int | None
-    """Numbers of the model's first input that are whole: None where there is none with a sequence."""
+    """Elements of the first input of whole numbers in one step; None if no such input has a sequence."""
     num_ranks: int
     measured: float
-    """Share of the time that is no bubble which rests on measured tables; then on rules, then on the roofline."""
+    """Share of the time outside of bubbles that rests on measured tables; `rules` and `roofline` are the other shares."""
     rules: float
     roofline: float
     breakdown: Breakdown
     price_per_hour: float | None = None
     notes: Sequence[str] = ()
-    """What a setting decides that its time shows."""
+    """Notes on settings that decide which kernels were timed."""
 
     @property
     def tokens_per_s(self) -> float | None:
@@ -182,7 +182,7 @@ class StepSummary:
 
     @property
     def cost_per_million(self) -> float | None:
-        """Tokens, or, of a model that has none, samples; in the currency of the device's `price_per_hour`."""
+        """Cost of a million tokens, or of a million samples if the model has no tokens, in the currency of `price_per_hour`."""
         if self.price_per_hour is None:
             return None
         made = self.samples if self.tokens is None else self.tokens
@@ -227,7 +227,7 @@ def step_summary(compiled: Compiled, device: str | None = None) -> StepSummary:
 
 
 def names_bags(value: SSAValue) -> bool:
-    """Whether numbers are categories, of which rows of tables are added up: no tokens."""
+    """Whether an input holds numbers of categories, whose rows of a table are added up, and no tokens."""
     readers = [use.operation for use in value.uses]
     return any(
         sched.work_of(op) == Work.BAG

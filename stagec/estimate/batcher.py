@@ -21,12 +21,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 Kind = tuple[int, int, int]
-"""How many sequences, of how many new positions, after how many others."""
+"""A number of sequences, their new positions, and the positions before these."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What somebody asks for. `output` tokens are made, the first of them by the prompt."""
+    """A request. `output` tokens are made; computing the prompt makes the first of them."""
 
     arrival_s: float
     prompt: int
@@ -35,16 +35,16 @@ class Request:
 
 @dataclass(frozen=True)
 class Policy:
-    """What an engine may do in an iteration."""
+    """The limits of an iteration of an engine."""
 
     tokens: int = 8192
     """New tokens of an iteration, at most."""
     sequences: int = 256
-    """That run at a time, at most."""
+    """The most sequences that run at a time."""
     block: int = 16
     """Positions of the cache that are allotted at a time."""
     blocks: int | None = None
-    """Of one engine; None: as many as its devices have room for, or as it takes where that is not known."""
+    """Blocks of the cache of one engine. None: as many as its devices have room for, or no limit if that is not known."""
     chunked: bool = True
     """Whether a prompt may be computed in parts."""
 
@@ -179,7 +179,7 @@ class Iteration:
 
 @dataclass
 class Batches:
-    """What came of requests."""
+    """The results of requests."""
 
     iterations: list[Iteration] = field(default_factory=list)
     served: list[Running] = field(default_factory=list)

@@ -46,7 +46,7 @@ class PoolsEstimate:
     pools: Mapping[str, Estimate]
     ways: Sequence[HandOverTimes]
     mfu: float | None = None
-    """Of pools that train: of all devices, until all are done."""
+    """Model FLOPs utilisation of all devices until all pools are done, for pools that train."""
 
     @property
     def joint(self) -> Mapping[str, Estimate]:

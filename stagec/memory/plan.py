@@ -51,7 +51,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class BufferGroup:
-    """Buffers of one kind, of one place in the model, together."""
+    """The sum of all buffers of one kind that come from one place in the model."""
 
     kind: Kind
     name: str
