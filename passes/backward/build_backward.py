@@ -96,6 +96,9 @@ def differentiate(program: stg.ProgramOp, rules: Sequence[PlacementRule]) -> Non
         one = level.add(stg.ConstantOp("1", stg.tensor_type(loss).dtype), output, "bwd")
         level.contribute(loss, one.results[0])
     level.run(forward)
+    for op in forward:
+        if isinstance(op, stg.EmbeddingOp) and op.has_gradient is not None:
+            level.leave_as_read(op.result)
     reached = [w for w in weights if w in level.terms]
     gradients = []
     for weight in reached:
@@ -134,6 +137,12 @@ class BackwardBlock(stg.BackwardPass):
     """The ops of the gradient that is being built."""
     contributed: set[SSAValue] = field(default_factory=set)
     """The operands that it has contributed to."""
+
+    def leave_as_read(self, rows: SSAValue) -> None:
+        """What is looked up in a frozen table has its gradient where it is read: that is not placed as the lookup makes it."""
+        for term in self.terms.get(rows, ()):
+            if isinstance(term.owner, dist.ReshardOp) and not term.uses.get_length():
+                Rewriter.erase_op(term.owner)
 
     # What gradients of ops may do (see `stg.BackwardPass`)
 

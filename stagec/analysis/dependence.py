@@ -60,7 +60,7 @@ class Dependence:
         self._visit_block(program.body.block)
 
     def on_weights(self, value: SSAValue) -> bool:
-        """Whether the value is a floating-point number that weights go into which are trained."""
+        """Whether the value is a floating-point number that weights go into which are trained, or rows of a table that have a gradient all the same."""
         return self.facts[value].weights
 
     def on_data(self, value: SSAValue) -> bool:
@@ -103,7 +103,7 @@ class Dependence:
             for value, total in zip(op.yield_op.values, op.sums, strict=True):
                 self.facts[total] = self.facts[value]
         else:
-            behind = Facts()
+            behind = Facts(isinstance(op, stg.EmbeddingOp) and op.has_gradient is not None)
             for operand in op.operands:
                 behind |= self.facts[operand]
             for result in op.results:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
-from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.dialects.builtin import ModuleOp, StringAttr, UnitAttr
 from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
@@ -20,6 +20,7 @@ from stagec.diagnostics import CompileError, Span, location_of, refused
 from stagec.dialects import dist, stg
 from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.types import FLOATS, StackType, TensorType, tensor_of
+from stagec.dialects.use_def import followed, through
 from stagec.frontend.checker.program import CheckedModel
 from stagec.frontend.checker.steps import (
     AppendStep,
@@ -56,6 +57,7 @@ from stagec.frontend.serving_program import (
     spread_keys,
     spread_of,
 )
+from stagec.plans.clauses import Plan
 from stagec.plans.in_ir import plan_op
 from stagec.schedules.catalogue import FORWARD_ONLY
 from stagec.symbolic import Size, conditions
@@ -105,7 +107,19 @@ def lower(checked: CheckedModel) -> ModuleOp:
     block.add_op(program)
     if wrong := transposed_experts(module):
         raise CompileError(wrong)
+    if plan.gradients.inputs and plan.frozen:
+        check_lookups(module, plan)
     return module
+
+
+def check_lookups(module: ModuleOp, plan: Plan) -> None:
+    """E0401 where what is looked up is to have a gradient, and all tables are trained, so that it has one."""
+    tables = (op.table for op in module.walk() if isinstance(op, stg.EmbeddingOp))
+    stored = (followed(table, through(stg.CastOp)).owner for table in tables)
+    if not any(not isinstance(op, stg.WeightOp) or op.frozen is not None for op in stored):
+        message = "`inputs` of `gradients` is about tables that are frozen, and none is looked up"
+        help_ = "leave it out, or freeze the table"
+        raise refused("E0401", message, plan.gradients.given.get("inputs"), help=help_)
 
 
 def with_slots(dims: Sequence[str], redundant: Collection[str]) -> list[str]:
@@ -272,6 +286,8 @@ class _Lowering:
                 op = step.build(operands)
             if isinstance(op, stg.FusedAttention):
                 op = self.see_positions(op, step.span, scope)
+            if isinstance(op, stg.EmbeddingOp) and self.checked.plan.gradients.inputs:
+                stg.marks(op)["has_gradient"] = UnitAttr()
             if isinstance(op, stg.EmbeddingOp | stg.EmbeddingBagOp) and self.is_wide(op.table):
                 op = self.looked_up(op, step, scope)
             self.add(op, step.span, scope)
@@ -314,6 +330,7 @@ class _Lowering:
         table = op.table.owner
         assert isinstance(table, stg.CastOp)
         rows = step.build([op.ids, table.x])
+        stg.marks(rows).take(stg.marks(op))
         op.erase()
         self.add(rows, step.span, scope)
         return stg.CastOp(rows.results[0], dtype)

@@ -311,6 +311,8 @@ class Gradients(Clause):
     """Weights and modules whose gradients are reduced after the backward pass, though others overlap with it."""
     reduce: str | None = setting("choice", None, "step", "microbatch")
     """None: as the stage of ZeRO has it, see `Plan.reduces_each_microbatch`."""
+    inputs: bool = setting("bool", False)
+    """What is looked up in frozen tables has a gradient, as if the tables were trained."""
 
 
 @dataclass(frozen=True, kw_only=True)

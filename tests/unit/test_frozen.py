@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
+from collections.abc import Sequence
 from functools import cache
 
 import pytest
@@ -11,10 +13,11 @@ from xdsl.dialects.builtin import ModuleOp
 
 import stagec
 from stagec.analysis.units import called_module
+from stagec.diagnostics import CompileError
 from stagec.dialects import stg
 from stagec.dialects.sched.actions import Compute, Transfer
 from stagec.dialects.types import tensor_of
-from stagec.driver import Stops, compile_model, compile_text
+from stagec.driver import Compiled, Stops, compile_model, compile_text
 from stagec.memory import Kind
 from stagec.rewriting import programs
 from stagec.summary import summarize
@@ -291,3 +294,65 @@ def test_a_frozen_table_makes_no_step_longer() -> None:
     steps = [stagec.compile(each, plan="tables8").step_time for each in (text, frozen)]
     assert steps[0] is not None and steps[1] is not None
     assert steps[1] < 0.9 * steps[0]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_of_a_frozen_table_have_a_gradient(seed: int) -> None:
+    """`inputs = true` (`enable_input_require_grads` of Transformers): all products are made that a trained table asks for, and nothing of it is kept."""
+    others = [weight for weight in WEIGHTS if weight != "embed"]
+    draw = random.Random(seed)
+    words = draw.sample(others, draw.randrange(1, len(others)))
+
+    def compiled(names: Sequence[str], more: str = "") -> Compiled:
+        clause = f"freeze {', '.join(names)}" if names else ""
+        return compile_text(TEXT.replace("FREEZE", f"{clause} {more}"))
+
+    trained = compiled(words)
+    asked = compiled([*words, "embed"], "gradients { inputs = true }")
+    plain = compiled([*words, "embed"])
+    products = [model_flops(job.trace_set) for job in (trained, asked, plain)]
+    assert products[0] == products[1] >= products[2]
+    of_asked, of_plain = (job.memory[0].static.num_bytes for job in (asked, plain))
+    assert of_asked == of_plain
+
+
+def test_no_gradient_is_placed_as_a_frozen_table_makes_rows() -> None:
+    """Under sequence parallelism the first layer's input gradient is reduce-scattered, and not gathered for a table that has none."""
+    text = """
+dim B = 2
+dim S = 8
+dim D = 16
+dim F = 32
+dim V = 24
+module Mlp(x[B, S, D]) -> [B, S, D] {
+  weight up[D, F], down[F, D]
+  return x + silu(x @ up) @ down
+}
+model Net(tokens[B, S]: i32) {
+  weight embed[V, D]
+  x = embedding(tokens, embed)
+  repeat 3 { x = Mlp(x) }
+  loss = mean(x, over = [B, S, D])
+}
+plan p { mesh tp = 2 shard F, V over tp shard S over tp freeze embed, up INPUTS }
+"""
+    kinds = []
+    for more in ("", "gradients { inputs = true }"):
+        job = compile_text(text.replace("INPUTS", more))
+        (one,) = summarize(job.module, job.counts).classes
+        kinds.append({each.kind: each.count for each in one.traffic})
+    # Forward: the table's rows, and in each layer a gather and a reduce-scatter. Backward: a gather in each layer, and a reduce-scatter but in the first.
+    assert kinds[0] == {"all_gather": 6, "reduce_scatter": 6}
+    assert kinds[1] == {"all_gather": 6, "reduce_scatter": 7}
+
+
+@pytest.mark.parametrize(("freeze", "code"), [("head", "E0401"), ("", "W0304")])
+def test_inputs_are_about_frozen_tables(freeze: str, code: str) -> None:
+    clause = f"freeze {freeze}" if freeze else ""
+    text = TEXT.replace("FREEZE", f"{clause} gradients {{ inputs = true }}")
+    if code == "W0304":
+        assert code in {each.code for each in stagec.compile(text).warnings}
+        return
+    with pytest.raises(CompileError) as error:
+        compile_text(text)
+    assert [each.code for each in error.value.diagnostics] == [code]

@@ -31,7 +31,7 @@ SETTINGS = (
     *("shard K over tp { replicate = true }", "optimizer adamw { loss_scale = static }"),
     *("precision { weight_gradients = bf16 }", "precision { product_weights = fp8 }"),
     *("optimizer adamw { tables = adam }", "device { exchange_units = 8 }"),
-    "device { captured = [Block] }",
+    *("device { captured = [Block] }", "gradients { inputs = true }"),
 )
 
 

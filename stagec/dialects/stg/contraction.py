@@ -164,6 +164,8 @@ class EmbeddingOp(InferredOp):
 
     ids = operand_def(TensorType)
     table = operand_def(TensorType)
+    has_gradient = flag_mark("has_gradient")
+    """Rows have a gradient, whether or not the table is trained."""
     result = result_def(TensorType)
 
     def __init__(self, ids: SSAValue, table: SSAValue, dtype: str | None = None) -> None:

@@ -49,6 +49,7 @@ NEEDS = (
         "`bucket_bytes`",
         lambda p: p.gradients.bucket_bytes is not None,
     ),
+    Need("gradients", ("inputs",), "a `freeze` of a table", lambda p: bool(p.frozen)),
     Need("gradients", ("late",), "`overlap = true`", lambda p: p.gradients.overlap),
     Need(
         "optimizer",
