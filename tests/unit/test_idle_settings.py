@@ -32,6 +32,7 @@ SETTINGS = (
     *("precision { weight_gradients = bf16 }", "precision { product_weights = fp8 }"),
     *("optimizer adamw { tables = adam }", "device { exchange_units = 8 }"),
     *("device { captured = [Block] }", "gradients { inputs = true }"),
+    *("overlap { bulk = false }", "gradients { late = [Block] overlap = false }"),
 )
 
 
@@ -39,6 +40,7 @@ WITHOUT = {
     "shard K over tp { replicate = true }": "shard K over tp",
     "optimizer adamw { loss_scale = static }": "optimizer adamw",
     "optimizer adamw { tables = adam }": "optimizer adamw",
+    "gradients { late = [Block] overlap = false }": "gradients { overlap = false }",
 }
 """The same clause without the setting, where the clause is not one of settings alone."""
 
