@@ -212,7 +212,7 @@ def pools_of_ir(
     elif any(each.num_iterations > 1 for each in found):
         message = "these are pools that serve a series of iterations, and nothing says which hands what to which"
     else:
-        return CompiledPools(*whole, pools)
+        return CompiledPools(whole.pop(), pools)
     help_ = "compile the model itself, or one module alone"
     raise refused("E0709", message, origin=path, help=help_)
 

@@ -162,8 +162,8 @@ def test_a_series_goes_on_from_any_pass(seed: int, tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("\n".join(["prefill,decode", *rows, ""]))
 
     def compiled(stops: Stops) -> Compiled:
-        paths = (str(tmp_path / name) for name in ("net.stg", "rows.csv"))
-        (found,) = compile_iterations(*paths, stops=stops).parts
+        model, served = (str(tmp_path / name) for name in ("net.stg", "rows.csv"))
+        (found,) = compile_iterations(model, served, stops=stops).parts
         return found
 
     texts, whole = texts_after_passes(compiled)
