@@ -8,7 +8,7 @@ from math import prod
 from stagec.analysis import placement
 from stagec.analysis.recompute_choice import op_words
 from stagec.analysis.sharding_errors import cannot_split, split_beside, splits
-from stagec.diagnostics import Findings, Span, closest, quoted
+from stagec.diagnostics import Findings, Span, closest, did_you_mean, quoted
 from stagec.dialects.attributes import Dim
 from stagec.frontend.checker.definitions import Definitions
 from stagec.frontend.checker.graph import dims_of_dispatches
@@ -277,8 +277,10 @@ class PlanChecker:
     def check_module(self, path: str, span: Span | None) -> None:
         if path.split(".")[-1] in self.definitions.modules:
             return
-        close = closest(path, self.definitions.modules)
-        help_ = f"did you mean `{close}`?" if close else ""
+        modules = self.definitions.modules
+        help_ = did_you_mean(path, modules)
+        if not help_ and modules:
+            help_ = f"there {'is' if len(modules) == 1 else 'are'} {quoted(sorted(modules))}"
         self.findings.say("E0401", f"there is no module `{path}`", span, help=help_)
 
 
