@@ -60,7 +60,14 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue, Use
 from xdsl.passes import ModulePass
 
 from stagec.analysis.placement import source_of
-from stagec.analysis.units import ROOT, first_use, gradient_makers, is_within, unit_of
+from stagec.analysis.units import (
+    ROOT,
+    first_use,
+    gradient_makers,
+    is_within,
+    layers_that_read,
+    unit_of,
+)
 from stagec.dialects import dist, stg
 from stagec.dialects.dist.storage import shard_of
 from stagec.dialects.op import ancestor_in, around
@@ -254,6 +261,7 @@ class Sharder:
             if self.options.at_first_use:
                 place = stg.WITH_PASS if key == ROOT else stg.WITH_UNIT
                 self.notes = {stg.ISSUED: StringAttr(place)}
+                self.mark_uses(members)
             else:
                 self.is_freed = is_freed or self.options.evicted
                 self.notes = {stg.EVICTED: UnitAttr()} if self.options.evicted else {}
@@ -262,6 +270,18 @@ class Sharder:
             elif not self.options.at_first_use:
                 self.gather_before_loop(key, members)
         return [weight for weight in weights if weight in freed]
+
+    def mark_uses(self, members: Sequence[stg.WeightOp]) -> None:
+        """Let a layer be issued in two where a unit in it begins: the unit is gathered there (`FSDPState._pre_forward`)."""
+        unit = unit_of(members[0].path.data, self.options.units)
+        layers = layers_that_read(members[0].weight)
+        if layers is None or unit == ROOT:
+            return
+        ops = list(layers.body.ops)
+        inside = [op for op in ops if is_within(stg.scope_of(op), unit)]
+        if inside and inside[0] is not ops[0]:
+            stg.marks(inside[0]).setdefault(stg.BEGINS_UNIT, IntegerAttr(self.num_hooks, i64))
+            self.num_hooks += 1
 
     def unit_of_weight(self, weight: stg.WeightOp) -> str:
         """A unit, with the number of the layers that each have one."""

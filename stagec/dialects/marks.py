@@ -111,8 +111,8 @@ class MarkedOp(DialectOp):
     part_of = text_mark("part_of")
     """With others it took the place of an op of this kind: `softmax`."""
     begins_unit = count_mark("begins_unit")
-    """The backward pass of an FSDP unit begins with it, the forward pass having been made again with more than the unit: its number, which the gather of the
-    unit has as `hook`."""
+    """A pass of an FSDP unit begins with it, within that of more: forward where a stage gathers the unit once, or backward, the forward pass having been made
+    again with more than the unit. A number, which the gather of the unit has as `hook` in the second case."""
     follows_unit = flag_mark("follows_unit")
     """It is the first after the backward pass of an FSDP unit that is in another."""
     of_stage = flag_mark("of_stage")

@@ -49,7 +49,14 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from stagec.analysis.dependence import Dependence
 from stagec.analysis.recompute_choice import call_of
-from stagec.analysis.units import ROOT, first_use, layers_that_read, takes_gradient, unit_of
+from stagec.analysis.units import (
+    ROOT,
+    first_use,
+    is_within,
+    layers_that_read,
+    takes_gradient,
+    unit_of,
+)
 from stagec.dialects import dist, stg
 from stagec.dialects.op import first_op
 from stagec.dialects.types import ShardType, StackType, ValueType, leaf_of, tensor_of, with_dtype
@@ -445,6 +452,8 @@ class Reducer:
                 gradient
             )
         complete = sorted(units.items(), key=lambda item: max(map(self.order, item[1])))
+        if not self.backwards:
+            complete.sort(key=lambda item: self.module_place(item[0][0]))
         for position, ((key, remaining, _), members) in enumerate(complete):
             insert = marking_first(insert_op) if self.options.join and position else insert_op
             for gradient in members:
@@ -466,6 +475,11 @@ class Reducer:
                 insert(step)
                 current |= zip(members, step.outputs, strict=True)
         return current
+
+    def module_place(self, unit: str) -> tuple[int, int]:
+        """Of a unit in the order of the modules, in which a pipeline's stage reduces: one is before those in it."""
+        inside = [place for place, path in enumerate(self.weights) if is_within(path, unit)]
+        return min(inside, default=-1), len(unit)
 
     def is_of_experts(self, gradient: SSAValue) -> bool:
         """Whether each part of it along the first dim is a parameter by itself."""
