@@ -371,7 +371,7 @@ def test_gradients_leave_while_the_backward_pass_goes_on(seed: int) -> None:
     (before, none), (after, terms) = statistics(kept), statistics(sent)
     kinds = optimizer.count("=")
     assert none == 0 and terms == kinds * (8 + 2)
-    assert 0 <= after - before <= 2 * terms
+    assert 0 <= after - before <= 3 * terms
 
 
 def test_times_of_each_level() -> None:
