@@ -56,6 +56,11 @@ TILE = 128
 """Rows of a product that a multiprocessor works on at a time; experts with fewer tokens leave places empty."""
 FORWARD_PRODUCTS, BACKWARD_PRODUCTS = 2, 5
 """Of fused attention, whose backward pass makes scores again (Dao 2023, FlashAttention-2, section 3.1)."""
+LEAST = {
+    name: np.float64(size)
+    for name, size in dict(batch=1, seq=16, keys=16, heads=1, kv_heads=1).items()
+}
+"""Of attention: the smallest that tables have. What it takes is what a kernel takes however little it computes."""
 TRAINED_WIDTHS = (64, 128)
 """Of heads, for which there are tables of kernels of training."""
 BLOCKS = ("fp8_block", "fp8")
@@ -457,7 +462,9 @@ class KernelPrices:
     def one_attention(
         self, num_ops: float, num_bytes: float, kernel: Kernel, sizes: dict[str, np.float64]
     ) -> Price:
-        """By the table of causal prefill at the same FLOPs; where the sequence of keys is another one, or all pairs count, scaled by FLOPs."""
+        """By the table of causal prefill, as much longer or shorter as FLOPs are more or fewer: of other pairs than under its mask, of heads of another width,
+        of a backward pass.
+        """
         cache = self.cache_of(kernel)
         if kernel.kind == Work.LATENT_ATTENTION:
             return self.latent(num_ops, num_bytes, cache, sizes)
@@ -483,26 +490,26 @@ class KernelPrices:
         if sizes["keys"] > sizes["seq"]:
             return self.resumed_attention(num_ops, num_bytes, kernel, sizes)
         known = [name for name in ("64", "128", "192", "256") if int(name) >= width] or ["128"]
-        found, is_other = None, False
+        whole = BACKWARD_PRODUCTS / FORWARD_PRODUCTS if backward else 1.0
+        slower = whole / self.device.backward_attention_rate if backward else 1.0
+        found, least, is_other, share = None, None, False, 1.0
         for dtype, name in product((*self.attended, "bf16"), (str(width), *known)):
             key = ("attention", dtype, name)
-            found = self.by_cache(key, cache, {**measured, "head_dim": np.float64(int(name))})
+            own = {**measured, "head_dim": np.float64(int(name))}
+            causal = 2 * float(own["batch"] * own["heads"] * own["seq"] ** 2 * own["head_dim"])
+            share = max(num_ops / (causal * whole), self.share_of_window(sizes))
+            found, least = (self.by_cache(key, cache, each) for each in (own, {**own, **LEAST}))
             if found is not None:
-                width = int(name)
                 is_other = dtype != self.attends
                 break
-        if found is None:
+        if found is None or least is None:
             peak = self.device.peak("bf16") or 1.0
             return Price(max(1e6 * num_ops / peak, self.moved(num_bytes).us), Basis.ROOFLINE)
-        flops = 2 * float(sizes["batch"] * sizes["heads"] * sizes["seq"] ** 2) * width
-        whole = BACKWARD_PRODUCTS / FORWARD_PRODUCTS if backward else 1.0
-        share = max(num_ops / flops, whole * self.share_of_window(sizes))
-        if backward:
-            share /= self.device.backward_attention_rate
         is_rule = backward or is_other or abs(share - 1) > 0.01
         basis = Basis.RULE if is_rule else found.basis
         converted = self.converted_us(sizes, backward) if self.trains else 0.0
-        return Price(max(found.us * share, self.device.launch_us) + converted, basis)
+        us = stretched(found.us, least.us, share * slower)
+        return Price(max(us, self.device.launch_us) + converted, basis)
 
     @property
     def attended(self) -> tuple[str, ...]:
@@ -528,18 +535,21 @@ class KernelPrices:
             return None
         table, dtype = self.device.tables[*key, step, *whose], key[1]
         kind = KINDS["attention"]
-        axes = kind.axes(sizes)
-        at = {x.name: np.clip(axes[x.name], 2**x.first, 2**x.last) for x in table.axes}
-        engine = self.device.tables.get(key)
-        changes = 1.0 if engine is None else engine.factor(axes) / engine.factor(at)
-        own = {**sizes, "cache_bytes": np.float64(bytes_per_element(dtype))}
-        us = kind.rule(self.device, dtype, own) * table.factor(axes) * changes
         pairs = score_pairs(sizes["seq"], sizes["seq"], sizes["window"])
         flops = 4 * sizes["batch"] * sizes["heads"] * pairs * sizes["head_dim"]
         share = num_ops / (flops * (BACKWARD_PRODUCTS / FORWARD_PRODUCTS if backward else 1.0))
         share = max(share, 0.0 if windowed else self.share_of_window(sizes))
+        own = {**sizes, "cache_bytes": np.float64(bytes_per_element(dtype))}
+        axes, engine = kind.axes(own), self.device.tables.get(key)
+
+        def us(own: Sizes) -> float:
+            axes = kind.axes(own)
+            at = {x.name: np.clip(axes[x.name], 2**x.first, 2**x.last) for x in table.axes}
+            changes = 1.0 if engine is None else engine.factor(axes) / engine.factor(at)
+            return float(kind.rule(self.device, dtype, own) * table.factor(axes) * changes)
+
         covered = bool(table.covers(axes)) and abs(share - 1) < 0.01 and key[2] == str(width)
-        alone = max(float(us * share), self.device.launch_us)
+        alone = max(stretched(us(own), us({**own, **LEAST}), share), self.device.launch_us)
         longest = alone + self.converted_us(sizes, backward)
         return Price(longest, Basis.MEASURED if covered else Basis.RULE)
 
@@ -645,6 +655,12 @@ class KernelPrices:
 def of_sequences(sizes: Sizes, count: float) -> Sizes:
     """Of so many sequences in each row."""
     return {**sizes, "batch": sizes["batch"] * count}
+
+
+def stretched(us: float, least_us: float, share: float) -> float:
+    """A kernel that computes `share` of what one of `us` does: what it takes however little it computes (`least_us`) stays as it is."""
+    fixed = min(us, least_us)
+    return fixed + (us - fixed) * share
 
 
 def scaled(price: Price, share: Floats | float) -> Price:

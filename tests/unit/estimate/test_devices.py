@@ -1,5 +1,6 @@
 """Device files, tables, and what kernels and steps are priced at with them."""
 
+import itertools
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -313,6 +314,30 @@ def test_fewer_kernels_take_less(monkeypatch: pytest.MonkeyPatch) -> None:
         if f"kernels of {name}" in each.notes[0]
     ]
     assert whose == ["FlashAttention-2", "cuDNN", "FlashAttention-2"]
+
+
+@pytest.mark.parametrize("device", ["a100", "h100", "b200"])
+@pytest.mark.parametrize("trains", ["cudnn", "flash2", ""])
+@pytest.mark.parametrize("work", [Work.ATTENTION, Work.ATTENTION_GRAD])
+def test_small_attention_takes_what_a_kernel_takes(device: str, trains: str, work: Work) -> None:
+    """All pairs take at most twice as long as half of them, hardly longer where the device has room, and twice as long where it is full."""
+    kernels = KernelPrices(named(device), trains=trains)
+    products = 5 if work == Work.ATTENTION_GRAD else 2
+
+    def us(batch: int, heads: int, length: int, width: int, pairs: float) -> float:
+        whole = dict(batch=batch, seq=length, keys=length, heads=heads, kv_heads=heads)
+        sizes = tuple({**whole, "head_dim": width, "value_dim": width}.items())
+        flops = int(2 * products * batch * heads * pairs * width)
+        return kernels.price(Compute(flops, 1, kernel=Kernel(work, "bf16", sizes))).us
+
+    for own in itertools.product((2, 7), (64, 500, 4000), (60, 64, 80, 96, 128)):
+        heads, length, width = own
+        causal, every = length**2 / 2, length**2
+        # Tables are measured.
+        assert 0.85 * us(1, *own, causal) < us(1, *own, every) < 2.1 * us(1, *own, causal)
+        assert length > 64 or us(1, *own, every) < 1.5 * us(1, *own, causal)
+        full = 2**40 // (2 * heads * length**2 * width) + 1  # 10^12 operations
+        assert us(full, *own, every) == pytest.approx(2 * us(full, *own, causal), rel=0.15)
 
 
 @pytest.mark.parametrize("device", ["h100", "b200"])
