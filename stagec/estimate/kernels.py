@@ -554,19 +554,21 @@ class KernelPrices:
         return Price(longest, Basis.MEASURED if covered else Basis.RULE)
 
     def share_of_window(self, sizes: Sizes) -> float:
-        """What a kernel takes whose queries look back to a window, of what it takes for all positions: more than its share of pairs.
+        """Of what a kernel takes for all positions beyond its fixed time, what one takes whose queries look back to a window: more than its share of pairs.
 
         By the tables of an engine's kernels, which know both; nothing where all look back as far or no table says it.
         """
         window = sizes.get("reach", sizes["keys"])
-        width = str(int(sizes["head_dim"]))
         if window >= sizes["keys"]:
             return 0.0
-        whole = self.by_cache(("attention", "bf16", width), "", {**sizes, "window": np.float64(0)})
-        part = self.by_cache(
-            ("attention", "bf16", width, "window"), "", {**sizes, "window": window}
-        )
-        return 0.0 if whole is None or part is None else min(part.us / whole.us, 1.0)
+        key, all_positions = ("attention", "bf16", str(int(sizes["head_dim"]))), np.float64(0)
+        whole = self.by_cache(key, "", {**sizes, "window": all_positions})
+        least = self.by_cache(key, "", {**sizes, **LEAST, "window": all_positions})
+        part = self.by_cache((*key, "window"), "", {**sizes, "window": window})
+        if whole is None or least is None or part is None:
+            return 0.0
+        more = whole.us - least.us
+        return min(max(part.us - least.us, 0.0) / more, 1.0) if more > 0 else 1.0
 
     def converted_us(self, sizes: dict[str, np.float64], backward: bool) -> float:
         """What it takes to hand bf16 to attention in 8 bits, and to have bf16 of it (`FusedAttnFunc` of Transformer Engine 2).

@@ -24,7 +24,7 @@ from stagec.dialects.sched.actions import Compute, Kernel
 from stagec.dialects.work import Work
 from stagec.driver import Compiled, compile_text
 from stagec.estimate import estimate, on_device, step_summary, with_durations
-from stagec.estimate.kernels import Basis, KernelPrices
+from stagec.estimate.kernels import LEAST, Basis, KernelPrices
 from stagec.estimate.prices import Prices
 from stagec.plans.clauses import Device
 
@@ -356,6 +356,35 @@ def test_attention_with_a_window_takes_more_than_its_share_of_pairs(
         flops = 2 * products * 4 * 64 * 64 * pairs
         both.append(kernels.price(Compute(flops, 1, kernel=kernel), True).us)
     assert 0.35 < both[1] / both[0] < 0.55
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    device=st.sampled_from(["h100", "h200", "b200"]),
+    lengths=st.tuples(st.integers(32, 8192), st.floats(0.02, 0.98)),
+    heads=st.sampled_from([8, 32, 64]),
+    width=st.sampled_from([64, 128]),
+)
+def test_an_engines_window_takes_what_its_table_says(
+    device: str, lengths: tuple[int, float], heads: int, width: int
+) -> None:
+    """However short it is: what a kernel takes however little it computes counts once. Only a table that says less than the pairs' share is not followed."""
+    length, reach = lengths[0], max(int(lengths[0] * lengths[1]), 1)
+    sizes = dict(batch=2, seq=length, keys=length, heads=heads, kv_heads=8)
+    sizes |= dict(head_dim=width, value_dim=width)
+    kernels = KernelPrices(named(device))
+    pairs = length * reach - reach * (reach - 1) // 2
+    kernel = Kernel(Work.ATTENTION, "bf16", tuple({**sizes, "reach": reach}.items()))
+    found = kernels.price(Compute(4 * 2 * heads * width * pairs, 1, kernel=kernel)).us
+    own = {name: np.float64(size) for name, size in sizes.items()}
+    key = ("attention", "bf16", str(width))
+    part = kernels.by_cache((*key, "window"), "", {**own, "window": np.float64(reach)})
+    whole = kernels.by_cache(key, "", {**own, "window": np.float64(0)})
+    least = kernels.by_cache(key, "", {**own, **LEAST, "window": np.float64(0)})
+    assert part is not None and whole is not None and least is not None
+    fixed = min(whole.us, least.us)
+    by_pairs = fixed + (whole.us - fixed) * 2 * pairs / length**2
+    assert found == pytest.approx(max(min(part.us, whole.us), by_pairs), rel=1e-9)
 
 
 @pytest.mark.parametrize(
