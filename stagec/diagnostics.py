@@ -57,6 +57,12 @@ class Span:
         """From the start of this to the end of `other`."""
         return Span(self.file, self.line, self.column, other.end_line, other.end_column)
 
+    def __contains__(self, other: Span) -> bool:
+        """Whether `other` is a part of this text, or all of it."""
+        starts = (self.line, self.column) <= (other.line, other.column)
+        ends = (other.end_line, other.end_column) <= (self.end_line, self.end_column)
+        return self.file == other.file and starts and ends
+
 
 @dataclass(frozen=True)
 class Diagnostic:
@@ -186,6 +192,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`did you mean ...?` for a misspelt name, or nothing."""
     close = closest(name, known)
     return f"did you mean `{close}`?" if close else ""
+
+
+def suggestion(name: str, known: Collection[str]) -> str:
+    """`did you mean ...?` for a misspelt name; where none is like it, the names that there are, in their order."""
+    listed = f"there {'is' if len(known) == 1 else 'are'} {quoted(known)}" if known else ""
+    return did_you_mean(name, known) or listed
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:

@@ -15,7 +15,7 @@ from xdsl.utils.arg_spec import parse_pipeline
 from stagec.analysis.plug_in_ops import check_answers
 from stagec.analysis.sizes import dim_sizes, mesh_of, size_values
 from stagec.analysis.stated_sizes import check_stated
-from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted, refused, span_of
+from stagec.diagnostics import CompileError, Diagnostic, quoted, refused, span_of, suggestion
 from stagec.dialects import dist, stg
 from stagec.ir_text import Verifier, place_of, verify_order
 from stagec.plans.clauses import Argument, Plan
@@ -147,7 +147,7 @@ def check_names(module: ModuleOp, plan: Plan) -> None:
                     message = (
                         f"the pass `{call.name}` is given the {what} `{name}`, which does not exist"
                     )
-                    help_ = did_you_mean(name, known) or f"there are {quoted(known)}"
+                    help_ = suggestion(name, known)
                     found.append(Diagnostic("E0705", message, call.span, help=help_))
     if found:
         raise CompileError(found)

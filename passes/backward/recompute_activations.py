@@ -80,7 +80,7 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from stagec.analysis.recompute_choice import FULL, WHOLE, Choice, call_of, can_be_repeated
-from stagec.diagnostics import CompileError, Diagnostic, quoted, span_of
+from stagec.diagnostics import CompileError, Diagnostic, quoted
 from stagec.dialects import dist, stg
 from stagec.dialects.use_def import followed, from_stack, weight_path
 from stagec.rewriting import programs
@@ -133,7 +133,7 @@ def meet_layers_that_save_nothing(
 
 def problems(choice: Choice, found_in: Sequence[stg.ProgramOp]) -> list[Diagnostic]:
     """E0401 for each word that means no op."""
-    span = span_of(found_in[0].location) if found_in else None
+    span = dist.clause_span(found_in[0], "recompute.span") if found_in else None
     modules = [word for word in choice.unmet if word in choice.modules]
     if modules:
         return [

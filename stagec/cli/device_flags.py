@@ -114,7 +114,7 @@ def links_of(plan: Plan, texts: Iterable[str]) -> Iterator[Link]:
             raise usage_error(f"--link {text}", message, "E0710", help_)
         speed = float(match["speed"]) * UNITS[match["unit"].replace("k", "K")]
         if speed <= 0:
-            raise usage_error(f"--link {text}", "a speed is more than 0", "E0710")
+            raise usage_error(f"--link {text}", "a speed must be more than 0", "E0710")
         latency = float(match["latency"]) if match["latency"] else None
         if max(speed, latency or 0) > MOST:
             raise usage_error(f"--link {text}", "no link is so fast, or takes so long", "E0710")

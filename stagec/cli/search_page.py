@@ -20,7 +20,7 @@ from stagec.cli.solve_page import CONDITION, SECONDS, bound
 from stagec.cli.tables import amount, plain_table, seconds, text_of
 from stagec.cli.usage import usage_error
 from stagec.devices import names
-from stagec.diagnostics import CompileError, did_you_mean, quoted, refused, render
+from stagec.diagnostics import CompileError, quoted, refused, render, suggestion
 from stagec.frontend import CheckedModel, Source, check, parse_text, syntax as written
 from stagec.plans.clauses import Device, Plan
 from stagec.reports.plans_chart import plans_page
@@ -659,5 +659,5 @@ def batch_of(text: str, tokens: int) -> int:
 
 
 def known_plan(name: str, known: Sequence[str]) -> CompileError:
-    help_ = did_you_mean(name, known) or f"there are {quoted(known)}"
+    help_ = suggestion(name, known)
     return usage_error(f"--like {name}", f"there is no plan `{name}`", "E0401", help_)

@@ -13,7 +13,7 @@ from itertools import pairwise
 from stagec.cli.device_flags import planned
 from stagec.cli.tables import amount, lines_of, seconds
 from stagec.cli.usage import usage_error
-from stagec.diagnostics import CompileError, did_you_mean, quoted
+from stagec.diagnostics import CompileError, suggestion
 from stagec.explaining.names import MICROBATCH
 from stagec.frontend import CheckedModel, Source, check, parse_file
 from stagec.frontend.checker import plan_of_pool, pools_in
@@ -51,7 +51,7 @@ def show_solution(options: argparse.Namespace) -> int:
     known = names_of_plan(source, options.plan)
     name = options.solve_for
     if name not in known:
-        help_ = did_you_mean(name, known) or f"there are {quoted(known)}"
+        help_ = suggestion(name, known)
         raise usage_error(f"--for {name}", f"there is no size `{name}`", "E0710", help_)
     pools = pools_in(source, options.plan)
     if is_time(what) != (unit in SECONDS) and unit:

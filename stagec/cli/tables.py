@@ -239,7 +239,7 @@ def label(classes: Sequence[Named], members: Sequence[int]) -> str:
     parts: list[str] = []
     for _, run in groupby(enumerate(members), key=lambda pair: pair[1] - pair[0]):
         names = [classes[number].name for _, number in run]
-        parts += [f"{names[0]} - {names[-1]}"] if len(names) > 2 else names
+        parts += [f"{names[0]}-{names[-1]}"] if len(names) > 2 else names
     return ", ".join(parts)
 
 

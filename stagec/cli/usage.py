@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NoReturn, Protocol
 
-from stagec.diagnostics import CompileError, did_you_mean, quoted, refused
+from stagec.diagnostics import CompileError, closest, did_you_mean, quoted, refused
 from stagec.trust import Trust, allow
 
 
@@ -180,7 +180,11 @@ def unknown(parser: argparse.ArgumentParser, text: str) -> CompileError:
         help_ = f"`{parser.prog} --help` explains the command line"
         return usage_error("", f"`{text}` is one name too many", help=help_)
     known = re.findall(r"(?<![\w-])--?[a-z][\w-]*", parser.format_help())
-    help_ = did_you_mean(flag, known) or f"`{parser.prog} --help` lists the flags"
+    bare = {name.lstrip("-"): name for name in known}
+    meant = closest(flag.lstrip("-"), bare)  # dashes, which all flags have, make none alike
+    help_ = f"`{parser.prog} --help` lists the flags"
+    if meant is not None:
+        help_ = f"did you mean `{bare[meant]}`?"
     return usage_error("", f"there is no flag `{flag}`", help=help_)
 
 

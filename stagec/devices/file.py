@@ -45,7 +45,7 @@ from stagec.devices.model import (
     TimeTable,
 )
 from stagec.devices.rules import KINDS
-from stagec.diagnostics import CompileError, did_you_mean, quoted, refused
+from stagec.diagnostics import CompileError, did_you_mean, quoted, refused, suggestion
 from stagec.reading import read_whole_text
 
 SUFFIX = ".toml"
@@ -184,7 +184,7 @@ def read(data: Mapping[str, Any], name: str, where: str, base: DeviceModel | Non
     own = numbers_of(data.get("device", {}), "device", where)
     for key in own:
         if key not in NUMBERS:
-            help_ = did_you_mean(key, NUMBERS) or f"there are {quoted(NUMBERS)}"
+            help_ = suggestion(key, NUMBERS)
             raise bad(f"`{where}` sets `device.{key}`, which is not a number of a device", help_)
     for key in ("capacity", "node"):
         if key in own:
@@ -254,7 +254,7 @@ def rates_of(
     rates = numbers_of(data.get(what, {}), what, where)
     for dtype in rates:
         if dtype not in dtypes:
-            help_ = did_you_mean(dtype, dtypes) or f"there are {quoted(dtypes)}"
+            help_ = suggestion(dtype, dtypes)
             raise bad(f"`{where}` sets `{what}.{dtype}`, which is no dtype of products", help_)
     return rates
 

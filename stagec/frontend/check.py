@@ -44,11 +44,13 @@ def check(
 
 def warnings_of(checked: checker.CheckedModel, module: ModuleOp) -> list[Diagnostic]:
     """What is doubtful about a model, and about the rules of its plan, as its IR shows before any pass."""
+    places = {each.span for each in checked.warnings if each.code == "W0302"}
+    told = {axis.name for axis in checked.plan.axes if axis.span in places}
     with unrecorded():
         rules = [
             *unused_rules(module, checked.implied_dims),
             *idle_overrides(module),
-            *idle_contexts(module),
+            *idle_contexts(module, told),
         ]
         rules += moved_parts(module)
         if checked.part != "attention":  # whose experts another pool has

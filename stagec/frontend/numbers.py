@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from stagec import symbolic
-from stagec.diagnostics import Diagnostic, Findings, did_you_mean, quoted
+from stagec.diagnostics import Diagnostic, Findings, did_you_mean, quoted, suggestion
 from stagec.frontend import syntax
 from stagec.frontend.printing import text_of
 from stagec.symbolic import Size, SizeError, conditions
@@ -257,7 +257,7 @@ def _named(expr: syntax.Reference, sizes: Sizes) -> Quantity:
 def _function(expr: syntax.Call, sizes: Sizes) -> Quantity:
     name = expr.function.text
     if name not in SIZE_FUNCTIONS:
-        help_ = did_you_mean(name, SIZE_FUNCTIONS) or f"there are {quoted(SIZE_FUNCTIONS)}"
+        help_ = suggestion(name, SIZE_FUNCTIONS)
         message = f"there is no function `{name}` of sizes"
         raise _Wrong(Diagnostic("E0201", message, expr.function.span, help=help_))
     options = [a for a in expr.arguments if a.name]

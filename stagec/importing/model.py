@@ -50,10 +50,15 @@ def import_configuration(data: Mapping[str, Any], file: str, source: str = "") -
     """The text of the model that a configuration describes. `CompileError` if it cannot be written."""
     model_type = data.get("model_type")
     if not isinstance(model_type, str):
-        raise failure(file, "there is no `model_type` in this configuration", "E0801")
+        raise failure(
+            file,
+            "there is no `model_type` in this configuration",
+            "E0801",
+            'a `config.json` of Hugging Face has one, such as `"model_type": "llama"`',
+        )
     family = FAMILIES.get(model_type)
     if family is None:
-        known = did_you_mean(model_type, FAMILIES)
+        known = did_you_mean(model_type, FAMILIES) or (f"these are: {', '.join(sorted(FAMILIES))}")
         what = "is not imported" if model_type in classes() else "is not known"
         raise failure(file, f"the architecture `{model_type}` {what}", "E0802", known)
     refuse_other_heads(data, model_type, file)

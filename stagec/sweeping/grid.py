@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import product
 
 from stagec import symbolic
-from stagec.diagnostics import CompileError, did_you_mean, quoted, refused
+from stagec.diagnostics import CompileError, did_you_mean, refused, suggestion
 from stagec.symbolic import Size, SizeError
 
 MOST_POINTS = 1_000_000
@@ -61,7 +61,7 @@ def grid(texts: Sequence[str], known: Sequence[str]) -> Grid:
         if not (name and equals and right):
             raise wrong(text, "`--sweep` wants names and their values", "such as `tp=1,2,4,8`")
         if name not in known:
-            help_ = did_you_mean(name, known) or f"there are {quoted(known)}"
+            help_ = suggestion(name, known)
             raise wrong(text, f"there is no size `{name}`", help_)
         if name in values or name in formulas:
             raise wrong(text, f"`{name}` stands twice", "leave out one", "E0711")

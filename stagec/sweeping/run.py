@@ -9,7 +9,7 @@ import numpy as np
 
 from stagec.analysis.sizes import dim_sizes
 from stagec.compiled import Compiled
-from stagec.diagnostics import CompileError, did_you_mean, quoted, refused
+from stagec.diagnostics import CompileError, refused, suggestion
 from stagec.dialects.types import TIME_AXIS
 from stagec.estimate import estimate
 from stagec.explaining.job import NamedJob
@@ -397,6 +397,6 @@ def check_quantities(job: NamedJob, quantities: Sequence[str]) -> None:
             ask(job, what)
             continue
         choices = [*SWEPT, *PEAKS, STEP_TIME, *(f"memory.{kind}" for kind in STORED)]
-        help_ = did_you_mean(what, choices) or f"there are {quoted(choices)}"
+        help_ = suggestion(what, choices)
         message = f"`{what}` cannot be swept"
         raise refused("E0710", message, origin=f"explain {what}", help=help_)

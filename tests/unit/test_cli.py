@@ -276,7 +276,7 @@ def test_amount(number: int, text: str):
 
 @pytest.mark.parametrize(
     ("members", "text"),
-    [([0], "pp0"), ([0, 1], "pp0, pp1"), ([0, 2, 3, 4], "pp0, pp2 - pp4"), ([1, 3], "pp1, pp3")],
+    [([0], "pp0"), ([0, 1], "pp0, pp1"), ([0, 2, 3, 4], "pp0, pp2-pp4"), ([1, 3], "pp1, pp3")],
 )
 def test_label_of_classes_that_are_alike(members: list[int], text: str):
     classes = [ClassSummary(f"pp{i}", {}, 1, 0, 0, 0, 0, (), Parameters(0, 0)) for i in range(5)]

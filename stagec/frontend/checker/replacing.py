@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stagec.diagnostics import Findings, closest, quoted
+from stagec.diagnostics import Findings, quoted, suggestion
 from stagec.dialects.types import TensorType
 from stagec.frontend.checker.definitions import Definitions
 from stagec.frontend.checker.steps import CheckedBody
@@ -31,8 +31,7 @@ def with_replacements(
 def misnamed(definitions: Definitions, old: str, new: str) -> tuple[str, str] | None:
     for name in (old, new):
         if name not in definitions.modules:
-            close = closest(name, definitions.modules)
-            return f"there is no module `{name}`", f"did you mean `{close}`?" if close else ""
+            return f"there is no module `{name}`", suggestion(name, sorted(definitions.modules))
     return None
 
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import prod
 
 from stagec.analysis import placement
 from stagec.analysis.recompute_choice import op_words
 from stagec.analysis.sharding_errors import cannot_split, split_beside, splits
-from stagec.diagnostics import Findings, Span, closest, did_you_mean, quoted
+from stagec.diagnostics import Findings, Span, closest, did_you_mean, quoted, suggestion
 from stagec.dialects.attributes import Dim
 from stagec.frontend.checker.definitions import Definitions
 from stagec.frontend.checker.graph import dims_of_dispatches
-from stagec.frontend.checker.steps import CheckedBody, NameStep, OpStep, RepeatStep, Value
+from stagec.frontend.checker.steps import (
+    CheckedBody,
+    NameStep,
+    OpStep,
+    RepeatStep,
+    Value,
+    WeightStep,
+)
 from stagec.frontend.checker.types import shown
 from stagec.frontend.paths import Scope, is_named, named_values, weights_of
 from stagec.frontend.sizes import SizeTable
@@ -107,6 +114,9 @@ class PlanChecker:
 
     def uneven(self, dim: Dim, value: Value, what: str) -> None:
         rule = next(r for r in self.plan.rules if dim.name in r.dims and dim.split[-1] in r.axes)
+        wrong = [each.span for each in self.findings.errors if each.code == "E0402"]
+        if any(span is not None and span in rule.span for span in wrong):
+            return  # what the rule was to do about it is told already
         differs = rule.uneven is not None
         message, notes, help_ = cannot_split(
             *(dim, self.parts_of(dim), differs, self.sizes),
@@ -219,17 +229,28 @@ class PlanChecker:
         if span is not None and precision.products != "fp8":
             message = "`scaling` is that of `products = fp8`, which have one scale for a tensor"
             self.findings.say("E0401", message, span, help="write `products = fp8`")
-        weights = list(weights_of(self.model, self.bodies, Scope(self.model.name)))
         gradients = self.plan.gradients
-        named = [(name, precision.given.get("unquantized")) for name in precision.unquantized]
-        named += [(name, gradients.given.get("late")) for name in gradients.late]
-        for name, span in named:
-            if not any(is_named(name.split("."), scope, step.name) for scope, step in weights):
-                paths = {(*scope.instances, step.name) for scope, step in weights}
-                close = closest(name, {*self.definitions.modules, *endings(paths)})
-                help_ = f"did you mean `{close}`?" if close else ""
-                message = f"there is no weight `{name}`, and no module of weights"
-                self.findings.say("E0401", message, span, help=help_)
+        for name in precision.unquantized:
+            self.check_weight(name, precision.given.get("unquantized"))
+        for name in gradients.late:
+            self.check_weight(name, gradients.given.get("late"))
+
+    def weights(self) -> list[tuple[Scope, WeightStep]]:
+        return list(weights_of(self.model, self.bodies, Scope(self.model.name)))
+
+    def check_weight(self, name: str, span: Span | None, purpose: str = "") -> None:
+        """The name of a weight, or of a module that has some."""
+        weights = self.weights()
+        if any(is_named(name.split("."), scope, step.name) for scope, step in weights):
+            return
+        paths = {(*scope.instances, step.name) for scope, step in weights}
+        modules = {path[-2] for path in paths if len(path) > 1}
+        known = {*self.definitions.modules, *endings(paths)}
+        help_ = did_you_mean(name, known) or some_of(
+            {"module": modules, "weight": {".".join(path[-2:]) for path in paths}}
+        )
+        message = f"there is no weight `{name}`{purpose}, and no module of weights"
+        self.findings.say("E0401", message, span, help=help_)
 
     def check_words(
         self, words: Sequence[str], regions: Iterable[str], purpose: str, span: Span | None
@@ -249,26 +270,23 @@ class PlanChecker:
             if is_value or what in known or path[-1] in self.definitions.modules:
                 continue
             paths = {(*scope.instances, step.name) for scope, step in values}
-            close = closest(what, {*known, *endings(paths)})
-            help_ = f"did you mean `{close}`?" if close else ""
+            modules = {path[-2] for path in paths if len(path) > 1}
+            weights = {(*scope.instances, step.name) for scope, step in self.weights()}
+            help_ = did_you_mean(what, {*known, *endings(paths)}) or some_of(
+                {"module": modules, "value": {".".join(path[-2:]) for path in paths - weights}}
+            )
             message = f"there is no op or value `{what}` to {purpose}"
             self.findings.say("E0401", message, span, help=help_)
 
     def check_frozen(self) -> None:
         """`freeze` names weights, or modules that have some, and leaves something to train."""
         plan = self.plan
-        weights = list(weights_of(self.model, self.bodies, Scope(self.model.name)))
         for name in plan.frozen:
-            if not any(is_named(name.split("."), scope, step.name) for scope, step in weights):
-                paths = {(*scope.instances, step.name) for scope, step in weights}
-                close = closest(name, {*self.definitions.modules, *endings(paths)})
-                help_ = f"did you mean `{close}`?" if close else ""
-                message = f"there is no weight `{name}` to freeze, and no module of weights"
-                self.findings.say("E0401", message, plan.frozen_span, help=help_)
+            self.check_weight(name, plan.frozen_span, " to freeze")
         patterns = [name.split(".") for name in plan.frozen]
         if patterns and all(
             any(is_named(pattern, scope, step.name) for pattern in patterns)
-            for scope, step in weights
+            for scope, step in self.weights()
         ):
             message = "nothing is left to train: `freeze` names all weights"
             help_ = "leave out those that are trained, or evaluate the loss alone: `schedule = forward_only`"
@@ -277,13 +295,26 @@ class PlanChecker:
     def check_module(self, path: str, span: Span | None) -> None:
         if path.split(".")[-1] in self.definitions.modules:
             return
-        modules = self.definitions.modules
-        help_ = did_you_mean(path, modules)
-        if not help_ and modules:
-            help_ = f"there {'is' if len(modules) == 1 else 'are'} {quoted(sorted(modules))}"
+        help_ = suggestion(path, sorted(self.definitions.modules))
         self.findings.say("E0401", f"there is no module `{path}`", span, help=help_)
 
 
 def endings(paths: Iterable[Sequence[str]]) -> set[str]:
     """What a path may be called by: all of it, or as much of its end as one likes."""
     return {".".join(path[-n:]) for path in paths for n in range(1, len(path) + 1)}
+
+
+MOST_SHOWN = 4
+"""So many names of a kind are examples enough."""
+
+
+def some_of(kinds: Mapping[str, Collection[str]]) -> str:
+    """Names that there are, by what they name: `there are: the module `A`; values such as `A.x``."""
+
+    def shown(kind: str, names: Sequence[str]) -> str:
+        article, such = ("", " such as") if len(names) > MOST_SHOWN else ("the ", "")
+        plural = "s" if len(names) > 1 else ""
+        return f"{article}{kind}{plural}{such} {quoted(names[:MOST_SHOWN])}"
+
+    parts = [shown(kind, sorted(names)) for kind, names in kinds.items() if names]
+    return f"there are: {'; '.join(parts)}" if parts else ""

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import Field, fields
 from typing import Any
 
-from stagec.diagnostics import Findings, Span, did_you_mean, quoted
+from stagec.diagnostics import Findings, Span, did_you_mean, quoted, suggestion
 from stagec.frontend import syntax
 from stagec.frontend.numbers import (
     LARGEST,
@@ -47,7 +47,7 @@ class SettingsReader:
             name = entry.name.text
             if name not in kinds:
                 offered = sorted({*kinds} - {*hidden})
-                help_ = did_you_mean(name, offered) or f"there are {quoted(offered)}"
+                help_ = suggestion(name, offered)
                 message = f"{title} has no setting `{name}`"
                 self.add("E0402", message, entry.name, help_)
                 continue
@@ -118,7 +118,7 @@ class SettingsReader:
             return None
         least = kind.least if kind.name == "bytes" else 1
         if found < least and isinstance(value, syntax.ByteSize):
-            return self.refuse(entry, "is more than 0")
+            return self.refuse(entry, "must be more than 0")
         if 0 < found < 1000 and isinstance(value, syntax.Number):
             help_ = f"write a unit, as in `80GiB`, or `{value.text}B` for single bytes"
             return self.refuse(entry, "is in bytes, and this has no unit", help_)
@@ -139,9 +139,9 @@ class SettingsReader:
         if found is None:
             return None
         if positive and found.value <= 0:
-            return self.refuse(entry, f"is more than 0, but this is {shown(found.value)}")
+            return self.refuse(entry, f"must be more than 0, but this is {shown(found.value)}")
         if found.value < 0:
-            return self.refuse(entry, f"is not negative, but this is {shown(found.value)}")
+            return self.refuse(entry, f"must not be negative, but this is {shown(found.value)}")
         value = found.value
         conditions.read(found.size, value)
         is_whole = value.denominator == 1 and value <= LARGEST

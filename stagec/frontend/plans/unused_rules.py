@@ -126,8 +126,11 @@ def unused_rules(module: ModuleOp, implied: Collection[str] = ()) -> list[Diagno
     return found
 
 
-def idle_contexts(module: ModuleOp) -> list[Diagnostic]:
-    """A warning for each context along whose axes no attention has its sequence split. For a module before `propagate-shardings`."""
+def idle_contexts(module: ModuleOp, told: Collection[str] = ()) -> list[Diagnostic]:
+    """A warning for each context along whose axes no attention has its sequence split. For a module before `propagate-shardings`.
+
+    Of a context along axes that have been `told` to do nothing (W0302), the cause is known.
+    """
     rules = rules_of(module)
     along: set[str] = set()
     for op in module.walk():
@@ -144,7 +147,9 @@ def idle_contexts(module: ModuleOp) -> list[Diagnostic]:
             "W0304", "`context` changes nothing here", span_of(op.location), label=label, help=help_
         )
         for op in module.body.ops
-        if isinstance(op, dist.ContextOp) and along.isdisjoint(op.axes.data)
+        if isinstance(op, dist.ContextOp)
+        and along.isdisjoint(op.axes.data)
+        and not {*told}.issuperset(op.axes.data)
     ]
 
 
