@@ -253,7 +253,7 @@ def instantiate(pass_class: type[ModulePass], arguments: Mapping[str, Argument])
     ]
     misspelt = {closest(key, known) for key in unknown}
     found += [
-        Diagnostic("E0705", f"the pass `{name}` wants a `{key}`")
+        Diagnostic("E0705", f"the pass `{name}` wants `{key}`")
         for key in missing
         if key not in misspelt
     ]

@@ -16,7 +16,7 @@ from lark.parsers.lalr_interactive_parser import InteractiveParser
 
 from stagec.diagnostics import Diagnostic, Span, closest, quoted
 from stagec.frontend.elsewhere import written_here
-from stagec.frontend.keywords import DEFINITIONS
+from stagec.frontend.keywords import CLAUSES, DEFINITIONS
 from stagec.frontend.recovery import error_position, open_brackets
 
 _EXPRESSION = {"NAME", "INT", "FLOAT", "BYTES", "TRUE", "FALSE", "LPAR", "MINUS"}
@@ -208,6 +208,19 @@ class _Unexpected:
             return ", ".join(words[:-1]) + " or " + words[-1]
         return words[0] if words else "the end of the file"
 
+    @property
+    def clause(self) -> str:
+        """The word of the clause that is not finished here; none where a new line may begin another, or within settings."""
+        if self.starts_line and "MESH" in self.accepted:
+            return ""
+        unfinished = [each for each in self.values if isinstance(each, Token)]
+        for before, each in zip(unfinished[-2::-1], reversed(unfinished), strict=False):
+            if each.type != "NAME" and str(each) in CLAUSES:
+                return str(each)
+            if each == "{":
+                return "serve" if before == "serve" else ""  # where it has no settings alone
+        return ""
+
     def closes_nothing(self) -> Diagnostic | None:
         """A bracket that was never opened."""
         opener = {"RBRACE": "{", "RPAR": "(", "RSQB": "["}.get(self.token.type)
@@ -340,7 +353,7 @@ class _Unexpected:
             return None
         if "ASSIGN" in self.accepted and not self.in_call:
             return None
-        if self.before == "over":
+        if self.before == "over" or (not self.in_call and self.before in ("at", "x", *CLAUSES)):
             return None
         if not re.fullmatch(r"\w[\w.]*", self.token) or not re.search(r"[\w\"\])]$", self.before):
             return None
@@ -369,6 +382,9 @@ class _Unexpected:
             return f"did you mean `{entry}`?"
         if {"_CALL"} == accepted:
             return "its inputs follow the name: `(x[B, S, D])`"
+        clause = self.clause
+        if clause:
+            return f"this clause is written `{CLAUSES[clause]}`"
         if "MESH" in accepted:
             words = {w for t, w in self.spelling.items() if t in accepted and w.isidentifier()}
             return f"clauses are {quoted(sorted(words - {'and', 'or', 'over', 'in'}))}"

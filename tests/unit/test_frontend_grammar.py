@@ -12,7 +12,7 @@ from lark.exceptions import GrammarError
 
 from stagec.diagnostics import CompileError
 from stagec.frontend import syntax
-from stagec.frontend.keywords import DEFINITIONS, RESERVED, SETTING_WORDS
+from stagec.frontend.keywords import CLAUSES, DEFINITIONS, RESERVED, SETTING_WORDS
 from stagec.frontend.parser import (
     DEEPEST,
     MOST_TOKENS,
@@ -217,3 +217,17 @@ def test_depth_is_bounded_where_the_diagnostic_says():
     parse("dim A = " + "-" * (DEEPEST - 4) + "1")
     with pytest.raises(CompileError, match="E0106"):
         parse("dim A = " + "-" * DEEPEST + "1")
+
+
+def test_each_clause_is_shown_as_it_is_written():
+    """What an unfinished clause is answered with parses, as a clause of that word; no clause lacks it."""
+    rules = grammar_text().split("\n_clause:")[1].split("\n\n")[0].replace("|", " ").split()
+    words = {rule: rule for rule in rules} | {"resize": "set"}
+    assert {words[rule] for rule in rules} == CLAUSES.keys()
+    for word, form in CLAUSES.items():
+        source = parse(f"plan p {{ {form.replace('...', '')} }}", "p.stg")
+        (plan,) = source.items
+        assert isinstance(plan, syntax.Plan)
+        (clause,) = plan.clauses
+        rule = next(rule for rule in rules if words[rule] == word)
+        assert type(clause).__name__ == class_name(rule)

@@ -133,7 +133,7 @@ def test_arguments_are_checked():
     for arguments, message in (
         ({"dim": 3}, "`dim` of the pass `split-microbatches` has to be `str`"),
         ({"dim": "B", "size": (1, 2)}, "`size` of the pass `split-microbatches` has to be `int`"),
-        ({}, "the pass `split-microbatches` wants a `dim`"),
+        ({}, "the pass `split-microbatches` wants `dim`"),
         ({"dims": "B"}, "the pass `split-microbatches` has no argument `dims`"),
     ):
         with pytest.raises(CompileError) as caught:

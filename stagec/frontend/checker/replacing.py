@@ -37,7 +37,9 @@ def misnamed(definitions: Definitions, old: str, new: str) -> tuple[str, str] | 
 
 def misfit(bodies: Mapping[str, CheckedBody], old: str, new: str) -> tuple[str, str] | None:
     """Why a module cannot stand for another."""
-    if old == new or calls(bodies, new, old):
+    if old == new:
+        return f"`{old}` stands for itself", "name another module, or leave it out"
+    if calls(bodies, new, old):
         return f"`{new}` calls `{old}` itself", "write what it needs of it out"
     for what, of in (("takes", parameters), ("returns", results)):
         types = of(bodies[old]), of(bodies[new])

@@ -59,6 +59,11 @@ def merge(plan: syntax.Plan | None, plans: Mapping[str, syntax.Plan], findings: 
     for step in reversed(steps_of(plan, plans, findings)):
         own = _own(step, findings)
         _apply(own, merged)
+    for clause in plan.clauses if plan is not None else ():
+        settings = clause.settings if isinstance(clause, _BY_SETTING) else None
+        if settings is not None and not settings.entries:
+            message = f"these braces of `{type(clause).__name__.lower()}` say nothing"
+            findings.say("W0304", message, settings.span, help="leave them out")
     return merged
 
 

@@ -699,9 +699,11 @@ class _PlanResolver:
         clause = self.merged.get(syntax.Device)
         if clause is None:
             return resolved.Device()
-        if clause.preset is None and clause.settings is None:
+        own = self.merged.plan.clauses if self.merged.plan is not None else ()
+        bare = next((c for c in own if isinstance(c, syntax.Device)), clause)
+        if bare.preset is None and bare.settings is None:
             help_ = f"name one of {quoted(file.names())}, or write `{{ memory = 80GiB }}`"
-            self.error("E0401", "`device` says nothing", clause, help_)
+            self.error("E0401", "`device` says nothing", bare, help_)
         read = self.settings.read(clause.settings, resolved.Device, "`device`")
         name = self.device_name(clause.preset) if clause.preset is not None else None
         return resolved.Device.of(name, span=clause.span, **read)

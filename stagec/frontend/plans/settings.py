@@ -80,7 +80,7 @@ class SettingsReader:
         if kind.name == "bool":
             if isinstance(value, syntax.Boolean):
                 return value.text == "true"
-            return self.refuse(entry, "is `true` or `false`")
+            return self.refuse(entry, "must be `true` or `false`")
         if kind.name in ("choice", "schedule"):
             return self.choice(entry, kind)
         if kind.name in ("bytes", "bandwidth") and isinstance(
@@ -88,7 +88,7 @@ class SettingsReader:
         ):
             return self.byte_count(entry, value, kind)
         if kind.name == "bytes" and not self.is_size(value):
-            return self.refuse(entry, "is a number of bytes, such as `25MiB`")
+            return self.refuse(entry, "must be a number of bytes, such as `25MiB`")
         if kind.name in ("number", "rate", "bandwidth"):
             return self.number(entry, positive=kind.name != "number")
         if kind.name == "words":
@@ -96,10 +96,10 @@ class SettingsReader:
         if kind.name == "text":
             if isinstance(value, syntax.Text):
                 return value.text
-            return self.refuse(entry, "is the name of a file, in quotes")
+            return self.refuse(entry, "must be the name of a file, in quotes")
         if kind.name == "wholes":
             if not isinstance(value, syntax.ListValue):
-                return self.refuse(entry, "is a list of whole numbers, such as `[2, 3, 3]`")
+                return self.refuse(entry, "must be a list of whole numbers, such as `[2, 3, 3]`")
             found = [self.whole(v, name, kind) for v in value.values]
             return None if None in found else tuple(found)
         return self.whole(value, name, kind)
@@ -157,7 +157,7 @@ class SettingsReader:
         help_ = did_you_mean(word, kind.choices) if word else ""
         if kind.name == "schedule" and not help_:
             help_ = 'a schedule of your own is a file: `"mine.csv"` or `"mine.py:function"`'
-        return self.refuse(entry, f"is {quoted(kind.choices, last='or')}", help_)
+        return self.refuse(entry, f"must be {quoted(kind.choices, last='or')}", help_)
 
     def words(self, entry: syntax.Setting) -> tuple[str, ...] | None:
         """Names, a dotted one as a string; one alone needs no brackets, and `none` is no name."""
@@ -170,7 +170,7 @@ class SettingsReader:
             elif isinstance(each, syntax.Text):
                 found.append(each.text)
             else:
-                return self.refuse(entry, 'is a list of names, such as `[inputs, "Block.h"]`')
+                return self.refuse(entry, 'must be a list of names, such as `[inputs, "Block.h"]`')
         return () if found == ["none"] else tuple(found)
 
     def words_among(
@@ -184,7 +184,7 @@ class SettingsReader:
             return None
         for word in found:
             if word not in choices:
-                what = f"is `true`, or a list of {quoted(choices)}"
+                what = f"must be `true`, or a list of {quoted(choices)}"
                 return self.refuse(entry, what, did_you_mean(word, choices))
         return tuple(choice for choice in choices if choice in found)
 
