@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from itertools import product
 from statistics import NormalDist
 from typing import Any
 
@@ -51,24 +50,14 @@ class TimeTable:
 
     def corners(self, sizes: Mapping[str, Floats]) -> list[tuple[tuple[Floats, ...], Floats]]:
         """The grid points around each size, with their weights."""
-        low: list[Floats] = []
-        part: list[Floats] = []
+        found: list[tuple[tuple[Floats, ...], Floats]] = [((), 1.0)]
         for axis in self.axes:
             place = (np.log2(np.maximum(sizes[axis.name], 1e-9)) - axis.first) / axis.step
-            place = np.clip(place, 0, max(axis.count - 1, 0))
-            index = np.minimum(place.astype(np.int64), max(axis.count - 2, 0))
-            low.append(index)
-            part.append(place - index)
-        found: list[tuple[tuple[Floats, ...], Floats]] = []
-        for bits in product((0, 1), repeat=len(self.axes)):
-            weight = np.ones(np.broadcast(*part).shape if part else ())
-            for bit, share in zip(bits, part, strict=True):
-                weight = weight * (share if bit else 1 - share)
-            at = tuple(
-                np.minimum(index + bit, axis.count - 1)
-                for index, bit, axis in zip(low, bits, self.axes, strict=True)
-            )
-            found.append((at, weight))
+            place = np.minimum(np.maximum(place, 0), max(axis.count - 1, 0))
+            low = np.minimum(place.astype(np.int64), max(axis.count - 2, 0))
+            share = place - low
+            both = ((low, 1 - share), (np.minimum(low + 1, axis.count - 1), share))
+            found = [((*at, index), w * own) for at, w in found for index, own in both]
         return found
 
     def covers(self, sizes: Mapping[str, Floats]) -> Floats:

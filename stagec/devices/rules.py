@@ -52,17 +52,15 @@ def product_us(device: DeviceModel, dtype: str, s: Sizes) -> Floats:
     m, n, k, batch = s["m"], s["n"], s["k"], s.get("batch", np.ones(()))
     peak = device.peak(dtype)
     assert peak is not None
-    times = None
-    for rows, columns in TILES:
-        tiles = np.ceil(m / rows) * np.ceil(n / columns) * batch
-        waves = np.ceil(tiles / device.units)
-        slow = max(1.0, (FULL_TILE / (rows * columns)) ** 0.5)
-        found = 2.0 * waves * device.units * rows * columns * k / peak * slow
-        times = found if times is None else np.minimum(times, found)
-    assert times is not None
+    rows, columns = np.array(TILES).T
+    slow = np.maximum(1.0, (FULL_TILE / (rows * columns)) ** 0.5)
+    each = [np.asarray(size)[..., None] for size in (m, n, k, batch)]
+    tiles = np.ceil(each[0] / rows) * np.ceil(each[1] / columns) * each[3]
+    waves = np.ceil(tiles / device.units)
+    times = 2.0 * waves * device.units * rows * columns * each[2] / peak * slow
     wide = element_bytes(dtype)
     moved = batch * (m * k * wide + n * k * wide + 2 * m * n)
-    return 1e6 * np.maximum(times, moved / memory_rate(device)) + device.launch_us
+    return 1e6 * np.maximum(times.min(axis=-1), moved / memory_rate(device)) + device.launch_us
 
 
 def score_pairs(queries: Floats, keys: Floats, window: Floats) -> Floats:

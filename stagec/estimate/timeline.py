@@ -315,8 +315,9 @@ def solve(
     if not only_exits:
         for number, (piece, own) in enumerate(zip(graph.pieces, paths, strict=True)):
             found = own[:, -1] + np.zeros((len(piece.first), *own[:, -1].shape))
+            later = np.empty_like(found)
             for column, path in zip(piece.columns, np.moveaxis(own, 1, 0), strict=False):
-                np.maximum(found, path + ends[column][:, None], out=found)
+                np.maximum(found, np.add(path, ends[column][:, None], out=later), out=found)
             if behind:
                 path, before, at = behind[number]
                 begin = np.expand_dims(before, tuple(range(1, ends.ndim))) + ends[at]

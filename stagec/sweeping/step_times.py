@@ -35,7 +35,7 @@ from stagec.symbolic import Size
 from stagec.symbolic.columns import Columns
 from stagec.unrolling.rank import RankBody, RankRun
 
-AT_ONCE = 2**22
+AT_ONCE = 2**20
 """Nodes times plans whose times are looked at together."""
 
 CompileAt = Callable[[int, Mapping[str, int]], Compiled]
