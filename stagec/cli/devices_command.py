@@ -109,6 +109,7 @@ def shown(device: DeviceModel) -> Iterator[str]:
         "launch_us",
         "host_launch_us",
         "host_kernel_us",
+        "host_product_us",
         "backward_attention_rate",
         "scan_flops_per_s",
         "backward_scan_rate",

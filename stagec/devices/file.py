@@ -81,6 +81,7 @@ SCALARS = {
     "launch_us": float,
     "host_launch_us": float,
     "host_kernel_us": float,
+    "host_product_us": float,
     "backward_attention_rate": float,
     "scan_flops_per_s": float,
     "backward_scan_rate": float,

@@ -117,7 +117,9 @@ class DeviceModel:
     host_launch_us: float = 0.0
     """What the host takes to launch a kernel, where no graph does it."""
     host_kernel_us: float = 0.0
-    """What it takes for each further kernel of one call: of products and quantizations for one expert after the other."""
+    """What it takes for each further kernel of one call: of quantizations for one expert after the other."""
+    host_product_us: float = 0.0
+    """The same of products, for each of which a library looks for a kernel."""
     backward_attention_rate: float = 1.0
     """FLOP/s of attention's backward kernel over those of its forward kernel."""
     scan_flops_per_s: float = 0.0

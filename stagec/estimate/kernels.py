@@ -190,16 +190,13 @@ class KernelPrices:
 
     def further_launches(self, action: object) -> float:
         """Of kernels beyond the first that one call launches, in launches."""
-        if (
-            not isinstance(action, Compute)
-            or action.kernel is None
-            or not self.device.host_launch_us
-        ):
+        if not isinstance(action, Compute) or action.kernel is None:
             return 0.0
-        if action.kernel.kind not in (Work.PRODUCT, Work.QUANTIZE):
+        device, kind = self.device, action.kernel.kind
+        each = {Work.PRODUCT: device.host_product_us, Work.QUANTIZE: device.host_kernel_us}
+        if kind not in each or not device.host_launch_us:
             return 0.0
-        each = self.device.host_kernel_us / self.device.host_launch_us
-        return (self.kernels_of(action.kernel) - 1) * each
+        return (self.kernels_of(action.kernel) - 1) * each[kind] / device.host_launch_us
 
     @property
     def takes_turns(self) -> bool:

@@ -144,7 +144,7 @@ def test_a_captured_module_is_launched_at_once():
 
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_kernels_of_experts_take_parts_of_a_launch(ranks: int):
-    """Each further expert of a rank is another kernel of one call, 5 us on an H100's host for 45."""
+    """Each further expert of a rank is another kernel of one call: a product takes 8.9 us of an H100's host, for 45."""
     text = MODEL.format(
         batch=8,
         length=1024,
@@ -164,4 +164,4 @@ def test_kernels_of_experts_take_parts_of_a_launch(ranks: int):
         for node in program.segments[at].nodes
     )
     # Six products in each of four layers, for each sequence of a rank.
-    assert further == pytest.approx(8 / ranks * 4 * 6 * (16 / ranks - 1) * 5 / 45)
+    assert further == pytest.approx(8 / ranks * 4 * 6 * (16 / ranks - 1) * 8.9 / 45)
