@@ -71,6 +71,10 @@ def parse_json(text: str | bytes) -> object:
         return json.loads(text)
     except RecursionError:
         raise ValueError("it nests too deeply") from None
+    except json.JSONDecodeError:
+        raise
+    except ValueError:  # of Python's limit on the digits of a whole number
+        raise ValueError("a number has thousands of digits") from None
 
 
 def too_long(most: int) -> OSError:

@@ -51,7 +51,7 @@ from stagec.pictures.scales import digits
 from stagec.plans.clauses import Serve
 from stagec.plugins import Registry, registry
 from stagec.pools import CompiledPools, compile_pools, overrides_by_pool
-from stagec.reading import parse_csv, read_file
+from stagec.reading import parse_csv, read_whole_text
 
 COLUMNS = ("arrival", "prompt", "output")
 MOST_ENGINES = 4096
@@ -225,7 +225,7 @@ def read_requests(path: str) -> list[Request]:
         "write `arrival,prompt,output` above the requests, and a line like `0.25,1500,120` for each"
     )
     try:
-        rows = parse_csv(read_file(path).decode("utf-8"))
+        rows = parse_csv(read_whole_text(path))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise wrong(path, f"cannot read `{path}`: {reason}", help_) from None

@@ -139,6 +139,11 @@ def failure(file: str, message: str, code: str, help: str = "") -> CompileError:
 def read_configuration(path: Path) -> Mapping[str, Any]:
     """The configuration in a file, or in `config.json` of a folder."""
     file = path / "config.json" if path.is_dir() else path
+    if path.is_dir() and not file.exists():
+        help_ = (
+            "the folder of a model of Hugging Face has one; of a launcher's settings name the file"
+        )
+        raise failure(str(path), f"there is no `config.json` in `{path}`", "E0701", help_)
     try:
         data = parse_json(read_whole_text(file))
     except OSError as error:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stagec.diagnostics import CompileError, Span, refused
-from stagec.reading import read_file
+from stagec.reading import read_whole_text
 
 
 def read_histograms(path: str, span: Span) -> list[tuple[int, ...]]:
     """The rows of a file: whole numbers, such as counts of tokens. Blank lines and those after `#` say nothing."""
     try:
-        text = read_file(path).decode("utf-8")
+        text = read_whole_text(path)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise failed(f"cannot read `{path}`: {reason}", span) from None

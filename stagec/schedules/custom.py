@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
-from stagec.reading import read_file
+from stagec.reading import read_whole_text
 from stagec.schedules.errors import ScheduleError
 from stagec.schedules.table import KIND_OF_SYMBOL, Action, ActionColumns, Schedule, columns
 from stagec.schedules.transfers import as_sent
@@ -41,7 +41,7 @@ OVERLAPPED = re.compile(r"\((.*)\)OVERLAP_F_B")
 def from_csv(path: str | Path, p: int, v: int, m: int) -> Schedule:
     """Read a table; see the module's docstring for its form. Raises `ScheduleError`."""
     try:
-        text = io.StringIO(read_file(path).decode("utf-8"), newline="")
+        text = io.StringIO(read_whole_text(path), newline="")
         rows = [row for row in csv.reader(text) if row and not row[0].startswith("#")]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         why = error.strerror if isinstance(error, OSError) else error

@@ -211,6 +211,8 @@ class InfraGraph:
                 reader.set_graph(text)
         except Exception as error:  # it raises whatever its parsers do
             first = (str(error).strip() or type(error).__name__).splitlines()[0]
+            if isinstance(error, AttributeError | TypeError | KeyError):
+                first = "it is no YAML of `devices`, `instances` and `edges`"
             raise unfit(path, f"is not InfraGraph: {first}") from None
         self.graph: Any = reader.get_networkx_graph()
         for one, other, about in self.graph.edges(data=True):

@@ -20,7 +20,7 @@ from stagec.diagnostics import CompileError
 from stagec.driver import Compiled, compile_text
 from stagec.estimate import estimate
 from stagec.plugins import registry
-from stagec.simulators.infragraph import infragraph_json, on_network
+from stagec.simulators.infragraph import InfraGraph, infragraph_json, on_network
 
 MODEL = """
 dim B = 48
@@ -193,3 +193,11 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     network = tmp_path / "t" / "infragraph.json"
     assert main([str(model), "--network", str(network)]) == 0
     assert capsys.readouterr().out.splitlines()[1] == first[1]
+
+
+@pytest.mark.parametrize("text", ["", "[1, 2]", "devices: 3"])
+def test_what_is_no_graph_is_told_in_words(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "network.yaml"
+    file.write_text(text)
+    with pytest.raises(CompileError, match="no YAML of `devices`, `instances` and `edges`"):
+        InfraGraph(str(file))

@@ -24,7 +24,7 @@ import numpy as np
 from stagec.diagnostics import CompileError, Diagnostic, refused
 from stagec.dialects.dist.sequences import DealtSequences, Kind
 from stagec.frontend.plans.merge import DOT
-from stagec.reading import parse_csv, read_file
+from stagec.reading import parse_csv, read_whole_text
 
 COLUMNS = ("prefill", "decode")
 TAKEN = "taken"
@@ -126,7 +126,7 @@ def read_iterations(path: str, help_: str = HELP) -> Iterations:
     """E0421 for a file that cannot be read, as `help_` says what to do about, or a line that is no iteration."""
     found = Iterations(path)
     try:
-        rows = parse_csv(read_file(path).decode("utf-8"))
+        rows = parse_csv(read_whole_text(path))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise found.wrong(0, f"cannot read `{path}`: {reason}", help_) from None

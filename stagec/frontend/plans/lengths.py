@@ -20,7 +20,7 @@ from stagec.frontend import syntax
 from stagec.frontend.numbers import Sizes, as_read, whole
 from stagec.frontend.plans.settings import SettingsReader
 from stagec.plans.clauses import Clause, setting
-from stagec.reading import read_file
+from stagec.reading import read_whole_text
 from stagec.trust import may_read, outside
 
 SCALE = 2**40
@@ -119,7 +119,7 @@ class LengthsReader:
             self.findings.add(outside(path, name.span))
             return None
         try:
-            rows = lengths_of(read_file(path).decode("utf-8"), path, 0 if self.word == "at" else 1)
+            rows = lengths_of(read_whole_text(path), path, 0 if self.word == "at" else 1)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             help_ = "write a line for each length: `1500`, or `1500, 12` for twelve sequences of it"
