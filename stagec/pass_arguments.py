@@ -225,6 +225,7 @@ def shard_parameters(plan: Plan) -> Arguments:
         "at_first_use": virtual <= 1,
         "in_forward": plan.overlap.param_gather,
         "prefetch": zero.prefetch,
+        "persist": zero.persist,
         "in_buckets": buffers_of(plan) is not None and plan.gradients.bucket_bytes is not None,
     }
 

@@ -108,7 +108,12 @@ class Streaming:
             self.pass_through_host()
         gone = self.leave() if self.options.on_host else {}
         updates = [
-            OffloadedUpdate(number, weight, gone.get(gradient, gradient), self.kept(weight))
+            OffloadedUpdate(
+                number,
+                weight,
+                gone.get(gradient, gradient),
+                self.where_it_stays(weight).kept(weight),
+            )
             for number, (weight, gradient) in enumerate(
                 zip(step.weights, step.gradients, strict=True)
             )
@@ -117,20 +122,29 @@ class Streaming:
             return
         by_count: dict[object, list[OffloadedUpdate]] = {}
         for update in updates:
+            own = self.where_it_stays(update.weight)
             if isinstance(update.weight.type, StackType):
-                by_count.setdefault(update.weight.type.count, []).append(update)
+                key = (update.weight.type.count, own is self)
+                by_count.setdefault(key, []).append(update)
             else:
-                ops, news = self.updated([update], is_layer=False)
+                ops, news = own.updated([update], is_layer=False)
                 self.insert(ops)
                 for new in news:
                     self.come_back(update.weight, new)
         for layers in by_count.values():
-            repeat = self.repeated(layers)
+            repeat = self.where_it_stays(layers[0].weight).repeated(layers)
             self.insert([repeat])
             for update, new in zip(layers, repeat.results, strict=False):
                 self.come_back(update.weight, new)
         step.detach()
         step.erase()
+
+    def where_it_stays(self, weight: SSAValue) -> Streaming:
+        """How a weight is updated: one that is persistent stays on the device."""
+        owner = followed(weight, one_by_one(dist.TakeShardOp)).owner
+        is_here = isinstance(owner, stg.WeightOp) and owner.persistent is not None
+        on_device = replace(self.options, parameters=False, parameters_on_nvme=False)
+        return replace(self, options=on_device) if is_here and self.options.parameters else self
 
     def pass_through_host(self) -> None:
         """Let the gradients that each microbatch reduces go to the host, where their sums are between microbatches."""

@@ -29,7 +29,8 @@ After:
 ZeRO-Infinity (Rajbhandari et al. 2021, arXiv:2104.07857, sections 5 and 6): the parameters of a layer are loaded as a whole,
 `prefetch` layers ahead, for its forward pass and again for its backward pass, and are on the device no longer than that. Under `zero 3`
 the rank's shards are loaded, then gathered; a gather that is itself issued ahead has its load `prefetch` layers before that. A
-parameter outside of layers is loaded alone, and gathered, when it is due. The update is `offload-optimizer`'s.
+parameter outside of layers is loaded alone, and gathered, when it is due. What is `persistent` stays on the device, as in DeepSpeed (`_partition_param` of
+`partition_parameters.py`). The update is `offload-optimizer`'s.
 
 With `nvme` they are read from NVMe into the memory of the host one layer before they are loaded, as DeepSpeed reads those that come behind what it fetches
 (`__prefetch_nvme_param_partitions` in `partitioned_param_coordinator.py`), and that memory is free again behind the load.
@@ -75,7 +76,7 @@ class Loading:
 
     def run(self) -> None:
         for op in list(self.program.walk()):
-            if isinstance(op, stg.WeightOp):
+            if isinstance(op, stg.WeightOp) and op.persistent is None:
                 self.on_host[op.weight] = None
             elif isinstance(op, stg.RepeatOp) and stg.phase_of(op) != "optim":
                 for argument, stack in zip(op.slice_args, op.stacks, strict=True):

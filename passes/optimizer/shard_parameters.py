@@ -36,6 +36,9 @@ one that no gradient reads, an embedding, is gathered again like the others.
 What waits for a backward pass is kept from step to step where there is none, as in serving: such units are stored whole (FSDP2's
 `FSDPParamGroup.reshard` leaves them, and `unshard` finds them gathered). The rest is gathered before each use.
 `prefetch` units are gathered ahead of the backward pass, and forward a gather may begin that many units early (`lag`).
+Parameters of `persist` elements or fewer belong to no unit: they stay whole. When their shards have been updated each is gathered by itself, frozen ones too
+(DeepSpeed's `stage3_param_persistence_threshold`: `mark_persistent_parameters` in `runtime/zero/parameter_offload.py`, `_post_step` in `stage3.py`, and
+`_allgather_params_coalesced` in `partition_parameters.py`, which gathers parameter by parameter).
 
 The stages of a pipeline (`once_per_step`) keep what they gathered until they have done all their passes: the root unit and the last one always, the others
 unless `reshard` is true. Then a forward pass frees them and a backward pass does not, so a pass gathers them only if a forward pass came before it
@@ -60,6 +63,7 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue, Use
 from xdsl.passes import ModulePass
 
 from stagec.analysis.placement import source_of
+from stagec.analysis.sizes import size_values
 from stagec.analysis.units import (
     ROOT,
     first_use,
@@ -71,12 +75,13 @@ from stagec.analysis.units import (
 from stagec.dialects import dist, stg
 from stagec.dialects.dist.storage import shard_of
 from stagec.dialects.op import ancestor_in, around
-from stagec.dialects.types import StackType
+from stagec.dialects.types import StackType, tensor_of
 from stagec.pipeline_schedule import read_sizes
 from stagec.rewriting import programs, set_operand, set_type
 from stagec.rewriting.saved_values import BlockPair, levels_of
 from stagec.rewriting.stored_weights import (
     NAME,
+    gather_persistent,
     gather_updated,
     insert,
     repeat_over,
@@ -84,6 +89,7 @@ from stagec.rewriting.stored_weights import (
     stored_rows,
     unshard,
 )
+from stagec.symbolic import conditions
 
 FORWARD, BACKWARD, RECOMPUTED = "fwd", "bwd", "recompute"
 
@@ -123,15 +129,18 @@ class ShardParameters(ModulePass):
     """Split each parameter as one row of elements, not by its rows."""
     prefetch: int = 1
     """Units gathered ahead."""
+    persist: int = 0
+    """Level 3: parameters of so many elements or fewer stay whole from step to step."""
     in_buckets: bool = False
     """After an update parameters are gathered as their gradients were reduced, for buckets to join them (`bucket-gradients`)."""
     in_forward: bool = False
     """Levels 1 and 2: parameters are gathered as a step begins, for its forward pass, and not after the update of the step before."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        sizes = size_values(op) if self.level == 3 and self.persist else {}
         for program in programs(op):
             if self.level == 3:
-                Sharder(self, program).run()
+                Sharder(self, program, sizes).run()
                 if self.once_per_step and (self.reshard or self.evicted):
                     # Which passes of a stage gather follows from their order.
                     read_sizes(op)
@@ -162,6 +171,8 @@ class LayerStart:
 class Sharder:
     options: ShardParameters
     program: stg.ProgramOp
+    sizes: Mapping[str, int]
+    """Numbers, for what the number of a parameter's elements decides."""
     notes: dict[str, Attribute] = field(default_factory=dict)
     """What is to be said of each gather."""
     freed: list[dist.UnshardOp] = field(default_factory=list)
@@ -181,6 +192,8 @@ class Sharder:
         loop = next(op for op in block.ops if isinstance(op, stg.AccumulateOp))
         self.loop = loop
         weights = [op for op in block.ops if isinstance(op, stg.WeightOp) and not has_rows(op)]
+        if self.options.persist:
+            weights = self.persist(weights)
         readers: Readers = {
             w: [use for use in w.weight.uses if self.computes(use.operation)] for w in weights
         }
@@ -205,6 +218,22 @@ class Sharder:
         for op in list(loop.body.block.ops):
             if isinstance(op, stg.RepeatOp):
                 self.gather_in_layers(op, paths, kept)
+
+    def persist(self, weights: Sequence[stg.WeightOp]) -> list[stg.WeightOp]:
+        """Let small parameters stay whole; the others."""
+        small = [weight for weight in weights if self.is_small(weight)]
+        for weight in small:
+            weight.persistent = UnitAttr()
+        gather_persistent(self.program, small, self.options.axes, self.options.flat)
+        return [weight for weight in weights if weight not in small]
+
+    def is_small(self, weight: stg.WeightOp) -> bool:
+        """Whether a parameter has few elements, and is stored as it is read: whole copies of others are not what a step updates."""
+        tensor, persist = tensor_of(weight.weight.type), self.options.persist
+        is_read = weight.own is not None or tensor.dtype == self.options.storage
+        is_split = bool(storage_axes(weight.weight, self.options.axes))
+        number = tensor.num_elements
+        return is_read and is_split and conditions.compare(number, "<=", persist, self.sizes)
 
     def computes(self, op: Operation) -> bool:
         """Whether an op is part of the microbatch loop, not of the step around it."""

@@ -133,6 +133,8 @@ class Zero(Clause):
     reshard_over: tuple[str, ...] = setting("words", ())
     """Axes over which a part of what is freed after the forward pass stays, for the backward pass to gather."""
     prefetch: int = setting("whole", 1)
+    persist: int = setting("whole", 0)
+    """Parameters of so many elements or fewer stay whole under level 3."""
     shards: str | None = setting("choice", None, "rows", "flat")
     like: str | None = setting("choice", None, *PRESETS)
     """A framework whose settings hold where the plan says nothing (`presets.py`)."""

@@ -6,7 +6,7 @@ own units: `unit` says what is gathered together.
 - `fsdp2`: PyTorch's `fully_shard`, whose rows are split, and which gathers one unit ahead (`_fsdp_param_group.py`); pipelines reduce after the last
   backward pass of a stage (`pipelining/stage.py`).
 - `deepspeed`: flat parts of buffers; buckets of `reduce_bucket_size` = 5e8 elements at stages 1 and 2, whose `overlap_comm` is false unless set; it is
-  true at stage 3 (`runtime/zero/config.py`).
+  true at stage 3, which keeps parameters of up to `param_persistence_threshold` = 1e5 elements whole (`runtime/zero/config.py`).
 - `megatron`: the distributed optimizer of Megatron-LM: flat parts of one buffer of gradients. Only where reductions overlap with the backward pass, which
   they do if it is asked for (`--overlap-grad-reduce`), is the buffer cut into buckets, of 40 million elements or a million for each data-parallel rank,
   whichever is more (`distributed_data_parallel.py`); in a pipeline that of the first stage alone. Buffers of gradients are made once
@@ -85,7 +85,7 @@ KNOWN: Mapping[str, Preset] = {
     "deepspeed": Preset(
         "DeepSpeed",
         levels=(1, 2, 3),
-        zero={"shards": "flat"},
+        zero={"shards": "flat", "persist": 100_000},
         overlap=(3,),
         bucket_elements=deepspeed_bucket,
         pipelines=(1,),

@@ -162,16 +162,22 @@ def headline(
 
 
 def reduction_of(compiled: Compiled, microbatches: int | None = None) -> str:
-    """What a plan with ZeRO does with gradients of several microbatches; nothing where there is nothing to say."""
+    """What a plan with ZeRO does that its level does not say: which parameters stay whole, and how often gradients of several microbatches are reduced."""
     plan, zero = compiled.plan, compiled.plan.zero
     number = microbatches or size_values(compiled.module)[TIME_AXIS]
-    if zero is None or number == 1 or not compiled.stated.is_training:
+    if zero is None or not compiled.stated.is_training:
+        return ""
+    said = []
+    if zero.level == 3 and zero.persist:
+        said.append(f"parameters of up to {zero.persist:,} elements stay whole")
+    if number > 1:
+        is_each = plan.reduces_each_microbatch
+        how = "reduced after each of" if is_each else "reduced once after"
+        said.append(f"gradients {how} {number:,} microbatches")
+    if not said:
         return ""
     like = f", like {KNOWN[zero.like].title}" if zero.like is not None else ""
-    what = f"{zero.level} over {', '.join(zero.axes)}{like}"
-    if plan.reduces_each_microbatch:
-        return f"{what}: gradients reduced after each of {number:,} microbatches"
-    return f"{what}: gradients reduced once after {number:,} microbatches"
+    return f"{zero.level} over {', '.join(zero.axes)}{like}: {', '.join(said)}"
 
 
 def stream_spans(

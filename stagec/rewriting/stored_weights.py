@@ -141,18 +141,8 @@ def gather_updated(
     readers = [
         [use for use in w.uses if loop and loop.is_ancestor(use.operation)] for w in step.weights
     ]
-    shards: list[SSAValue] = []
-    for weight in step.weights:
-        assert isinstance(weight.owner, stg.WeightOp)
-        own, rows = storage_axes(weight, axes), stored_rows(weight.owner, flat)
-        take = dist.TakeShardOp([weight], own, tensor_of(weight.type).dtype, [rows])
-        stg.marks(take)["phase"] = StringAttr(phase)
-        insert(take, loop or step, step)
-        shards.append(take.outputs[0])
-    updated = step.of(shards, step.gradients)
-    stg.marks(updated).take(stg.marks(step))
-    updated.location = step.location
-    Rewriter.replace_op(step, updated)
+    shards = [take_shard(w, axes, flat, phase, loop or step, step) for w in step.weights]
+    updated = updated_from(step, shards)
     before = loop or updated.next_op or output_of(program)
 
     def gather(values: Sequence[SSAValue]) -> list[dist.UnshardOp]:
@@ -186,6 +176,54 @@ def gather_updated(
     for shard, uses in zip(shards, readers, strict=True):
         for use in uses:
             set_operand(use.operation, use.index, whole[shard])
+
+
+def gather_persistent(
+    program: stg.ProgramOp, weights: Sequence[stg.WeightOp], axes: Sequence[str], flat: bool
+) -> None:
+    """Update the rank's shards of parameters that stay whole, and gather each from them, one by one in the order of the layers; frozen ones too."""
+    step = first_op(program.body.block, stg.OptimizerStepOp)
+    if step is None or not weights:
+        return
+    values: list[SSAValue] = [weight.weight for weight in weights]
+    shards = {value: take_shard(value, axes, flat, "optim", step, step) for value in values}
+    updated = updated_from(step, [shards.get(value, value) for value in step.weights])
+    before = updated.next_op or output_of(program)
+
+    def gather(values: Sequence[SSAValue]) -> list[dist.UnshardOp]:
+        return [op for v in values for op in unshard([v], tensor_of(v.type).dtype, "optim")]
+
+    for members in by_layers([shards[value] for value in values]):
+        count = layers_of(members[0])
+        made = gather(members) if count is None else [repeat_over(count, members, gather, "optim")]
+        for op in made:
+            insert(op, before, updated)
+
+
+def take_shard(
+    weight: SSAValue,
+    axes: Sequence[str],
+    flat: bool,
+    phase: str,
+    before: Operation,
+    origin: Operation,
+) -> SSAValue:
+    """The rank's part of a parameter that is stored whole."""
+    assert isinstance(weight.owner, stg.WeightOp)
+    own, rows = storage_axes(weight, axes), stored_rows(weight.owner, flat)
+    take = dist.TakeShardOp([weight], own, tensor_of(weight.type).dtype, [rows])
+    stg.marks(take)["phase"] = StringAttr(phase)
+    insert(take, before, origin)
+    return take.outputs[0]
+
+
+def updated_from(step: stg.OptimizerStepOp, weights: Sequence[SSAValue]) -> stg.OptimizerStepOp:
+    """The same step of other weights."""
+    updated = step.of(weights, step.gradients)
+    stg.marks(updated).take(stg.marks(step))
+    updated.location = step.location
+    Rewriter.replace_op(step, updated)
+    return updated
 
 
 def by_layers(shards: Sequence[SSAValue]) -> list[list[SSAValue]]:

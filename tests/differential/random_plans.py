@@ -31,7 +31,13 @@ EXPERTS = """module Mlp(x[B, S, D]) -> [B, S, D] {
 LIKE = {
     1: ("like = megatron", "like = deepspeed"),
     2: ("like = deepspeed", "shards = rows"),
-    3: ("like = fsdp2", "like = deepspeed", "shards = flat"),
+    3: (
+        "like = fsdp2",
+        "like = deepspeed",
+        "like = deepspeed, persist = 64",
+        "persist = 600",
+        "shards = flat",
+    ),
 }
 """Settings of `zero` by level."""
 PRECISIONS = (

@@ -156,7 +156,7 @@ def test_a_weight_with_a_dtype_of_its_own_is_stored_and_gathered_in_it() -> None
     gathered = 4 * norm + matrix * 9 // 16 + 2 * matrix + 2 * matrix
     assert (traffic.count, traffic.result_bytes) == (2 * 4 * 3, 2 * 4 * gathered)
     # Where one dtype alone is trained, as in QLoRA, a unit is gathered at once; not by DeepSpeed.
-    for like, count in (("", 1), ("{ like = deepspeed }", 3)):
+    for like, count in (("", 1), ("{ like = deepspeed, persist = 0 }", 3)):
         frozen = OWN.replace("freeze up", "freeze up, norm, down").replace(
             "zero 3 over dp", f"zero 3 over dp {like}"
         )

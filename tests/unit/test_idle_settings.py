@@ -82,7 +82,7 @@ def test_what_is_said_to_change_nothing_does_not(seed: int):
 
 
 def test_all_of_them_are_tried():
-    """But for four of `zero` and `precision`, whose plans are another matter: they need a level, or modules of the text."""
+    """But for five of `zero` and `precision`, whose plans are another matter: they need a level, or modules of the text."""
     tried = {re.findall(r"(\w+)[^{]*{ (\w+)", setting)[0] for setting in SETTINGS}
     known = {(need.clause, need.setting) for need in NEEDS}
     known |= {(need.clause, name) for need in idle_settings.NEEDS for name in need.settings}
@@ -90,5 +90,6 @@ def test_all_of_them_are_tried():
         ("zero", "reshard"),
         ("zero", "reshard_over"),
         ("zero", "prefetch"),
+        ("zero", "persist"),
         ("precision", "unquantized"),
     }

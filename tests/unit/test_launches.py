@@ -356,6 +356,16 @@ def test_secondary_partitions_of_zero_plus_plus():
         import_plan(text, "ds.json", "deepspeed", gpus=12)
 
 
+def test_parameters_that_deepspeed_keeps_whole():
+    """`stage3_param_persistence_threshold` is about stage 3 alone, and 100,000 where nothing says it."""
+    text = '{"train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 1e4}}'
+    made = import_plan(text, "ds.json", "deepspeed", gpus=8).text
+    assert "zero 3 over dp { like = deepspeed, persist = 10000 }\n" in made
+    checked(made)
+    other = import_plan(text.replace("3,", "2,"), "ds.json", "deepspeed", gpus=8).text
+    assert "zero 2 over dp { like = deepspeed }\n" in other
+
+
 def test_random_runs_are_plans():
     """Whatever the sizes, a plan has as many devices as the run, and checks; or the run is refused."""
     draw = random.Random(19)

@@ -26,7 +26,12 @@ class Need(NamedTuple):
 
 
 NEEDS = (
-    Need("zero", ("reshard", "reshard_over", "prefetch"), "`zero 3`", lambda p: p.zero_level == 3),
+    Need(
+        "zero",
+        ("reshard", "reshard_over", "prefetch", "persist"),
+        "`zero 3`",
+        lambda p: p.zero_level == 3,
+    ),
     Need(
         "precision", ("gather",), "`zero`, whose weights are gathered", lambda p: p.zero_level > 0
     ),

@@ -505,6 +505,8 @@ TORCHTITAN: dict[str, Word] = {
 }
 """Settings of torchtitan's TOML files."""
 
+PERSISTENT = Word("zero 3 { persist = N }", size("persist", least=0))
+
 HOSTS = {"cpu": "cpu", "nvme": "nvme", "none": ""}
 
 DEEPSPEED: dict[str, Word] = {
@@ -517,6 +519,8 @@ DEEPSPEED: dict[str, Word] = {
     "zero_optimization.zero_hpz_partition_size": Word(
         "mesh dp = node * gpu; zero 3 { reshard_over = gpu }", size("secondary")
     ),
+    "zero_optimization.stage3_param_persistence_threshold": PERSISTENT,
+    "zero_optimization.param_persistence_threshold": PERSISTENT,
     "zero_optimization.overlap_comm": Word("gradients { overlap }", truth("overlap_gradients")),
     "zero_optimization.reduce_bucket_size": Word(
         "gradients { bucket_bytes = N elements }", size("bucket_elements", least=0)

@@ -90,6 +90,7 @@ class Launch:
     exchange: str | None = None
     """How tokens reach experts, if not by a copy for each."""
     bucket_bytes: int | None = None
+    persist: int | None = None
     bucket_elements: int | None = None
     offload_optimizer: str = ""
     offload_parameters: str = ""
@@ -366,6 +367,7 @@ def rest(run: Launch) -> list[str]:
         settings = [f"like = {run.like}"] if run.like else []
         settings += ["reshard = false"] if zero == 3 and not run.reshard else []
         settings += ["reshard_over = gpu"] if run.keeps_parts else []
+        settings += [f"persist = {run.persist}"] if zero == 3 and run.persist is not None else []
         inner = f" {{ {', '.join(settings)} }}" if settings else ""
         clauses.append(f"zero {zero} over {', '.join(over)}{inner}")
     if run.recompute:

@@ -81,6 +81,9 @@ PLANS = {
     + SHARED
     + "\nshard S over cp\n"
     "context cp { method = all_gather, balance = none }",
+    "zero3_persistent": f"{MESH}\n{SEQUENCE}\nmicrobatch 1\nzero 3 over dp {{ persist = 8 }}",
+    "zero3_persistent_offloaded": f"{MESH}\n{TENSOR}\nzero 3 over dp {{ persist = 8 }}\nunit Block\n"
+    "offload { optimizer = true, parameters = true, update = host }",
     "zero3_gathered_once": f"{MESH}\n{TENSOR}\nzero 3 over dp {{ reshard = false }}",
 }
 
