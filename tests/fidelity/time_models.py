@@ -149,10 +149,11 @@ def taken_apart(model: Model) -> str:
     `get_query_key_value_tensors` of Megatron-LM (core 0.15) copies queries where a rank has several heads of keys, each with its queries beside it
     (`query.reshape`). Keys are views that rotation reads; values Transformer Engine copies, as their strides are not those of keys (`get_qkv_layout` of 2.9:
     `x.contiguous()`). Behind the backward pass gradients of all three are joined again (`torch.cat` in `SplitAlongDim.backward`); those of keys
-    count with those of values here.
+    count with those of values here. With adapters the text has one product, and a join of its own.
     """
     copied = 4 if model.keys_of_rank > 1 else 0
-    sizes = (("queries", "B, S, H, E", copied, 4), ("values", "B, S, K, E", 4, 8))
+    joined = 0 if model.adapters else 4
+    sizes = (("queries", "B, S, H, E", copied, joined), ("values", "B, S, K, E", 4, 2 * joined))
     return "".join(
         f"op {name}_apart(x[{dims}]) -> [{dims}] {{ flops = 0, bytes = {there} * {size}, backward_bytes = {back} * {size} }}\n"
         for name, dims, there, back in sizes
