@@ -44,6 +44,9 @@ def parse_ir(
     """
     places = TextPlaces(text, file, line_offset)
     sources = {file: "\n" * line_offset + text}
+    if not text.strip():
+        help_ = "`stagec MODEL.stg --stop-after PASS` prints the IR after a pass"
+        raise refused("E0708", "there is no IR in this text", origin=file, help=help_)
     try:
         # Making a parser reads the first token.
         parser = LocatingParser(context, text, places)

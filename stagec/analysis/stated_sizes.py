@@ -13,6 +13,7 @@ from stagec.analysis.sizes import mesh_of, size_values
 from stagec.diagnostics import CompileError, did_you_mean, quoted, refused, span_of
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.attributes import NamesAttr, sizes_in
+from stagec.dialects.memory import ALWAYS, Overwrite
 from stagec.dialects.op import first_op
 from stagec.dialects.types import StackType, ValueType, tensor_of
 from stagec.symbolic import Size
@@ -167,6 +168,13 @@ def check_costs(module: ModuleOp, numbers: Mapping[str, int]) -> None:
             if number(made.num_bytes) > number(taken.num_bytes):
                 message = f"it puts `{made.num_bytes}` bytes into the memory of operand {each.operand}, which has `{taken.num_bytes}`"
                 raise wrong(op, message)
+            reader = later_reader(op, each) if each.when == ALWAYS else None
+            if reader is not None:
+                message = (
+                    f"it overwrites operand {each.operand}, which `{reader.name}` reads after it"
+                )
+                help_ = "say `alone`, which overwrites what nobody else reads"
+                raise wrong(op, message, help_)
         if isinstance(op, sched.CollectiveOp):
             ranks = prod(mesh[axis] for axis in op.axes.data)
             before, after = (ranks if part else 1 for part in RATIOS[op.kind.data])
@@ -176,3 +184,18 @@ def check_costs(module: ModuleOp, numbers: Mapping[str, int]) -> None:
                     f"`{op.kind.data}` over {ranks} ranks does not make `{left}` bytes of `{given}`"
                 )
                 raise wrong(op, message)
+
+
+def later_reader(op: sched.NodeOp, overwrite: Overwrite) -> Operation | None:
+    """An op that reads an operand which `op` has overwritten before; what a loop hands on is read by others.
+
+    Of ops of one block, those that stand behind `op` come after it.
+    """
+    block = op.parent_block()
+    for use in op.operands[overwrite.operand].uses:
+        reader = use.operation
+        while reader.parent_block() is not block and reader.parent_op() is not None:
+            reader = reader.parent_op()
+        if reader is not op and reader.parent_block() is block and op.is_before_in_block(reader):
+            return use.operation
+    return None

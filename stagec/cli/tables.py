@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import textwrap
@@ -92,7 +93,10 @@ def documentation(text: str, margin: int = 2) -> list[str]:
         if any(line.startswith(" ") for line in lines):
             found += [f"{' ' * margin}{line}".rstrip() for line in lines]
         else:
-            found += folded(" ".join(lines), margin=margin)
+            # Items of a list begin on lines of their own.
+            for item in re.split(r"\n(?=- )", paragraph):
+                indent = "  " if item.startswith("- ") else ""
+                found += folded(" ".join(item.splitlines()), indent, margin)
         found.append("")
     return found[:-1]
 

@@ -241,6 +241,10 @@ def test_sizes_that_cannot_be() -> None:
                 'on "compute" : (!stg.tensor<[B/(mb*dp), S], i32>, !stg.tensor<[V/tp, D], fp32>)',
                 'on "compute" effects <overwrites 0 by 0> : (!stg.tensor<[B/(mb*dp), S], i32>, !stg.tensor<[V/tp, D], fp32>)',
             ),
+            (
+                'as elementwise {scope = "Mlp", phase = "recompute"',
+                'as elementwise effects <overwrites 0 by 0> {scope = "Mlp", phase = "recompute"',
+            ),
         )
     ) == [
         "`stg.dim`: `L` is 0, and a dim has 1 or more",
@@ -254,6 +258,7 @@ def test_sizes_that_cannot_be() -> None:
         "`sched.collective`: there is no stream `comm.pt`",
         "`sched.compute`: there is no stream `computes`",
         "`sched.compute`: it puts `4*B*D*S/(dp*mb)` bytes into the memory of operand 0, which has `4*B*S/(dp*mb)`",
+        "`sched.compute`: it overwrites operand 0, which `sched.compute` reads after it",
     ]
 
 
