@@ -192,10 +192,8 @@ def later_reader(op: sched.NodeOp, overwrite: Overwrite) -> Operation | None:
     Of ops of one block, those that stand behind `op` come after it.
     """
     block = op.parent_block()
-    for use in op.operands[overwrite.operand].uses:
-        reader = use.operation
-        while reader.parent_block() is not block and reader.parent_op() is not None:
-            reader = reader.parent_op()
-        if reader is not op and reader.parent_block() is block and op.is_before_in_block(reader):
+    for use in op.operands[overwrite.operand].uses if block is not None else ():
+        beside = block.find_ancestor_op_in_block(use.operation)
+        if beside is not None and beside is not op and op.is_before_in_block(beside):
             return use.operation
     return None
