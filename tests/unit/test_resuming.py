@@ -15,6 +15,7 @@ from stagec.driver import Compiled, Stops, compile_ir, compile_model, compile_te
 from stagec.estimate import estimate, on_device
 from stagec.ir_text import print_ir
 from stagec.summary import summarize
+from tests.differential.random_serving import draw_serving
 from tests.resuming.cuts import differences, digest, outcome, texts_after_passes
 from tests.resuming.mutations import exceptions, silent
 from tests.resuming.texts import TEXT, random_text
@@ -35,6 +36,18 @@ def test_random_plans_go_on_from_any_pass(seed: int) -> None:
     chance = random.Random(seed)
     chosen = {*chance.sample(sorted(texts), 2), list(texts)[-1]}
     assert not list(differences({name: texts[name] for name in chosen}, whole))
+
+
+@pytest.mark.parametrize("seed", mostly((12).__eq__, (2, 12, 25)))
+def test_random_serving_plans_go_on_from_tasks(seed: int) -> None:
+    """Where sequences share what comes first, their positions are more than memory is set aside for."""
+    drawn = draw_serving(random.Random(seed))
+    assert " sharing " in drawn.text
+    texts, whole = texts_after_passes(
+        lambda stops: compile_text(drawn.text, "net.stg", plan=drawn.plan, stops=stops)
+    )
+    (cut,) = [name for name in texts if name.endswith("lower-to-tasks")]
+    assert not list(differences({cut: texts[cut]}, whole))
 
 
 @pytest.mark.parametrize("seed", mostly((0).__eq__, range(3)))

@@ -75,6 +75,7 @@ from stagec.dialects.stg.caching import (
     OutOfRowsOp as OutOfRowsOp,
     begun as begun,
     is_stored as is_stored,
+    is_with_positions as is_with_positions,
     of_sources as of_sources,
     paired as paired,
     position_dim as position_dim,

@@ -54,6 +54,15 @@ def position_dim(stored_dim: str) -> str:
     return stored_dim.removesuffix(STORED)
 
 
+def is_with_positions(cache: TensorType, read: TensorType) -> bool:
+    """Whether one is a cache [B, T.stored, ...] and the other what attention reads of it, [B, T, ...].
+
+    Those are other numbers of positions: what sequences share is stored once and read by each, and blocks are set aside whole.
+    """
+    names = tuple(name.removesuffix(PART) for name in read.names)
+    return cache.names != read.names and names == tuple(map(position_dim, cache.names))
+
+
 SOURCES, BEGUN = ".sources", ".begun"
 """After the name of a dim of what is computed once for a sequence: that of all sequences of a row; and after the dim of sequences: those that begin."""
 
