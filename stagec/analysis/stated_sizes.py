@@ -194,7 +194,8 @@ def later_reader(op: sched.NodeOp, overwrite: Overwrite) -> Operation | None:
     Of ops of one block, those that stand behind `op` come after it.
     """
     block = op.parent_block()
-    for use in op.operands[overwrite.operand].uses if block is not None else ():
+    assert block is not None, "a node is in a block"
+    for use in op.operands[overwrite.operand].uses:
         beside = block.find_ancestor_op_in_block(use.operation)
         if beside is not None and beside is not op and op.is_before_in_block(beside):
             return use.operation
