@@ -96,7 +96,7 @@ def remaining_passes(module: ModuleOp, load_pass: PassLoader) -> list[ModulePass
 
 
 def check_whole(module: ModuleOp, load_pass: PassLoader) -> tuple[Plan, list[ModulePass]]:
-    """That one can go on from IR which verifies: its plan, and the passes that it has before it. What ops say of one another is E0709."""
+    """Check that one can go on from IR which verifies: its plan, and the passes that it has before it. What ops say of one another is E0709."""
     check_stated(module)
     check_module(module)
     plan = read_plan(stated_plan(module), mesh_of(module))

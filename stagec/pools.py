@@ -452,7 +452,7 @@ class Exchange:
             raise wrong(message, each.span, f"there are {quoted(names)}")
 
     def check_order(self, found: Mapping[tuple[str, str], object]) -> None:
-        """That nobody waits for what it hands over itself: transfers go one way. E0423 else."""
+        """Check that nobody waits for what it hands over itself: transfers go one way. E0423 else."""
         reached = {name: {t for g, t in found if g == name} for name, _ in found}
         for _ in self.pools:
             for name, others in reached.items():
@@ -465,7 +465,7 @@ class Exchange:
                     raise wrong(message, span, "let sequences go one way in an iteration")
 
     def check_caches(self, one: Pool, other: Pool) -> None:
-        """That both keep the same of a sequence. E0423 else."""
+        """Check that both keep the same of a sequence. E0423 else."""
         here, there = set(one.caches), set(other.caches)
         for path in sorted(here ^ there):
             has, lacks = (one, other) if path in here else (other, one)
@@ -533,7 +533,7 @@ class Exchange:
     def check_parts(
         self, one: Pool, other: Pool, path: str, moving: Size, sequences: Sequence[Going]
     ) -> None:
-        """That sequences and bytes divide over the devices of both. E0423 else."""
+        """Check that sequences and bytes divide over the devices of both. E0423 else."""
         self.check_positions(one, other, path, (each.giver.new for each in sequences))
         found = self.of_one(one, other, path)
         for each in sequences:

@@ -105,7 +105,7 @@ def part_span(checked: CheckedModel) -> Span | None:
 
 
 def check_served(one: CheckedModel, other: CheckedModel, others: str, experts: str) -> None:
-    """That both are about one iteration: the tokens that the one dispatches are those of the other's experts."""
+    """Check that both are about one iteration: the tokens that the one dispatches are those of the other's experts."""
     assert one.batch is not None and other.batch is not None
     here, there = one.batch.serve, other.batch.serve
     same = numbers_of(here) == numbers_of(there)
@@ -187,7 +187,7 @@ def check_dtypes(one: CheckedModel, other: CheckedModel, others: str, experts: s
 
 
 def check_loads(one: CheckedModel, other: CheckedModel, others: str, experts: str) -> None:
-    """That both know alike how busy each expert is."""
+    """Check that both know alike how busy each expert is."""
     here, there = (each.plan.load for each in (one, other))
     if here != there:
         message = f"`load` is not the same in `{others}` and in `{experts}`"
@@ -209,7 +209,7 @@ def pipeline_of(name: str, checked: CheckedModel) -> Pipeline:
 
 
 def check_schedules(pipelines: Mapping[str, Pipeline]) -> None:
-    """That all pools run one schedule, with one stage on each rank."""
+    """Check that all pools run one schedule, with one stage on each rank."""
     one, first = next(iter(pipelines.items()))
     for name, each in pipelines.items():
         span = each.given.get("schedule", each.span)
@@ -230,7 +230,7 @@ def check_schedules(pipelines: Mapping[str, Pipeline]) -> None:
 
 
 def check_norms(checked: Mapping[str, CheckedModel]) -> None:
-    """That what is asked of the gradients of all pools together is asked in each."""
+    """Check that what is asked of the gradients of all pools together is asked in each."""
     one, first = next(iter(checked.items()))
     asked = asked_of_gradients(first.plan.optimizer)
     for name, each in checked.items():
@@ -378,7 +378,7 @@ def lonely(pool: PoolKnown, path: str) -> CompileError:
 
 
 def check_microbatches(pools: Sequence[PoolKnown]) -> None:
-    """That a step has as many microbatches in each pool."""
+    """Check that a step has as many microbatches in each pool."""
     one = pools[0]
     for other in pools:
         if other.microbatches != one.microbatches:
@@ -391,7 +391,7 @@ def check_microbatches(pools: Sequence[PoolKnown]) -> None:
 
 
 def check_value(giver: PoolKnown, taker: PoolKnown, path: str) -> Size:
-    """That both mean the same value, and that it divides over the devices of both; how many elements of it a microbatch has."""
+    """Check that both mean the same value, and that it divides over the devices of both; how many elements of it a microbatch has."""
     here, there = giver.ends[path].holds, taker.ends[path].holds
     sequences = ModuleSequences.of(giver.module)
     own = sequences.names if sequences is not None else frozenset[str]()

@@ -129,7 +129,7 @@ def is_larger(result: SSAValue, operand: SSAValue, values: Mapping[str, int]) ->
 def check_lowered(
     op: TaskInterface, lowered: Sequence[Operation], values: Mapping[str, int]
 ) -> None:
-    """That an op becomes tasks, whose last results are its own."""
+    """Check that an op becomes tasks, whose last results are its own."""
     for made in lowered:
         if not isinstance(made, LOWERED):
             what = f"`{made.name}`" if isinstance(made, Operation) else repr(made)

@@ -25,7 +25,7 @@ def wrong(op: Operation, message: str, help_: str | Sequence[str] = "") -> Compi
 
 
 def check_stated(module: ModuleOp) -> None:
-    """That dims have sizes, that axes divide what they split, and that weights have names of their own."""
+    """Check that dims have sizes, that axes divide what they split, and that weights have names of their own."""
     values, sequences = unread(size_values(module)), first_op(module, dist.SequencesOp)
     # What a device has none of in the first iteration, it may have in others.
     summed = () if sequences is None else sequences.sizes
@@ -43,7 +43,7 @@ def check_stated(module: ModuleOp) -> None:
 
 
 def check_axes(module: ModuleOp) -> None:
-    """That ops run over axes that there are, each once."""
+    """Check that ops run over axes that there are, each once."""
     mesh = mesh_of(module)
     for op in module.walk():
         axes = op.properties.get("axes")
@@ -56,7 +56,7 @@ def check_axes(module: ModuleOp) -> None:
 
 
 def check_streams(module: ModuleOp) -> None:
-    """That nodes are on streams that there are, or on one of someone's own beside it: `comm.dp`, `comm.dp.late`."""
+    """Check that nodes are on streams that there are, or on one of someone's own beside it: `comm.dp`, `comm.dp.late`."""
     known = [*sched.STREAMS, *map(sched.comm_stream, zip(mesh_of(module)))]
     for op in module.walk():
         if isinstance(op, sched.NodeOp):
@@ -68,7 +68,7 @@ def check_streams(module: ModuleOp) -> None:
 
 
 def check_paths(program: stg.ProgramOp) -> None:
-    """That each weight and each cache of a program has a path of its own."""
+    """Check that each weight and each cache of a program has a path of its own."""
     seen: dict[str, Operation] = {}
     for op in program.walk():
         if isinstance(op, stg.WeightOp | stg.CacheOp):
@@ -78,7 +78,7 @@ def check_paths(program: stg.ProgramOp) -> None:
 
 
 def check_shapes(module: ModuleOp, values: Mapping[str, int]) -> None:
-    """That sizes are of names that there are, and that axes divide the weights that they split."""
+    """Check that sizes are of names that there are, and that axes divide the weights that they split."""
     known, uneven = {*values, *layer_names(module)}, uneven_dims(module)
     seen: set[Size] = set()
     for op in module.walk():
@@ -145,7 +145,7 @@ class OneElse(dict[str, int]):
 
 
 def check_costs(module: ModuleOp, numbers: Mapping[str, int]) -> None:
-    """That nothing costs less than nothing, that a collective leaves what its kind makes of what goes in, and that results have room where they are put."""
+    """Check that nothing costs less than nothing, that a collective leaves what its kind makes of what goes in, and that results have room where they are put."""
     known: dict[Size, Fraction] = {}
     mesh, values = mesh_of(module), OneElse(numbers)
 

@@ -222,7 +222,7 @@ class _AllRanks:
     def _check_inside(
         self, rank_class: RankClass, actions: tuple[Transfer | Collective, ...], found: _Found
     ) -> None:
-        """That ranks of one cell send each message before they wait for it: all are equally far."""
+        """Check that ranks of one cell send each message before they wait for it: all are equally far."""
         place, at, code, tag = found
         ways: dict[object, int] = {}
         way, sends = np.zeros(len(actions), np.int64), np.zeros(len(actions), bool)
@@ -346,7 +346,7 @@ class _World:
         return {number: step for step, number in enumerate(self.events[id(rank_class)].number)}
 
     def _check_alike(self) -> None:
-        """That the n-th collective of a group is the same on all its members, as far as these have one: what meets is counted, not compared."""
+        """Check that the n-th collective of a group is the same on all its members, as far as these have one: what meets is counted, not compared."""
         cells, events, codes = self.cells, self.events, self.codes
         known: dict[tuple[int, tuple[tuple[int, int], ...]], dict[int, _Issued]] = {}
         first: dict[int, _Issued] = {}

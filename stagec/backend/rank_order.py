@@ -128,7 +128,7 @@ class RankOrder:
         return known[: len(streams), : len(collectives)]
 
     def _check_collectives(self, collectives: Ints, done: Ints, asked: Ints) -> None:
-        """That no collective is ready before an earlier one is: what that asks for, it asks for too."""
+        """Check that no collective is ready before an earlier one is: what that asks for, it asks for too."""
         early = ready_early(done, asked[:, collectives])
         if len(early):
             node = int(collectives[early[0]])

@@ -311,7 +311,7 @@ def parse_buffer(parser: AttrParser) -> Buffer:
 
 
 def verify_memory(op: DialectOp, effects: Effects, memory: NodeMemory | None) -> None:
-    """That what is said is about operands and results that there are."""
+    """Check that what is said is about operands and results that there are."""
 
     def need(count: int, numbers: list[int], what: str) -> None:
         if any(not 0 <= number < count for number in numbers):

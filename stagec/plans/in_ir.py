@@ -227,7 +227,7 @@ class ClauseReader:
 
 
 def check_setting(each: Field[Any], value: object, path: str) -> None:
-    """That a setting has a value that a plan can give it."""
+    """Check that a setting has a value that a plan can give it."""
     kind = each.metadata.get("kind", SettingKind(""))
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if is_number and value < kind.least:

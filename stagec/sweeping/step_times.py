@@ -182,7 +182,7 @@ class StepTimes:
         return found
 
     def check(self, step: CompiledStep, row: int) -> None:
-        """That the forms come to the numbers that the compiled step has."""
+        """Check that the forms come to the numbers that the compiled step has."""
         for forms in step.forms.values():
             for each in forms:
                 own = tuple(int(self.columns.number(sizes)[row]) for sizes in each.numbers)

@@ -40,7 +40,7 @@ from stagec.symbolic.conditions import unread
 
 
 def check_module(module: ModuleOp) -> None:
-    """That programs of ranks are of what there is. For IR that was read, and for what passes of others leave."""
+    """Check that programs of ranks are of what there is. For IR that was read, and for what passes of others leave."""
     listed = (sched.TasksOp, sched.RankProgramOp, sched.RanksOp)
     if not any(isinstance(op, listed) for op in module.body.ops):
         return
@@ -103,14 +103,14 @@ def check_nodes(program: stg.ProgramOp, mesh: Mapping[str, int], names: Collecti
 
 
 def check_names(op: Operation, sizes: Iterable[Size], names: Collection[str]) -> None:
-    """That what sizes are made of has numbers."""
+    """Check that what sizes are made of has numbers."""
     unknown = sorted({name for size in sizes for name in size.names}.difference(names))
     if unknown:
         raise wrong(op, f"the size `{unknown[0]}` has no number")
 
 
 def check_units(program: stg.ProgramOp) -> None:
-    """That gathers of one unit gather the same weights."""
+    """Check that gathers of one unit gather the same weights."""
     known: dict[int, set[SSAValue]] = {}
     for op in program.walk():
         number = whole(op, stg.UNIT, -1) if isinstance(op, sched.CollectiveOp) else -1
@@ -125,7 +125,7 @@ def check_units(program: stg.ProgramOp) -> None:
 def check_stored(
     stored: Sequence[sched.StoredOp], kinds: Mapping[str, stg.ProgramOp], names: Collection[str]
 ) -> None:
-    """That what stays from step to step is said of programs that there are, and of what these have."""
+    """Check that what stays from step to step is said of programs that there are, and of what these have."""
     seen: set[str] = set()
     for op in stored:
         kind = op.kind.data
@@ -145,7 +145,7 @@ def check_stored(
 
 
 def check_all_stored(stored: Sequence[sched.StoredOp], kinds: Mapping[str, stg.ProgramOp]) -> None:
-    """That of what a program has and updates it is said what stays. What becomes of gradients is a policy's own."""
+    """Check that of what a program has and updates it is said what stays. What becomes of gradients is a policy's own."""
     said = {op.kind.data: op for op in stored}
     for kind, program in kinds.items():
         op = said.get(kind)
@@ -164,7 +164,7 @@ def check_all_stored(stored: Sequence[sched.StoredOp], kinds: Mapping[str, stg.P
 def check_sizes(
     tasks: sched.TasksOp, stored: Sequence[sched.StoredOp], values: Mapping[str, int]
 ) -> None:
-    """That what stays is not less than nothing."""
+    """Check that what stays is not less than nothing."""
     for op in stored:
         for row in op.rows.data if op.kind.data == tasks.kind.data else ():
             if row.num_bytes.evaluate(values) < 0:
@@ -173,7 +173,7 @@ def check_sizes(
 
 
 def check_freed_together(program: stg.ProgramOp) -> None:
-    """That what is freed with the last of some has a last. A last for which nothing waits, as a policy may leave it, frees nothing."""
+    """Check that what is freed with the last of some has a last. A last for which nothing waits, as a policy may leave it, frees nothing."""
     waiting: dict[int, Operation] = {}
     lasts: set[int] = set()
     for op in program.walk():
@@ -200,7 +200,7 @@ def check_segments(segments: Mapping[int, Segment]) -> None:
 
 
 def check_rows(op: sched.TasksOp, segments: Mapping[int, Segment], flow: Dataflow) -> None:
-    """That each row is a segment of its task, in an iteration that there is, once."""
+    """Check that each row is a segment of its task, in an iteration that there is, once."""
     for task, rows in op.rows.data.items():
         seen: set[tuple[int, ...]] = set()
         for number, path in zip(rows.segment.tolist(), rows.path.tolist(), strict=True):
@@ -225,7 +225,7 @@ def check_rows(op: sched.TasksOp, segments: Mapping[int, Segment], flow: Dataflo
 
 
 def check_all_run(op: sched.TasksOp, segments: Mapping[int, Segment], flow: Dataflow) -> None:
-    """That each segment has a row in each iteration of the repeats around it."""
+    """Check that each segment has a row in each iteration of the repeats around it."""
     for segment in segments.values():
         counts = [flow.count(repeat) for repeat in segment.repeats]
         rows = op.rows.data.get(segment.task)
@@ -260,7 +260,7 @@ def check_stages(
 
 
 def check_classes(module: ModuleOp, classes: Sequence[sched.RanksOp]) -> None:
-    """That every rank is in one class."""
+    """Check that every rank is in one class."""
     mesh = mesh_of(module)
     count, seen = 0, set[str]()
     for number, op in enumerate(classes):
@@ -332,7 +332,7 @@ class RankOrders:
         return found
 
     def check(self, classes: Sequence[sched.RanksOp]) -> None:
-        """That ranks run all that stages have to do, each microbatch of a stage in one place, and that each transfer has its other end."""
+        """Check that ranks run all that stages have to do, each microbatch of a stage in one place, and that each transfer has its other end."""
         for program in self.runs:
             self.check_tasks(program)
         for stage in range(self.num_stages):
@@ -349,7 +349,7 @@ class RankOrders:
         return [task for task in COMPUTE_TASKS if task in self.tasks[stage.tasks].rows.data]
 
     def check_tasks(self, program: sched.RankProgramOp) -> None:
-        """That a rank runs all tasks of its stages: once what runs once, and in the same microbatches what computes and what takes in."""
+        """Check that a rank runs all tasks of its stages: once what runs once, and in the same microbatches what computes and what takes in."""
         runs = self.runs[program]
         numbers = {each.number for each in program.stages.data}
         for stage in program.stages.data:
@@ -376,7 +376,7 @@ class RankOrders:
                     raise wrong(program, message)
 
     def check_stage(self, stage: int, classes: Sequence[sched.RanksOp]) -> None:
-        """That a stage runs each microbatch at one coordinate."""
+        """Check that a stage runs each microbatch at one coordinate."""
         places: dict[int, int] = {}
         passes: list[str] = []
         for coordinate, programs_ in self.at.items():
@@ -404,7 +404,7 @@ class RankOrders:
         return any(each.number == stage for program in self.runs for each in program.stages.data)
 
     def check_peers(self) -> None:
-        """That a transfer goes to another rank, and nothing else goes anywhere."""
+        """Check that a transfer goes to another rank, and nothing else goes anywhere."""
         for program, runs in self.runs.items():
             for (task, stage), peers in runs.items():
                 for microbatch, shift in peers.items():
@@ -427,7 +427,7 @@ class RankOrders:
         peers: Mapping[int, int],
         coordinate: int,
     ) -> None:
-        """That transfers of a task go to other ranks, which run their other ends."""
+        """Check that transfers of a task go to other ranks, which run their other ends."""
         partner, further = PARTNERS[task]
         for microbatch, shift in peers.items():
             name = f"{task_name(program, task, stage, microbatch)} of `@{program.sym_name.data}`"

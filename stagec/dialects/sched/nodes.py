@@ -156,7 +156,7 @@ class ComputeOp(NodeOp):
 
 
 def verify_work(op: ComputeOp, work: Work) -> None:
-    """That an op whose time depends on its shapes has operands and results of such shapes."""
+    """Check that an op whose time depends on its shapes has operands and results of such shapes."""
     ranks = OPERAND_RANKS.get(work, ())
     known = [tensor_of(each.type) for each in op.inputs if isinstance(each.type, ValueType)]
     fits = len(known) >= len(ranks) and all(

@@ -166,7 +166,7 @@ class RankProgramOp(DefaultBuilder):
         self.verify_gathered()
 
     def verify_gathered(self) -> None:
-        """That passes of the order find each unit in one run of a gather that is in the order."""
+        """Check that passes of the order find each unit in one run of a gather that is in the order."""
         if self.gathered is None:
             return
         runs = set(map(tuple, self.order.data.table[:, :3].tolist()))

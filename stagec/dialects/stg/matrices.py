@@ -33,7 +33,7 @@ class MatrixAttr(WrittenData[Matrix]):
 
 
 def verify_matrix(name: str, matrix: Matrix, value: SSAValue, vectors: bool = False) -> None:
-    """That rows and columns are different dims of what a value is of. A vector, where there may be some, has rows only."""
+    """Check that rows and columns are different dims of what a value is of. A vector, where there may be some, has rows only."""
     named = (*matrix.rows, *matrix.columns)
     known = tensor_of(value.type).names
     if len(set(named)) != len(named) or not set(named) <= set(known):
