@@ -25,7 +25,7 @@ def places_of_each(labels: Ints) -> list[Ints]:
 
 
 def laid_out(template: Ints, lengths: Ints) -> tuple[Ints, Ints]:
-    """Of instances of templates, one after the other: for each part the instance, and which part it is of all templates'."""
+    """Lay instances of templates out one after the other: for each part, the number of its instance, and which of the parts of all templates it is."""
     count = lengths[template]
     instance = np.repeat(np.arange(len(template)), count)
     begin = (np.cumsum(lengths) - lengths)[template] - (np.cumsum(count) - count)

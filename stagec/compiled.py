@@ -81,7 +81,7 @@ class Compiled:
 
     @property
     def num_iterations(self) -> int:
-        """Of the series that it serves, if it does."""
+        """The number of iterations of the series that it serves, if it serves one."""
         sequences = ModuleSequences.of(self.module)
         return 1 if sequences is None else sequences.num_iterations
 
@@ -132,7 +132,7 @@ class CompiledSeries:
 
     @property
     def name(self) -> str:
-        """Of the plan."""
+        """The name of the plan."""
         return self.first.plan.name
 
     @property

@@ -147,7 +147,7 @@ def verify_order(module: ModuleOp, sources: Mapping[str, str] | None = None) -> 
 
 
 def _out_of_order(op: Operation, made: set[SSAValue]) -> Iterator[Operation]:
-    """Of an op and what is in it, where these values are `made`."""
+    """The ops that read a value before it is made: this op and those in it, where `made` has the values that are there."""
     if not made.issuperset(op.operands):
         yield op
     for region in op.regions:

@@ -147,7 +147,7 @@ def said_after_all(known: Sequence[KnownPool]) -> Said:
 
 
 def plan_around(source: Source, plan: str | None) -> tuple[str, str] | None:
-    """Of a pool that is asked about by itself, if it has a part of the model, the plan of all pools, and its own name."""
+    """For a pool that is asked about by itself and has a part of the model: the plan of all pools, and the pool's own name."""
     whole, dot, pool = (plan or "").rpartition(DOT)
     if not dot or pool not in pools_in(source, whole):
         return None

@@ -82,7 +82,7 @@ class SeriesJob:
 
     @cached_property
     def here(self) -> dict[str, list[HandedHere]]:
-        """Of each pool and each iteration: what it takes, and what it gives."""
+        """For each pool and each iteration: what it takes, and what it gives."""
         found: dict[str, list[list[tuple[tuple[str, str, int], int]]]] = {
             name: [[] for _ in each.rows] for name, each in self.iterations.items()
         }

@@ -44,7 +44,7 @@ M = TypeVar("M")
 
 @dataclass(frozen=True)
 class Costs(Generic[N]):
-    """Of one run of an op, on one device."""
+    """What one run of an op costs on one device."""
 
     flops: N
     again: N
@@ -157,7 +157,7 @@ class CountedOp:
 
     @property
     def nodes(self) -> int:
-        """Of a trace: a bucket is one."""
+        """The number of nodes in a trace. A bucket is one node."""
         return self.passes * (self.rows - self.joined)
 
     # What it is
@@ -219,7 +219,7 @@ class CountedOp:
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """Of a communication; of one with another pool that one's name."""
+        """The axes of a communication; for one with another pool, the name of that pool."""
         match self.op:
             case sched.CollectiveOp() | sched.SendOp() | sched.RecvOp():
                 return self.op.axes.data
@@ -232,14 +232,14 @@ class CountedOp:
 
     @property
     def shift(self) -> int:
-        """Of a transfer: how far along its axes the peer is."""
+        """How far away the peer of a transfer is along its axes."""
         if isinstance(self.op, sched.SendOp | sched.RecvOp):
             return self.op.shift.value.data
         return self.boundary_shift
 
     @property
     def among(self) -> Among:
-        """Of a collective of a tied weight: the ranks that have it."""
+        """The ranks that have a tied weight, for a collective over these."""
         return self.stage.owners.get(stg.text(self.op, "tied"), ())
 
     def num_alike(self, mesh: Mesh) -> int:
@@ -354,7 +354,7 @@ class ClassCount:
 
 
 def count_classes(runs: Iterable[RankRun]) -> list[ClassCount]:
-    """Of every rank class, in the order of the program."""
+    """Count the step of every rank class, in the order of the program."""
     counter = Counting()
     return [ClassCount(run, tuple(counter.operations(run))) for run in runs]
 
@@ -446,7 +446,7 @@ def listed_ops(program: stg.ProgramOp, tasks: Mapping[str, Rows]) -> Iterator[Li
 
 @dataclass(frozen=True)
 class MatrixFlops:
-    """Of a step, of all ranks together."""
+    """The FLOPs of matrix products in a step, on all ranks together."""
 
     model: int
     """Those that the model asks for: each once, however many ranks do it, without what is computed again and without padding."""

@@ -129,7 +129,7 @@ def dims_of(module: ModuleOp) -> Iterator[stg.DimOp]:
 def class_summary(
     mesh: Mesh, counted: ClassCount, sequences: ModuleSequences | None = None
 ) -> ClassSummary:
-    """Of a series of iterations: of all of them."""
+    """The summary of a rank class; of a series, over all of its iterations."""
     times = 1 if sequences is None else sequences.num_iterations
     num_nodes = matrix = other = moved = 0
     traffic: dict[tuple[tuple[str, ...], str], list[int]] = defaultdict(lambda: [0, 0, 0])

@@ -290,7 +290,7 @@ class BackwardBlock(stg.BackwardPass):
                 raise refused("E0713", message, span_of(op.location), help=help)
 
     def is_contributed(self, operand: SSAValue) -> bool:
-        """To an operand, or at once to what it is a form of in fewer bits."""
+        """Whether a cotangent is contributed to this operand, or directly to the value that the operand is a form of in fewer bits."""
         value: SSAValue | None = operand
         while value is not None and value not in self.contributed:
             value = before_converting(value)
@@ -542,7 +542,7 @@ def moves_at_once(value: SSAValue) -> bool:
 
 
 def axes_of_tokens(value: SSAValue) -> set[str]:
-    """Of tokens that were gathered for their experts, or of their weights: the axes over which. Their cotangents' terms are added up on the way back."""
+    """The axes over which tokens were gathered for their experts, or weights of these were. The terms of their cotangents are added up on the way back."""
     if not isinstance(value, OpResult) or not isinstance(
         value.op, stg.DispatchOp | stg.SendWeightsOp
     ):

@@ -126,7 +126,7 @@ def along(
     *,
     at_once: bool,
 ) -> dist.Movement:
-    """Of the first dim that moves, or of all."""
+    """The movement that the collective makes: that of the first dim that moves, or that of all dims at once."""
     (name, axes), *others = [each for each in splits.items() if each[1]]
     return collective(
         value, name, axes, PlacementAttr.of(dict(others)) if at_once and others else None

@@ -398,7 +398,7 @@ def forward_readers(values: Iterable[SSAValue]) -> Iterator[Operation]:
 
 
 def gathered_last(gathers: Sequence[OpResult], layer: Block | None) -> OpResult | None:
-    """Of what was gathered of a weight, what is there when its gradient is made in a layer: gathered there, or only forward."""
+    """The gathered form of a weight that is in memory when the weight's gradient is made in a layer: gathered again there, or only in the forward pass."""
     here = [whole for whole in gathers if layer_of(whole.op) is layer]
     if here or not gathers:
         return here[-1] if here else None
@@ -468,7 +468,7 @@ def behind_views(value: SSAValue) -> SSAValue:
 
 
 def elements_in_all(repeats: Repetition, value: SSAValue) -> Size | None:
-    """Of how many elements a repetition is in memory of its own if they are more than one: those that it repeats, times those along the other batch dims of
+    """How many elements a repetition has in memory of its own, if they are more than one: those that it repeats, times those along the other batch dims of
     readers that copy what has strides. None: some such reader has no batch dim along which it lies."""
     counts = [repeats.count]
     for batch in dense_readers(value):
@@ -521,7 +521,7 @@ class Read:
 
 
 class LastReaders:
-    """Of each value the readers that no other follows in every iteration."""
+    """The last readers of each value: those that no other reader follows in every iteration."""
 
     def __init__(
         self, rows: Sequence[Mapping[str, Rows]], side_by_side: Collection[tuple[str, str]]

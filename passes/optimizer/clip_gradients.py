@@ -79,7 +79,7 @@ class ClipGradients(ModulePass):
             Clipping(self, program, axes, shared[stg.text(program, "kind")]).run()
 
     def axes(self, module: ModuleOp) -> list[str]:
-        """Those along which ranks hold different gradients, as the mesh has them."""
+        """The axes of the mesh along which ranks hold different gradients, in the mesh's order."""
         found = {self.axis} if self.axis else set[str]()
         for program in programs(module):
             for step in program.body.block.ops:

@@ -175,7 +175,7 @@ def repeated(stack: SSAValue, make: Make) -> stg.RepeatOp | None:
 
 
 def gathers(moment: SSAValue, matrix: stg.Matrix) -> list[Operation]:
-    """Of a momentum: over the ranks that store parts of it, then over those that split its rows or columns."""
+    """The all-gathers that make a momentum whole: over the ranks that store parts of it, then over those that split its rows or columns."""
     made: list[Operation] = []
     if dist.stored_over(moment):
         made.append(

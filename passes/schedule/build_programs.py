@@ -536,7 +536,7 @@ def first_shared(stage_programs: Sequence[stg.ProgramOp]) -> list[int]:
 
 
 def shared_weights(program: stg.ProgramOp) -> list[str]:
-    """Those that a stage reduces in its task `tied`, in order, but for those of its layers: they are no other stage's."""
+    """The weights that a stage reduces in its task `tied`, in order, without those of its layers, which no other stage has."""
     ops = program.body.block.ops
     weights = [op for op in ops if isinstance(op, stg.WeightOp)]
     layered = {op.path.data for op in weights if isinstance(op.weight.type, StackType)}

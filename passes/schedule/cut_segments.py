@@ -212,7 +212,7 @@ class Cutter:
         return task in AROUND or self.task_of(op) == task
 
     def task_of(self, op: Operation) -> str:
-        """Of an op in the loop over microbatches."""
+        """The task that an op in the loop over microbatches belongs to."""
         crossing = transfer_task(op)
         if crossing is not None:
             return crossing
@@ -264,7 +264,7 @@ def around_loop(
 
 
 def behind_tied(reductions: Sequence[Operation]) -> list[Operation]:
-    """Those that reduce weights which stages share, and those that they read. A weight of a layer is of one stage."""
+    """The ops that reduce weights which several stages share, and the ops whose results these read. A weight of a layer belongs to one stage."""
     found: set[Operation] = set()
     for op in reversed(reductions):
         readers = {use.operation for result in op.results for use in result.uses}
@@ -274,7 +274,7 @@ def behind_tied(reductions: Sequence[Operation]) -> list[Operation]:
 
 
 def waiting_for_tied(reductions: Sequence[Operation]) -> set[Operation]:
-    """Those that read what stages have summed, as the unit does that a shared table is in: other stages may not have done their last backward pass."""
+    """The ops that read what stages have summed, such as those of the unit that a shared table is in. They wait, as other stages may not have done their last backward pass."""
     sums = {op for op in reductions if "tied" in op.properties}
     found: set[Operation] = set()
     for op in reductions:

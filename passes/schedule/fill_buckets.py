@@ -289,7 +289,7 @@ class Padder:
         return self.segment(first, bytes_in, bytes_out) if bytes_in or bytes_out else None
 
     def segment(self, first: sched.CollectiveOp, bytes_in: int, bytes_out: int) -> int:
-        """That of a node of these bytes: one that another stage of the kind has, or a new one."""
+        """The segment of a node of these bytes: one that another stage of the same kind has, or a new one."""
         program = next(each for each in around(first) if isinstance(each, stg.ProgramOp))
         made = sched.CollectiveOp(
             first.kind.data,

@@ -193,7 +193,7 @@ def gradient_values(program: stg.ProgramOp) -> set[SSAValue]:
 
 
 def stored_rows(program: stg.ProgramOp, gradients: str) -> Iterator[Stored]:
-    """Of each weight and cache of a program, on one rank. `gradients`: see `plan-memory`."""
+    """What one rank stores for each weight and cache of a program. `gradients` is the policy for gradients (see `plan-memory`)."""
     updated = updates(program)
     for op in program.body.block.ops:
         if isinstance(op, stg.CacheOp):

@@ -32,7 +32,7 @@ class PackedDocuments:
 
     @staticmethod
     def packed(dim: str, lengths: Sequence[int], size: int) -> PackedDocuments:
-        """Of `lengths` one after the other; what is left behind the last full sequence counts for nothing."""
+        """The documents of these `lengths`, packed one after the other. What is left behind the last full sequence does not count."""
         full: list[tuple[Part, ...]] = []
         parts: list[Part] = []
         used = 0

@@ -194,7 +194,7 @@ class Loads:
 
     @staticmethod
     def around(program: stg.ProgramOp) -> Loads:
-        """Those of the module that a program is in."""
+        """The loads of experts that the module around a program states."""
         module = program.parent_op()
         return Loads.of(module) if isinstance(module, ModuleOp) else Loads()
 

@@ -79,7 +79,7 @@ class PoolSide:
 
 
 def other_side(said: dist.HandedOp) -> PoolSide:
-    """That of the other pool, as a module says it."""
+    """The side of the other pool, as the module states it."""
     axis = said.axis.data if said.axis is not None else ""
     return PoolSide(
         said.first.value.data,
@@ -124,7 +124,7 @@ class Messages:
 
 
 def messages(own: PoolSide, other: PoolSide, moving: Size, batch: str, gives: bool) -> Messages:
-    """Those that a device of `own` gives, or takes. `moving` counts the elements of a layer that are handed over, of one copy."""
+    """The messages that a device of `own` gives, or takes. `moving` is the number of elements of a layer that are handed over, in one copy."""
     cut = {
         dim: Parts(
             own.split(dim),

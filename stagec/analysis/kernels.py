@@ -173,7 +173,7 @@ def of_pieces(value: SSAValue) -> SSAValue | None:
 
 
 def experts_sizes(op: sched.ComputeOp, sizes: Mapping[str, Size]) -> dict[str, Size]:
-    """Of a product of all experts of a device: `hidden` and `inner`, and how many products lead into them (two if they are gated).
+    """The sizes of a product over all experts of a device: `hidden` and `inner`, and how many products lead into them (two if they are gated).
 
     Those that read what a dispatch sent lead in, the others out. Nothing where no dispatch feeds such products.
     """
@@ -207,7 +207,7 @@ def experts_sizes(op: sched.ComputeOp, sizes: Mapping[str, Size]) -> dict[str, S
 
 
 def filled(value: SSAValue) -> tuple[Size, Size]:
-    """Of the places that experts have for tokens, how many are taken: on all devices together, copies of tokens and places."""
+    """How many of the places that experts have for tokens are taken: the number of copies of tokens, and that of places, on all devices together."""
     dispatch = dispatched_by(value)
     assert dispatch is not None
     routed, chosen = tensor_of(dispatch.outputs[0].type), tensor_of(dispatch.inputs[1].type)
@@ -378,7 +378,7 @@ FORMS: Mapping[Work, Callable[[sched.ComputeOp], KernelForm | None]] = {
 
 
 def dims_product(tensor: TensorType, names: set[str]) -> Size:
-    """Of a piece, as many as the whole has: pieces take their share of its time."""
+    """The product of the sizes of some dims. A piece counts as many as the whole, as pieces take their share of the time of the whole."""
     found = ONE
     for dim in tensor.dims:
         if dim.name in names:

@@ -36,7 +36,7 @@ def matrices_of(
 
 
 def matrix_of(weight: SSAValue, classes: set[str]) -> stg.Matrix:
-    """Of a weight in a program. `classes` are the dims that logits have one element of for each class."""
+    """The matrix that a weight of a program is. `classes` are the dims along which logits have one element for each class."""
     found, own = stg.Matrix(), tensor_of(weight.type).names
     if classes & {*own}:
         return found

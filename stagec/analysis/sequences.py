@@ -114,7 +114,7 @@ class ModuleSequences:
 
     @cached_property
     def dealt(self) -> DealtSequences:
-        """Of each device here."""
+        """How sequences are dealt out to each device of this module."""
         return self.apart if self.op.together is None else self.apart.together
 
     @property
@@ -123,7 +123,7 @@ class ModuleSequences:
         return self.parts or (self,)
 
     def serving(self, sequences: DealtSequences) -> ModuleSequences:
-        """Of other sequences, in the same module."""
+        """The same module with other sequences."""
         self.op.sequences = SequencesAttr(sequences)
         return replace(self, apart=sequences, _columns={})
 
@@ -184,7 +184,7 @@ class ModuleSequences:
 
     @cached_property
     def of_devices(self) -> Mapping[str, tuple[str, int]]:
-        """Of another pool: the names of each device's sums, by sum and device."""
+        """The names of the sums of each device of another pool, by sum and device."""
         if self.op.together is None:
             return {}
         devices = range(self.apart.num_devices)

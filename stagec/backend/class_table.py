@@ -51,7 +51,7 @@ class ClassTable:
 
     @property
     def num_nodes_unrolled(self) -> int:
-        """Of all iterations."""
+        """The number of nodes of all iterations."""
         return self.total(self.first_node)
 
     @property
@@ -113,7 +113,7 @@ def unsized_arrays(table: ClassTable) -> dict[str, np.ndarray]:
 
 
 def digest_of(arrays: Mapping[str, np.ndarray], *numbers: int) -> bytes:
-    """Of arrays and numbers: what is alike in these has one digest."""
+    """The digest of arrays and numbers. What is equal in all of them has the same digest."""
     digest = blake2b(str(numbers).encode(), digest_size=16)
     for name, array in arrays.items():
         digest.update(f"{name} {array.dtype.str} {array.shape}".encode())

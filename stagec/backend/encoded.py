@@ -190,7 +190,7 @@ class EncodedPools:
 
     @property
     def classes(self) -> tuple[EncodedClass, ...]:
-        """Those of the first pool, then those of the next; each with the name of its pool."""
+        """The classes of the first pool, then those of the next, each with the name of its pool."""
         return tuple(
             replace(each, name=f"{name} {each.name}")
             for name, pool in zip(self.names, self.pools, strict=True)

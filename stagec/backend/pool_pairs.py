@@ -1,4 +1,4 @@
-"""That what one pool sends to another is what that one takes: each receive has its send, of its rank, its channel and layer, and its bytes.
+"""Checks that what one pool sends to another is what the other receives: each receive has a send of its rank, its channel, its layer and its bytes.
 
 Where pools wait for each other in one direction only, no rank waits for ever with this if none does in its pool alone. In a series what is
 sent in one iteration is taken in another, which the handover says. Those that are the same in the programs of both pools are looked at once: they
@@ -68,7 +68,7 @@ def check_pairs(traces: PooledTraces, encoded: EncodedPools) -> None:
 def check_together(
     traces: PooledTraces, sides: dict[str, dict[tuple[int, Handover], Ends]]
 ) -> None:
-    """Of a series whose iterations all pools compute together: those that are the same bodies in each are looked at once."""
+    """Check a series whose iterations all pools compute together. Iterations that consist of the same bodies in each pool are looked at once."""
     series = [each.classes[0].program.series for _, each in traces.pools]
     orders = [each.bodies.order for each in series if each is not None and each.bodies is not None]
     for bodies in np.unique(np.stack(orders, axis=1), axis=0):

@@ -175,7 +175,7 @@ class TraceProgram:
 
     @property
     def num_nodes(self) -> int:
-        """Of all iterations."""
+        """The number of nodes of all iterations."""
         if self.series is not None and self.series.bodies is not None:
             return self.series.bodies.total(self.first_node)
         return int(self.first_node[-1]) * self.num_iterations

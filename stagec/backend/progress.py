@@ -95,7 +95,7 @@ _Found = tuple[Ints, Ints, Ints, Ints]
 
 @dataclass(frozen=True)
 class _Events:
-    """Of a class, in the order of numbers: sends, receives and collectives that other cells take part in."""
+    """The events of a class in the order of their numbers: sends, receives, and collectives that other cells take part in."""
 
     actions: tuple[Transfer | Collective, ...]
     action: list[int]
@@ -474,7 +474,7 @@ class _World:
 
 
 def _joined(worlds: Sequence[_World]) -> _World:
-    """Of all pools: ways and groups are of one mesh each."""
+    """The worlds of all pools as one. Ways and groups belong to one mesh each."""
     whole = _World(worlds[0].ranks, {}, {}, {}, {})
     above = 0
     for each in worlds:

@@ -1,4 +1,4 @@
-"""That one rank keeps to one order, whatever the run times: what of `stagec.backend.progress` is about a rank alone."""
+"""Checks that each rank keeps to one order, whatever the run times: the part of `stagec.backend.progress` that is about one rank alone."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def doubt(rank_class: RankClass, number: int, why: str) -> CompileError:
 
 
 class SegmentOrders:
-    """Of segments of all ranks: the kinds and the queues of their nodes, and what these wait for."""
+    """The segments of all ranks: the kinds and the queues of their nodes, and what these wait for."""
 
     def __init__(self) -> None:
         self.queues: dict[str, int] = {}

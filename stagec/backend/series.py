@@ -66,7 +66,7 @@ def tags_of_iteration(traces: TraceSet) -> int:
 
 
 def tags_in_first(program: TraceProgram) -> np.ndarray:
-    """Of each instance, as if its iteration were the first."""
+    """The tag of each instance, as if its iteration were the first."""
     if program.series is None or program.series.bodies is None:
         return program.tag
     bodies = program.series.bodies

@@ -165,7 +165,7 @@ def _make_stamp(traces: ClassTraces, compress: Compression) -> Stamp:
 
 
 def _sheets(table: ClassTable, traces: ClassTraces) -> Sheets:
-    """Those of a series are of all classes that differ in numbers of nodes alone."""
+    """The sheets that nodes are stamped on. Those of a series serve all classes that differ in the numbers of nodes alone."""
     if table.bodies is None:
         return Sheets(UnsizedTemplate(unroll(table, traces.header, traces.tag_span)))
     # All classes of a job have one header.

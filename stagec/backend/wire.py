@@ -42,7 +42,7 @@ MOST_HANDED = 1 << 12
 
 
 def handed_argument(channel: int, number: int) -> int:
-    """Of the transfer over a channel that is part of this handover of its iteration."""
+    """The argument of a transfer over a channel that is part of this handover of its iteration."""
     assert number < MOST_HANDED
     return channel * MOST_HANDED + number
 

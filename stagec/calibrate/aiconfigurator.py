@@ -43,7 +43,7 @@ def read_package(path: Path, system: str) -> dict[Key, Measured]:
 
 
 def rows_of(folder: Path, name: str) -> Iterator[Row]:
-    """Of one kind: the first framework that measured it, and others to compare with."""
+    """The rows of one kind: those of the first framework that measured it, and those of others to compare with."""
     group, file, read = READERS[name]
     found: list[list[Path]] = []
     for framework in ("", *FRAMEWORKS):  # NCCL has no framework

@@ -64,7 +64,7 @@ def interpolation(table: TimeTable, sizes: dict[str, np.ndarray]) -> Any:
 
 
 def second_differences(shape: list[int]) -> Any:
-    """Of neighbours along each axis."""
+    """The second differences of neighbours along each axis."""
     points = np.arange(int(np.prod(shape))).reshape(shape)
     found = [csr_matrix((0, points.size))]
     for number in range(len(shape)):

@@ -161,7 +161,7 @@ def mla_generation(cells: Cells) -> Row:
 
 
 def moe(cells: Cells) -> Row:
-    """Of experts, by dtype, how tokens are dealt out, and kernel."""
+    """The row of a measurement of experts, by dtype, by how tokens are dealt out, and by kernel."""
     sizes = numbers(cells, "tokens", "hidden", "inner", "topk", "experts", "tp", "ep")
     parts = (dtype_of(cells), cells.get("distribution") or "balanced")
     return (

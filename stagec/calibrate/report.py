@@ -15,7 +15,7 @@ RANGES = (("to 20 µs", 0.0, 20.0), ("to 200 µs", 20.0, 200.0), ("more", 200.0,
 
 @dataclass(frozen=True)
 class Errors:
-    """Of estimates over measurements, less one."""
+    """The relative errors of estimates: each estimate over its measurement, less one."""
 
     values: np.ndarray
 

@@ -199,7 +199,7 @@ class Template:
 
     @property
     def num_bytes(self) -> int:
-        """Of memory, about."""
+        """About how many bytes of memory this takes."""
         assert self.analysis.table is not None
         return self.analysis.table.buffer.size + 300 * self.analysis.table.num_nodes
 

@@ -327,7 +327,7 @@ def blocks_of(
 def clock_of_parts(
     source: Source, options: argparse.Namespace, plug_ins: Registry, policy: Policy
 ) -> BatchedPool:
-    """Of pools that compute parts of each iteration: devices with attention are engines, and both pools are on one axis of time."""
+    """The clock of pools that compute parts of each iteration: the devices with attention are the engines, and both pools share one axis of time."""
     sizes = overrides(options.set)
 
     def compiled(row: Sequence[Sequence[Kind]]) -> CompiledPools:
@@ -360,7 +360,7 @@ def iteration_of(row: Sequence[Sequence[Kind]]) -> Iterations:
 
 
 def num_microbatches(serve: Serve, devices: Sequence[Sequence[Kind]]) -> int:
-    """Of an iteration."""
+    """The number of microbatches of an iteration."""
     dealt = DealtSequences.of([[[(*kind, 1) for kind in kinds] for kinds in devices]])
     return min(serve.microbatches, int(dealt.most_microbatches(serve.split)[0]))
 
@@ -424,7 +424,7 @@ def engine_lines(found: Batches, policy: Policy) -> list[str]:
 
 
 def spread(times: np.ndarray) -> str:
-    """Of times in seconds: the mean, the median, and what 99 % are below."""
+    """How times in seconds are spread: their mean, their median, and the time that 99 % are below."""
     numbers = (float(times.mean()), *(float(np.percentile(times, q)) for q in (50, 99)))
     mean, median, high = map(seconds, numbers)
     return f"{mean} on average, {median} in the middle, {high} for 99 %"

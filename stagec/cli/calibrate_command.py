@@ -196,7 +196,7 @@ def without(text: str, keys: set[Key]) -> str:
 
 
 def table_key(part: str) -> Key:
-    """Of a `[[tables]]`; empty for anything else."""
+    """The key of an entry of `[[tables]]`; empty for anything else."""
     head, _, rest = part.partition("\n")
     if head != "[[tables]]":
         return ()

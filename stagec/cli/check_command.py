@@ -90,7 +90,7 @@ def run_log(options: argparse.Namespace) -> int:
 
 
 def num_nodes(directory: str, jobs: int | None) -> dict[int, int]:
-    """Of the trace of each rank. E0714 if there is not one set of traces."""
+    """The number of nodes in the trace of each rank. E0714 if the directory does not have exactly one set of traces."""
     sets, _ = find_traces(directory)
     if len(sets) != 1:
         message = f"`{directory}` has {len(sets)} sets of traces, and the log is of one"

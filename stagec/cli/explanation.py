@@ -34,7 +34,7 @@ from stagec.symbolic import Size
 
 
 def explain(options: argparse.Namespace) -> int:
-    """Of a plan with pools each after the other."""
+    """Explain what is asked; of a plan with pools, for one pool after the other."""
     takes_time = options.what == "step_time"
     parts = compile_parts(
         options.model,

@@ -133,7 +133,7 @@ def dims_of(model: str) -> set[str]:
 
 
 def deliver(text: str, what: str, options: argparse.Namespace) -> int:
-    """To the file, or to standard output."""
+    """Write the text to the file that is named, or to standard output."""
     if options.out is None:
         sys.stdout.write(text)
         return 0

@@ -212,7 +212,7 @@ def plans_of(source: Source) -> list[str]:
 
 
 def texts_of(options: argparse.Namespace) -> list[str]:
-    """Of the files of plug-ins."""
+    """The texts of the files of plug-ins."""
     return [read_text(path) for path in options.load_pass]
 
 
@@ -253,7 +253,7 @@ def origin_of(options: argparse.Namespace, clause: str) -> str:
 
 
 def clauses_of(options: argparse.Namespace) -> tuple[str, ...]:
-    """Of every plan, as `--clause` and the file of `--space` say them."""
+    """The clauses of every plan, as `--clause` and the file of `--space` state them."""
     space = Space({}, names={**NAMES, **SERVING_NAMES})
     if options.space:
         read_space(space, read_text(options.space), options.space)

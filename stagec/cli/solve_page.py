@@ -155,7 +155,7 @@ def tried(
 
 
 def compilable(request: SweepRequest, values: Sequence[int]) -> Sequence[int]:
-    """Of values those that can be compiled, where that is quickly known; else all."""
+    """The values whose plans can be compiled, where that is known quickly; else all values."""
     (name,) = request.grid.names
     found: list[int] = []
     for chosen in (values[:SAMPLE], values):

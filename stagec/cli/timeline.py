@@ -245,7 +245,7 @@ def scale_of(rows: Rows, span_us: float) -> str:
 
 
 def timed_rows(compiled: Compiled, found: Estimate, schedule: Schedule | None) -> Rows:
-    """Of each class its tasks."""
+    """The tasks of each class, with their times."""
     rows: list[tuple[str, list[DrawnBar]]] = []
     with_stage = schedule is not None and schedule.stages_per_rank > 1
     labels = row_labels(compiled)

@@ -72,7 +72,7 @@ def model_figures(path: Path) -> dict[str, Any]:
 
 
 def parameters(source: Source) -> int:
-    """Of the model under its own sizes, each weight once."""
+    """The number of parameters of the model under its own sizes, each weight counted once."""
     module = lower(check(source))
     values = size_values(module)
     (program,) = programs(module)

@@ -107,7 +107,7 @@ def step_section(summary: Summary, peak_bytes: int) -> Section:
 
 
 def class_totals(each: ClassSummary) -> dict[str, int]:
-    """Of one rank of a class."""
+    """The totals of one rank of a class."""
     return {
         "nodes": each.num_nodes,
         "matrix_FLOPs": each.matrix_flops,

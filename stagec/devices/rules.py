@@ -124,7 +124,7 @@ def memory_us(device: DeviceModel, dtype: str, s: Sizes) -> Floats:
 
 
 def quantize_us(device: DeviceModel, what: str, s: Sizes) -> Floats:
-    """Of a bf16 matrix: `computescale` reads it for its scale and again to convert it, `scale_matrix` once. Both write fp8."""
+    """The time of quantizing a bf16 matrix, in µs: `computescale` reads it for its scale and again to convert it, `scale_matrix` once. Both write fp8."""
     moved = s["m"] * s["k"] * (5 if what == "computescale" else 3)
     return 1e6 * moved / memory_rate(device) + device.launch_us
 
@@ -152,7 +152,7 @@ DELTA_CHUNK = 64
 
 
 def delta_rule_flops(s: Sizes) -> Floats:
-    """Of its products (Yang et al., arXiv:2412.06464, section 3.3)."""
+    """The FLOPs of the products of a gated delta rule (Yang et al., arXiv:2412.06464, section 3.3)."""
     tokens, width, key = s["batch"] * s["seq"] * s["heads"], s["width"], s["key_width"]
     return (
         2 * tokens * (np.minimum(DELTA_CHUNK, s["seq"]) * (3 * key + 2 * width) + 3 * key * width)

@@ -103,7 +103,7 @@ class RankAttr(WrittenData[Size]):
 
 @irdl_attr_definition
 class LayerStagesAttr(WrittenData[tuple[int, ...]]):
-    """Of each layer, the place of its stage along the axis of the stages: `<0 x 16, 1 x 16>`."""
+    """For each layer, the place of its stage along the axis of the stages: `<0 x 16, 1 x 16>`."""
 
     name = "stg.layer_stages"
     FORM: ClassVar = mapped(
@@ -113,7 +113,7 @@ class LayerStagesAttr(WrittenData[tuple[int, ...]]):
     )
 
     def of_layer(self, layer: int) -> int:
-        """Of a layer; of what is in none, its only stage."""
+        """The stage of a layer; for what is in no layer, its only stage."""
         return self.data[max(layer, 0)]
 
 

@@ -94,7 +94,7 @@ class CostInterface(TaskInterface):
         return number * elements(getattr(self, value) if value else self.results[0])
 
     def flops_again(self) -> Size:
-        """Those of its FLOPs that another op has done before, and whose results nobody kept."""
+        """The part of its FLOPs that another op has done before, but whose results nobody kept."""
         return ZERO
 
     def num_kernels(self) -> Size:

@@ -132,7 +132,7 @@ SEGMENT_SIZES = ("operandSegmentSizes", "resultSegmentSizes")
 
 
 class MarkConstraint(AttrConstraint[Attribute]):
-    """Of a property that says nothing of what an op is, but what passes found: `stagec.dialects.marks`."""
+    """The constraint of a property that states nothing about what an op is, but what passes found out (`stagec.dialects.marks`)."""
 
 
 Found = TypeVar("Found", bound=Operation)

@@ -185,7 +185,7 @@ def angled(form: TextForm[T]) -> TextForm[T]:
 
 
 def mapped(form: TextForm[Any], made: Callable[[Any], T], given: Callable[[T], Any]) -> TextForm[T]:
-    """Of something else that is written as this is."""
+    """The form of something else that is written in the same way."""
     return TextForm(
         lambda parser: made(form.read(parser)), lambda value: form.written(given(value))
     )

@@ -99,7 +99,7 @@ def unscaled_bytes(num_elements: Size, dtype: str) -> Size:
 
 
 def bytes_per_element(dtype: str) -> float:
-    """Of one element of many, with its share of a scale."""
+    """The bytes of one element of many, with its share of a scale."""
     sharing, scale_bytes = SCALES.get(dtype, (1, 0))
     return DTYPE_BITS[dtype] / 8 + scale_bytes / sharing
 

@@ -34,5 +34,5 @@ def part_of(how: str, size: Size, ways: Size, place: Size) -> Size:
 
 
 def last_part(how: str, size: Size, ways: Size) -> Size:
-    """That of the last rank, which has least."""
+    """The part of the last rank, which has the least."""
     return part_of(how, size, ways, ways - 1)

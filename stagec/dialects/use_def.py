@@ -37,7 +37,7 @@ def through(*kinds: type[Operation]) -> StepBack:
 
 
 def one_by_one(*kinds: type[Operation]) -> StepBack:
-    """Of ops that make a result of each operand."""
+    """The step back through ops that make one result of each operand."""
 
     def before(value: SSAValue) -> SSAValue | None:
         if isinstance(value, OpResult) and isinstance(value.op, kinds):

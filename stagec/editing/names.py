@@ -54,7 +54,7 @@ class Index:
 
 
 def index_of(*files: syntax.Program) -> Index:
-    """Of the files of one program, which see each other's definitions: what is imported comes first, as in `Source.files`."""
+    """The index of the files of one program, which see each other's definitions. What is imported comes first, as in `Source.files`."""
     defined: dict[Symbol, str] = {}
     found: list[tuple[Symbol, Span, bool]] = []
     for owner, name, kind in chain.from_iterable(map(definitions, files)):

@@ -97,7 +97,7 @@ def make_server(plug_ins: Registry) -> LanguageServer:
         )
 
     def mistakes(uri: str, path: str, text: str) -> list[Diagnostic]:
-        """Of a file; one without a model is looked at as a part of those that import it, which define names that it uses."""
+        """The mistakes of a file. A file without a model is checked as a part of those that import it, which define names that it uses."""
         opened = opened_texts()
         if MODEL.search(text):
             return diagnose(text, path, plug_ins, opened)

@@ -21,7 +21,7 @@ from stagec.unrolling.rank import RankRun
 
 @dataclass(frozen=True)
 class CacheRoom:
-    """Of the ranks that have room for fewest blocks."""
+    """The room for caches on the ranks that have room for the fewest blocks."""
 
     where: str
     """The class of these ranks."""
@@ -55,7 +55,7 @@ class CacheRoom:
 
 
 def cache_room(job: NamedJob, block: int | None = None) -> CacheRoom | None:
-    """Of a plan that serves on a device whose memory is known, and has caches that grow; or nothing. `block`: in place of the plan's."""
+    """The room for caches of a plan that serves on a device whose memory is known, and whose caches grow; else nothing. `block` replaces the plan's size of a block."""
     device, batch = job.compiled.plan.device, job.compiled.checked.batch
     memory = device.memory if device.memory is not None else device.capacity
     if batch is None or memory is None:

@@ -63,7 +63,7 @@ class NamedJob:
 
     @cached_property
     def whole_parameters(self) -> Size:
-        """Of the model, each counted once."""
+        """The number of parameters of the model, each counted once."""
         sizes: list[Size] = []
         for op in self.compiled.as_written.walk():
             if isinstance(op, stg.WeightOp):

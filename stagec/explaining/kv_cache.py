@@ -84,7 +84,7 @@ def bytes_each(cache: stg.CacheOp) -> Size:
 
 
 def of_model(job: NamedJob) -> Iterator[stg.CacheOp]:
-    """Of the whole model, however it is spread."""
+    """The caches of the whole model, however it is spread over devices."""
     module = job.compiled.with_caches
     for op in module.body.ops if module is not None else ():
         if isinstance(op, stg.ProgramOp):

@@ -28,7 +28,7 @@ KINDS = {kind.name.lower(): kind for kind in Kind if kind not in BEYOND}
 
 
 def memory(job: NamedJob, words: Sequence[str], what: str, unknown: Unknown) -> Answer:
-    """Of each rank class."""
+    """The memory of each rank class."""
     first, *rest = words or ("peak",)
     if first not in QUANTITIES:
         raise unknown(what, first, list(QUANTITIES))

@@ -120,7 +120,7 @@ class Names:
 
     @cached_property
     def virtual_stages(self) -> int:
-        """Of each rank."""
+        """The number of virtual stages of each rank."""
         found = schedule_op(self.module)
         return 1 if found is None else found.virtual_stages.value.data
 

@@ -42,7 +42,7 @@ class NodeAnswer:
 
 
 def node(job: NamedJob, number: int, name: str | None) -> NodeAnswer:
-    """Of the class that is named, or else the first. E0715 where there is no such node."""
+    """A node of the class that is named, or else of the first. E0715 where there is no such node."""
     each = next((c for c in job.classes if name in (None, c.name)), None)
     assert each is not None, name
     arrangement = job.compiled.unroller.arrangements.of(each.run)

@@ -125,7 +125,7 @@ def of_parts(
 
 
 def total_over_ranks(answer: Answer, names: Names) -> Amount:
-    """Of all ranks together."""
+    """The total over all ranks."""
     if answer.whole is not None:
         return answer.whole
     forms: list[Size] = []

@@ -40,7 +40,7 @@ class Term:
 
     @cached_property
     def amounts(self) -> Costs[Amount]:
-        """Of one run, on one device."""
+        """What one run costs on one device."""
         return self.counted.costs.evaluated(lambda size: self.forms.amount(size, self.counted))
 
     @property
@@ -69,7 +69,7 @@ class Term:
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """Of a communication."""
+        """The axes over which a communication runs."""
         return self.counted.axes
 
     @cached_property

@@ -103,7 +103,7 @@ class SizeTable:
 
     @property
     def dim_values(self) -> dict[str, int | None]:
-        """Of dims alone: for expressions in a model."""
+        """The values of dims alone, without axes, for expressions in a model."""
         return conditions.observed({name: self.values[name] for name in self.dim_names})
 
 

@@ -81,7 +81,7 @@ def import_configuration(data: Mapping[str, Any], file: str, source: str = "") -
 
 
 def model_types(data: Mapping[str, Any], model_type: str) -> list[str]:
-    """Of the model and of its language model, if it has parts."""
+    """The types of the model and of its language model, if it has parts."""
     inner = data.get("text_config")
     known = classes().get(model_type, {}).get("parts", {}).get("text_config", "")
     given = inner.get("model_type", known) if isinstance(inner, Mapping) else known

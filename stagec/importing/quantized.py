@@ -73,7 +73,7 @@ def format_of(said: Mapping[str, Any]) -> str:
 
 
 def format_of_group(group: Mapping[str, Any]) -> str:
-    """That of `weights` and `input_activations` of a group: numbers of as many bits on both sides."""
+    """The format of the `weights` and `input_activations` of a group, which have numbers of equally many bits."""
     weights, read = group.get("weights") or {}, group.get("input_activations") or {}
     bits = weights.get("num_bits")
     if weights.get("type") != "float" or (read.get("type"), read.get("num_bits")) != (

@@ -31,7 +31,7 @@ class TimedPeak:
 
 
 def peak_along_time(plan: ClassPlan, start: Floats, end: Floats) -> TimedPeak:
-    """Of a class whose nodes start and end so, in the order in which they are issued."""
+    """The peak of a class whose nodes start and end at these times, in the order in which they are issued."""
     by_end = np.lexsort((np.arange(len(end)), end))
     lives, born, freed, maker = timed(plan, by_end, start, end)
     change = np.concatenate([lives.num_bytes, -lives.num_bytes])

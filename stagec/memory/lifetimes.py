@@ -361,7 +361,7 @@ def kinds_of_sums(terms: Ints) -> Ints:
 
 
 def is_the_sum(lives: StageLives) -> Ints:
-    """Of one microbatch alone there is no sum but its term, unless the sum stays from step to step."""
+    """Which values are the sum over microbatches themselves: with a single microbatch the only term is the sum, unless the sum stays from step to step."""
     alone = len(lives.microbatches) == 1
     table = lives.table
     return (table.accumulated > 0) & ~table.sum_stays & alone

@@ -264,7 +264,7 @@ def kinds_on_nvme(rows: Iterable[StoredBytes | Stored]) -> tuple[Kind, ...]:
 
 
 def saved_bytes(lives: Lifetimes, num_stages: int) -> tuple[int, ...]:
-    """Of each stage, of its first microbatch."""
+    """The bytes that the first microbatch of each stage saves for its backward pass."""
     saved = lives.kind == Kind.SAVED
     found: list[int] = []
     for stage in range(num_stages):

@@ -79,7 +79,7 @@ class Weights:
 def static_bytes(
     stages: Sequence[StageRun], weights: Weights
 ) -> tuple[StaticBytes, list[StoredBytes]]:
-    """Of a rank that has these stages. A weight that two of them share is stored once."""
+    """What a rank that has these stages stores from step to step. A weight that two of them share is stored once."""
     numbers: dict[Kind, int] = dict.fromkeys(STORED, 0)
     found: list[StoredBytes] = []
     seen: set[tuple[Kind, str]] = set()

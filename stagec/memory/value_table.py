@@ -110,7 +110,7 @@ class ValueTable:
 
 
 def value_table(stage: StageRun) -> ValueTable:
-    """Of all microbatches; `num_bytes` is that of the largest, where they are not alike."""
+    """The table of the values of all microbatches. Where microbatches differ, `num_bytes` is that of the largest."""
     if not stage.in_microbatches:
         return TableMaker(stage).table()
     parts = [TableMaker(stage.at(at)).table() for at in range(len(stage.in_microbatches))]
@@ -395,7 +395,7 @@ class TableMaker:
                 raise refused("E0709", message, place, help=help_)
 
     def units(self) -> tuple[Ints, Ints]:
-        """Of each value, which unit of which layer its gather gathers, if others gather it too; the number of each of these units."""
+        """For each value, the unit and layer that its gather gathers, if other gathers gather it too; and the number of each of these units."""
         known: dict[tuple[int, int], int] = {}
         numbers = {
             (task, row): known.setdefault(unit, len(known))

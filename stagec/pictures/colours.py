@@ -19,7 +19,7 @@ SERIES = (
 
 
 def colour(number: int) -> str:
-    """Of the n-th series; they start again after the last."""
+    """The colour of the n-th series. Colours start again after the last."""
     return SERIES[number % len(SERIES)]
 
 

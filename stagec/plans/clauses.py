@@ -49,7 +49,7 @@ class Clause:
 
     @property
     def unusual(self) -> dict[str, Span]:
-        """Those that were written, and are not what holds without them."""
+        """The settings that were written and differ from what holds without them."""
         known = {each.name: each.default for each in fields(self)}
         return {
             name: span

@@ -123,7 +123,7 @@ class Headline:
 def headline(
     compiled: Compiled, found: Estimate | None = None, microbatches: int | None = None
 ) -> Headline:
-    """Of a job. What is estimated already, and the number of microbatches that a text is to name, may be given."""
+    """The headline of a job. An estimate that was made already, and the number of microbatches that the text is to name, may be given."""
     plan = compiled.plan
     worst = max(compiled.memory, key=lambda each: each.peak_bytes)
     kinds = {TITLES[kind]: size for kind, size in worst.at_peak().items() if kind not in BEYOND}

@@ -216,7 +216,7 @@ def moved(own: ClassPlan, block: RepeatedNodes, added: int) -> ClassPlan:
 
 
 def grown_headline(few: Headline, more: Headline, times: int) -> Headline:
-    """Of a step with more blocks: times, tokens and products grow by what each adds."""
+    """The headline of a step with more blocks of microbatches: times, tokens and products grow by what each block adds."""
 
     def grown(before: float, after: float) -> float:
         return after + times * (after - before)

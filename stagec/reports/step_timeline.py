@@ -251,5 +251,5 @@ def bars_of(spans: Intervals, most: int, shade: int, label: str) -> list[list[An
 
 
 def rounded(time_us: float) -> float:
-    """To a hundredth of a µs."""
+    """The time rounded to a hundredth of a µs."""
     return round(time_us, 2)

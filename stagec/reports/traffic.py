@@ -50,7 +50,7 @@ def traffic(job: Compiled) -> tuple[np.ndarray, int]:
 
 
 def factor(kind: str, size: int) -> float:
-    """Of the whole tensor's bytes that a rank hands on."""
+    """The share of the whole tensor's bytes that a rank hands on."""
     ring = (size - 1) / size
     return {"send": 1.0, "all_reduce": 2 * ring}.get(kind, ring)
 
@@ -80,7 +80,7 @@ def groups(mesh: Mesh, axes: tuple[str, ...], among: dict[str, tuple[int, ...]])
 
 
 def is_member(mesh: Mesh, where: Mapping[str, tuple[int, ...]]) -> np.ndarray:
-    """Of each rank, whether it is of the class."""
+    """For each rank, whether it is in the class."""
     found = np.ones(mesh.sizes, bool)
     for axis, places in where.items():
         allowed = np.zeros(mesh.size(axis), bool)

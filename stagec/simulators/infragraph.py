@@ -120,7 +120,7 @@ def switch_of(name: str, ports: int) -> dict[str, Any]:
 
 
 def half(latency_us: float | None) -> float | None:
-    """Of each of the two links of a way over a switch."""
+    """The latency of each of the two links of a way over a switch."""
     return None if latency_us is None else latency_us / 2
 
 
@@ -328,7 +328,7 @@ class InfraGraph:
         return sum(step["us"] for step in steps)
 
     def links_of_axes(self, sizes: Mapping[str, int], nodes: list[list[str]]) -> AxisLinks:
-        """Of a network in which each axis of the mesh has links of its own: which groups each kind of link joins."""
+        """The links of a network in which each axis of the mesh has links of its own: which groups each kind of link joins."""
         mesh = Mesh(tuple(sizes), tuple(sizes.values()))
         groups = {
             axis: [mesh.stride(axis) * place for place in range(size)]

@@ -67,7 +67,7 @@ def action_sizes(body: Body) -> list[tuple[tuple[Size, ...], ...]] | None:
 
 
 def numbers_of(action: NodeAction) -> tuple[int, ...]:
-    """Of an action, as `with_numbers` takes them."""
+    """The numbers of an action, as `with_numbers` takes them."""
     match action:
         case Compute():
             sizes = tuple(size for _, size in action.kernel.sizes) if action.kernel else ()
@@ -117,7 +117,7 @@ class Distinct:
 
     @staticmethod
     def of(columns: Sequence[np.ndarray], count: int) -> Distinct:
-        """Of columns of numbers, one of each plan."""
+        """The distinct rows of columns of numbers, which have one number for each plan."""
         if not columns:
             return Distinct([()], np.zeros(count, np.int64))
         if any(column.dtype == object for column in columns):

@@ -79,7 +79,7 @@ def sum_state(done: int, last: int, ends: bool = False) -> int:
 
 
 def signature(tasks_in_order: Order, num_stages: int) -> OrderSignature:
-    """Of a rank's order of tasks."""
+    """The signature of a rank's order of tasks."""
     table = tasks_in_order.table[:, :3].astype(np.int32)
     joined = tasks_in_order.joined != 0
     return signature_of_table(table.tobytes(), joined.tobytes(), num_stages)

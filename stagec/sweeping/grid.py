@@ -43,7 +43,7 @@ class Listed:
 
     @property
     def values(self) -> Mapping[str, tuple[int, ...]]:
-        """Of each name, those that some point has."""
+        """For each name, the values that some point has."""
         columns = zip(*self.rows, strict=True)
         return {n: tuple(dict.fromkeys(c)) for n, c in zip(self.names, columns, strict=True)}
 

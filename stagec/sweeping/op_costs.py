@@ -22,7 +22,7 @@ from stagec.symbolic.columns import Columns
 
 @dataclass(frozen=True)
 class PriceColumn:
-    """Of a node by itself, in each plan."""
+    """The price of a node by itself, in each plan."""
 
     us: Floats
     basis: Ints
@@ -63,7 +63,7 @@ class PriceColumns:
         return self._prices[mesh.sizes]
 
     def of(self, node: Node, numbers: Sequence[tuple[Size, ...]]) -> PriceColumn:
-        """Of a node whose action has these numbers (`ActionForm`), each the sum of sizes that are rounded up."""
+        """The prices of a node whose action has these numbers (`ActionForm`), each of which is a sum of sizes that are rounded up."""
         kind = without_numbers(node.action, len(numbers))
         key = (tuple(numbers), kind, node.phase, node.pieces)
         if key not in self._known:
@@ -97,7 +97,7 @@ class PriceColumns:
         return total
 
     def one(self, node: Node, numbers: tuple[int, ...], mesh: int) -> tuple[float, int]:
-        """Of one plan."""
+        """The price in one plan."""
         action = with_numbers(node.action, numbers)
         prices = self.prices(mesh)
         price = (

@@ -134,7 +134,7 @@ def rank_lives(
     tables: Sequence[ValueTable],
     layers: Sequence[Mapping[str, Size | int]],
 ) -> RankLives:
-    """Of a rank class. `layers` are those of each of its virtual stages."""
+    """The lifetimes of the buffers of a rank class. `layers` has the layers of each of its virtual stages."""
     lives = lifetimes(arrangement, tables)
     return RankLives(lives, *numbered(lives, tables, layers))
 

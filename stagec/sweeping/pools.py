@@ -268,7 +268,7 @@ class PoolsSweep:
         return (of, rest) if dot and of in self.pools else ("", what)
 
     def quantities_of(self, pool: str) -> tuple[str, ...]:
-        """Those that follow from forms. How long it takes until all pools are done is no such."""
+        """The quantities that follow from closed forms. The time until all pools are done is not one of them."""
         asked = [self.split(what) for what in self.request.quantities]
         own = [what for of, what in asked if of in ("", pool) and what not in (STEP_TIME, RANKS)]
         return tuple(dict.fromkeys(own))
@@ -332,7 +332,7 @@ class PoolsSweep:
         )
 
     def most(self, what: str, values: Mapping[str, Mapping[str, np.ndarray]]) -> np.ndarray:
-        """Of the rank that has most in a pool, or in any."""
+        """The value of the rank that has most, in one pool or in any."""
         of, name = self.split(what)
         return np.max([values[pool][name] for pool in ([of] if of else self.pools)], axis=0)
 
@@ -387,7 +387,7 @@ class PoolsSweep:
         return rows
 
     def on_same_meshes(self, rows: np.ndarray, sizes: Mapping[str, Columns]) -> np.ndarray:
-        """Of pools that have parts of a model each knows how many ranks the others have along the pipeline, and in all."""
+        """The points whose meshes are those of the first. Pools that have parts of a model each know how many ranks the others have along the pipeline, and in all."""
         same = np.ones(len(rows), bool)
         for pool, part in self.parts.items():
             for axis in part.checked.plan.mesh:
@@ -512,7 +512,7 @@ class PoolsSweep:
         rows: np.ndarray,
         sizes: Mapping[str, Columns],
     ) -> np.ndarray:
-        """Of which plans what both sides say in the names of their texts holds."""
+        """In which plans it holds what both sides state in the names of their texts."""
         same = np.ones(len(rows), bool)
         own = {pool: select(columns, rows) for pool, columns in sizes.items()}
         for number, each in enumerate(handed):

@@ -126,7 +126,7 @@ class Sweep:
         )
 
     def columns(self) -> tuple[Columns, dict[str, np.ndarray], Feasible]:
-        """Of every point: the sizes, what is asked for, and whether it is a plan."""
+        """For every point: its sizes, what is asked for, and whether it is a plan."""
         count = len(self.points)
         columns = {
             name: np.array([point[name] for point in self.points], np.int64)
@@ -256,7 +256,7 @@ class Sweep:
     def evaluate(
         self, structure: Structure, sizes: Columns, given: Columns
     ) -> dict[str, np.ndarray]:
-        """Of plans with these sizes; what is `given` means what it does in the text."""
+        """The quantities of plans with these sizes. What is `given` means what it means in the text."""
         job = structure.job
         number = sizes.number(job.names.num_microbatches)
         found = {RANKS: ranks_of(job, sizes)}

@@ -73,7 +73,7 @@ class CompiledStep:
         return solve(self.graph, durations, only_exits, hosts=self.hosts)
 
     def durations(self, columns: PriceColumns, rows: Ints) -> list[Floats]:
-        """Of the nodes of each piece in these plans: `[node, plan]`."""
+        """The durations of the nodes of each piece in these plans: `[node, plan]`."""
         of_segments: dict[tuple[int, int], Floats] = {}
         for (number, index), forms in self.forms.items():
             found = [columns.of(each.node, each.numbers) for each in forms]
@@ -113,7 +113,7 @@ class StepTimes:
         self.shared = self.structure.shared(self.sizes)
 
     def seconds(self) -> Floats:
-        """Of each plan; NaN where it has to be compiled by itself."""
+        """The time of a step in each plan; NaN where the plan has to be compiled by itself."""
         found = np.full(self.sizes.count, np.nan)
         waiting, more = np.arange(self.sizes.count), 0
         while len(waiting):
@@ -236,7 +236,7 @@ class StepTimes:
         return np.where(holds, grown([each.makespan for each in made]), np.nan)
 
     def durations(self, steps: Sequence[CompiledStep], rows: Ints) -> Iterator[list[list[Floats]]]:
-        """Of each step, a part of the plans at a time."""
+        """The durations of each step, for a part of the plans at a time."""
         nodes = max(step.graph.begins[-1] for step in steps)
         size = max(1, AT_ONCE // max(nodes, 1))
         for at in range(0, len(rows), size):

@@ -99,7 +99,7 @@ class Structure:
     # Sums
 
     def most(self, answer: Answer, sizes: Columns) -> np.ndarray:
-        """Of the rank that has most, in each plan."""
+        """The value of the rank that has most, in each plan."""
         values = [sizes.number(each.form) for each in answer.classes]
         best = values[0]
         for other in values[1:]:
@@ -252,12 +252,12 @@ class Structure:
             yield stages, self.live(axis, stages, order, (key[1:-2], kinds, found), wanted)
 
     def schedule(self, ranks: int, microbatches: int) -> Schedule:
-        """Of the module's ranks, which may run a part of a pipeline."""
+        """The schedule of the module's ranks, which may run a part of a pipeline."""
         found = self.whole(ranks, microbatches)
         return found if self.part is None else part_of(found, self.part[0], ranks)
 
     def whole(self, ranks: int, microbatches: int) -> Schedule:
-        """Of so many ranks, or of those of all pools."""
+        """The whole schedule: that of so many ranks, or of those of all pools."""
         total = ranks if self.part is None else self.part[1]
         key = (total, microbatches)
         if key not in self._schedules:
@@ -269,7 +269,7 @@ class Structure:
 
     @cached_property
     def part(self) -> tuple[int, int] | None:
-        """Of a pool that trains: where its ranks are in the pipeline, and how many that has."""
+        """For a pool that trains: where its ranks stand in the pipeline, and how many ranks the pipeline has."""
         op = schedule_op(self.module)
         return None if op is None else op.part
 

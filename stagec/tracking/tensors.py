@@ -236,7 +236,7 @@ class TensorMaker:
 
 
 def leaf_bytes(weight: stg.WeightOp, values: Mapping[str, int]) -> int:
-    """Of one layer's."""
+    """The bytes of one layer's part of a weight."""
     kept = weight.weight.type
     assert isinstance(kept, ValueType)
     leaf = kept.leaf if isinstance(kept, StackType) else kept

@@ -75,7 +75,7 @@ def check_module(module: ModuleOp) -> None:
 
 
 def numbers_at(module: ModuleOp, tasks: sched.TasksOp, names: Collection[str]) -> dict[str, int]:
-    """Of sizes, and of the tasks' layers; 1 for what else has a number on some rank."""
+    """The numbers of sizes and of the layers of tasks; 1 for any other name that has a number on some rank."""
     return {**dict.fromkeys(names, 1), **unread(size_values(module)), **tasks.counts}
 
 

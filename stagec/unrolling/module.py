@@ -145,7 +145,7 @@ class ModuleReader:
 
     @property
     def axis(self) -> str:
-        """Of the stages; empty without a pipeline."""
+        """The axis of the stages; empty without a pipeline."""
         return self.stages.axis.data if self.stages is not None else ""
 
     def runs(self) -> Iterator[RankRun]:

@@ -137,7 +137,7 @@ class Bases:
 
     @staticmethod
     def of(order: Order, start: Ints) -> Bases:
-        """Of the tasks of an order that begin at these rows."""
+        """The bases of the tasks of an order that begin at these rows."""
         count = int(order.microbatch.max(initial=-1)) + 2
         rows: dict[tuple[str, int], Ints] = {}
         first_run: dict[tuple[str, int], int] = {}
@@ -152,7 +152,7 @@ class Bases:
         return Bases(rows, first_run, last_run)
 
     def of_microbatches(self, task: tuple[str, int], microbatches: Ints) -> Ints:
-        """Of a task and stage: the first row in each microbatch, -1 where it does not run. What runs once is of microbatch -1."""
+        """The first row of a task of a stage in each microbatch, -1 where it does not run. What runs once belongs to microbatch -1."""
         own = self.rows.get(task)
         once = np.full(len(microbatches), NOWHERE) if task[0] in ONCE else microbatches
         return np.full(len(microbatches), NOWHERE, np.int64) if own is None else own[once]

@@ -148,7 +148,7 @@ class StageLayout:
 
     @cached_property
     def gathered_units(self) -> Mapping[str, Mapping[tuple[int, int], int]]:
-        """Of each task, the rows that gather units which are freed and gathered again, by the number of the unit and the layer."""
+        """For each task, the rows that gather units which are freed and gathered again, by the number of the unit and the layer."""
         found: dict[str, dict[tuple[int, int], int]] = {}
         for name, task in self.tasks.items():
             for number, row in enumerate(task.rows):
@@ -240,7 +240,7 @@ class StageLayout:
     def _dependencies(
         self, segment: Segment
     ) -> tuple[tuple[tuple[Dep, ...], ...], tuple[SSAValue, ...]]:
-        """Of each node of a segment, and the values from outside: a slot for each."""
+        """What each node of a segment depends on, and the values from outside, which have a slot each."""
         position: dict[Operation | Block, int] = {op: i for i, op in enumerate(segment.ops)}
         slots: dict[SSAValue, int] = {}
         found: list[tuple[Dep, ...]] = []

@@ -270,7 +270,7 @@ class Reducer:
     def root_with_layers(
         self, gradients: Sequence[SSAValue], paths: Mapping[SSAValue, str]
     ) -> list[SSAValue]:
-        """Those of the root unit, if it has what layers have beside named units: it is one buffer."""
+        """The gradients of the root unit, if it holds what layers have outside of named units: it is reduced as one buffer."""
         if not self.options.join or not self.options.units:
             return []
         root = [g for g in gradients if unit_of(paths[g], self.options.units) == ROOT]
@@ -312,7 +312,7 @@ class Reducer:
         return min(self.first_use_of(paths[gradient]) for gradient in group)
 
     def first_use_of(self, path: str) -> int:
-        """Of the unit of a weight that is beside the layers, or the layers of one."""
+        """When the unit of a weight is first used: the unit itself if it stands beside the layers, else the layers that it belongs to."""
         weight = self.weights[path]
         has_layers = isinstance(weight.type, StackType) and not self.options.units
         if not has_layers and unit_of(path, self.options.units) == ROOT:
@@ -477,7 +477,7 @@ class Reducer:
         return current
 
     def module_place(self, unit: str) -> tuple[int, int]:
-        """Of a unit in the order of the modules, in which a pipeline's stage reduces: one is before those in it."""
+        """The place of a unit in the order of the modules, in which a stage of a pipeline reduces. A module stands before those in it."""
         inside = [place for place, path in enumerate(self.weights) if is_within(path, unit)]
         return min(inside, default=-1), len(unit)
 

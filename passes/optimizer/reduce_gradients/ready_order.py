@@ -53,7 +53,7 @@ class ReadyOrder:
         return order
 
     def of_group(self, group: Sequence[SSAValue]) -> list[int]:
-        """Of layers, when the first is ready; of a unit, when all of it is."""
+        """When a group is ready to be reduced: a group of layers with its first, a unit when all of it is."""
         orders = [self.of(gradient) for gradient in group]
         return min(orders) if isinstance(group[0].type, StackType) else max(orders)
 

@@ -24,7 +24,7 @@ ENDS = (stg.FusedAttention, stg.EmbeddingOp, stg.EmbeddingBagOp)
 
 @dataclass(frozen=True)
 class Registration:
-    """Of a program's weights, by path."""
+    """The order in which the weights of a program are registered, by path."""
 
     merged: Mapping[str, str]
     """Of linear layers of one input the first, where there are several."""

@@ -123,7 +123,7 @@ class Unroller:
         )
 
     def tags(self, run: RankRun, rank: Arrangement) -> Ints:
-        """Of each row: its microbatch. Of a cache that is handed to another pool its layer: both ends know that, and messages of a layer keep their order."""
+        """The tag of each row: its microbatch. The tag of a cache that is handed to another pool is its layer, which both ends know; messages of a layer keep their order."""
         microbatch = np.maximum(rank.column(run.order.microbatch), 0)
         between = [
             isinstance(op := each.body.nodes[0], sched.PoolSendOp | sched.PoolRecvOp)
@@ -150,7 +150,7 @@ class Unroller:
         return made, np.array(numbers or [0], np.int64)
 
     def segment(self, each: RankBody, templates: StageTemplates) -> TraceSegment:
-        """Of a body: once for all ranks that have it with the same numbers."""
+        """The trace segment of a body, made once for all ranks that have the body with the same numbers."""
         stage = templates.stage
         crosses = (stage.stage, each.shift) if each.shift else ()
         key = (each.body, crosses, stage.coordinates, each.microbatch)

@@ -112,7 +112,7 @@ class StageTemplates:
         return self._of_layers[key]
 
     def neighbour(self, rank_body: RankBody, op: sched.NodeOp) -> Neighbour:
-        """To which peer, and on which channel, which both ends know, something crosses a boundary of stages."""
+        """The peer to which an op sends across a boundary of stages, or from which it receives, and the channel, which both ends know."""
         assert isinstance(op, sched.StageSendOp | sched.StageRecvOp)
         stage = self.stage.stage
         boundary = stage if rank_body.body.task in ("SEND_F", "RECV_B") else stage - 1
@@ -151,7 +151,7 @@ class Templates(NodeNumbers):
         )
 
     def pieces(self, op: Operation) -> int:
-        """Of how many pieces it is one."""
+        """The number of pieces into which the op was cut, of which this is one."""
         loop = op.parent_op()
         is_one = isinstance(loop, stg.RepeatOp) and loop.count.data == symbol(PIECE_AXIS)
         return int(self.values[PIECE_AXIS]) if is_one else 1

@@ -437,7 +437,7 @@ class SliceOp(AlongDim, CostInterface):
         return Bytes(num_bytes(self.result), num_bytes(self.result))
 
     def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
-        """Of an input, or of a part of it, a view: a data loader brings what each reader needs."""
+        """A view of an input, or of a part of it, costs nothing: a data loader brings what each reader needs."""
         owner = self.operand.owner
         while isinstance(owner, SliceOp | sched.ViewOp):
             owner = owner.operand.owner

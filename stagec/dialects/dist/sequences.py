@@ -130,12 +130,12 @@ class DealtSequences:
 
     @property
     def together(self) -> DealtSequences:
-        """Those of all devices as of one."""
+        """The sequences of all devices, as if one device had them."""
         return DealtSequences(self.kinds, self.ends[:, -1:])
 
     @cached_property
     def cells(self) -> np.ndarray:
-        """Of each kind, which device in which iteration it is of: devices of an iteration stand together."""
+        """For each kind, which device in which iteration it belongs to. The devices of an iteration stand together."""
         return np.repeat(np.arange(self.ends.size), np.diff(self.ends.reshape(-1), prepend=0))
 
     def before(self, of_kinds: np.ndarray) -> np.ndarray:

@@ -155,4 +155,4 @@ class NodeNumbers(ABC):
     @property
     @abstractmethod
     def layer_of_node(self) -> int:
-        """That of the node; -1 for none."""
+        """The layer of the node; -1 for none."""

@@ -286,7 +286,7 @@ class CollectiveOp(CommunicationOp):
 
     @property
     def ranks_of_job(self) -> int:
-        """Of one over all pools: how many ranks they have; else 0."""
+        """How many ranks all pools have together, for a collective over all of them; else 0."""
         return self.ranks.value.data if isinstance(self.ranks, IntegerAttr) else 0
 
     def verify_(self) -> None:
@@ -433,7 +433,7 @@ class ScheduleOp(DefaultBuilder):
 
     @property
     def part(self) -> tuple[int, int] | None:
-        """Of one part of a pipeline: the place of its first rank, and how many ranks all parts have."""
+        """For one part of a pipeline: the place of its first rank, and how many ranks all parts have together."""
         if self.first is None or self.total is None:
             return None
         return self.first.value.data, self.total.value.data

@@ -182,7 +182,7 @@ class Reach:
 
     @property
     def one_way(self) -> Reach:
-        """Of a window around a query: the half before it."""
+        """The half of a window around a query that lies before it."""
         assert self.window is not None
         return Reach(self.window * HALF)
 
@@ -272,7 +272,7 @@ class ScoredAttention(InferredOp, ABC):
 
     @property
     def bias_indices(self) -> tuple[tuple[str, ...], ...]:
-        """Those of a bias, if there is one."""
+        """The indices of a bias, if there is one."""
         if self.bias is None:
             return ()
         keys = self.scored[1].names[-3]

@@ -109,7 +109,7 @@ class SpreadChoiceOp(ChoiceOp):
 
 @irdl_op_definition
 class TakeChoiceOp(ChoiceOp):
-    """Of a row for all experts what is of the chosen ones. Transpose of a weighted `stg.spread_choice`.
+    """Takes the entries of the chosen experts out of a row with an entry for every expert. It is the transpose of a weighted `stg.spread_choice`.
 
     `rows` [B, S, X.all], `experts` [B, S, A] -> [B, S, A]. FLOPs: none.
     """

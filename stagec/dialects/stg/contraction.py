@@ -116,7 +116,7 @@ class ContractOp(InferredOp):
         gradients.emit(self.right, lambda: contract_to(dy, self.left, self.right))
 
     def quantized_gradient(self, dy: SSAValue, gradients: BackwardPass) -> None:
-        """Of a product of activations, on the left, by a weight: both gradients are products of quantized operands too, unless `wide_weight_gradient` has
+        """The gradients of a product of activations, on the left, by a weight. Both are products of quantized operands too, unless `wide_weight_gradient` has
         that of the weight made of what was quantized.
 
         A weight is quantized again rather than kept for each microbatch.

@@ -247,7 +247,7 @@ class UpdateRowsOp(DefaultBuilder, CostInterface):
                 raise self.mistake(f"rows of <{table.body}> are not those of dy <{made.body}>")
 
     def looked_up(self) -> Iterator[tuple[Size, Size, str]]:
-        """Of each lookup: elements, rows, and the dtype of what flows back."""
+        """For each lookup: its elements, its rows, and the dtype of what flows back."""
         table, rows = tensor_of(self.table.type), self.rows.data
         for ids, dy in zip(self.ids, self.dys, strict=True):
             numbers = tensor_type(ids)
@@ -255,7 +255,7 @@ class UpdateRowsOp(DefaultBuilder, CostInterface):
             yield count, count / width_of(numbers, table, rows), tensor_type(dy).dtype
 
     def num_rows(self) -> Size:
-        """Of the table, on this device."""
+        """The number of rows of the table that are on this device."""
         assert isinstance(self.table.type, ValueType)
         table = tensor_of(self.table.type)
         return elements(self.table) / width_of(tensor_type(self.ids[0]), table, self.rows.data)

@@ -43,7 +43,7 @@ def mistakes_of_methods(op: type[TensorOp]) -> Iterator[str]:
 
 
 def mistakes_of_attributes(op: type[TensorOp]) -> Iterator[str]:
-    """Of what a class says of all ops of it: numbers of operands and results that it has."""
+    """Mistakes in what a class states about all of its ops: numbers of operands and results that they do not have."""
     has = defined(op)
     if not isinstance(op.WORK, Work):
         kinds = ", ".join(f"Work.{each.name}" for each in Work)

@@ -124,7 +124,7 @@ class MatrixSide:
         return symbolic.ceildiv(self.size, self.block)
 
     def sum_of_powers(self, exponent: int) -> Size:
-        """Of the sizes of blocks: all but the last are whole."""
+        """The sum of powers of the sizes of blocks, of which all but the last are whole."""
         whole = self.num_blocks - 1
         last, found = self.size - whole * self.block, ONE
         for _ in range(exponent):
@@ -138,7 +138,7 @@ class MatrixSide:
 
 @dataclass(frozen=True)
 class Blocks:
-    """Of all the matrices that a value is. A vector has one side, and so has a matrix of no more elements than a block has rows: it is `merged` to one
+    """The blocks of all the matrices that a value consists of. A vector has one side, and so has a matrix of no more elements than a block has rows: it is `merged` to one
     (`merge_small_dims`, with `target_parameter_dimensionality = 1`)."""
 
     count: Size
@@ -272,7 +272,7 @@ class PreconditionOp(DefaultBuilder, CostInterface):
             yield Blocks.of(gradient, each.data, self.how.data)
 
     def own_elements(self, value: SSAValue) -> Size:
-        """Of what the replicas of a rank deal out, an equal share."""
+        """The elements that one rank has of what its replicas deal out among themselves: an equal share."""
         return symbolic.ceildiv(elements(value), self.how.data.ranks_of(value.type))
 
     def shared(self, cost: Callable[[Blocks], Size]) -> Size:

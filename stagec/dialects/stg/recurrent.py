@@ -106,7 +106,7 @@ class ResumedOp(TensorOp, ABC):
 
 @dataclass(frozen=True)
 class Counts:
-    """Of all rows on a device."""
+    """The counts for all rows on a device."""
 
     pairs: Size
     """Tokens, each with all of its chunk."""

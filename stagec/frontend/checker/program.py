@@ -85,7 +85,7 @@ class CheckedModel:
 
     @property
     def part(self) -> str | None:
-        """Of a pool that serves a part of each layer, which it is."""
+        """Which part of each layer a pool serves, if it serves a part."""
         return None if self.batch is None else self.batch.serve.part
 
     @property

@@ -181,7 +181,7 @@ class CheckedBody:
 
     @property
     def batch_dim(self) -> str:
-        """Of a model, the dim of samples: the leading one of the first input."""
+        """The dim of samples of a model: the leading one of the first input."""
         shapes = (parameter.value.type.names for parameter in self.parameters)
         return next((names[0] for names in shapes if names), "")
 

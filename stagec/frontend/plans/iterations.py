@@ -170,7 +170,7 @@ def read_iterations(path: str, help_: str = HELP) -> Iterations:
 def iteration(
     file: Iterations, line: int, prefill: str, decode: str, words: Mapping[re.Pattern[str], Words]
 ) -> list[list[Kind]]:
-    """Of each device: first what is decoded, as engines put it, then what is prefilled."""
+    """What each device computes in an iteration: first what is decoded, as engines order it, then what is prefilled."""
     parts = [prefill.split("|"), decode.split("|")]
     number = max(map(len, parts))
     if any(len(part) != number for part in parts if part != [""]):

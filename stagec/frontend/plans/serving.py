@@ -513,7 +513,7 @@ class Batch:
 
     @property
     def begins(self) -> list[list[bool]]:
-        """Of each device and microbatch in each iteration, whether sequences begin."""
+        """For each device and microbatch in each iteration: whether sequences begin in it."""
         if self.sums is not None:
             found = [
                 (np.add.reduceat(own.kinds[:, 2] == 0, own.starts.ravel()) > 0).reshape(
@@ -550,7 +550,7 @@ class Batch:
 
     @property
     def new_positions(self) -> list[Size]:
-        """Those of each kind of sequences, as they are computed at a time."""
+        """The new positions of each kind of sequences that are computed at a time."""
         if self.sums is None:
             return [each.new.size for each in self.serve.sequences]
         kinds = np.concatenate([own.kinds[:, 1] for own in self.sums.computed])
@@ -618,7 +618,7 @@ class Batch:
         return tuple((self.per_row(s.count.size), s.new.size, one) for s in self.serve.sequences)
 
     def positions(self, window: Size | None) -> OfOne:
-        """Those that the new positions of a sequence attend to: under a window of W the last W - 1 and they themselves."""
+        """The positions that the new positions of a sequence attend to: under a window of W the last W - 1 and the new ones themselves."""
         return lambda new, context: new + reach(context, window, -1)
 
     @property
@@ -635,7 +635,7 @@ class Batch:
         return found
 
     def stored_in_all(self, window: Size | None, name: str = "") -> Size:
-        """Those that memory is set aside for on all devices: what sequences share once on each, in whole blocks of the prefix.
+        """The positions that memory is set aside for on all devices. What sequences share is there once on each device, in whole blocks of the prefix.
 
         Under a window, of the prefix what is still seen.
         """
@@ -667,7 +667,7 @@ class Batch:
         return self.spreads[name].ways if name in self.spreads else ONE
 
     def stored(self, window: Size | None, name: str = "") -> OfOne:
-        """Those that memory is set aside for, for one sequence that shares nothing, in whole blocks."""
+        """The positions that memory is set aside for, for one sequence that shares nothing, in whole blocks."""
         block = self.block(name)
         return lambda new, context: block * symbolic.ceildiv(reach(context + new, window, 0), block)
 
@@ -683,7 +683,7 @@ def reach(positions: Size, window: Size | None, more: int) -> Size:
 
 
 def before_new(positions: Size, seen: stg.Reach) -> Size:
-    """Those of the positions before new ones that the first of these sees."""
+    """How many of the positions before the new ones the first new position sees."""
     if seen.chunk is not None:
         return symbolic.call("mod", positions, seen.chunk)
     return reach(positions, seen.window, -1)
@@ -940,7 +940,7 @@ def begins(context: Size) -> Size:
 
 
 def positions_of_text(in_front: Sequence[str]) -> OfOne:
-    """Of new positions, those behind what stands in front of a sequence."""
+    """The new positions that are text: those behind what stands in front of a sequence."""
     images = symbolic.total(map(symbolic.symbol, in_front))
     return lambda new, context: new - begins(context) * images
 

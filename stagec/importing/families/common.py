@@ -89,7 +89,7 @@ def windows(kinds: Sequence[str], window: int | None) -> list[int]:
 
 
 def square(attention: Attention) -> Attention:
-    """Of a class that takes all heads together to be as wide as the model."""
+    """The attention of a class that takes all heads together to be as wide as the model."""
     heads, width, whole = attention.heads, attention.width, attention.stream.width
     if heads * width != whole:
         raise Unsupported(f"{heads} heads of {width} are not the {whole} that this class has")

@@ -429,7 +429,7 @@ def qwen2_text(c: Config) -> Decoder:
 
 
 def qwen_blocks(v: Config, products: Mapping[str, str]) -> list[Block]:
-    """Of Qwen2's and Qwen3's towers; `products` says what those of the feed-forward part are called."""
+    """The blocks of Qwen2's and Qwen3's towers. `products` has the names of the products of the feed-forward part."""
     stem = f"{VISUAL}blocks.{{i}}."
     attention = {**qkv(stem), **biases(True), "rotary": -1}
     layers = v.number("num_hidden_layers")

@@ -197,7 +197,7 @@ def bucket_mebibytes(run: Launch, value: Any) -> None:
 
 
 def trainer_precision(run: Launch, value: Any) -> None:
-    """Of Lightning's trainer: `bf16`, `bf16-mixed`, `16`, `32`."""
+    """The precision of Lightning's trainer: `bf16`, `bf16-mixed`, `16` or `32`."""
     kind = str(value).removesuffix("-mixed")
     if kind not in ("bf16", "16", "32", "fp16"):
         raise NotAPlan(f"`{value}` is none of bf16, 16, 32")

@@ -108,7 +108,7 @@ class Launch:
 
     @property
     def level(self) -> int:
-        """Of ZeRO."""
+        """The level of ZeRO."""
         if self.replicas > 1 and self.ways == 1:
             return 0
         if not self.fsdp:
