@@ -171,7 +171,7 @@ class CompiledPoolSeries:
     """Series of all pools of a plan."""
 
     name: str
-    """Of the plan."""
+    """The name of the plan."""
     pools: Mapping[str, CompiledSeries]
     handovers: Sequence[Handover]
     handed: Mapping[str, Ints]

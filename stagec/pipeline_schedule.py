@@ -126,7 +126,10 @@ def tasks_overlap(module: ModuleOp) -> bool:
 
 
 def num_stages(module: ModuleOp) -> Size:
-    """The number of stages of a module's schedule; 1 without a schedule. It is a plain number where it is no product of the ranks and the virtual stages of each."""
+    """The number of stages of a module's schedule; 1 without a schedule.
+
+    It is a plain number where it is no product of the ranks and the virtual stages of each.
+    """
     op = schedule_op(module)
     if op is None:
         return constant(1)

@@ -274,7 +274,10 @@ def behind_tied(reductions: Sequence[Operation]) -> list[Operation]:
 
 
 def waiting_for_tied(reductions: Sequence[Operation]) -> set[Operation]:
-    """The ops that read what stages have summed, such as those of the unit that a shared table is in. They wait, as other stages may not have done their last backward pass."""
+    """The ops that read what stages have summed, such as those of the unit that a shared table is in.
+
+    They wait, as other stages may not have done their last backward pass.
+    """
     sums = {op for op in reductions if "tied" in op.properties}
     found: set[Operation] = set()
     for op in reductions:

@@ -18,7 +18,10 @@ from stagec.symbolic import ZERO, Size
 
 
 def padding_rows(program: stg.ProgramOp, tables: Sequence[Mapping[str, Rows]]) -> Iterator[Stored]:
-    """The rows of padding for parameters and for gradients. Of stages that differ in their layers alone, the one that has most padding at the ends of its buckets counts."""
+    """The rows of padding for parameters and for gradients.
+
+    Of stages that differ in their layers alone, the one that has most padding at the ends of its buckets counts.
+    """
     between: dict[Kind, Size] = {}
     ends: dict[Kind, dict[int, Size]] = {}
     dtypes: dict[Kind, str] = {}

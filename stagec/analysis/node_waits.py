@@ -103,7 +103,7 @@ class Waiting:
 
 
 def ready_early(done: Ints, asked: Ints) -> Ints:
-    """Which collectives, in the order in which they are issued, may be ready before an earlier one, because they do not wait for all that the earlier one waits for.
+    """Which collectives, as they are issued, may be ready before an earlier one, as they do not wait for all that the earlier one waits for.
 
     `done` and `asked`, `[stream, collective]`, are the last nodes of streams that are done when each is ready, and that it waits for itself.
     """

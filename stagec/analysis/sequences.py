@@ -340,7 +340,7 @@ class OtherPrograms(Exception):
 
 
 def check_alike(module: ModuleOp, asked: Conditions, numbers: Sequence[int] = ()) -> None:
-    """Check that all devices run the program that was compiled for the first, by what that asked of sizes. Else E0414. `OtherPrograms` where not all iterations do;
+    """Check that devices run the program that was compiled for the first, by what that asked of sizes. Else E0414. `OtherPrograms` where not all iterations do;
     E0421 for one that the plan cannot have. `numbers` are those of iterations in their file, where these are some of it."""
     sequences = ModuleSequences.of(module)
     if sequences is None:

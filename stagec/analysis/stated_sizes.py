@@ -145,7 +145,11 @@ class OneElse(dict[str, int]):
 
 
 def check_costs(module: ModuleOp, numbers: Mapping[str, int]) -> None:
-    """Check that nothing costs less than nothing, that a collective leaves what its kind makes of what goes in, and that results have room where they are put."""
+    """Check what nodes cost and keep.
+
+    Nothing costs less than nothing, a collective leaves what its kind makes of what goes in, results have room where they are put, and nothing
+    is read that was overwritten before.
+    """
     known: dict[Size, Fraction] = {}
     mesh, values = mesh_of(module), OneElse(numbers)
 

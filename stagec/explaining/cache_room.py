@@ -55,7 +55,10 @@ class CacheRoom:
 
 
 def cache_room(job: NamedJob, block: int | None = None) -> CacheRoom | None:
-    """The room for caches of a plan that serves on a device whose memory is known, and whose caches grow; else nothing. `block` replaces the plan's size of a block."""
+    """The room for caches of a plan that serves on a device whose memory is known, and whose caches grow; else nothing.
+
+    `block` replaces the plan's size of a block.
+    """
     device, batch = job.compiled.plan.device, job.compiled.checked.batch
     memory = device.memory if device.memory is not None else device.capacity
     if batch is None or memory is None:

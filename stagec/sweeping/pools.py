@@ -387,7 +387,10 @@ class PoolsSweep:
         return rows
 
     def on_same_meshes(self, rows: np.ndarray, sizes: Mapping[str, Columns]) -> np.ndarray:
-        """The points whose meshes are those of the first. Pools that have parts of a model each know how many ranks the others have along the pipeline, and in all."""
+        """The points whose meshes are those of the first.
+
+        Pools that have parts of a model each know how many ranks the others have along the pipeline, and in all.
+        """
         same = np.ones(len(rows), bool)
         for pool, part in self.parts.items():
             for axis in part.checked.plan.mesh:

@@ -123,7 +123,10 @@ class Unroller:
         )
 
     def tags(self, run: RankRun, rank: Arrangement) -> Ints:
-        """The tag of each row: its microbatch. The tag of a cache that is handed to another pool is its layer, which both ends know; messages of a layer keep their order."""
+        """The tag of each row: its microbatch.
+
+        The tag of a cache that is handed to another pool is its layer, which both ends know; messages of a layer keep their order.
+        """
         microbatch = np.maximum(rank.column(run.order.microbatch), 0)
         between = [
             isinstance(op := each.body.nodes[0], sched.PoolSendOp | sched.PoolRecvOp)

@@ -138,7 +138,7 @@ class MatrixSide:
 
 @dataclass(frozen=True)
 class Blocks:
-    """The blocks of all the matrices that a value consists of. A vector has one side, and so has a matrix of no more elements than a block has rows: it is `merged` to one
+    """The blocks of all matrices that a value is. A vector has one side, and so has a matrix of no more elements than a block has rows: it is `merged` to one
     (`merge_small_dims`, with `target_parameter_dimensionality = 1`)."""
 
     count: Size

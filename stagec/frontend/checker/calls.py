@@ -412,7 +412,10 @@ class CallChecker(ExpressionChecker):
         return results
 
     def sizes_of_call(self, op: type[stg.TensorOp], options: Mapping[str, object]) -> Sizes:
-        """The sizes of the dims of a call. What stands in front of the sequences of a row adds up with their text as `serve` states it, not as the model's text does."""
+        """The sizes of the dims of a call.
+
+        What stands in front of the sequences of a row adds up with their text as `serve` states it, not as the model's text does.
+        """
         sizes = self.context.sizes
         match options:
             case {"over": (*front, str(text)), "to": str(whole)} if issubclass(op, stg.ConcatOp):
