@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from xdsl.dialects.builtin import ModuleOp
 
 from stagec.analysis.placement import own_splits, rules_of
@@ -13,7 +15,8 @@ from stagec.dialects.types import tensor_of
 
 
 def moved_parts(module: ModuleOp) -> list[Diagnostic]:
-    """A warning for each split of a dim along which devices have parts, but not of all that it makes: what each has changes hands first.
+    """A warning for each split of a dim along which devices have parts, but not of all that it makes, or the other way round, where devices have parts of the
+    whole along another dim (sequence parallelism): what each has changes hands first.
 
     For a module before `propagate-shardings`. Where all are split over the same axes a device has its share of each, as Megatron-LM stores fused weights.
     """
@@ -28,7 +31,13 @@ def moved_parts(module: ModuleOp) -> list[Diagnostic]:
             axes[dim] = tuple(axis for axis in split if sizes.get(axis, 1) > 1)
         whole = op.over.data
         others = [dim for dim in axes if axes[dim] != axes[whole]]
-        if not axes[whole] or not others:
+        if not axes[whole]:
+            elsewhere = [a for split in own_splits(op.x, rules).values() for a in split]
+            of_parts = next((axes[dim] for dim in others if {*axes[dim]} & {*elsewhere}), ())
+            if of_parts:
+                found.setdefault(span_of(op.location), forgotten(op, axes, of_parts, sizes))
+            continue
+        if not others:
             continue
         span, over = span_of(op.location), as_written(axes[whole], sizes)
         parts = quoted([str(d) for d in others], "and")
@@ -42,3 +51,25 @@ def moved_parts(module: ModuleOp) -> list[Diagnostic]:
             span, Diagnostic("W0305", message, span, label=label, notes=(note,), help=help_)
         )
     return list(found.values())
+
+
+def forgotten(
+    op: stg.SplitOp,
+    axes: Mapping[str, Sequence[str]],
+    of_parts: Sequence[str],
+    sizes: Mapping[str, int],
+) -> Diagnostic:
+    """Of a dim that no rule splits, though rules split what it becomes."""
+    over, whole = as_written(of_parts, sizes), op.over.data
+    parts = [dim for dim in axes if axes[dim]]
+    are = "is" if len(parts) == 1 else "are"
+    return Diagnostic(
+        "W0305",
+        f"{quoted(parts, 'and')} {are} split over {quoted(over)}, and `{whole}`, which becomes that, is not",
+        span_of(op.location),
+        label=f"[{', '.join(tensor_of(op.x.type).names)}]",
+        notes=(
+            "each device makes all of it for its part of another dim, and devices exchange it as it is taken apart, and in the backward pass again",
+        ),
+        help=f"name it too, before that dim: `shard {', '.join(axes)} over {', '.join(over)}`",
+    )
