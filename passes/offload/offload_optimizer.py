@@ -42,7 +42,8 @@ copies are overlapped with the update). What reads weights after the step, ZeRO'
 
 Gradients leave (`leaves`) as soon as they are complete and reduced, a layer at a time, while the backward pass goes on (ibid., section 4.1;
 `copy_grads_in_partition` in DeepSpeed's `stage_1_and_2.py`, `partition_grads` in its `stage3.py`). Of what is to be known of all of them, their norm,
-each leaves its term behind: DeepSpeed takes it on the device before it copies (`set_norm_for_param_grad_in_gpu`). With states on NVMe gradients wait there
+each leaves its term behind: DeepSpeed takes it on the device before it copies (`set_norm_for_param_grad_in_gpu`), and scales on the host what is there
+(`unscale_and_clip_grads`). With states on NVMe gradients wait there
 too (`swap_out_gradients`).
 
 Gradients that each microbatch reduces add up where `sums` says: FSDP2's `CPUOffloadPolicy` stores them each time, and the CPU adds them to what it has
@@ -113,6 +114,7 @@ class Streaming:
                 weight,
                 gone.get(gradient, gradient),
                 self.where_it_stays(weight).kept(weight),
+                self.scales(gradient),
             )
             for number, (weight, gradient) in enumerate(
                 zip(step.weights, step.gradients, strict=True)
@@ -166,6 +168,11 @@ class Streaming:
     def are_there(self, gradient: SSAValue) -> bool:
         """Whether a gradient is a sum that the host made."""
         return self.options.sums == "host" and isinstance(gradient.owner, stg.AccumulateOp)
+
+    def scales(self, gradient: SSAValue) -> bool:
+        """Whether the host scales a gradient as it updates: what it has found a norm of it has scaled."""
+        is_scaled = self.options.on_host and self.step.scale is not None
+        return is_scaled and not self.are_there(gradient)
 
     def leave(self) -> dict[SSAValue, SSAValue]:
         """Let gradients go to the host: where each is there, by where it was on the device."""
@@ -368,6 +375,8 @@ class Streaming:
             ops = [read]
         step = self.step.of(weights, gradients, kept)
         stg.marks(step)["on_host"] = UnitAttr()
+        if any(each.scales for each in updates):
+            stg.marks(step)["scales"] = UnitAttr()
         ops.append(step)
         if written:
             ops.append(dist.WriteOp([step.updated[number] for number in written]))
@@ -419,6 +428,7 @@ class Leaving:
         for group in ([plain] if plain else []) if is_layer else [[each] for each in plain]:
             for kind, own in zip(self.kinds, terms, strict=True):
                 statistic = stg.GradientStatisticOp(kind, group, ())
+                stg.marks(statistic)["unscaled"] = UnitAttr()
                 ops.append(self.marked(statistic))
                 own.append(statistic.result)
             copy: dist.HostOp = dist.StoreOp(group)
@@ -453,12 +463,13 @@ class Leaving:
 
 @dataclass(frozen=True)
 class OffloadedUpdate:
-    """A weight, the `number`-th of the step, its gradient, and what the host keeps for it."""
+    """A weight, the `number`-th of the step, its gradient, what the host keeps for it, and whether it scales the gradient."""
 
     number: int
     weight: SSAValue
     gradient: SSAValue
     kept: list[SSAValue]
+    scales: bool
 
 
 def path_of(weight: SSAValue) -> str:

@@ -279,6 +279,18 @@ def test_gradients_are_scaled_in_place(
     assert scaled.moved_bytes() == step.moved_bytes()
 
 
+def test_an_average_is_a_kernel_that_reads_the_new_weights():
+    """`AveragedModel` reads the average and the weights [D], and writes the average: 4 + 2 and 4 bytes more than the step without."""
+    weight, gradient = value("D"), value("D", dtype="fp32")
+    steps = [
+        stg.OptimizerStepOp([weight], [gradient], algorithm="sgd", states="fp32", average=average)
+        for average in (None, "fp32")
+    ]
+    (read, written), (more_read, more_written) = map(reads_and_writes, steps)
+    assert (more_read - read, more_written - written) == (parse("6*D"), parse("4*D"))
+    assert steps[1].flops() - steps[0].flops() == parse("3*D")
+
+
 def test_a_users_op_is_divided_by_what_splits_it():
     x = value("B/dp", "D")
     made = TensorType.of([Dim("B", ("dp",)), Dim("F", ("tp",))], "bf16")

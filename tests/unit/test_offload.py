@@ -339,9 +339,36 @@ def test_sums_of_microbatches_are_where_frameworks_have_them(
     assert len(norms) == bool(clip and sums)
 
 
+def test_the_host_scales_what_the_device_found_the_norm_of() -> None:
+    """DeepSpeed takes norms on the device (`set_norm_for_param_grad_in_gpu`), two operations and a reading of each element, and multiplies what is on the host
+    (`unscale_and_clip_grads`), one operation, a reading and a writing."""
+    parameters = (8 * LAYER + 2 * 1024 * 64) // 2
+    found: list[Counter[str]] = []
+    for clip in ("", "{ clip = 1 }"):
+        text = TEXT.replace("pp = 2", "pp = 1")
+        clauses = (
+            f"zero 1 over dp optimizer adamw {clip} offload {{ optimizer = true, update = host }}"
+        )
+        (ranks,) = compile_text(text.replace("CLAUSES", clauses), "n.stg").trace_set.classes
+        cost: Counter[str] = Counter()
+        for node, count in nodes_of(ranks):
+            action = node.action
+            if isinstance(action, HostUpdate):
+                cost["host operations"] += count * action.num_ops
+                cost["host bytes"] += count * action.num_bytes
+            elif isinstance(action, Compute) and node.op == "gradient_statistic":
+                cost["operations"] += count * action.num_ops
+        found.append(cost)
+    without, clipped = found
+    assert clipped["host operations"] - without["host operations"] == parameters
+    assert clipped["host bytes"] - without["host bytes"] == 2 * 4 * parameters
+    # Beside the sum of the terms: one of 8 layers and two of tables.
+    assert clipped["operations"] == 2 * parameters + 3 * 10
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_gradients_leave_while_the_backward_pass_goes_on(seed: int) -> None:
-    """Of random plans: each is stored once, before the backward pass of the layers after the next; the norm of all is what it was."""
+    """Of random plans: each is stored once, before the backward pass of the layers after the next; the norm of all is what it was, but for the scaling."""
     draw = random.Random(seed)
     zero = draw.choice(("", "zero 2 over dp", "zero 3 over dp", "zero 3 over dp unit Block"))
     buckets = "gradients { bucket_bytes = 40KiB }" if zero == "zero 2 over dp" else ""
@@ -371,7 +398,8 @@ def test_gradients_leave_while_the_backward_pass_goes_on(seed: int) -> None:
     (before, none), (after, terms) = statistics(kept), statistics(sent)
     kinds = optimizer.count("=")
     assert none == 0 and terms == kinds * (8 + 2)
-    assert 0 <= after - before <= 3 * terms
+    # The host scales them.
+    assert 0 <= after + kinds * parameters - before <= 3 * terms
 
 
 def test_times_of_each_level() -> None:

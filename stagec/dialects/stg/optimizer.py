@@ -154,7 +154,8 @@ class OptimizerStepOp(DefaultBuilder, CostInterface):
     gradients of matrices until `orthogonalize-updates` has made what is subtracted of them. Of `shampoo` and `soap` every weight is one, or a vector, and
     `factors` says how they are cut into blocks: the step reads gradients until `precondition-updates` has made what is subtracted.
 
-    Weights and gradients [D, F] each, or shards of them. FLOPs: for each element those of `UPDATE_FLOPS`.
+    Weights and gradients [D, F] each, or shards of them. FLOPs: for each element those of `UPDATE_FLOPS`. An average is a kernel of its own, which reads
+    the new weights once more (`torch.optim.swa_utils.AveragedModel`).
     """
 
     name = "stg.optimizer_step"
@@ -167,6 +168,8 @@ class OptimizerStepOp(DefaultBuilder, CostInterface):
     factors = opt_prop_def(PreconditionerAttr)
     on_host = flag_mark("on_host")
     """The CPU of the host computes it: gradients and all that is kept are there, the new weights among that, before states."""
+    scales = flag_mark("scales")
+    """It scales gradients itself, in a pass before the update: one operation for each element, which is read and written."""
     weights = var_operand_def()
     gradients = var_operand_def()
     scale = opt_operand_def()
@@ -267,6 +270,7 @@ class OptimizerStepOp(DefaultBuilder, CostInterface):
 
     def flops(self) -> Size:
         more = EMA_FLOPS if self.average is not None else 0
+        more += 1 if self.scales is not None else 0
         return symbolic.total(
             elements(w) * (UPDATE_FLOPS[by] + more) for w, by, _ in self.updated_by()
         )
@@ -279,17 +283,21 @@ class OptimizerStepOp(DefaultBuilder, CostInterface):
             for w, by, matrix in self.updated_by()
             if by not in (MUON, *PRECONDITIONED)
         )
+        weights, gradients = all_bytes(self.weights), all_bytes(self.gradients)
+        more = ZERO
         if self.average is not None:
             states = states + bytes_of(parameters, self.average.data)
-        weights, gradients = all_bytes(self.weights), all_bytes(self.gradients)
+            more = weights
+        scaled = gradients if self.scales is not None else ZERO
+        more = more + gradients + scaled
         if self.master is None:
-            return Bytes(gradients + weights + states, weights + states)
+            return Bytes(more + weights + states, weights + states + scaled)
         # What is stored as wide as a master copy has none.
         wide = [w for w in self.weights if is_wide(w, self.master.data)]
         others = [w for w in self.weights if w not in wide]
         master = bytes_of(symbolic.total(map(elements, others)), self.master.data)
-        read = gradients + master + all_bytes(wide) + states
-        return Bytes(read, master + states + weights)
+        read = more + master + all_bytes(wide) + states
+        return Bytes(read, master + states + weights + scaled)
 
 
 def is_wide(weight: SSAValue, master: str) -> bool:
@@ -319,6 +327,8 @@ class GradientStatisticOp(CostInterface):
     gradients = var_operand_def()
     on_host = flag_mark("on_host")
     """The CPU of the host reads gradients that are there, and has the number."""
+    unscaled = flag_mark("unscaled")
+    """Gradients are scaled elsewhere, at the cost of others: it takes an operation less for each element, and reads it once."""
     result = result_def()
 
     assembly_format = (
@@ -343,11 +353,16 @@ class GradientStatisticOp(CostInterface):
             raise self.mistake("results are numbers")
 
     def flops(self) -> Size:
-        return symbolic.total(map(elements, self.gradients)) * STATISTICS[self.kind.data][0]
+        return symbolic.total(map(elements, self.gradients)) * self.costs()[0]
 
     def moved_bytes(self) -> Bytes:
-        size, (_, reads, writes) = all_bytes(self.gradients), STATISTICS[self.kind.data]
+        size, (_, reads, writes) = all_bytes(self.gradients), self.costs()
         return Bytes(size * reads, size * writes + num_bytes(self.result))
+
+    def costs(self) -> tuple[int, int, int]:
+        """Operations for each element, and how often it is read and written."""
+        flops, reads, writes = STATISTICS[self.kind.data]
+        return (flops - 1, 1, 0) if self.unscaled is not None else (flops, reads, writes)
 
     def lowered(self, mesh: Mapping[str, int]) -> Sequence[Operation]:
         if not self.on_host:
