@@ -107,6 +107,7 @@ def shown(device: DeviceModel) -> Iterator[str]:
         "exchange_units",
         "loss_bytes_per_s",
         "launch_us",
+        "turn_us",
         "host_launch_us",
         "host_kernel_us",
         "host_product_us",

@@ -79,6 +79,7 @@ SCALARS = {
     "exchange_units": int,
     "loss_bytes_per_s": float,
     "launch_us": float,
+    "turn_us": float,
     "host_launch_us": float,
     "host_kernel_us": float,
     "host_product_us": float,

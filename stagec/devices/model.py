@@ -114,6 +114,8 @@ class DeviceModel:
     reached: Reached = Reached()
     launch_us: float = 0.0
     """Between the end of a kernel and the start of the next one on a stream."""
+    turn_us: float = 0.0
+    """By how much longer the kernel of an expert's product takes among those of other experts than by itself."""
     host_launch_us: float = 0.0
     """What the host takes to launch a kernel, where no graph does it."""
     host_kernel_us: float = 0.0

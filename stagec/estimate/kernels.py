@@ -188,6 +188,11 @@ class KernelPrices:
         is_one = not self.takes_turns or together
         return 1 if is_one else max(int(dict(kernel.sizes).get("batch", 1)), 1)
 
+    def turns_us(self, kernel: Kernel) -> float:
+        """What products of experts in turn take beyond what each takes by itself."""
+        turns = self.kernels_of(kernel)
+        return turns * self.device.turn_us if turns > 1 else 0.0
+
     def further_launches(self, action: object) -> float:
         """Of kernels beyond the first that one call launches, in launches."""
         if not isinstance(action, Compute) or action.kernel is None:
@@ -234,7 +239,8 @@ class KernelPrices:
                 alone = scaled(made, 1 / slower)
                 form = kernel.dtype if kernel.dtype in QUANTIZED else each
                 flops = 2 * float(sizes["batch"] * sizes["m"] * sizes["n"] * sizes["k"])
-                return scaled(self.at_most_sustained(alone, form, flops), share)
+                held = self.at_most_sustained(alone, form, flops)
+                return scaled(Price(held.us + self.turns_us(kernel), held.basis), share)
         return scaled(self.roofline_product((*narrow, *wide)[0], sizes), share)
 
     def at_most_sustained(self, price: Price, dtype: str, flops: float) -> Price:
