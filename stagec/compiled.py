@@ -12,7 +12,7 @@ from stagec.analysis.sequences import ModuleSequences
 from stagec.arrays import Ints
 from stagec.backend.lowering.programs import Unroller
 from stagec.backend.program import PooledTraces, PoolSeries, SeriesTraces, TraceSet
-from stagec.diagnostics import Diagnostic
+from stagec.diagnostics import Diagnostic, refused
 from stagec.dialects import dist, sched
 from stagec.frontend import CheckedModel, lower
 from stagec.frontend.plans.serving import batch_of_one
@@ -108,7 +108,11 @@ class Compiled:
 
     @cached_property
     def tracked(self) -> TraceSet:
-        """The traces, with the tensors that each node reads and writes."""
+        """The traces, with the tensors that each node reads and writes. E0711 for a series of iterations, whose memory is that of one of them."""
+        if self.num_iterations > 1:
+            message = "tensors are tracked in one step, and this is a series of iterations"
+            help_ = "compile one of them: a file of one line, or the plan's own `serve`"
+            raise refused("E0711", message, help=help_)
         traces = self.trace_set
         pairs = zip(traces.classes, self.memory, strict=True)
         return replace(traces, classes=tuple(with_tensors(ranks, plan) for ranks, plan in pairs))

@@ -186,6 +186,8 @@ def test_a_series_goes_on_from_any_pass(seed: int, tmp_path: Path) -> None:
         assert both[0] == both[1]
         peaks = [[plan.peak_bytes for plan in each.memory] for each in (whole, again)]
         assert peaks[0] == peaks[1]
+        with pytest.raises(CompileError, match="E0711"):
+            _ = again.tracked
 
 
 def test_pools_go_on_as_one_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
