@@ -116,14 +116,14 @@ def plan_text(
     whole = ["ept" if "ept" in sizes else "tp"] if is_whole else []
     data = ["dp"] if split_data else []
     experts = rule(dims.experts, [*(["ep"] if experts_of_data(point) != 1 else []), *whole])
-    tokens = rule(dims.expert_tokens, [*data, *(["tp"] if is_whole else [])])
+    context = ["cp"] if "cp" in sizes else []
+    tokens = rule(dims.expert_tokens, [*data, *context, *(["tp"] if is_whole else [])])
     sequences = rule((dims.batch,), data)
     # Ranks with parts of a sequence share experts behind it, so that a router reads its own tokens.
     lines += sequences if is_whole else [*experts, *sequences, *tokens]
     if tp:
         lines += tensor_lines(point, dims)
-    along = [axis for axis in ("cp",) if axis in sizes]
-    along += ["tp"] if tp and point["sequence"] == "on" else []
+    along = [*context, *(["tp"] if tp and point["sequence"] == "on" else [])]
     if along:
         lines.append(f"shard {', '.join(dims.sequence)} over {', '.join(along)}")
     lines += [*experts, *tokens] if is_whole else []

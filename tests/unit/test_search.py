@@ -20,7 +20,7 @@ from stagec.diagnostics import CompileError
 from stagec.dialects import sched, stg
 from stagec.dialects.types import tensor_of
 from stagec.driver import compile_program
-from stagec.frontend import check, parse_text
+from stagec.frontend import check, lower, parse_text, warnings_of
 from stagec.schedules.catalogue import CATALOGUE, FORWARD_ONLY
 from stagec.searching.bounds import behind, bound_of, storage_of
 from stagec.searching.cache import Cache
@@ -328,6 +328,18 @@ def test_dims_that_do_not_divide() -> None:
             checked = check(parse_text(f"{text}\n{plan}", "random.stg"), NAME, sizes)
             assert not checked.warnings
             assert not compile_program(checked).idle
+
+
+@pytest.mark.parametrize("seed", mostly(range(2).__contains__, range(12)))
+def test_no_plan_of_a_space_is_warned_of(seed: int) -> None:
+    """No rule is idle, and no rank does what another one does as well: tokens of experts are split over ranks with parts of a sequence, too."""
+    text, dims = drawn(seed)
+    every = list(points(default_space(dims, DEVICES, 4), dims, DEVICES, BATCH))
+    split = [point for point in every if point["cp"] != 1]
+    for point in Random(seed).sample(every, 8) + Random(seed).sample(split, 4):
+        plan = plan_text(NAME, point, dims, BATCH, ("device h100",))
+        checked = check(parse_text(f"{text}\n{plan}", "random.stg"), NAME)
+        assert not warnings_of(checked, lower(checked)), plan
 
 
 @pytest.mark.parametrize(
