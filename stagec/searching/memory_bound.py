@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -27,8 +27,9 @@ from stagec.plans.clauses import Plan
 from stagec.rewriting.saved_values import BlockPair, levels_of
 from stagec.searching.coarse_times import Turns, own_turns
 from stagec.searching.in_flight import SUMS, in_flight, is_looped
+from stagec.searching.texts import PRODUCTS
 from stagec.sweeping.structures import Structure
-from stagec.symbolic import ONE, ZERO, Size, ceildiv, total
+from stagec.symbolic import ONE, ZERO, Size, ceildiv, product, symbol, total
 from stagec.symbolic.columns import Columns
 
 OPTIMIZER = (Kind.MASTER, Kind.OPTIMIZER, Kind.CACHE)
@@ -52,6 +53,12 @@ class Storage:
     replicas: int = 1
     saves: str = ALL
     """What layers save: all that their backward passes read, of that what comes into them, or nobody knows what."""
+
+
+STORED = 3
+"""The first of `StageForms`: what ZeRO splits."""
+DATA_AXES = ("dp", *PRODUCTS["dp"], "cp")
+"""The axes over which plans of a search split that."""
 
 
 class StageForms(NamedTuple):
@@ -81,11 +88,8 @@ def held(
 ) -> list[Floats]:
     """Bytes that a rank of each plan holds at its peak, at least: as it is, and, where nothing is split, as if it were stored in each of these ways."""
     bound = Bound(structure, sizes, turns or own_turns(structure, sizes))
-    ways = np.ones(sizes.count)
-    own = (Storage(structure.plan.zero_level), ways)
-    for axis in ("dp", "edp", "ep", "cp"):
-        ways = ways * sizes.names.get(axis, 1)
-    return bound.held([own, *((each, ways / each.replicas) for each in storages)])
+    own = Storage(structure.plan.zero_level)
+    return [bound.held(own, is_split=False), *map(bound.held, storages)]
 
 
 @dataclass(frozen=True)
@@ -108,30 +112,37 @@ class Bound:
     structure: Structure
     sizes: Columns
     turns: Sequence[Turns]
+    _known: dict[tuple[int, str, bool], Floats] = field(default_factory=dict)
 
-    def held(self, storages: Sequence[tuple[Storage, Floats]]) -> list[Floats]:
-        """If they were stored so, and what is whole were split into so many parts."""
-        found = [np.zeros(self.sizes.count) for _ in storages]
+    def held(self, storage: Storage, *, is_split: bool = True) -> Floats:
+        """If they were stored so; `is_split`: what ZeRO splits is whole as they are, and would be in as many parts as can be."""
+        found = np.zeros(self.sizes.count)
+        level, of_pipeline = storage.level, self.structure.plan.pipeline is not None
+        are_sums_split = level >= 2 and not self.structure.plan.zero_level
+        # What is reduced for each microbatch may be no sum of its own where its result is split.
+        of_each = self.structure.plan.gradients.reduce == "microbatch"
+        are_sums_unknown = is_split and level > 0 and of_each
         for ranks in self.ranks:
-            rows = ranks.rows
-            parameters, optimizer, sums, *_ = self.numbers[ranks.stage][:, rows]
-            known: dict[tuple[str, bool], Floats] = {}
-            for least, (storage, ways) in zip(found, storages, strict=True):
-                is_split = storage.level == 3
-                key = (storage.saves, is_split)
-                if key not in known:
-                    known[key] = self.of_layers(ranks, *key)
-                held = known[key] + parameters / (ways[rows] if is_split else 1)
-                held += optimizer / (ways[rows] if storage.level else 1)
-                is_whole = storage.level < 2 or self.structure.plan.zero_level
-                if not (is_split and self.structure.plan.pipeline):
-                    held += sums / (1 if is_whole else ways[rows])
-                least[rows] = np.maximum(least[rows], held)
+            whole = self.numbers[ranks.stage][:STORED, ranks.rows]
+            parts = self.parts[ranks.stage][:, ranks.rows] * storage.replicas if is_split else whole
+            parameters, optimizer, sums = np.where(
+                np.array([level == 3, level > 0, are_sums_split])[:, None], parts, whole
+            )
+            held = self.layers_hold(ranks, storage.saves, level == 3) + parameters + optimizer
+            held += 0 if are_sums_unknown or (level == 3 and of_pipeline) else sums
+            found[ranks.rows] = np.maximum(found[ranks.rows], held)
         return found
+
+    def layers_hold(self, ranks: AlikeRanks, saves: str, is_split: bool) -> Floats:
+        """`of_layers`, once for all storages of which it is the same."""
+        key = (id(ranks), saves, is_split)
+        if key not in self._known:
+            self._known[key] = self.of_layers(ranks, saves, is_split)
+        return self._known[key]
 
     def of_layers(self, ranks: AlikeRanks, saves: str, is_split: bool) -> Floats:
         """What layers hold for a while, at the moment when that is most. What is beside them is computed once."""
-        layers, *of_layer, saved, late, inputs = self.numbers[ranks.stage][3:, ranks.rows]
+        layers, *of_layer, saved, late, inputs = self.numbers[ranks.stage][STORED:, ranks.rows]
         is_all, is_known = saves == ALL, saves != UNKNOWN
         if not is_all:
             of_layer[0] = inputs
@@ -145,10 +156,19 @@ class Bound:
     @cached_property
     def numbers(self) -> dict[int, Floats]:
         """Of each stage what `StageForms` says, in each plan: `[form, plan]`."""
+        return {stage: self.evaluated(forms) for stage, forms in self.forms.items()}
+
+    @cached_property
+    def parts(self) -> dict[int, Floats]:
+        """Of what is stored, the part of a rank if all its data-parallel ranks share it out: `[form, plan]`."""
+        axes = [axis for axis in self.structure.names.mesh if axis in DATA_AXES]
         return {
-            stage: np.stack([self.sizes.number(size).astype(float) for size in forms])
+            stage: self.evaluated([split_over(size, axes) for size in forms[:STORED]])
             for stage, forms in self.forms.items()
         }
+
+    def evaluated(self, sizes: Iterable[Size]) -> Floats:
+        return np.stack([self.sizes.number(ceildiv(size, 1)).astype(float) for size in sizes])
 
     @cached_property
     def ranks(self) -> list[AlikeRanks]:
@@ -183,14 +203,22 @@ class Bound:
         known = {kind: forms_of(program, plan) for kind, program in self.structure.programs.items()}
         found: dict[int, StageForms] = {}
         for stage in {0, min(1, len(kinds) - 1), len(kinds) - 1}:
-            own = StageForms(
-                *(ceildiv(names.write(size, stage), 1) for size in known[kinds[stage]])
-            )
+            own = StageForms(*(names.write(size, stage) for size in known[kinds[stage]]))
             if stages and not own.layers.names:
                 # Of parts of layers, or of several repeats, nobody knows how many.
-                own = StageForms(*own[:3], ZERO)
+                own = StageForms(*own[:STORED], ZERO)
             found[stage] = own
         return found
+
+
+def split_over(size: Size, axes: Sequence[str]) -> Size:
+    """At least what a rank has of it, if ranks along these axes share out each term that they do not split yet: experts are split over `ep` as they are."""
+    parts: list[Size] = []
+    for monomial, coefficient in size.terms:
+        term = Size({monomial: coefficient})
+        ways = product(symbol(axis) for axis in axes if axis not in term.names)
+        parts.append(term / ways if coefficient > 0 else term)
+    return total(parts)
 
 
 def forms_of(program: stg.ProgramOp, plan: Plan) -> StageForms:
