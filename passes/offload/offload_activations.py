@@ -66,7 +66,7 @@ from xdsl.passes import ModulePass
 
 from stagec.analysis.recompute_choice import call_of, kinds_of
 from stagec.analysis.sizes import mesh_of
-from stagec.diagnostics import CompileError, Diagnostic, span_of
+from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import dist, stg
 from stagec.dialects.op import ancestor_in
 from stagec.dialects.types import TensorType
@@ -101,7 +101,7 @@ class OffloadActivations(ModulePass):
         unmet = [word for word in self.what if word not in met]
         if unmet:
             found = programs(op)
-            span = span_of(found[0].location) if found else None
+            span = dist.clause_span(found[0], "offload.given.activations") if found else None
             raise CompileError(
                 [
                     Diagnostic(

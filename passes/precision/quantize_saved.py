@@ -52,7 +52,7 @@ from xdsl.ir import BlockArgument, Operation, SSAValue
 from xdsl.passes import ModulePass
 
 from stagec.analysis.recompute_choice import call_of, kinds_of
-from stagec.diagnostics import CompileError, Diagnostic, Span, span_of
+from stagec.diagnostics import CompileError, Diagnostic, Span
 from stagec.dialects import dist, stg
 from stagec.dialects.op import ancestor_in
 from stagec.dialects.types import FLOATS, QUANTIZED, TensorType
@@ -81,7 +81,7 @@ class QuantizeSaved(ModulePass):
             remove_unread(levels)
         if unmet := [word for word in self.what if word not in met]:
             found = programs(op)
-            span = span_of(found[0].location) if found else None
+            span = dist.clause_span(found[0], "precision.given.saved_values") if found else None
             raise CompileError([nothing_saved(word, self.form, span) for word in unmet])
 
 

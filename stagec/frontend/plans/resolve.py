@@ -330,6 +330,9 @@ class _PlanResolver:
             if counts != ("none",):
                 help_ = f"write `pipeline {counts[0]} over pp`"
                 self.error("E0401", "a pipeline runs over an axis", clause, help_)
+            elif clause.settings is not None:
+                message = "the settings of `pipeline none` change nothing"
+                self.error("W0304", message, clause.settings, "leave them out")
             return None
         for name in clause.counts:
             if name.text not in self.table.dim_names:
