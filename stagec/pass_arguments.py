@@ -278,6 +278,7 @@ def plan_memory(plan: Plan) -> Arguments:
         "gradients": gradient_buffers(plan),
         "dummy_gradients": process.dummy_gradients,
         "transposed_weights": process.transposed_weights,
+        "cached_weights": process.cached_weights,
         "workspace": process.workspace,
         "context": process.context,
         "communicator": process.communicator,

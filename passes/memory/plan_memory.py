@@ -98,7 +98,7 @@ from stagec.analysis.buffers import (
 )
 from stagec.analysis.dataflow import is_node
 from stagec.analysis.placement import source_of
-from stagec.analysis.process_memory import ProcessTerms, process_rows, transposed_rows
+from stagec.analysis.process_memory import ProcessTerms, copy_rows, process_rows
 from stagec.dialects import sched, stg
 from stagec.dialects.memory import (
     ALONE,
@@ -145,6 +145,8 @@ class PlanMemory(KeepsRows, ModulePass):
     """Whether Transformer Engine keeps a gradient that nobody reads for each shape of a weight."""
     transposed_weights: bool = False
     """Whether quantized weights are kept a second time, as the backward pass reads them."""
+    cached_weights: bool = False
+    """Whether quantized copies of weights that are stored wide are kept from microbatch to microbatch."""
     workspace: int = 0
     """Bytes of what libraries keep for themselves."""
     context: int = 0
@@ -173,8 +175,9 @@ class PlanMemory(KeepsRows, ModulePass):
             stored = tuple(stored_rows(program, self.gradients))
             trained = [row.path for row in stored if row.kind == Kind.GRADIENTS]
             kept = (*padding_rows(program, rows), *process_rows(program, self.terms, trained))
-            if self.transposed_weights:
-                stored += tuple(transposed_rows(program))
+            stored += tuple(
+                copy_rows(program, cached=self.cached_weights, transposed=self.transposed_weights)
+            )
             op.body.block.add_op(StoredOp(kind, self.gradients, stored + kept))
 
     @property

@@ -11,6 +11,10 @@ Transposed weights are Transformer Engine's too: a gradient of an input sums ove
 products of Hopper read along rows alone, and formats with a scale for each block have other scales along the other dim, so a quantized weight stays a second
 time (`_transpose` of `Float8Tensor`, `_columnwise_data` of `MXFP8Tensor`; "Performance Considerations": handling transposes). They are of single weights, and
 have a kind of their own.
+
+Cached weights are what Transformer Engine makes of weights that are stored wide: the quantized copy that the first microbatch of a step makes stays in the
+module for the others, and is written over in the next step (`_fp8_workspaces` in `module/base.py`; Megatron-LM says which microbatch is the first, unless
+`disable_parameter_transpose_cache`). Its transposed copy stays with it.
 """
 
 from __future__ import annotations
@@ -25,10 +29,10 @@ from stagec import symbolic
 from stagec.analysis.kernels import dims_product, weight_behind
 from stagec.analysis.sizes import mesh_of
 from stagec.dialects import sched, stg
-from stagec.dialects.interfaces import num_bytes, spread
+from stagec.dialects.interfaces import spread
 from stagec.dialects.memory import Kind, Stored
 from stagec.dialects.op import around
-from stagec.dialects.types import ALL_POOLS, QUANTIZED, bytes_of, tensor_of
+from stagec.dialects.types import ALL_POOLS, QUANTIZED, bytes_of, tensor_of, with_dtype
 from stagec.dialects.work import Work
 from stagec.symbolic import Size
 
@@ -72,21 +76,38 @@ def process_rows(
             yield Stored(f"dummy gradient [{rows}, {columns}] {dtype}", Kind.PROCESS, size)
 
 
-def transposed_rows(program: stg.ProgramOp) -> Iterator[Stored]:
-    """A copy of each weight that is stored quantized and that a product of the backward pass reads."""
-    found: set[Operation] = set()
+def copy_rows(program: stg.ProgramOp, *, cached: bool, transposed: bool) -> Iterator[Stored]:
+    """Copies of weights: quantized ones of those that are stored wide (`cached`), and `transposed` ones of those that a product of the backward pass reads and
+    that are stored quantized, or cached."""
+    forms: dict[Operation, str] = {}
+    read_back: set[Operation] = set()
     for op in program.walk():
         if not isinstance(op, sched.ComputeOp) or sched.work_of(op) != Work.PRODUCT:
             continue
-        if stg.phase_of(op) in ("fwd", "recompute"):
-            continue
         for value in op.inputs[:2]:
-            weight = weight_behind(value)
-            if weight is not None and tensor_of(weight.weight.type).dtype in QUANTIZED:
-                found.add(weight)
+            form = tensor_of(value.type).dtype
+            weight = weight_behind(value) or (weight_quantized(value) if cached else None)
+            if weight is None or form not in QUANTIZED:
+                continue
+            forms[weight] = form
+            if stg.phase_of(op) not in ("fwd", "recompute"):
+                read_back.add(weight)
     for op in program.body.block.ops:
-        if isinstance(op, stg.WeightOp) and op in found:
-            yield Stored(op.path.data, Kind.TRANSPOSED, num_bytes(op.weight))
+        if not isinstance(op, stg.WeightOp) or op not in forms:
+            continue
+        size = with_dtype(op.weight.type, forms[op]).num_bytes
+        if cached and tensor_of(op.weight.type).dtype not in QUANTIZED:
+            yield Stored(f"quantized copy of {op.path.data}", Kind.PROCESS, size)
+        if transposed and op in read_back:
+            yield Stored(op.path.data, Kind.TRANSPOSED, size)
+
+
+def weight_quantized(value: SSAValue) -> stg.WeightOp | None:
+    """The weight that a value is a quantized copy of."""
+    made = value.owner
+    if isinstance(made, sched.ComputeOp) and sched.work_of(made) == Work.QUANTIZE:
+        return weight_behind(made.inputs[0])
+    return None
 
 
 def communicators(program: stg.ProgramOp) -> list[tuple[str, ...]]:

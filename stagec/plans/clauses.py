@@ -354,6 +354,7 @@ class Process(Clause):
 
     dummy_gradients: bool = setting("bool", False)
     transposed_weights: bool = setting("bool", False)
+    cached_weights: bool = setting("bool", False)
     workspace: int = setting("bytes", 0)
     context: int = setting("bytes", 0)
     communicator: int = setting("bytes", 0)

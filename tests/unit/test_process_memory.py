@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from stagec.diagnostics import CompileError
 from stagec.driver import compile_text
 from stagec.memory import Kind
 from tests.unit.examples import FOLDER
@@ -124,3 +125,57 @@ plan p {{
         sizes = [layers * 32 * width for width in widths]
         expected = 2 * sum(sizes) - sum(sizes[i] for i in wide)
         assert plan.static.num_bytes[Kind.TRANSPOSED] == expected, text
+
+
+CACHED = """
+dim B = 4
+dim D = 128
+dim F = 256
+dim L = 3
+module Block(x[B, D]) -> [B, D] {
+  weight norm[D], up[D, F], down[F, D]
+  return x + gelu(rms_norm(x, norm) @ up) @ down
+}
+model M(x[B, D]) {
+  weight head[D, D -> F]
+  repeat L { x = Block(x) }
+  loss = mean(x @ head, over = [B, F])
+}
+plan p {
+  microbatch 2
+  PRECISION
+  process { SETTINGS }
+}
+""".replace("head[D, D -> F]", "head[D, F]")
+
+
+@pytest.mark.parametrize(
+    ("form", "scales"), [("fp8", 0), ("fp8_1x128", 1 / 4096), ("mxfp8", 1 / 32)]
+)
+def test_copies_of_weights_that_are_stored_wide(form: str, scales: float) -> None:
+    """Transformer Engine keeps a quantized copy of each, and a transposed one beside it: a byte an element and scales, of DeepSeek's tiles of weights one in
+    fp32 for 128 by 128, or of 32 elements a byte. Not of norms and the head."""
+    copies = round(3 * 2 * 128 * 256 * (1 + scales))
+    wide = f"precision {{ weights = bf16, products = {form} }}"
+    found = []
+    for settings in (
+        "reserve = 0B",
+        "cached_weights = true",
+        "cached_weights = true, transposed_weights = true",
+    ):
+        text = CACHED.replace("PRECISION", wide).replace("SETTINGS", settings)
+        (plan,) = compile_text(text).memory
+        found.append([plan.static.num_bytes[k] for k in (Kind.PROCESS, Kind.TRANSPOSED)])
+    assert found == [[0, 0], [copies, 0], [copies, copies]]
+
+
+def test_copies_that_nobody_makes_are_refused() -> None:
+    refusals = {
+        "precision { weights = bf16 }": "no product is of quantized weights",
+        "precision { products = fp8, product_weights = fp8 }": "weights are stored as products read them",
+        "mesh dp = 2 shard B over dp zero 3 over dp microbatch 1 precision { products = fp8 }": "weights that come and go leave no quantized copy",
+    }
+    for clauses, message in refusals.items():
+        text = CACHED.replace("SETTINGS", "cached_weights = true").replace("  microbatch 2\n", "")
+        with pytest.raises(CompileError, match=message):
+            compile_text(text.replace("PRECISION", clauses))

@@ -107,7 +107,7 @@ UPDATED = ("activations", "optimizer", "update", "nvme")
 OF_TRAINING = (
     Need("precision", STORED, WHAT_TRAINS, lambda p: False),
     Need("offload", UPDATED, WHAT_TRAINS, lambda p: False),
-    Need("process", ("dummy_gradients",), WHAT_TRAINS, lambda p: False),
+    Need("process", ("dummy_gradients", "cached_weights"), WHAT_TRAINS, lambda p: False),
 )
 
 

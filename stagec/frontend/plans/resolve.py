@@ -576,21 +576,37 @@ class _PlanResolver:
 
     def process(self) -> resolved.Process:
         found = self.only_settings(syntax.Process, resolved.Process)
-        if not found.transposed_weights:
+        if not found.transposed_weights and not found.cached_weights:
             return found
+        precision = self.precision()
+        stored = precision.product_weights
+        setting, copy, has_copies = (
+            "cached_weights",
+            "quantized",
+            precision.is_quantized and not stored,
+        )
+        if not found.cached_weights:
+            setting, copy = "transposed_weights", "transposed"
+            has_copies = precision.is_quantized and bool(stored)
         zero = self.merged.get(syntax.Zero)
         level = zero.level.text if zero and isinstance(zero.level, syntax.Number) else None
         message, where = "no weight is stored in 8 bits, and kept a second time transposed", []
         help_ = "`precision { products = fp8, product_weights = fp8 }` stores them so"
-        if self.precision().is_quantized and self.precision().product_weights:
+        if found.cached_weights:
+            message = "no product is of quantized weights, and there are no copies of them"
+            help_ = "`precision { products = fp8 }` makes some"
+            if precision.is_quantized:
+                message = "weights are stored as products read them, and there are no copies"
+                help_ = "leave `cached_weights` out, or `product_weights`"
+        if has_copies:
             if level != "3" and not self.offload().parameters:
                 return found
-            message = "weights that come and go leave no transposed copy"
-            help_ = "leave `transposed_weights` out"
+            message = f"weights that come and go leave no {copy} copy"
+            help_ = f"leave `{setting}` out"
             clause = zero if zero is not None and level == "3" else self.merged.get(syntax.Offload)
             assert clause is not None
             where = [(clause.span, "they are stored elsewhere")]
-        span = found.given["transposed_weights"]
+        span = found.given[setting]
         self.findings.say("E0401", message, span, secondary=where, help=help_)
         return found
 
