@@ -363,7 +363,8 @@ def page(
     out = [summary(goal, outcome, options)]
     if outcome.proved:
         out.append(plans_table(goal, outcome.proved, options.minimise) + sure(goal, outcome))
-        why = reasons(outcome.proved) if goal.iteration is None else ""
+        is_timed = asks_time(options.minimise)
+        why = reasons(outcome.proved, is_timed) if goal.iteration is None else ""
         if why:
             out.append(f"why each is better than the next\n{why}")
         out.append(f"the best\n\n{named(outcome.proved[0].text, next(best_names(options)))}")
@@ -466,9 +467,9 @@ WIDEST = 16
 UNITS = {"cost": "cost (device-seconds)", "token_cost": "device-seconds/token"}
 
 
-def reasons(proved: Sequence[Proved]) -> str:
+def reasons(proved: Sequence[Proved], is_timed: bool) -> str:
     lines = [
-        f"  {number}: {compare(one, other)}\n"
+        f"  {number}: {compare(one, other, is_timed=is_timed)}\n"
         for number, (one, other) in enumerate(pairwise(proved), 1)
     ]
     return "".join(lines)

@@ -142,8 +142,8 @@ PARTS_IN_WORDS = (
 )
 
 
-def compare(one: Proved, other: Proved) -> str:
-    """Why one plan is better than another, in words: what of a step is less, and what is more."""
+def compare(one: Proved, other: Proved, *, is_timed: bool = True) -> str:
+    """Why one plan is better than another, in words: what of a step is less, and what is more. Where times do not decide it, memory comes first."""
     scale = [each.step_time / max(each.outline["step"], 1e-12) for each in (one, other)]
     less: list[str] = []
     more: list[str] = []
@@ -161,7 +161,8 @@ def compare(one: Proved, other: Proved) -> str:
         size = f"{count} {'fewer' if devices < 0 else 'more'}"
         found = f"{size}; {found}" if found else size
     memory = one.peak_bytes - other.peak_bytes
-    if abs(memory) >= 0.02 * max(other.peak_bytes, 1):
+    if abs(memory) >= (0.02 if is_timed else 0) * max(other.peak_bytes, 1) and memory:
         size = f"{in_unit(abs(memory), DECIMAL_BYTES)} {'less' if memory < 0 else 'more'} memory"
-        found = f"{found}; {size}" if found else size
+        parts = [found, size] if is_timed else [size, found]
+        found = "; ".join(filter(None, parts))
     return found or "the same but for a thousandth"

@@ -432,7 +432,7 @@ def test_changes_of_odd_numbers() -> None:
     }
 
 
-def test_fewer_devices_are_a_reason() -> None:
+def test_why_one_plan_is_better() -> None:
     outline = {"step": 1.0, "compute": 1.0, "exposed": 0.0, "idle": 0.0}
     one, other = (
         Proved(
@@ -450,6 +450,9 @@ def test_fewer_devices_are_a_reason() -> None:
     assert compare(one, other) == "64 devices fewer; 500 ms more computation"
     assert compare(other, one).startswith("64 devices more; ")
     assert "device" not in compare(one, one)
+    smaller = replace(one, peak_bytes=10**9 - 10**6)
+    assert "memory" not in compare(smaller, one)
+    assert compare(smaller, other, is_timed=False).startswith("1 MB less memory; 64 devices fewer")
 
 
 def test_what_is_found_is_kept(tmp_path: Path) -> None:
