@@ -32,7 +32,7 @@ MOST_CAUSES = 5
 MOST_REMEDIES = 3
 MOST_CHUNKS = 8
 LEAST_HELP = 0.01
-"""Of the peak: what would free less of it is no help."""
+"""The least share of the peak that is worth freeing: what would free less is not proposed."""
 GIB = 1 << 30
 
 

@@ -124,7 +124,7 @@ class CompiledSeries:
 
     parts: Sequence[Compiled]
     which: Ints
-    """Of each iteration, the part that it is of."""
+    """For each iteration, the part that it belongs to."""
 
     @property
     def num_iterations(self) -> int:
@@ -179,9 +179,9 @@ class CompiledPoolSeries:
     pools: Mapping[str, CompiledSeries]
     handovers: Sequence[Handover]
     handed: Mapping[str, Ints]
-    """Of each pool, [n, iterations]: which handover each one of an iteration is."""
+    """For each pool, [n, iterations]: which handover of the job each handover of an iteration is."""
     channels: int
-    """Of a handover: the caches of a layer; 0 where all pools compute each iteration together."""
+    """How many channels a handover has: the caches of a layer; 0 where all pools compute each iteration together."""
 
     @property
     def is_together(self) -> bool:

@@ -47,7 +47,7 @@ class CompiledPools:
     """A model under a plan of several pools."""
 
     name: str
-    """Of the plan."""
+    """The name of the plan."""
     pools: Mapping[str, Compiled]
 
     @property
@@ -124,7 +124,7 @@ def compile_pools(
 
 
 Said = dict[str, list[Operation]]
-"""Of each pool, what its module is to say of the others."""
+"""For each pool, what its module is to say of the others."""
 
 
 def said_before_all(checked: Mapping[str, CheckedModel]) -> Said:
@@ -196,7 +196,7 @@ class Kept:
 
     holds: TensorType
     layers: int
-    """That have one; 1 outside of layers."""
+    """The number of layers that have one; 1 outside of layers."""
     stages: tuple[int, ...]
     """Where along the pipeline's axis each layer is; nothing without a pipeline."""
 
@@ -230,11 +230,11 @@ class Pool:
     mesh: Mapping[str, int]
     microbatches: int
     axis: str
-    """Of its stages; empty without a pipeline, or where that has one rank."""
+    """The axis of its stages; empty without a pipeline, or where that has one rank."""
     caches: Mapping[str, Kept]
     served: tuple[Alike, ...]
     sizes: Mapping[str, int]
-    """Of the text's dims."""
+    """The sizes of the text's dims."""
 
     @staticmethod
     def of(name: str, compiled: Compiled) -> Pool:

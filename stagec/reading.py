@@ -7,7 +7,7 @@ import os
 import stat
 
 MOST_BYTES = 64 << 20
-"""Of a text: a model, a schedule, a load of experts, IR."""
+"""The most bytes of a text: a model, a schedule, a load of experts, IR."""
 
 
 def read_file(path: str | os.PathLike[str], most: int = MOST_BYTES) -> bytes:

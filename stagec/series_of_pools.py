@@ -57,9 +57,9 @@ class HandedHere:
     """Handovers of iterations of a pool: in each the same number from, and to, each other pool."""
 
     ways: tuple[tuple[str, str, int], ...]
-    """Of each, whether it gives or takes, the other pool, and in how many microbatches that is."""
+    """For each, whether it gives or takes, the other pool, and in how many microbatches that is."""
     numbers: tuple[int, ...]
-    """Of each, which one of the job it is."""
+    """For each, which one of the job it is."""
 
 
 @dataclass
@@ -70,7 +70,7 @@ class SeriesJob:
     handovers: Sequence[Handover]
     iterations: Mapping[str, Iterations]
     microbatches: Mapping[str, np.ndarray]
-    """Of each iteration of each pool."""
+    """The microbatches of each iteration of each pool."""
     firsts: dict[str, int] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -48,7 +48,7 @@ class Costs(Generic[N]):
 
     flops: N
     again: N
-    """Of these FLOPs, those that another op has done before."""
+    """How many of these FLOPs another op has done before."""
     read: N
     """Bytes, from device memory."""
     written: N
@@ -138,16 +138,16 @@ class CountedOp:
     rows: int = 1
     """How often the op runs in one run of the task."""
     joined: int = 0
-    """Of these, reductions that travel in a bucket with one before."""
+    """How many of these are reductions that travel in a bucket with one before."""
     repeats: tuple[stg.RepeatOp, ...] = ()
     """The repeats around it whose iterations are its rows; none where each layer has other numbers."""
     layer: int | None = None
     """Where each layer has other numbers: which one."""
     in_layer: bool = False
     axis: str = ""
-    """Of the stages; empty without a pipeline."""
+    """The axis of the stages; empty without a pipeline."""
     boundary_shift: int = 1
-    """Of a transfer between stages: how far along that axis its peer is."""
+    """How far along that axis the peer of a transfer between stages is."""
     known: Known = field(default_factory=Known, compare=False, repr=False)
 
     @property
@@ -449,9 +449,9 @@ class MatrixFlops:
     """The FLOPs of matrix products in a step, on all ranks together."""
 
     model: int
-    """Those that the model asks for: each once, however many ranks do it, without what is computed again and without padding."""
+    """The FLOPs that the model asks for: each once, however many ranks do it, without what is computed again and without padding."""
     hardware: int
-    """Those that devices do."""
+    """The FLOPs that devices do."""
 
 
 def matrix_flops(module: ModuleOp, counts: Sequence[ClassCount]) -> MatrixFlops:

@@ -27,7 +27,7 @@ class Traffic:
     """Collectives, transfers or copies of one kind on one rank."""
 
     axes: tuple[str, ...]
-    """Of the mesh; none for a copy between host and device."""
+    """The axes of the mesh; none for a copy between host and device."""
     kind: str
     count: int
     operand_bytes: int
@@ -76,13 +76,13 @@ class Summary:
     plan: str
     mesh: Mesh
     num_parameters: int
-    """Of the model, each counted once, with those of padding."""
+    """The number of parameters of the model, each counted once, with those of padding."""
     padded: tuple[Padded, ...]
     num_padding: int
     """Parameters that are there because dims are padded."""
     classes: tuple[ClassSummary, ...]
     num_iterations: int = 1
-    """Of a series, whose iterations are added up."""
+    """The number of iterations of a series, which are added up."""
 
     @property
     def num_ranks(self) -> int:

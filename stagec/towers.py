@@ -290,7 +290,7 @@ class PoolKnown:
     first: int
     mesh: Mapping[str, int]
     axis: str
-    """Of its stages; empty where there are none."""
+    """The axis of its stages; empty where there are none."""
     microbatches: int
     sizes: Mapping[str, int]
     averages: Set[str]

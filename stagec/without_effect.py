@@ -85,7 +85,7 @@ class IdleParts:
         """What of `needs` the program has."""
         self.is_lowered = False
         self.changes = {call.name: False for call in plan.passes}
-        """Of the passes that are watched: whether the program was another one behind them."""
+        """For each pass that is watched: whether the program was another one behind it."""
         self.changes |= {need.kind: False for need in self.needs if need.kind in OF_ONE_PASS}
         self.links = idle_links(plan, own)
         self.recomputes = True

@@ -67,7 +67,7 @@ class CountAttentionPairs(ModulePass):
     sequence: str = ""
     """The dim into which documents are packed, if any are."""
     lengths: tuple[int, ...] = ()
-    """Of these documents, one after the other."""
+    """The lengths of these documents, one after the other."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         contexts, values = Contexts.of(op), size_values(op)

@@ -101,7 +101,7 @@ class ExpandRingAttention(ModulePass):
     sequence: str = ""
     """The dim into which documents are packed, if any are."""
     lengths: tuple[int, ...] = ()
-    """Of these documents, one after the other."""
+    """The lengths of these documents, one after the other."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         values = size_values(op)

@@ -132,7 +132,7 @@ class BackwardBlock(stg.BackwardPass):
     """The stacks that the backward repeat slices, as forward values of the outer block."""
     current: Operation | None = None
     numbers: Iterator[int] = field(default_factory=itertools.count)
-    """Of the ops that are differentiated."""
+    """The numbers of the ops that are differentiated."""
     made: list[Operation] = field(default_factory=list)
     """The ops of the gradient that is being built."""
     contributed: set[SSAValue] = field(default_factory=set)

@@ -150,7 +150,7 @@ class Calls:
 
     program: stg.ProgramOp
     scope: str
-    """Of the body."""
+    """The scope of the body."""
     renamed: dict[str, str] = field(default_factory=dict)
 
     def rename(self, op: Operation) -> None:

@@ -69,7 +69,7 @@ class ClipGradients(ModulePass):
     finite: bool = False
     """Whether a step is left out if some gradient is not finite."""
     axis: str = ""
-    """That of the stages of a pipeline."""
+    """The axis of the stages of a pipeline."""
     apart: bool = False
     """One all-reduce for each axis, not one for all."""
 

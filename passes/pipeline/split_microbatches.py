@@ -70,7 +70,7 @@ class SplitMicrobatches(ModulePass):
     dim: str
     """The batch dim."""
     size: int = 0
-    """Of one microbatch on one data-parallel rank, in units of the batch dim. 0: no splitting."""
+    """The size of one microbatch on one data-parallel rank, in units of the batch dim. 0: no splitting."""
     gradients: str = "fp32"
     """Dtype of the sums."""
     own: str = stg.OWN_DTYPE

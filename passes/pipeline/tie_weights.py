@@ -94,11 +94,11 @@ class Role:
     """What a stage does with its gradients, by weight."""
 
     gives: frozenset[str] = frozenset()
-    """Those that an earlier stage of its rank adds up."""
+    """The weights whose gradients an earlier stage of the same rank adds up."""
     takes: frozenset[tuple[str, int]] = frozenset()
     """How many it takes from later stages of its rank."""
     reduces: frozenset[str] = frozenset()
-    """Those that are summed over ranks."""
+    """The weights whose gradients are summed over ranks."""
 
 
 @dataclass

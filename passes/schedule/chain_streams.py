@@ -83,7 +83,7 @@ NAME = "chain-streams"
 
 
 NEVER = -1
-"""Of a row that waits for no computation."""
+"""Stands for a row that waits for no computation."""
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ class PoolSide:
     holds: TensorType
     microbatches: int
     axis: str = ""
-    """That of its stages: a layer is on those at one place of it."""
+    """The axis of the pool's stages: a layer is on the ranks at one place of it."""
 
     def split(self, dim: str) -> tuple[str, ...]:
         """The axes that split a dim, of more ranks than one."""
@@ -95,9 +95,9 @@ class Parts:
     """What is cut into parts, of which devices of each side have equally many."""
 
     axes: tuple[str, ...]
-    """Of this side."""
+    """The axes of this side."""
     others: tuple[str, ...]
-    """Of the other."""
+    """The axes of the other side."""
     count: int
 
     def places(self, own: PoolSide, other: PoolSide) -> Iterator[tuple[Size, Size]]:
@@ -116,7 +116,7 @@ class Messages:
     ranks: tuple[Size, ...]
     """The peer of each."""
     num_bytes: Size
-    """Of each."""
+    """The bytes of each message."""
     num_parts: int
     """Into which sequences are cut, by the devices of both pools."""
     places: tuple[Mapping[str, Size], ...] = ()

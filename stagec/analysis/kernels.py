@@ -374,7 +374,7 @@ FORMS: Mapping[Work, Callable[[sched.ComputeOp], KernelForm | None]] = {
     Work.ORTHOGONALIZATION: orthogonalization_form,
     Work.PRECONDITIONING: preconditioning_form,
 }
-"""Of the kinds of work whose time depends on more than FLOPs and bytes."""
+"""The forms of the kinds of work whose time depends on more than FLOPs and bytes."""
 
 
 def dims_product(tensor: TensorType, names: set[str]) -> Size:

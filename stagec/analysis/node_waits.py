@@ -38,7 +38,7 @@ class Waiting:
     """Which node waits for which. Nodes of a queue follow one another besides."""
 
     queue: Ints
-    """Of each node."""
+    """The queue of each node."""
     owner: Ints
     dep: Ints
     """What each `owner` waits for: a lower number."""

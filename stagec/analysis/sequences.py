@@ -59,7 +59,7 @@ class ModuleSequences:
     apart: DealtSequences
     """Those of each device; where these are another pool's, all are of each device here."""
     definitions: Mapping[str, Size]
-    """Of the names that follow from sums."""
+    """What the names are that follow from sums."""
     others: Mapping[str, int]
     """The numbers of all names that do not."""
     exchanged: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -134,7 +134,7 @@ RATIOS = {
     "all_reduce": (0, 0),
     "all_to_all": (0, 0),
 }
-"""Of each collective: whether what goes in, and what comes out, is one part of as many as there are ranks."""
+"""For each collective: whether what goes in, and what comes out, is one part of as many as there are ranks."""
 
 
 class OneElse(dict[str, int]):

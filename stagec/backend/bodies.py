@@ -16,7 +16,7 @@ class Bodies:
     order: np.ndarray
     """int64 [iterations]: which one each iteration is."""
     tags: int
-    """Those that the transfers of an iteration have."""
+    """The number of tags that the transfers of an iteration have."""
     handed: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int64))
     """int64 [n, iterations]: of pools, which handover of the job each one of an iteration is: its messages have the tags of that."""
 

@@ -41,7 +41,7 @@ class ClassTable:
     tag: np.ndarray  # int64 [n]
     ahead: np.ndarray  # int64 [n]: how many nodes before its place an instance is numbered
     bodies: Bodies | None = None
-    """Of a series of iterations: what stands for each. Tags are those of the first iteration."""
+    """What stands for each iteration of a series. Tags are those of the first iteration."""
     sizes: np.ndarray = field(default_factory=lambda: np.zeros((0, 1), np.int64))
     """int64 [columns, iterations]: numbers of nodes in each iteration"""
 

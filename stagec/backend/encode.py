@@ -116,7 +116,7 @@ class RankPlace:
 
     first: int
     num_ranks: int
-    """Of the job."""
+    """The number of ranks of the job."""
     above: int
     """The largest id of a group before it."""
     tag_span: int

@@ -63,7 +63,7 @@ class EncodedClass:
     where: tuple[tuple[str, tuple[int, ...]], ...]
     num_nodes: int
     num_bytes: int
-    """Of each of its traces."""
+    """The bytes of each of its traces."""
     variables: tuple[int, ...]
     payload: bytes
 

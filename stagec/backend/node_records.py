@@ -33,7 +33,7 @@ from stagec.dialects.sched.actions import (
 )
 
 NameStyle = Literal["full", "short", "typed", "none"]
-"""Of nodes: where they are from; their op; their op behind Chakra's name of their type; none."""
+"""What the names of nodes say: where they are from; their op; their op behind Chakra's name of their type; nothing."""
 FIRST_ID = 1
 """Node ids count from 1: protobuf does not tell an id of 0 from none."""
 DepSource = tuple[NumberSource, int]
@@ -76,7 +76,7 @@ class Widths:
     iteration: int = 0
     """Digits of the number of an iteration; 0 where there is one."""
     sizes: tuple[int, ...] = ()
-    """Of the columns of a series."""
+    """The sizes of the columns of a series."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from stagec.backend.ranks import at_coordinates
 from stagec.dialects.sched.actions import Collective, Transfer
 
 Key = tuple[int | str, ...]
-"""Of ranks that do the same: their pool, and where they are in it."""
+"""The key of ranks that do the same: their pool, and where they are in it."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Handed:
 
     actions: tuple[Transfer, ...]
     tags: Ints
-    """Those of microbatches, ascending."""
+    """The tags of microbatches, ascending."""
     position: Ints
     """[microbatch, message]: of the node."""
 

@@ -72,7 +72,7 @@ class TraceTensor:
     """The node that writes it; by its number where a template can say no more; nothing for what stays."""
     output: int = 0
     layer: int = -1
-    """Of what stays: -1 for none."""
+    """The layer of what stays; -1 for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class Node:
     told: bool = False
     """What it makes are sizes of what comes behind it, which the host has to know before it launches that."""
     pieces: int = 1
-    """Of how many pieces of a product, or of a collective, it is one. A product's kernel has the sizes of the whole."""
+    """The number of pieces of a product, or of a collective, of which this is one. A product's kernel has the sizes of the whole."""
     inputs: tuple[TraceTensor, ...] | None = None
     """The tensors that it reads; nothing where they are not tracked."""
     outputs: tuple[TraceTensor, ...] | None = None
@@ -145,7 +145,7 @@ class Series:
     numbers: Mapping[Sum, np.ndarray]
     """What the sizes of nodes are in each iteration."""
     bodies: Bodies | None = None
-    """Of a program that has several iterations, each of which stands for all that are like it."""
+    """The bodies of a program that has several iterations, each of which stands for all that are like it."""
 
 
 @dataclass(frozen=True)
@@ -241,13 +241,13 @@ class SeriesTraces:
     """A series of iterations that are not all of one program."""
 
     parts: tuple[TraceSet, ...]
-    """Those of one program each, in their order."""
+    """The trace sets of one program each, in their order."""
     which: np.ndarray
     """int64 [iterations]: the part that each is of."""
     handed: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int64))
-    """Of a pool, int64 [n, iterations]: which handover of the job each one of an iteration is."""
+    """For a pool, int64 [n, iterations]: which handover of the job each handover of an iteration is."""
     channels: int = 0
-    """Of a pool: those of a handover. The n-th one of an iteration has them n times as far."""
+    """For a pool: the channels of a handover. Those of the n-th one of an iteration are n times as far."""
 
     @property
     def mesh(self) -> Mesh:

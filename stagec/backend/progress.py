@@ -90,7 +90,7 @@ def is_handed(action: Transfer | Collective) -> bool:
 
 
 _Found = tuple[Ints, Ints, Ints, Ints]
-"""Of nodes: place in the order, number, action, tag."""
+"""What was found of nodes: place in the order, number, action, tag."""
 
 
 @dataclass(frozen=True)
@@ -314,7 +314,7 @@ class _World:
     cells: dict[Cell, RankClass]
     events: dict[int, _Events]
     codes: dict[Cell, list[tuple[int, int]]]
-    """Of a cell's actions: what each is, and which way, or which group."""
+    """For each of a cell's actions: what it is, and which way, or which group."""
     num_members: dict[int, int]
     """How many cells meet in a group."""
     sources: dict[tuple[Cell, int], list[tuple[Cell, int]]] = field(default_factory=dict)

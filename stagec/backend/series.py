@@ -103,7 +103,7 @@ class ChainedPrograms:
         self.first_segment = np.cumsum([0, *(len(p.segments) for p in programs)])
         self.made: dict[tuple[int, tuple[int, ...], int], int] = {}
         self.nodes = self.number = 0
-        """Of the iterations that there are already."""
+        """The counts of the iterations that there are already."""
         self.columns: dict[str, list[np.ndarray]] = {}
 
     def program(self) -> TraceProgram:

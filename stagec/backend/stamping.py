@@ -61,9 +61,9 @@ class Stamp:
     traces: ClassTraces
     sheets: Sheets
     sizes: np.ndarray
-    """Of a series: the numbers of the class."""
+    """The numbers of the class, for a series."""
     crc: int
-    """Of the template, with these."""
+    """The CRC-32 of the template, with these numbers."""
     content: tuple[TemplateCrc, int] | None = None
     """Where the template is compressed, the same of the plain one."""
 

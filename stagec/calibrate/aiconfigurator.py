@@ -22,7 +22,7 @@ Record = Mapping[str, Any]
 FRAMEWORKS = ("trtllm", "sglang", "vllm")
 DTYPES = {"bfloat16": "bf16", "fp8": "fp8", "fp8_block": "fp8_block", "nvfp4": "nvfp4"}
 ATTENTION_DTYPES = {"bfloat16": "bf16", "fp8": "fp8"}
-"""Of products, and of the cache."""
+"""The dtypes of products, and of the cache."""
 ELEMENT_BYTES = {"half": 2, "int8": 1}
 
 

@@ -29,7 +29,7 @@ from stagec.reading import parse_csv, read_whole_text
 MOST_BYTES = 1 << 30
 MAY_BE_ZERO = ("window", "ms")
 LEAST, MOST = 2**-32, 2**64
-"""Of sizes and times that are measured."""
+"""The bounds of sizes and times that are measured."""
 MOST_SHOWN = 40
 Cells = Mapping[str, str]
 

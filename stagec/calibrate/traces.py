@@ -46,7 +46,7 @@ PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::linear")
 ATTENTION = ("flash_attention_forward", "efficient_attention_forward", "cudnn_attention_forward")
 BACKWARD = "backward"
 MOST_BYTES = 2 << 30
-"""Of a trace, unpacked."""
+"""The most bytes of a trace, unpacked."""
 
 
 def read_trace(path: Path) -> dict[Key, Measured]:

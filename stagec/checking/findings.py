@@ -44,7 +44,7 @@ class Finding:
     count: int = 0
     """Nodes (or files, or groups) that have it, on all ranks together."""
     unshown: int = 0
-    """Of these, how many are at no place in `places`."""
+    """How many of these are at no place in `places`."""
 
     @property
     def is_error(self) -> bool:

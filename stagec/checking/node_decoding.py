@@ -10,7 +10,7 @@ from stagec.checking.trace_file import TraceFileError, read_bytes
 from stagec.checking.wire import LENGTH, VARINT, split_frames, walk
 
 MAX_NODES = 2_000_000
-"""Of one trace."""
+"""The most nodes of one trace."""
 MAX_EXAMPLES = 4
 """Nodes shown of one fault in one file."""
 KNOWN_VERSIONS = ("", "0.0.4", "v0.0.4")

@@ -71,7 +71,7 @@ class NodeTable:
 
 MAX_MESSAGE_BYTES = 4 << 20
 MAX_DEPENDENCIES = 8_000_000
-"""Of one trace. These limits bound the memory that any input can ask for."""
+"""The most dependencies of one trace. These limits bound the memory that any input can ask for."""
 _BATCH_BYTES = 4 << 20
 
 

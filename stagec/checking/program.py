@@ -40,7 +40,7 @@ class Program:
     slot: np.ndarray
     """Number of the group or peer slot, -1 for neither."""
     message: np.ndarray
-    """Of sends and receives: number of its (tag, size) in the slot's channel."""
+    """For sends and receives: the number of its (tag, size) in the slot's channel."""
     comm_type: np.ndarray
     size: np.ndarray
     """Bytes of a communication, else 0."""

@@ -21,7 +21,7 @@ class SetSummary:
     num_programs: int = 0
     """Programs that differ, groups and peers aside."""
     num_nodes: int = 0
-    """Of all ranks together."""
+    """The number of nodes of all ranks together."""
     num_groups: int = 0
     """Groups that collectives use."""
     deadlock: str = ""

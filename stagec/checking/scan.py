@@ -23,7 +23,7 @@ _SERIAL_BYTES = 16 << 20
 
 Shared = dict[bytes, object]
 Scanned = list[tuple[int, FileSummary, int | None]]
-"""Of each file its number, its summary, and its CRC-32 where that is asked for."""
+"""For each file its number, its summary, and its CRC-32 where that is asked for."""
 
 
 @dataclass

@@ -8,7 +8,7 @@ import numpy as np
 from stagec.checking.analysis import Template, TraceAnalysis
 
 TEMPLATE_BYTES = 96 << 20
-"""Of memory for templates, in each process."""
+"""The most memory for templates, in each process."""
 _CANDIDATES = 4
 """Templates of one size that a file is compared with."""
 

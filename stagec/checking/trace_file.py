@@ -16,7 +16,7 @@ import numpy as np
 from stagec.reading import at_once
 
 MAX_FILE_BYTES = 4 << 30
-"""Of one trace, decompressed."""
+"""The most bytes of one trace, decompressed."""
 MAPPED_BYTES = 64 << 20
 """Larger files are mapped, not read into memory."""
 LARGEST_RATIO = 500

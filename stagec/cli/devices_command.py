@@ -17,9 +17,9 @@ from stagec.pictures.charts import Point, points
 from stagec.pictures.page import page
 
 SIZES = tuple(2**power for power in range(7, 15))
-"""Of square products, for efficiency by size."""
+"""The sizes of square products, for efficiency by size."""
 MESSAGES = tuple(4**power << 10 for power in range(0, 11))
-"""Of collectives, in bytes."""
+"""The sizes of collectives, in bytes."""
 BAR = 40
 
 

@@ -35,9 +35,9 @@ from stagec.schedules import (
 from stagec.schedules.table import group_text
 
 MOST_ACTIONS = 400
-"""Of a rank that are printed."""
+"""The most actions of a rank that are printed."""
 MOST_COLUMNS = 60
-"""Of a picture that shows each unit of time."""
+"""The most columns of a picture that shows each unit of time."""
 EVERY_RANK = "every rank"
 
 

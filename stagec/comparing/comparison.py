@@ -17,7 +17,7 @@ ORDER = (
     *("ranks", "parameters", "nodes", "count", "matrix FLOPs", "other FLOPs", "FLOPs"),
     *("bytes", "bytes before", "bytes after", "bytes moved", "communication", "memory"),
 )
-"""Of the amounts of a key; others follow."""
+"""The order of the amounts of a key; others follow."""
 
 
 @dataclass

@@ -66,9 +66,9 @@ NUMBERS = (
     "node",
 )
 LEAST, MOST = 1e-9, 1e24
-"""Of numbers in a device file: with others times would not be numbers."""
+"""The bounds of numbers in a device file. With others, times would not be numbers."""
 MOST_COUNT = 2**22
-"""Of devices in a node, of units on a device."""
+"""The most devices in a node, and the most units on a device."""
 MOST_POWER = 64
 """Of two: sizes and shares in tables."""
 MOST_OF = {"device.capacity": 2**60}

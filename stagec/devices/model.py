@@ -105,9 +105,9 @@ class DeviceModel:
     units: int = 1
     """Streaming multiprocessors."""
     collective_units: int = 0
-    """Of them, those that a collective's kernel occupies while it runs."""
+    """How many of these units a collective's kernel occupies while it runs."""
     exchange_units: int = 0
-    """Those that an all-to-all's does; 0: as any collective's."""
+    """How many of these units an all-to-all's kernel occupies; 0: as many as any collective's."""
     loss_bytes_per_s: float = 0.0
     """Of a fused loss that makes the gradient of logits beside it: what it and its backward pass move of logits, if they were read and written once each;
     0: as fast as memory is."""
@@ -125,7 +125,7 @@ class DeviceModel:
     backward_attention_rate: float = 1.0
     """FLOP/s of attention's backward kernel over those of its forward kernel."""
     scan_flops_per_s: float = 0.0
-    """Of the kernels of a state-space model's scan in a forward pass; 0: as fast as memory is."""
+    """The rate of the kernels of a state-space model's scan in a forward pass; 0: as fast as memory is."""
     backward_scan_rate: float = 1.0
     """FLOP/s of a scan's kernels in a backward pass over those of the forward pass."""
     backward_fp8_rate: float = 1.0

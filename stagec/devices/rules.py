@@ -26,7 +26,7 @@ ELEMENT_BYTES = {
     **dict.fromkeys(("bf16", "fp16"), 2),
     "fp64": 8,
 }
-"""Of a dtype's operands; 4 of any other."""
+"""The bytes of an operand's element, by dtype; 4 for any other."""
 
 
 def element_bytes(dtype: str) -> float:
@@ -160,7 +160,7 @@ def delta_rule_flops(s: Sizes) -> Floats:
 
 
 MEASURED_STATE_BYTES = 4
-"""Of an element of the states that steps of a delta rule were measured with."""
+"""The bytes of an element of the states that steps of a delta rule were measured with."""
 
 
 def delta_rule_us(device: DeviceModel, dtype: str, s: Sizes) -> Floats:
@@ -254,7 +254,7 @@ class OperatorKind:
     rule: Callable[[DeviceModel, str, Sizes], Floats]
     axes: Callable[[Sizes], dict[str, Floats]]
     steps: Mapping[str, float]
-    """Of the table's axes, in powers of two."""
+    """The steps of the table's axes, in powers of two."""
 
 
 KINDS = {

@@ -22,7 +22,7 @@ from stagec.dialects.work import Work
 from stagec.symbolic import ONE, ZERO, Size, conditions
 
 NO_FLOPS = (0, "")
-"""Of what computes nothing."""
+"""The FLOPs of what computes nothing."""
 
 
 @dataclass(frozen=True)

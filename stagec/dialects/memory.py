@@ -108,7 +108,7 @@ class Repetition:
 
     count: Size
     dim: str = ""
-    """Of the result, along which they lie."""
+    """The dim of the result along which the repetitions lie."""
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ class Buffer:
     `stored`: where it stays from step to step."""
     operand: int = 0
     count: Size | None = None
-    """Of a repetition, how many elements it repeats."""
+    """How many elements a repetition repeats."""
     total: str = ""
     """The dtype of the sum over microbatches that it is a term of."""
     stays: bool = False
@@ -233,7 +233,7 @@ class NodeMemory:
     """What becomes of a node's results and operands."""
 
     buffers: tuple[Buffer, ...]
-    """Of each result."""
+    """The buffer of each result."""
     frees: tuple[int, ...] = ()
     """The operands of which it is the last reader, in some iteration at least."""
     lasts: tuple[int, ...] = ()

@@ -38,7 +38,7 @@ At = types.HoverParams | types.DefinitionParams | types.ReferenceParams | types.
 """Questions about a place."""
 MODEL = re.compile(r"^\s*model\b", re.MULTILINE)
 MOST_FILES = 1000
-"""That are looked through for those that import a file."""
+"""The most files that are looked through for those that import a file."""
 LEVELS_UP = 4
 KINDS = {
     "function": types.CompletionItemKind.Function,

@@ -13,7 +13,7 @@ from stagec.schedules import CATALOGUE, Schedule, simulate
 from stagec.symbolic import ZERO, Size, constant, symbol
 
 Form = Callable[[Size, int, Size], Size]
-"""Of ranks, virtual stages and microbatches."""
+"""A closed form of ranks, virtual stages and microbatches."""
 
 FORMS: dict[str, Form] = {
     "gpipe": lambda p, v, m: (p - 1) / m,

@@ -26,11 +26,11 @@ class CacheRoom:
     where: str
     """The class of these ranks."""
     memory_bytes: int
-    """That an engine may use."""
+    """The bytes of memory that an engine may use."""
     other_bytes: int
-    """That an iteration needs beside caches."""
+    """The bytes that an iteration needs beside caches."""
     block_bytes: int
-    """Of the rank's layers, of what it has of a block."""
+    """The bytes of what the rank has of a block, in all of its layers."""
     block: int
     """Positions of a sequence in a block, on all ranks that share them."""
 

@@ -40,7 +40,7 @@ class Names:
     rounded: bool = False
     """Whether costs are rounded up in their forms too, so that these hold for sizes which do not divide."""
     values: Mapping[str, int] = field(init=False)
-    """Of dims, axes and the plan's microbatch."""
+    """The values of dims, axes and the plan's microbatch."""
 
     def __post_init__(self) -> None:
         found = dict(size_values(self.module))

@@ -65,7 +65,7 @@ class Answer:
     is_additive: bool = True
     """Whether the sum over all ranks means something."""
     whole: Amount | None = None
-    """Of the model, where that is no sum over ranks."""
+    """The amount of the whole model, where that is no sum over ranks."""
 
     @property
     def worst(self) -> ClassAnswer:

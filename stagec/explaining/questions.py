@@ -32,7 +32,7 @@ from stagec.symbolic import product, symbol
 Asker = Callable[[NamedJob, Sequence[str], str], Answer]
 
 KINDS = ("all_gather", "all_reduce", "all_to_all", "reduce_scatter", "send", "recv")
-"""Of communication."""
+"""The kinds of communication."""
 
 
 def ask(job: NamedJob, what: str) -> Answer:

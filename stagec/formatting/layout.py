@@ -55,7 +55,7 @@ class Layout:
     words: list[SpacedToken]
     lines: list[Line] = field(default_factory=list)
     open_blocks: list[bool] = field(default_factory=list)
-    """Of the braces around the place: whether their contents are on lines of their own."""
+    """For each of the braces around the place: whether their contents are on lines of their own."""
     brackets: int = 0
     waiting: list[Comment] = field(default_factory=list)
     """Comments that a word has pushed behind itself."""

@@ -193,7 +193,7 @@ class _Lowering:
         self.blocks: list[Block] = []
         """The block of the program, then those of the repeats that are being filled."""
         self.counts: list[Size] = []
-        """Of those repeats."""
+        """The counts of those repeats."""
         self.named: set[SSAValue] = set()
         """Values that have a name in the text."""
         self.read: dict[SSAValue, None] = {}
@@ -201,7 +201,7 @@ class _Lowering:
         self.made_dims: dict[str, Size] = {}
         """Dims that the text has not."""
         self.kept: list[stg.CacheOp] = []
-        """Those of what is computed once."""
+        """The caches of what is computed once."""
         steps = [step for body in checked.bodies.values() for step in body.walk()]
         self.kept_once = {step.cache for step in steps if isinstance(step, OnceStep)}
         self.slices: list[list[tuple[SSAValue, SSAValue]]] = []

@@ -86,7 +86,7 @@ class Behind:
 
     ops: set[Operation] = field(default_factory=set)
     inputs: set[SSAValue] = field(default_factory=set)
-    """Of the program."""
+    """The inputs of the program."""
 
 
 def behind(values: Iterable[SSAValue], until: tuple[type[Operation], ...] = ()) -> Behind:

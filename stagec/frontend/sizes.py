@@ -67,14 +67,14 @@ class SizeTable:
     products: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """`dp = edp * ep`: names of axes that are others together, in the order of the mesh."""
     values: dict[str, int | None] = field(default_factory=dict)
-    """Of all names: for expressions in a plan."""
+    """The values of all names, for expressions in a plan."""
     dim_names: tuple[str, ...] = ()
     unpadded: dict[str, str] = field(default_factory=dict)
     """The dims that rules pad, and what is called their size in the text."""
     copied: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Axes that are larger than a dim of which their ranks share the parts: the axis that splits it, and that of the copies."""
     shared: dict[str, str] = field(default_factory=dict)
-    """Those dims, and their axes."""
+    """These dims, and their axes."""
     refused: set[str] = field(default_factory=set)
     """Dims whose parts ranks cannot share, as E0303 says."""
     served: Mapping[str, NamedSize | None] = field(default_factory=dict)

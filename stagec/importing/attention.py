@@ -25,9 +25,9 @@ class Attention:
     heads: int
     kv_heads: int
     width: int
-    """Of a head's queries and keys."""
+    """The width of a head's queries and keys."""
     value_width: int = 0
-    """Of a head's values; 0 if the same."""
+    """The width of a head's values; 0 if it is the same."""
     name: str = "Attention"
     about: str = ""
     stem: str = "model.layers.{i}.self_attn."
@@ -50,7 +50,7 @@ class Attention:
     norm_after_rope: bool = False
     v_norm: Norm = NO_NORM
     sub_norm: Norm = NO_NORM
-    """Of what attention makes, before its last product."""
+    """The norm of what attention makes, before its last product."""
     causal: bool = True
     window: int = 0
     chunked: bool = False

@@ -15,7 +15,7 @@ COLUMNS = 100
 """Lines are no longer than this where they can be broken."""
 
 RANKS = 64
-"""Of the plans that shard parameters over all ranks."""
+"""The ranks of the plans that shard parameters over all ranks."""
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ class BufferBlock:
     buffers: Ints
     """Rows of the lifetimes."""
     relative: Ints
-    """Of each, its offset in the frame."""
+    """The offset of each in the frame."""
     num_bytes: int
     run: Ints
     """Of each, the number of its microbatch among those that have the frame."""

@@ -78,7 +78,7 @@ class StageLives:
     """-1 where the value is not made."""
     death: Ints
     sum_death: Ints
-    """Of the sums over microbatches; -1 for none."""
+    """When the sums over microbatches are freed; -1 for none."""
     saved: Ints
     """Whether the backward pass reads it."""
     deferred: Ints

@@ -24,7 +24,7 @@ ALWAYS = (Kind.PARAMETERS, Kind.TRANSPOSED, Kind.MASTER, Kind.OPTIMIZER, Kind.CA
 
 
 MOST_BYTES = 2**62
-"""Of all buffers of a step: sums of them have 64 bits."""
+"""The most bytes of all buffers of a step: sums of them have 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class ClassPlan:
     """Saved activations of one microbatch, for each virtual stage of the rank."""
     lives: Lifetimes
     host_lives: Lifetimes
-    """Of what is stored on the host, or on NVMe, for a while."""
+    """The lifetimes of what is stored on the host, or on NVMe, for a while."""
     host_kinds: tuple[Kind, ...]
     """What stays on the host, or beyond it, from step to step."""
     nvme_kinds: tuple[Kind, ...]

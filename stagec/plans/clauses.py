@@ -88,7 +88,7 @@ class Shard(Clause):
     pad: int | None = setting("whole", None, least=1)
     """Each device's part is a multiple of it."""
     replicate: bool = setting("bool", False)
-    """Of a dim smaller than its axis, several ranks have the same."""
+    """Whether several ranks have the same part of a dim that is smaller than its axis."""
     uneven: str | None = setting("choice", None, *UNEVEN)
     """Ranks have parts of different sizes."""
 
@@ -120,7 +120,7 @@ class Pipeline(Clause):
     layers: tuple[int, ...] | None = setting("wholes", None)
     scatter_gather: bool = setting("bool", False)
     first_backward: str = setting("choice", "split", "split", "whole")
-    """Of schedules that split backward passes: what the first stage does, which needs no gradient of its input."""
+    """What the first stage does, which needs no gradient of its input, under schedules that split backward passes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,13 +181,13 @@ class Precision(Clause):
     reduce: str = setting("choice", "fp32", *FLOATS)
     gather: str = setting("choice", "fp32", *FLOATS)
     dispatch: str | None = setting("choice", None, *FLOATS)
-    """Of tokens on the way to experts on other devices. None: as they are."""
+    """The dtype of tokens on the way to experts on other devices. None: as they are."""
     combine: str | None = setting("choice", None, *FLOATS)
     """And on the way back."""
     cache: str = setting("choice", "fp32", *FLOATS)
-    """Of what caches hold."""
+    """The dtype of what caches hold."""
     computed: str = "fp32"
-    """Of weights in the program: as they are stored, or as they are gathered where each layer gathers them (ZeRO 3)."""
+    """The dtype of weights in the program: as they are stored, or as they are gathered where each layer gathers them (ZeRO 3)."""
     products: str | None = setting("choice", None, "bf16", *PRODUCTS)
     """What linear layers of blocks multiply in, of quantized operands. None: what they read."""
     weight_gradients: str | None = setting("choice", None, "bf16")
@@ -252,7 +252,7 @@ class Optimizer(Clause):
     average: str | None = setting("choice", None, *FLOATS)
     """The dtype of a moving average of the weights."""
     bits: int = setting("whole", 32)
-    """Of a state's element: 8, with a scale for 256, or as `precision` says."""
+    """The bits of a state's element: 8, with a scale for 256 elements, or as `precision` says."""
     steps: int = setting("whole", 5, least=1)
     """Newton-Schulz iterations of Muon."""
     block: int = setting("whole", 1024, least=1)
@@ -401,7 +401,7 @@ class Device(Clause):
     """Whose kernels multiply the tokens of experts, where a device has tables of several engines. `grouped`: in a step that trains one kernel does so for all
     experts of a device, in place of Transformer Engine's, one for each."""
     price_per_hour: float | None = setting("number", None)
-    """Of a device, for what tokens cost."""
+    """The price of a device, for what tokens cost."""
 
     @property
     def model(self) -> DeviceModel | None:

@@ -41,11 +41,11 @@ class Headline:
     tokens: int | None
     """In one step; None for a model that reads no tokens."""
     samples: int
-    """Of the batch, in one step."""
+    """The number of samples of the batch, in one step."""
     shares: Mapping[str, float]
-    """Of the step of the rank that computes longest, by what it does: `products`, ..., `exposed tp`, ..., `bubble`; they add up to 1."""
+    """The shares of the step of the rank that computes longest, by what it does: `products`, ..., `exposed tp`, ..., `bubble`; they add up to 1."""
     rank_class: str
-    """That rank's class; empty where all ranks are of one."""
+    """The class of that rank; empty where all ranks are in one class."""
     peak_bytes: int
     """In the order in which nodes are issued."""
     timed_bytes: int | None
@@ -55,7 +55,7 @@ class Headline:
     kinds: Mapping[str, int]
     """Bytes at the peak, by kind, the largest first."""
     iterations: int
-    """Of a series; its times are not estimated here, one by one."""
+    """The number of iterations of a series, whose times are not estimated here, one by one."""
     reduction: str
     """When gradients are reduced, where ZeRO and several microbatches leave a choice."""
     why_unknown: str = ""

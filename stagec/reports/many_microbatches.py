@@ -49,7 +49,7 @@ class ManyMicrobatches(Exception):
         """Along the axis of the stages."""
         self.batch = batch
         self.size = size
-        """Of the batch."""
+        """The size of the batch."""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from stagec.summary import summarize
 
 MOST_MODULES = 14
 MOST_ITERATIONS = 400
-"""Of a series that are drawn."""
+"""The most iterations of a series that are drawn."""
 COUNTS = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
 
 

@@ -199,7 +199,7 @@ class Slots(NamedTuple):
 
     stages: Ints
     cell: Ints
-    """Of each action."""
+    """The cell of each action."""
     first_of_cell: Ints
     next_use: Ints
     """The cell in which each stage is used next, `[stage, cell]`."""

@@ -21,7 +21,7 @@ class RunLog:
     finished: dict[int, int] = field(default_factory=dict)
     """Ranks that said so, and when, in ns."""
     issued: dict[int, dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
-    """Of each rank the nodes that were begun, and what they are called."""
+    """For each rank the nodes that were begun, and what they are called."""
     ended: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
 
     @property

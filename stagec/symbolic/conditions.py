@@ -24,7 +24,7 @@ from stagec.symbolic.algebra import ONE, Size, as_size, constant, symbol
 
 Value = TypeVar("Value", int, int | None)
 Test = Callable[..., bool]
-"""Of the exact numbers of some sizes."""
+"""A test of the exact numbers of some sizes."""
 
 RELATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "==": operator.eq,
@@ -45,7 +45,7 @@ class Condition:
     """`whole` of one size, a relation of two, or any question about their numbers."""
     holds: bool
     reason: str = ""
-    """Of a demand: why a plan that does not meet it is refused."""
+    """Why a plan that does not meet a demand is refused."""
 
     @property
     def is_demand(self) -> bool:
@@ -176,7 +176,7 @@ class Observed(dict[str, Value]):
     """Numbers of names. Reading one is noted."""
 
     known: Mapping[str, int] = MappingProxyType({})
-    """Those that follow from what was noted before, such as a stage's number of layers: reading them is not noted."""
+    """The sizes that follow from what was noted before, such as a stage's number of layers: reading them is not noted."""
 
     def __getitem__(self, name: str) -> Value:
         value = super().__getitem__(name)

@@ -18,9 +18,9 @@ class Verdict:
     """What a compilation tells of other plans."""
 
     same: np.ndarray
-    """Those that are the same program, or fail in the same way."""
+    """The plans that are the same program, or fail in the same way."""
     refused: tuple[tuple[np.ndarray, str], ...]
-    """Those that do not meet a demand on the way there, and which."""
+    """The plans that do not meet a demand on the way there, and which demand."""
 
 
 def verdict(asked: Conditions, sizes: Columns, is_compiled: bool) -> Verdict:

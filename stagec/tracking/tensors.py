@@ -42,7 +42,7 @@ class TensorTable:
 
     label: list[str]
     layer: list[int]
-    """Of what stays: -1 for none."""
+    """The layer of what stays; -1 for none."""
     writer: Ints
     num_bytes: Ints
     read_tensor: Ints

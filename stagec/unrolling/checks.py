@@ -288,7 +288,7 @@ PARTNERS = {
     "SEND_B": ("RECV_B", -1),
     "RECV_B": ("SEND_B", 1),
 }
-"""Of each transfer: what its other end is called, and how many stages further that is."""
+"""For each transfer: what its other end is called, and how many stages further that is."""
 
 Runs = Mapping[tuple[str, int], Mapping[int, int]]
 """By task and stage of the model: the microbatches in which it runs, each with how far its peer is."""
@@ -300,9 +300,9 @@ class RankOrders:
 
     tasks: Mapping[str, sched.TasksOp]
     axis: str
-    """Of the stages; empty without a pipeline."""
+    """The axis of the stages; empty without a pipeline."""
     size: int
-    """Of the axis of the stages; 1 without a pipeline."""
+    """The size of the axis of the stages; 1 without a pipeline."""
     num_stages: int
     count: int
     """Microbatches."""

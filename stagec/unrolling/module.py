@@ -116,7 +116,7 @@ class ModuleReader:
 
     module: ModuleOp
     iteration: Mapping[str, int] = field(default_factory=dict)
-    """Of a series: which, by its name."""
+    """Which iteration of a series it is, by its name."""
     values: Mapping[str, int] = field(init=False)
     kinds: dict[str, stg.ProgramOp] = field(init=False)
     symbols: dict[str, Operation] = field(init=False)

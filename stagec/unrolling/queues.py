@@ -18,7 +18,7 @@ from stagec.unrolling.rank import Arrangement, RankBody
 from stagec.unrolling.stage import OWN, Dep
 
 Deps = tuple[tuple[Dep, ...], ...]
-"""Of each node of a body."""
+"""What each node of a body depends on."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Queues:
     slots: Ints
     """`[n, slots]`: the position of the node behind each argument of a row, -1 for none: its data, then what queues add."""
     added: Sequence[Deps]
-    """Of each body of the rank, what its nodes wait for besides their data."""
+    """For each body of the rank, what its nodes wait for besides their data."""
 
 
 @dataclass
@@ -94,7 +94,7 @@ class Standing:
     """
 
     streams: Sequence[str]
-    """Of each node."""
+    """The stream of each node."""
     is_serial: Sequence[bool]
     is_everywhere: Sequence[bool]
     last_computed: int

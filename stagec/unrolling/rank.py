@@ -73,7 +73,7 @@ class RankRun:
     stages: Sequence[StageRun]
     program: sched.RankProgramOp
     axis: str = ""
-    """Of the stages; empty without a pipeline."""
+    """The axis of the stages; empty without a pipeline."""
 
     @property
     def order(self) -> Order:
@@ -175,7 +175,7 @@ class Arrangement:
     bases: Bases
     bodies: Sequence[RankBody]
     body: Ints
-    """Of each row, an index into `bodies`."""
+    """For each row, an index into `bodies`."""
     source_row: Ints
     """`[n, slots]`: the row behind each argument, -1 for none."""
     source_node: Ints
@@ -185,7 +185,7 @@ class Arrangement:
     lengths: Ints
     """Rows of each task of the order."""
     num_nodes: Ints
-    """Of each row."""
+    """The number of nodes of each row."""
     rounds: PerRowAttr | None
     """In which tasks that overlap take turns."""
     order: Ints

@@ -52,7 +52,7 @@ class Body:
     task: str
     ops: tuple[sched.NodeOp, ...]
     deps: tuple[tuple[Dep, ...], ...]
-    """Of each node."""
+    """What each node depends on."""
     num_slots: int
     is_bucket: bool = False
     layer: int | None = None

@@ -45,7 +45,7 @@ class StageTemplates:
     stage: StageRun
     axis: str
     sequences: ModuleSequences | None = None
-    """Those of its devices and iterations, where these differ."""
+    """The sequences of its devices and iterations, where these differ."""
     forms: Forms = field(default_factory=dict)
     _of_layers: dict[tuple[int | None, int], Templates] = field(default_factory=dict)
 
@@ -129,7 +129,7 @@ class Templates(NodeNumbers):
     owners: Owners = field(default_factory=dict)
     sequences: ModuleSequences | None = None
     layer: int | None = None
-    """That of the nodes, where layers have other numbers or peers."""
+    """The layer of the nodes, where layers have other numbers or peers."""
     forms: Forms = field(default_factory=dict)
     neighbours: Callable[[sched.NodeOp], Neighbour] | None = None
     _numbers: dict[Size, int] = field(default_factory=dict)

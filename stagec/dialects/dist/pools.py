@@ -64,7 +64,7 @@ class HandedOp(DefaultBuilder):
     """
 
     path = prop_def(StringAttr)
-    """Of the cache."""
+    """The path of the cache."""
     pool = prop_def(StringAttr)
     """The other one."""
     first = prop_def(IntegerAttr.constr(i64))
@@ -74,9 +74,9 @@ class HandedOp(DefaultBuilder):
     moving = prop_def(SizeAttr)
     channel = prop_def(IntegerAttr.constr(i64))
     microbatches = prop_def(IntegerAttr.constr(i64))
-    """Of the other pool's iteration."""
+    """The number of microbatches of the other pool's iteration."""
     axis = opt_prop_def(StringAttr)
-    """That of its stages."""
+    """The axis of its stages."""
     stages = opt_prop_def(LayerStagesAttr)
 
     def verify_(self) -> None:

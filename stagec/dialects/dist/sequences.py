@@ -243,7 +243,7 @@ class SequencesOp(DialectOp):
     sums = prop_def(DictionaryAttr)
     sequences = prop_def(SequencesAttr)
     number = opt_prop_def(IntegerAttr.constr(i64))
-    """Of microbatches, and below what they have alike."""
+    """The number of microbatches, and below what they have alike."""
     by = opt_prop_def(StringAttr)
     together = opt_prop_def(UnitAttr)
 

@@ -34,12 +34,12 @@ class Compute:
     num_ops: int
     num_bytes: int
     num_written: int = 0
-    """Of the bytes, those that are written."""
+    """How many of the bytes are written."""
     kernel: Kernel | None = None
     """None for what moves memory more than it computes."""
     work: Work = Work.OTHER
     num_kernels: int = 1
-    """That the host launches for it."""
+    """The number of kernels that the host launches for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Collective:
     dtype: str
     among: tuple[tuple[str, tuple[int, ...]], ...] = ()
     ranks: int = 0
-    """Of one over all pools of the job: how many ranks these have."""
+    """How many ranks all pools of the job have together, for a collective over all of them."""
 
     @property
     def over(self) -> str:

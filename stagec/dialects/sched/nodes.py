@@ -57,7 +57,7 @@ STREAMS = (
     *map(host_stream, DIRECTIONS),
     UPDATE_STREAM,
 )
-"""Those that there are besides `comm_stream`."""
+"""The streams that there are besides `comm_stream`."""
 KINDS = ("all_gather", "all_reduce", "reduce_scatter", "all_to_all")
 
 
@@ -213,7 +213,7 @@ class CollectiveOp(CommunicationOp):
     issued = word_mark("issued", ISSUED_WITH)
     """A gather that is issued once per step, in the first forward pass of its stage: as that begins, or as its unit does."""
     ranks = count_mark("ranks")
-    """Of one over all pools of a job: how many ranks these have."""
+    """How many ranks all pools of a job have together, for a collective over all of them."""
     tied = text_mark("tied")
     """The path of the weight whose ranks alone it is among: see `sched.program`."""
     bucket_end = count_mark("bucket_end")

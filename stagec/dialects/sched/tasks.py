@@ -41,7 +41,7 @@ TASKS = (
     *("pre", "GATHER", "RECV_F", "GATHER_F", "F", "SEND_F"),
     *("RECV_B", "GATHER_B", "B", "I", "SEND_B", "W", "reduce", "tied", "step"),
 )
-"""Of one microbatch in the order in which its data goes through them."""
+"""The tasks of one microbatch, in the order in which its data goes through them."""
 TASK_NUMBER = {task: number for number, task in enumerate(TASKS)}
 TRANSFER_TASKS = ("RECV_F", "SEND_F", "RECV_B", "SEND_B")
 COMPUTE_TASKS = ("F", "B", "I", "W")

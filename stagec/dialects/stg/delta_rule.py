@@ -81,12 +81,12 @@ class DeltaWidths:
 
     def __init__(self, op: DeltaRule) -> None:
         self.tokens: Size = elements(op.beta)
-        """Of all heads."""
+        """The tokens of all heads."""
         self.key: Size = tensor_type(op.q).dims[-1].size
         self.value: Size = tensor_type(op.v).dims[-1].size
         self.state: Size = self.key * self.value
         self.bytes: Size = num_bytes(op.v) / elements(op.v)
-        """Of an element that kernels hand on."""
+        """The bytes of an element that kernels hand on."""
         self.decays: Size = ZERO
         """Bytes of what a token hands on more where channels decay: its decays so far in the chunk, in fp32, and its key with them."""
         if decays_by_channel(op):

@@ -123,10 +123,10 @@ class Call:
 
     function: str
     types: Sequence[TensorType]
-    """Of the operands, as many as the signature allows."""
+    """The types of the operands, as many as the signature allows."""
     options: Mapping[str, object]
     sizes: Mapping[str, int | None]
-    """Of all dims; none where a size is wrong, as has been said."""
+    """The sizes of all dims; None where a size is wrong, which has been reported."""
 
     def flag(self, option: str, default: bool = False) -> bool:
         return bool(self.options.get(option, default))

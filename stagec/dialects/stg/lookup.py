@@ -194,7 +194,7 @@ class EmbeddingBagGradOp(InferredOp):
 
 
 ROWWISE = ("rowwise_adagrad", "partial_rowwise_adam")
-"""Those that keep one second moment for a whole row."""
+"""The optimizers that keep one second moment for a whole row."""
 ROW_STATES = {"sgd": 0, "adagrad": 1, "adam": 2, "rowwise_adagrad": 0, "partial_rowwise_adam": 1}
 """State tensors as large as a table, by how its rows are updated: the names are those of FBGEMM's `EmbOptimType`."""
 ROW_FLOPS = {"sgd": 2, "adagrad": 7, "adam": 12, "rowwise_adagrad": 4, "partial_rowwise_adam": 8}

@@ -79,7 +79,7 @@ arXiv:1804.04235, algorithm 4). Of Muon, Shampoo and SOAP: decay, scale, subtrac
 
 FACTORED = "adafactor"
 OF_MATRICES = (MUON, FACTORED, *PRECONDITIONED)
-"""Of those it is said which matrix each weight is."""
+"""The optimizers for which it is stated which matrix each weight is."""
 
 ORTHOGONALIZED = "bf16"
 """The dtype in which Newton-Schulz iterations run, and momenta travel (arXiv:2502.16982, section 2.3)."""

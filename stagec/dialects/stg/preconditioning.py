@@ -145,7 +145,7 @@ class Blocks:
     rows: MatrixSide
     columns: MatrixSide | None
     ranks: Size
-    """That deal them out."""
+    """The number of ranks that deal them out."""
     merged: Size = ZERO
     """One if it is so small, else 0; then columns are one."""
 

@@ -33,7 +33,7 @@ SEQUENCES = "sequences"
 
 
 STATE_BYTES = 4
-"""Of an element of a chunk's state, and of c b^T: mamba_ssm's kernels hand both on in fp32."""
+"""The bytes of an element of a chunk's state, and of c b^T: mamba_ssm's kernels hand both on in fp32."""
 
 
 def num_resumed(requests: Requests) -> Size:

@@ -57,7 +57,7 @@ class ProgramOp(MarkedOp):
 
     model = prop_def(StringAttr)
     kind = text_mark("kind")
-    """Of which stages it is; of all where nothing is said."""
+    """The kind of stages that it belongs to; it belongs to all where nothing is stated."""
     body = region_def("single_block")
 
     traits = traits_def(NoTerminator())

@@ -27,12 +27,12 @@ class CheckerContext:
     definitions: Definitions
     signatures: Mapping[str, ModuleSignature]
     sizes: Sizes
-    """Of dims."""
+    """The sizes of dims."""
     precision: Precision
     types: TypeReader
     findings: Findings
     declared: Mapping[str, Declared | None] = field(default_factory=dict)
-    """Of each op that the user declares; None if what is written is wrong."""
+    """What each op that the user declares is; None if what is written is wrong."""
     plan_name: str = ""
     served: Container[str] = ()
     """The dims that `serve` gives their sizes."""

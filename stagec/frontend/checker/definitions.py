@@ -26,7 +26,7 @@ class Definitions:
     requires: list[syntax.Require] = field(default_factory=list)
     models: list[syntax.Model] = field(default_factory=list)
     functions: Mapping[str, stg.Function] = field(default_factory=dict)
-    """Those that are built in, and those of plug-ins."""
+    """The functions that are built in, and those of plug-ins."""
 
     @property
     def callables(self) -> list[str]:

@@ -54,7 +54,7 @@ SUFFIX = ".stg"
 
 
 MOST_ERRORS = 200
-"""That are reported of one text."""
+"""The most errors that are reported of one text."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class CheckedModel:
     plan: Plan
     sizes: SizeTable
     bodies: Mapping[str, CheckedBody]
-    """Of the model and of each module that it needs."""
+    """The bodies of the model and of each module that it needs."""
     warnings: tuple[Diagnostic, ...]
     batch: Batch | None = None
     """What an iteration of serving computes; nothing under a plan without `serve`."""

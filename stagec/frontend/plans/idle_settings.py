@@ -90,7 +90,7 @@ NEEDS = (
         lambda p: bool(p.offload.activations or p.offload.optimizer or p.offload.parameters),
     ),
 )
-"""Of settings whose effect hangs on the plan alone."""
+"""What settings need to have an effect that depends on the plan alone."""
 OF_SERVING = (
     Need("precision", ("cache",), "`serve`: only what is served has caches", lambda p: False),
     Need("device", ("all_reduce",), "`serve`: it is of engines that serve", lambda p: False),

@@ -28,7 +28,7 @@ SCALE = 2**40
 MOST_LENGTHS = 10_000_000
 """Lengths to choose from."""
 MOST_DOCUMENTS = 10_000
-"""That are packed into sequences: of a file with more, as many evenly spaced over it."""
+"""The most documents that are packed into sequences. Of a file with more, as many are taken, evenly spaced over it."""
 FORMS = ("file", "uniform", "zipf")
 
 

@@ -441,7 +441,7 @@ class BatchSums:
 
     sequences: DealtSequences
     axes: tuple[str, ...]
-    """Those that devices with sequences of their own are along."""
+    """The axes along which devices have sequences of their own."""
     named: dict[str, Size] = field(default_factory=dict)
     numbers: Sequence[int] = ()
     """Which iterations of a file these are; nothing for all."""
@@ -503,7 +503,7 @@ class Batch:
     """What the batch dim is: all sequences, or a row for each device."""
     is_packed: bool
     sizes: Mapping[str, ServedSize] = field(default_factory=dict)
-    """Of the dims that the batch gives their sizes."""
+    """The sizes of the dims that the batch determines."""
     is_imagined: bool = False
     """No plan serves it: it stands for any, to see which caches a model has."""
     sums: BatchSums | None = None

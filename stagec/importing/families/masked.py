@@ -89,7 +89,7 @@ class Disentangled:
     stream: Stream
     heads: int
     rows: int
-    """Of the table of distances."""
+    """The rows of the table of distances."""
     kinds: tuple[str, ...]
     """`c2p` and `p2c`."""
     shared: bool

@@ -12,7 +12,7 @@ from pathlib import Path
 from stagec.reading import read_whole_text
 
 MOST_SCRIPT_BYTES = 256 << 10
-"""Of a script: its words are taken apart letter by letter."""
+"""The most bytes of a script, whose words are taken apart letter by letter."""
 PARENTHESES = r"\((?:[^()]|\([^()]*\))*\)"
 PLAIN = rf"(?:\$\({PARENTHESES}\)|[^\s;#])*"
 """A value without quotes, in which only arithmetic may have spaces."""
