@@ -133,7 +133,7 @@ def refused(
 
 
 @dataclass
-class Findings:
+class Diagnostics:
     """Collects the diagnostics of a phase, so that all are reported at once."""
 
     found: list[Diagnostic] = field(default_factory=list)

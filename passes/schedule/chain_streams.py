@@ -77,7 +77,7 @@ from stagec.dialects import sched, stg
 from stagec.dialects.sched.tasks import PerRow, PerRowAttr
 from stagec.unrolling.module import KeepsRows, arranged_programs
 from stagec.unrolling.rank import Arrangement
-from stagec.unrolling.stage import Body
+from stagec.unrolling.stage import RowBody
 
 NAME = "chain-streams"
 
@@ -102,7 +102,7 @@ def held_back(rank: Arrangement) -> Ints:
     body = rank.body[rank.order]
     held = np.full(len(body), NEVER, np.int64)
 
-    def of_rows(belongs: Callable[[Body], bool]) -> Ints:
+    def of_rows(belongs: Callable[[RowBody], bool]) -> Ints:
         return np.array([belongs(each) for each in bodies] or [False])[body]
 
     lag = np.array([whole(each.ops[0], "lag", NEVER) for each in bodies] or [NEVER])[body]
@@ -122,7 +122,7 @@ def held_back(rank: Arrangement) -> Ints:
     return found
 
 
-def is_received(rank: Arrangement, bodies: Sequence[Body]) -> Ints:
+def is_received(rank: Arrangement, bodies: Sequence[RowBody]) -> Ints:
     """Whether a row reads what another rank sends."""
     arrives = np.array([any(map(receives, each.nodes)) for each in bodies] or [False])
     sources = rank.source_row
@@ -133,7 +133,7 @@ def receives(op: Operation) -> bool:
     return isinstance(op, sched.RecvOp | sched.StageRecvOp | sched.PoolRecvOp)
 
 
-def gathers_alone(body: Body) -> bool:
+def gathers_alone(body: RowBody) -> bool:
     """Whether a body is a gather."""
     op = body.ops[0]
     return (
@@ -141,7 +141,7 @@ def gathers_alone(body: Body) -> bool:
     )
 
 
-def loads_alone(body: Body) -> bool:
+def loads_alone(body: RowBody) -> bool:
     """Whether a body is a load from the host, or a read from NVMe."""
     return all(
         isinstance(op, sched.HostCopyOp) and op.direction.data in ("load", "read")
@@ -149,7 +149,7 @@ def loads_alone(body: Body) -> bool:
     )
 
 
-def communicates(body: Body) -> bool:
+def communicates(body: RowBody) -> bool:
     """Whether computation and communication are mixed in a body."""
     others = [
         op
@@ -159,14 +159,14 @@ def communicates(body: Body) -> bool:
     return 0 < len(others) < body.num_nodes
 
 
-def is_moved(body: Body) -> bool:
+def is_moved(body: RowBody) -> bool:
     """Whether a body is a reduction that is issued by itself."""
     return stg.phase_of(body.ops[0]) == "grad_reduce" and "tied" not in stg.marks(body.ops[0])
 
 
-def is_late(body: Body) -> bool:
+def is_late(body: RowBody) -> bool:
     return is_moved(body) and bool({"late", stg.OF_STAGE} & body.ops[0].properties.keys())
 
 
-def is_ready(body: Body) -> bool:
+def is_ready(body: RowBody) -> bool:
     return is_moved(body) and not is_late(body)

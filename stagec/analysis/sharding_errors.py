@@ -11,7 +11,7 @@ from xdsl.ir import SSAValue
 from stagec import symbolic
 from stagec.analysis.placement import Splits
 from stagec.analysis.sizes import averages, size_values
-from stagec.diagnostics import Diagnostic, Findings, quoted, span_of
+from stagec.diagnostics import Diagnostic, Diagnostics, quoted, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.attributes import Dim
 from stagec.dialects.op import first_op
@@ -43,7 +43,7 @@ class ShardingErrors:
             {self.batch} if plan is not None and not trains else set()
         )
         """These, and sequences that are served, of which ranks have one more than others."""
-        self.findings = Findings()
+        self.findings = Diagnostics()
         self.seen: set[tuple[str, tuple[str, ...]]] = set()
 
     def check_value(self, value: SSAValue, splits: Splits) -> None:

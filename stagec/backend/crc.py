@@ -13,7 +13,7 @@ from functools import cache
 
 import numpy as np
 
-from stagec.backend.unroll import Template
+from stagec.backend.unroll import TraceTemplate
 
 _POLYNOMIAL = 0xEDB88320
 _ONE = 1 << 31
@@ -25,7 +25,7 @@ _LOW_MASK = (1 << _LOW_BITS) - 1
 class TemplateCrc:
     """Knows what rank variables do to the CRC of a template: of all that have them at the same places."""
 
-    def __init__(self, template: Template) -> None:
+    def __init__(self, template: TraceTemplate) -> None:
         size, columns = len(template.data), template.columns
         self._tables: list[np.ndarray] = []
         if not columns:

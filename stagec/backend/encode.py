@@ -10,6 +10,7 @@ from stagec.arrays import distinct_rows
 from stagec.backend import wire
 from stagec.backend.class_map import ClassMap
 from stagec.backend.class_table import HOLE, ClassTable, pack
+from stagec.backend.deadlock import check_progress, check_progress_of_pools
 from stagec.backend.encoded import (
     EncodedClass,
     EncodedPools,
@@ -50,7 +51,6 @@ from stagec.backend.program import (
     TraceSegment,
     TraceSet,
 )
-from stagec.backend.progress import check_progress, check_progress_of_pools
 from stagec.backend.series import chained_pools, chained_set, tags_in_first, tags_of_iteration
 from stagec.backend.wire import NumberSource, Piece
 from stagec.dialects.sched.actions import Collective, Sum, Transfer

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from stagec.backend.unroll import Column, Template
+from stagec.backend.unroll import HoleColumn, TraceTemplate
 from stagec.backend.wire import Form
 
 CONTENT_CRC = -1
@@ -27,7 +27,7 @@ _MAX_STORED_BYTES = 0xFFFF
 _LEVEL = 6
 
 
-def gzip_template(plain: Template) -> Template:
+def gzip_template(plain: TraceTemplate) -> TraceTemplate:
     """The same traces as gzip files; one more column is for the CRC of the plain trace."""
     filler = _unused_byte(plain)
     content = plain.data.tobytes()
@@ -52,13 +52,14 @@ def gzip_template(plain: Template) -> Template:
     out += bytes(4) + (len(content) & 0xFFFFFFFF).to_bytes(4, "little")
     first, to = np.array(starts, dtype=np.int64), np.array(moved, dtype=np.int64)
     columns = [
-        Column(c.variable, c.form, c.width, _move(c.positions, first, to)) for c in plain.columns
+        HoleColumn(c.variable, c.form, c.width, _move(c.positions, first, to))
+        for c in plain.columns
     ]
-    crc = Column(CONTENT_CRC, Form.VARINT, 4, np.array([crc_position], dtype=np.int64))
-    return Template(np.frombuffer(bytes(out), dtype=np.uint8), (*columns, crc))
+    crc = HoleColumn(CONTENT_CRC, Form.VARINT, 4, np.array([crc_position], dtype=np.int64))
+    return TraceTemplate(np.frombuffer(bytes(out), dtype=np.uint8), (*columns, crc))
 
 
-def _unused_byte(plain: Template) -> int | None:
+def _unused_byte(plain: TraceTemplate) -> int | None:
     """A byte that occurs nowhere in the template outside its holes."""
     counts = np.bincount(plain.data, minlength=256)
     counts[0] -= sum(c.width * len(c.positions) for c in plain.columns)
@@ -66,7 +67,7 @@ def _unused_byte(plain: Template) -> int | None:
     return int(unused[-1]) if len(unused) else None
 
 
-def _stored_runs(plain: Template) -> Iterator[tuple[int, int]]:
+def _stored_runs(plain: TraceTemplate) -> Iterator[tuple[int, int]]:
     """Stretches that contain all rank variables, in order, ends exclusive."""
     if not plain.columns:
         return
@@ -84,7 +85,7 @@ def _stored_runs(plain: Template) -> Iterator[tuple[int, int]]:
     yield start, end
 
 
-def _window(plain: Template, start: int, end: int, filler: int | None) -> bytes:
+def _window(plain: TraceTemplate, start: int, end: int, filler: int | None) -> bytes:
     """What the compressor is told stands in a stored block. Nothing may refer to it, so all of it is
     filler; where there is none, the compressor forgets everything instead."""
     return bytes([filler or 0]) * (end - start)

@@ -18,7 +18,7 @@ from stagec.backend.class_table import ClassTable, digest_of, unpack, unsized_ar
 from stagec.backend.crc import TemplateCrc
 from stagec.backend.encoded import ClassTraces
 from stagec.backend.gzip_template import CONTENT_CRC, gzip_template
-from stagec.backend.unroll import Template, UnsizedTemplate, unroll, unroll_unsized
+from stagec.backend.unroll import TraceTemplate, UnsizedTemplate, unroll, unroll_unsized
 from stagec.backend.wire import fill
 
 Compression = Literal["none", "gzip"]
@@ -68,7 +68,7 @@ class Stamp:
     """Where the template is compressed, the same of the plain one."""
 
     @property
-    def template(self) -> Template:
+    def template(self) -> TraceTemplate:
         return self.sheets.template
 
     @property

@@ -23,7 +23,7 @@ _MOST_SHARED = 8 << 20
 
 
 @dataclass(frozen=True)
-class Column:
+class HoleColumn:
     """All places of a trace at which one rank variable stands."""
 
     variable: int
@@ -33,11 +33,11 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Template:
+class TraceTemplate:
     """A trace with holes left: for the rank variables."""
 
     data: np.ndarray  # uint8; 0 in the holes
-    columns: tuple[Column, ...]
+    columns: tuple[HoleColumn, ...]
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class SizeHoles:
 class UnsizedTemplate:
     """The template that classes have in common which differ in numbers of nodes alone."""
 
-    template: Template
+    template: TraceTemplate
     """0 where these numbers are."""
     holes: Sequence[SizeHoles] = ()
 
@@ -97,7 +97,7 @@ def unroll(
     header: bytes,
     tag_span: int,
     left_out: list[tuple[np.ndarray, np.ndarray, np.ndarray]] | None = None,
-) -> Template:
+) -> TraceTemplate:
     """The template of a class' traces. The numbers of nodes are `left_out`, if there is where to say their places: holes, and where and in which iteration
     the instances are that have them."""
     table, iteration = table.in_full()
@@ -132,10 +132,10 @@ def unroll(
         for hole in holes[holes["source"] == NumberSource.RANK]:
             column = int(hole["argument"]), int(hole["form"]), int(hole["width"])
             places.setdefault(column, []).append(first_byte[instances] + int(hole["offset"]))
-    return Template(
+    return TraceTemplate(
         data,
         tuple(
-            Column(variable, Form(form), width, np.sort(np.concatenate(found)))
+            HoleColumn(variable, Form(form), width, np.sort(np.concatenate(found)))
             for (variable, form, width), found in sorted(places.items())
         ),
     )

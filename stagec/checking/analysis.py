@@ -1,7 +1,7 @@
 """Everything that one trace says on its own, as a summary that is small and the same for equal traces.
 
 A trace that differs from one seen before only in its groups, peers and tags is not decoded again:
-its bytes are compared with those of the other (a `Template`), and what differs is patched in. That
+its bytes are compared with those of the other (a `KnownTrace`), and what differs is patched in. That
 is so for the ranks of one class in the sets of most tools.
 """
 
@@ -14,8 +14,8 @@ from stagec.checking.node_decoding import FileFindings, LoadedTrace, LocalFindin
 from stagec.checking.node_rules import check_nodes, communication_is_known
 from stagec.checking.node_table import Column, NodeTable, TraceLimitError
 from stagec.checking.program import (
-    Program,
-    Slots,
+    CommunicationSlots,
+    RankProgram,
     build_program,
     digest_of,
     fill_slots,
@@ -68,8 +68,8 @@ class TraceAnalysis:
 
     table: NodeTable | None
     graph: DependencyGraph | None
-    program: Program | None
-    slots: Slots | None
+    program: RankProgram | None
+    slots: CommunicationSlots | None
     durations: np.ndarray | None
     summary: FileSummary
 
@@ -131,7 +131,7 @@ def _is_whole(found: FileFindings) -> bool:
     return not any(finding.code == "E0692" for finding in found.found)
 
 
-def _with_slots(summary: FileSummary, slots: Slots) -> FileSummary:
+def _with_slots(summary: FileSummary, slots: CommunicationSlots) -> FileSummary:
     return replace(
         summary,
         groups=slots.groups,
@@ -159,7 +159,7 @@ def _claims(table: NodeTable) -> tuple[Claim, ...]:
     return tuple(claims)
 
 
-class Template:
+class KnownTrace:
     """A trace that others are compared with."""
 
     def __init__(self, analysis: TraceAnalysis) -> None:

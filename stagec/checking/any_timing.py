@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stagec.checking.program import KIND_COLL, KIND_MEM, KIND_RECV, KIND_SEND, Program
+from stagec.checking.program import KIND_COLL, KIND_MEM, KIND_RECV, KIND_SEND, RankProgram
 
 MAX_CHAINS = 48
 """Sequences into which what collectives wait for falls; with more, nothing is proved."""
@@ -31,13 +31,13 @@ MAX_CHAINS = 48
 class Steady:
     """What is known of one program."""
 
-    program: Program | None = None
+    program: RankProgram | None = None
     """With the order of its collectives as dependencies; nothing if there may be several orders."""
     swapped: tuple[int, int] | None = None
     """Positions of two nodes that may be issued in either order; nothing if there are too many chains to tell."""
 
 
-def steady(program: Program) -> Steady:
+def steady(program: RankProgram) -> Steady:
     """Whether no run times change the order in which a rank issues its collectives."""
     return _Proof(program).run()
 
@@ -45,7 +45,7 @@ def steady(program: Program) -> Steady:
 class _Proof:
     """One pass over a program in issue order."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: RankProgram) -> None:
         self.program = program
         self.kind: Sequence[int] = program.kind.tolist()
         self.begin: Sequence[int] = program.begin.tolist()
@@ -173,7 +173,7 @@ class _Proof:
                 sure[chain] = max(sure[chain], self.chains[chain][node])
         return None
 
-    def _with_order(self) -> Program:
+    def _with_order(self) -> RankProgram:
         """The program with what the slot adds: each collective ends before what may come after it begins."""
         added = list(itertools.pairwise(self.collectives))
         added += self._late_passing()

@@ -8,10 +8,10 @@ from stagec.checking.comm_groups import find_group_file, read_groups
 from stagec.checking.deadlock import NOT_CHECKED, check_deadlock
 from stagec.checking.findings import Findings, Place, ranges
 from stagec.checking.group_rules import check_collectives, check_group_use
+from stagec.checking.rank_analyses import RankAnalyses
 from stagec.checking.report import Report, SetSummary
 from stagec.checking.scan import scan_traces
 from stagec.checking.trace_file import TraceFiles, find_traces
-from stagec.checking.trace_reader import TraceReader
 from stagec.checking.trace_set import CheckedSet
 from stagec.checking.transfer_rules import check_transfers
 
@@ -95,7 +95,7 @@ def _check_set(
     scan = scan_traces(files, astra_sim, jobs, progress, crcs is not None)
     if crcs is not None:
         crcs.update(scan.crcs)
-    reader = TraceReader(trace_set.files, astra_sim)
+    reader = RankAnalyses(trace_set.files, astra_sim)
     for rank in sorted(scan.summaries):
         for local in scan.summaries[rank].found:
             for node, name, detail in local.examples:

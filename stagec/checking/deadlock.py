@@ -14,7 +14,7 @@ from stagec.checking.program import (
     KIND_CPU,
     KIND_RECV,
     KIND_SEND,
-    Program,
+    RankProgram,
 )
 from stagec.checking.replay import DONE, RUNNING, RankState, Replay
 from stagec.checking.schema import COLLECTIVES
@@ -81,7 +81,7 @@ def _doubt(checked: CheckedSet) -> str:
     coloring = color_ranks(checked, lambda rank: summaries[rank].program)
     if _size(checked, coloring) > MAX_REPLAYED_NODES:
         return "the ranks have too little in common"
-    proved: dict[bytes, Program] = {}
+    proved: dict[bytes, RankProgram] = {}
     for color in coloring.colors:
         digest = summaries[color.rank].program
         if digest in proved:
@@ -114,7 +114,9 @@ def _size(checked: CheckedSet, coloring: Coloring) -> int:
     return sum(checked.summaries[color.rank].num_nodes for color in coloring.colors)
 
 
-def _of_colors(checked: CheckedSet, coloring: Coloring) -> tuple[list[Program], list[np.ndarray]]:
+def _of_colors(
+    checked: CheckedSet, coloring: Coloring
+) -> tuple[list[RankProgram], list[np.ndarray]]:
     summaries = [checked.summaries[color.rank] for color in coloring.colors]
     return (
         [checked.scan.programs[summary.program] for summary in summaries],
@@ -122,7 +124,7 @@ def _of_colors(checked: CheckedSet, coloring: Coloring) -> tuple[list[Program], 
     )
 
 
-def _vary(program: Program, durations: np.ndarray, times: str) -> np.ndarray:
+def _vary(program: RankProgram, durations: np.ndarray, times: str) -> np.ndarray:
     computes = np.isin(program.kind, (KIND_COMP, KIND_CPU))
     instant = computes if times == "instant compute" else ~computes
     return np.where(instant, np.float32(1e-3), durations).astype(np.float32)
@@ -145,7 +147,7 @@ def _check_stress(checked: CheckedSet, stress: int) -> bool:
 def _survives(
     checked: CheckedSet,
     coloring: Coloring,
-    programs: Sequence[Program],
+    programs: Sequence[RankProgram],
     durations: Sequence[np.ndarray],
     times: str,
 ) -> bool:
@@ -163,7 +165,7 @@ def _survives(
 def _report(
     checked: CheckedSet,
     replay: Replay,
-    programs: Sequence[Program],
+    programs: Sequence[RankProgram],
     durations: Sequence[np.ndarray],
     orders: Sequence[Disagreement],
 ) -> None:

@@ -31,7 +31,7 @@ _OPS_PER_NS, _BYTES_PER_NS, _LINK_BYTES_PER_NS, _LATENCY_NS = 1e6, 3e3, 100.0, 1
 
 
 @dataclass
-class Program:
+class RankProgram:
     """Nodes by position (ascending id). Equal arrays, equal program."""
 
     kind: np.ndarray
@@ -87,7 +87,7 @@ class Channel:
 
 
 @dataclass
-class Slots:
+class CommunicationSlots:
     """The tables of one rank, and its communication by slot."""
 
     groups: tuple[str, ...]
@@ -99,7 +99,9 @@ class Slots:
     channels: tuple[Channel, ...]
 
 
-def build_program(table: NodeTable, graph: DependencyGraph) -> tuple[Program, Slots]:
+def build_program(
+    table: NodeTable, graph: DependencyGraph
+) -> tuple[RankProgram, CommunicationSlots]:
     """The program of a table. Numbers that are missing or wrong count as 0.
 
     Raises `TraceLimitError`.
@@ -110,7 +112,7 @@ def build_program(table: NodeTable, graph: DependencyGraph) -> tuple[Program, Sl
     kind = np.where(known, _KIND_OF_TYPE[np.where(known, node_type, 0)], KIND_OTHER)
     cpu = is_cpu_op(table, row) & (kind != KIND_OTHER)
     kind[cpu & np.isin(node_type, (COMP, MEM_LOAD, MEM_STORE))] = KIND_CPU
-    program = Program(
+    program = RankProgram(
         kind=kind.astype(np.uint8),
         begin=graph.begin,
         dep=graph.dep,
@@ -123,15 +125,17 @@ def build_program(table: NodeTable, graph: DependencyGraph) -> tuple[Program, Sl
     return program, fill_slots(table, graph, program)
 
 
-def fill_slots(table: NodeTable, graph: DependencyGraph, program: Program) -> Slots:
+def fill_slots(
+    table: NodeTable, graph: DependencyGraph, program: RankProgram
+) -> CommunicationSlots:
     """Read what is communicated into `program`, and return the tables."""
     groups = _fill_groups(table, graph.row, program)
     sequences = _sequences(program, len(groups))
     peers, sends, channels = _fill_peers(table, graph.row, program)
-    return Slots(groups, sequences, peers, sends, channels)
+    return CommunicationSlots(groups, sequences, peers, sends, channels)
 
 
-def _sequences(program: Program, num_groups: int) -> tuple[bytes, ...]:
+def _sequences(program: RankProgram, num_groups: int) -> tuple[bytes, ...]:
     at = program.in_issue_order(np.flatnonzero(program.kind == KIND_COLL))
     at = at[np.argsort(program.slot[at], kind="stable")]
     bounds = np.searchsorted(program.slot[at], np.arange(num_groups + 1)).tolist()
@@ -148,7 +152,7 @@ def number(table: NodeTable, name: str, rows: np.ndarray) -> np.ndarray:
     return np.where(column.is_integer(rows) & ~column.is_negative(rows), value, 0)
 
 
-def _fill_groups(table: NodeTable, row: np.ndarray, program: Program) -> tuple[str, ...]:
+def _fill_groups(table: NodeTable, row: np.ndarray, program: RankProgram) -> tuple[str, ...]:
     at = np.flatnonzero(program.kind == KIND_COLL)
     if not at.size:
         return ()
@@ -199,7 +203,7 @@ def _number_by_appearance(code: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _fill_peers(
-    table: NodeTable, row: np.ndarray, program: Program
+    table: NodeTable, row: np.ndarray, program: RankProgram
 ) -> tuple[np.ndarray, np.ndarray, tuple[Channel, ...]]:
     at = np.flatnonzero((program.kind == KIND_SEND) | (program.kind == KIND_RECV))
     if not at.size:
@@ -234,7 +238,7 @@ def _fill_peers(
     return peer[first], sends[first], channels
 
 
-def nominal_durations(table: NodeTable, graph: DependencyGraph, program: Program) -> np.ndarray:
+def nominal_durations(table: NodeTable, graph: DependencyGraph, program: RankProgram) -> np.ndarray:
     """How long each node takes on the nominal device, in nanoseconds; receives take what they take."""
     row = graph.row
     work = np.maximum(

@@ -24,7 +24,7 @@ from stagec.checking.program import (
     KIND_OTHER,
     KIND_RECV,
     KIND_SEND,
-    Program,
+    RankProgram,
 )
 from stagec.checking.structure import children
 from stagec.checking.symmetry import Coloring
@@ -46,7 +46,7 @@ class Meeting:
 class RankState:
     """One rank while it runs. Nodes are positions in its program."""
 
-    def __init__(self, program: Program, durations: np.ndarray, slots: bool) -> None:
+    def __init__(self, program: RankProgram, durations: np.ndarray, slots: bool) -> None:
         self.program = program
         self.kind = program.kind.data
         self.slot = program.slot.data
@@ -78,7 +78,7 @@ class RankState:
         return [dep for dep in deps if self.state[dep] != DONE]
 
 
-def _order_in_group(program: Program) -> np.ndarray:
+def _order_in_group(program: RankProgram) -> np.ndarray:
     """Number of each collective within its group, in issue order."""
     order = np.zeros(program.num_nodes, dtype=np.int64)
     at = program.in_issue_order(np.flatnonzero(program.kind == KIND_COLL))
@@ -95,7 +95,7 @@ class Replay:
     def __init__(
         self,
         coloring: Coloring,
-        programs: Sequence[Program],
+        programs: Sequence[RankProgram],
         durations: Sequence[np.ndarray],
         slots: bool = True,
     ) -> None:

@@ -12,9 +12,9 @@ import numpy as np
 
 from stagec.checking.analysis import FileSummary, analyse
 from stagec.checking.as_written import crc_of_file
+from stagec.checking.known_traces import KnownTraces
 from stagec.checking.node_decoding import FileFindings, LoadedTrace, decode_trace
-from stagec.checking.program import Channel, Program
-from stagec.checking.templates import Templates
+from stagec.checking.program import Channel, RankProgram
 from stagec.checking.trace_file import TraceFile, TraceFileError, read_bytes
 
 _BATCH_FILES, _BATCH_BYTES = 64, 32 << 20
@@ -36,7 +36,7 @@ class TraceScan:
     summaries: dict[int, FileSummary] = field(default_factory=dict)
     crcs: dict[str, int] = field(default_factory=dict)
     """CRC-32 of each file, by its name, if they are asked for."""
-    programs: dict[bytes, Program] = field(default_factory=dict)
+    programs: dict[bytes, RankProgram] = field(default_factory=dict)
     durations: dict[bytes, np.ndarray] = field(default_factory=dict)
     channels: dict[bytes, Channel] = field(default_factory=dict)
     num_bytes: int = 0
@@ -49,7 +49,7 @@ class TraceScan:
                 self.channels.setdefault(digest, thing)
             elif self.budget_bytes <= 0:
                 self.complete = False
-            elif isinstance(thing, Program):
+            elif isinstance(thing, RankProgram):
                 if digest not in self.programs:
                     self.programs[digest] = thing
                     self.budget_bytes -= thing.num_bytes
@@ -64,7 +64,7 @@ class Scanner:
     def __init__(self, astra_sim: bool, with_crcs: bool = False) -> None:
         self._astra_sim = astra_sim
         self._with_crcs = with_crcs
-        self._templates = Templates()
+        self._templates = KnownTraces()
         self._sent: set[bytes] = set()
 
     def scan(self, path: str, shared: Shared) -> tuple[FileSummary, int | None]:

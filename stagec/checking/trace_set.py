@@ -7,8 +7,8 @@ from stagec.checking.analysis import FileSummary
 from stagec.checking.comm_groups import Groups
 from stagec.checking.findings import Findings
 from stagec.checking.program import WORLD
+from stagec.checking.rank_analyses import RankAnalyses
 from stagec.checking.scan import TraceScan
-from stagec.checking.trace_reader import TraceReader
 
 
 @dataclass
@@ -18,7 +18,7 @@ class CheckedSet:
     scan: TraceScan
     groups: Groups
     findings: Findings
-    reader: TraceReader
+    reader: RankAnalyses
     astra_sim: bool
 
     @property

@@ -79,12 +79,12 @@ from stagec.pass_arguments import schedule_files
 from stagec.plans.clauses import Plan
 from stagec.plugins import Registry, registry
 from stagec.pools import CompiledPools, compile_pools, plan_around
+from stagec.pools.series import compile_series_of_parts, compile_series_of_pools
 from stagec.reading import read_file
 from stagec.reports.headline import headline
 from stagec.reports.many_microbatches import ManyMicrobatches, brief, look
 from stagec.reports.memory_charts import Scene, memory_page, memory_page_of_pools
 from stagec.reports.step_report import pools_page, report_page, times_of_pools
-from stagec.series_of_pools import compile_series_of_parts, compile_series_of_pools
 from stagec.simulators.astra_sim import as_one, astra_sim_files, doubts_of_network
 from stagec.simulators.infragraph import infragraph_json
 from stagec.summary import summarize

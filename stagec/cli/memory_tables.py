@@ -12,7 +12,7 @@ from stagec.cli.tables import lines_of, plain_table, text_of
 from stagec.dialects.memory import BEYOND, STORED
 from stagec.memory import TITLES, BufferGroup, ClassPlan, Kind, TimedPeak
 from stagec.memory.arena import Arena
-from stagec.memory.samples import sample
+from stagec.memory.downsampling import sample
 from stagec.pictures.scales import (
     BYTES,
     MICROSECONDS,

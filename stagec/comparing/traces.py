@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from stagec.checking.analysis import analyse
 from stagec.checking.comm_groups import find_group_file, read_groups
 from stagec.checking.findings import Findings
+from stagec.checking.known_traces import KnownTraces
 from stagec.checking.node_decoding import FileFindings, LoadedTrace, decode_trace
-from stagec.checking.program import Slots
-from stagec.checking.templates import Templates
+from stagec.checking.program import CommunicationSlots
 from stagec.checking.trace_file import (
     TraceFile,
     TraceFileError,
@@ -118,7 +118,7 @@ class TraceCounter:
     """Counts the nodes of files. What both sides share is counted once."""
 
     def __init__(self) -> None:
-        self._templates = Templates()
+        self._templates = KnownTraces()
         self._of_template: dict[int, int] = {}
         self._tallies: dict[tuple[NodeCount, ...], int] = {}
         self._counts: list[tuple[NodeCount, ...]] = []
@@ -142,7 +142,7 @@ class TraceCounter:
                     self.rows.append(rows)
             side.class_of[rank] = self._known[key]
 
-    def _count(self, side: TraceSide, path: str) -> tuple[int, Slots]:
+    def _count(self, side: TraceSide, path: str) -> tuple[int, CommunicationSlots]:
         """The number of a file's tally, and its groups and peers."""
         found = FileFindings()
         try:

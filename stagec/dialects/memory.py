@@ -86,7 +86,7 @@ STORED: tuple[Kind, ...] = (
 CONTIGUOUS, PARTITIONED, COPIED, KEPT = "contiguous", "partitioned", "copied", "kept"
 GRADIENTS = (CONTIGUOUS, PARTITIONED, COPIED, KEPT)
 WHOLE_GRADIENTS = (CONTIGUOUS, KEPT)
-"""What a framework does with the memory of gradients: see `passes/memory/plan_memory.py`."""
+"""What a framework does with the memory of gradients: see `passes/memory/plan_memory/__init__.py`."""
 
 ALWAYS, ALONE, WHOLE = "always", "alone", "whole"
 WHEN = (ALWAYS, ALONE, WHOLE)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stagec.diagnostics import CompileError, Findings, Span, refused
+from stagec.diagnostics import CompileError, Diagnostics, Span, refused
 from stagec.frontend import syntax
 from stagec.frontend.parser import DEEPEST, parse
 from stagec.reading import read_file
@@ -80,7 +80,7 @@ def uncapitalised(reason: str) -> str:
 class _Reader:
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.findings = Findings()
+        self.findings = Diagnostics()
         self.reading: list[tuple[str, str]] = []
         """Real path and shown name of each file whose imports are being read."""
         self.known: set[str] = set()

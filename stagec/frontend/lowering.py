@@ -41,7 +41,7 @@ from stagec.frontend.checker.steps import (
 from stagec.frontend.padding import unpadded
 from stagec.frontend.paths import Scope, is_named
 from stagec.frontend.plans.serving import BatchSums, Spread, rules_of
-from stagec.frontend.redundant import add_copies, slots
+from stagec.frontend.redundant_experts import add_copies, slots
 from stagec.frontend.routed_tokens import transposed_experts
 from stagec.frontend.serving_program import (
     check_packed,

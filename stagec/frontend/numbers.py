@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from stagec import symbolic
-from stagec.diagnostics import Diagnostic, Findings, did_you_mean, quoted, suggestion
+from stagec.diagnostics import Diagnostic, Diagnostics, did_you_mean, quoted, suggestion
 from stagec.frontend import syntax
 from stagec.frontend.printing import text_of
 from stagec.symbolic import Size, SizeError, conditions
@@ -43,7 +43,7 @@ Sizes = Mapping[str, int | None]
 """The value of each name that may stand in an expression; None if its definition is wrong."""
 
 
-def quantity(expr: syntax.Value, sizes: Sizes, findings: Findings) -> Quantity | None:
+def quantity(expr: syntax.Value, sizes: Sizes, findings: Diagnostics) -> Quantity | None:
     """The number that an expression stands for, or None after a finding."""
     try:
         return _number(expr, conditions.unread(sizes))
@@ -56,7 +56,7 @@ def quantity(expr: syntax.Value, sizes: Sizes, findings: Findings) -> Quantity |
 def whole(
     expr: syntax.Value,
     sizes: Sizes,
-    findings: Findings,
+    findings: Diagnostics,
     what: str,
     least: int = 1,
     help_: str = "",
@@ -123,7 +123,7 @@ def shown(value: Fraction) -> str:
     return str(value) if len(str(value)) <= MOST_DIGITS else f"about {float(value):.3g}"
 
 
-def condition(expr: syntax.Expr, sizes: Sizes, findings: Findings) -> bool | None:
+def condition(expr: syntax.Expr, sizes: Sizes, findings: Diagnostics) -> bool | None:
     """Whether a condition holds, or None after a finding."""
     try:
         return _truth(expr, conditions.unread(sizes))
@@ -138,7 +138,7 @@ def facts(expr: syntax.Expr, sizes: Sizes) -> tuple[str, ...]:
     lines: list[str] = []
     for side in _compared(expr):
         if isinstance(side, syntax.Binary | syntax.Call):
-            found = quantity(side, sizes, Findings())
+            found = quantity(side, sizes, Diagnostics())
             if found is not None:
                 lines.append(f"`{text_of(side)}` is {shown(found.value)}")
     return (*lines, *_facts(expr, sizes))
@@ -203,7 +203,7 @@ def literal(expr: syntax.Number) -> Fraction:
     return Fraction(expr.text)
 
 
-def byte_count(expr: syntax.ByteSize, findings: Findings) -> int | None:
+def byte_count(expr: syntax.ByteSize, findings: Diagnostics) -> int | None:
     """Bytes: `80GiB` is 80 * 2**30. None after a finding."""
     match = re.fullmatch(r"([\d.]+)([kKMGT]?i?)B", expr.text)
     assert match, expr.text

@@ -20,7 +20,7 @@ from lark import Lark, Token, Tree
 from lark.exceptions import UnexpectedInput
 from lark.grammar import Rule
 
-from stagec.diagnostics import Findings, Span, refused
+from stagec.diagnostics import Diagnostics, Span, refused
 from stagec.frontend import syntax, syntax_errors
 from stagec.frontend.keywords import PARAMETER_WORDS, RESERVED, SETTING_WORDS
 from stagec.frontend.recovery import resume_after
@@ -142,7 +142,7 @@ def parsed(text: str, file: str) -> syntax.Program:
     check_length(text, file)
     interactive = parser().parse_interactive(text)
     thread, state = interactive.lexer_thread, interactive.parser_state
-    findings = Findings()
+    findings = Diagnostics()
     tree: Any = None
     previous: Token | None = None
     while True:
@@ -183,7 +183,7 @@ def check_length(text: str, file: str) -> None:
             raise refused("E0216", message, span, help=advice, sources={file: text})
 
 
-def _build(tree: Tree[Any], file: str, findings: Findings) -> Any:
+def _build(tree: Tree[Any], file: str, findings: Diagnostics) -> Any:
     """Children before parents and without recursion: text may nest deeper than Python's stack."""
     built: dict[int, Any] = {}
     depths: dict[int, int] = {}

@@ -9,9 +9,9 @@ from fractions import Fraction
 from graphlib import CycleError, TopologicalSorter
 
 from stagec import symbolic
-from stagec.diagnostics import Findings, Span, closest, did_you_mean, quoted
+from stagec.diagnostics import Diagnostics, Span, closest, did_you_mean, quoted
 from stagec.dialects.types import ALL_POOLS, TIME_AXIS
-from stagec.frontend import copying, padding, syntax
+from stagec.frontend import padding, replication, syntax
 from stagec.frontend.numbers import LARGEST, Sizes, condition, facts, names_in, quantity, whole
 from stagec.frontend.plans.merge import Merged
 from stagec.frontend.printing import text_of
@@ -126,7 +126,7 @@ def resolve_sizes(
     dims: Mapping[str, syntax.Dim],
     merged: Merged,
     overrides: Mapping[str, str],
-    findings: Findings,
+    findings: Diagnostics,
     served: Mapping[str, ServedSize] | None = None,
     shares: Mapping[str, str] | None = None,
     routed: Routed = NOT_ROUTED,
@@ -146,7 +146,7 @@ class _SizeResolver:
         dims: Mapping[str, syntax.Dim],
         merged: Merged,
         overrides: Mapping[str, str],
-        findings: Findings,
+        findings: Diagnostics,
         served: Mapping[str, ServedSize],
         shares: Mapping[str, str],
         routed: Routed,
@@ -215,7 +215,7 @@ class _SizeResolver:
             if None not in known:
                 self.table.values[name] = _product([k for k in known if k is not None])
         for name, expr in self.multiples.items():
-            if (multiple := whole(expr, self.table.values, Findings(), "")) is not None:
+            if (multiple := whole(expr, self.table.values, Diagnostics(), "")) is not None:
                 self.table.multiples[name] = multiple.size
         self.share()
         return self.table
@@ -226,7 +226,7 @@ class _SizeResolver:
         Neighbours share: `tp = 8` over `K = 4` is `tp.K = 4` times `tp.copies = 2`, as in vLLM (`QKVParallelLinear`).
         """
         table = self.table
-        for dim, axis in copying.replicated(self.merged, table.products).items():
+        for dim, axis in replication.replicated(self.merged, table.products).items():
             entry, size = table.axes.get(axis), table.values.get(dim)
             if entry is None or size is None or dim not in table.dims:
                 continue
@@ -242,7 +242,7 @@ class _SizeResolver:
                 else:
                     self.shared_otherwise(dim, size, axis, entry.value)
                 continue
-            names = table.copied[axis] = (f"{axis}.{dim}", f"{axis}.{copying.COPIES}")
+            names = table.copied[axis] = (f"{axis}.{dim}", f"{axis}.{replication.COPIES}")
             table.shared[dim] = axis
             sizes = {names[0]: part, names[1]: whole / part}
             for name, value in zip(names, (size, entry.value // size), strict=True):
@@ -426,21 +426,23 @@ class _SizeResolver:
         expr = self.exprs[name]
         if name in self.table.unpadded:
             # What is wrong with `pad` is said where the plan's rules are read.
-            return whole(expr, visible, Findings(), what)
-        own = Findings()
+            return whole(expr, visible, Diagnostics(), what)
+        own = Diagnostics()
         found = self.share_of(name, visible, own, what)
         for each in own.found:
             self.findings.add(padding.as_written(each, self.table.unpadded))
         return found
 
-    def share_of(self, name: str, visible: Sizes, findings: Findings, what: str) -> Quantity | None:
+    def share_of(
+        self, name: str, visible: Sizes, findings: Diagnostics, what: str
+    ) -> Quantity | None:
         """The size of a dim as the text has it: exact, if it is not of experts' tokens."""
         expr, how = self.exprs[name], self.shares.get(name, "exact")
         if how == TRAINED and self.divides(expr, visible):
             return whole(expr, visible, findings, what)
         if how != "exact":
             found = whole(rounded_up(expr), visible, findings, what)
-            exact = quantity(not_rounded_up(expr), visible, Findings())
+            exact = quantity(not_rounded_up(expr), visible, Diagnostics())
             if found is None or exact is None or how == "padded":
                 return found
             self.table.averages.add(name)
@@ -450,7 +452,7 @@ class _SizeResolver:
 
     def divides(self, expr: syntax.Expr, visible: Sizes) -> bool:
         """Whether a size is whole, or a mistake that is said of it anyway."""
-        found = quantity(expr, visible, Findings())
+        found = quantity(expr, visible, Diagnostics())
         if found is None:
             return True
         return conditions.note("whole", found.size, holds=Fraction(found.value).denominator == 1)
@@ -473,7 +475,7 @@ def rounded_up(expr: syntax.Expr) -> syntax.Expr:
     return syntax.Call(syntax.Name("ceildiv", span=expr.span), arguments, span=expr.span)
 
 
-def missing_axis_sizes(merged: Merged, table: SizeTable, findings: Findings) -> None:
+def missing_axis_sizes(merged: Merged, table: SizeTable, findings: Diagnostics) -> None:
     """Axes that neither the mesh nor `--set` sizes."""
     mesh = merged.get(syntax.Mesh)
     for axis in mesh.axes if mesh else ():
@@ -488,7 +490,7 @@ def missing_axis_sizes(merged: Merged, table: SizeTable, findings: Findings) -> 
 def check_requirements(
     requires: list[syntax.Require],
     table: SizeTable,
-    findings: Findings,
+    findings: Diagnostics,
     of_one: Mapping[str, int] | None = None,
 ) -> None:
     """`require H % K == 0`, with the sizes that are in force; where sequences are one row, with those `of_one`, the longest."""

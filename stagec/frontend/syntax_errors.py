@@ -15,7 +15,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedInput
 from lark.parsers.lalr_interactive_parser import InteractiveParser
 
 from stagec.diagnostics import Diagnostic, Span, closest, quoted
-from stagec.frontend.elsewhere import written_here
+from stagec.frontend.foreign_names import written_here
 from stagec.frontend.keywords import CLAUSES, DEFINITIONS
 from stagec.frontend.recovery import error_position, open_brackets
 

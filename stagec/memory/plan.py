@@ -15,7 +15,7 @@ from stagec.dialects.dist.stages import is_first_layer
 from stagec.dialects.memory import Kind, Stored
 from stagec.dialects.types import TensorType, tensor_of
 from stagec.memory.lifetimes import Lifetimes, lifetimes
-from stagec.memory.static import StaticBytes, StoredBytes, Weights, static_bytes
+from stagec.memory.static import StaticBytes, StoredBytes, StoredWeights, static_bytes
 from stagec.memory.value_table import About, ValueTable, value_table
 from stagec.unrolling.rank import Arrangement, Arrangements, RankRun, StageRun
 
@@ -196,12 +196,12 @@ def plan_memory(
     """The memory of every rank class. `made` keeps the tables of layouts for whom asks again."""
     arranged = arrangements or Arrangements()
     made = {} if made is None else made
-    weights = Weights()
+    weights = StoredWeights()
     return [plan_class(arranged.of(run), made, weights) for run in runs]
 
 
 def plan_class(
-    arrangement: Arrangement, made: dict[object, ValueTable], weights: Weights
+    arrangement: Arrangement, made: dict[object, ValueTable], weights: StoredWeights
 ) -> ClassPlan:
     """`made` has the tables of layouts that other classes share, `weights` what each program stores."""
     run = arrangement.run

@@ -44,7 +44,7 @@ class StoredBytes:
 
 
 @dataclass
-class Weights:
+class StoredWeights:
     """What each program stores, worked out once for all stages that run it with the same number of layers."""
 
     _stored: dict[object, list[tuple[StoredBytes, bool]]] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Weights:
 
 
 def static_bytes(
-    stages: Sequence[StageRun], weights: Weights
+    stages: Sequence[StageRun], weights: StoredWeights
 ) -> tuple[StaticBytes, list[StoredBytes]]:
     """What a rank that has these stages stores from step to step. A weight that two of them share is stored once."""
     numbers: dict[Kind, int] = dict.fromkeys(STORED, 0)

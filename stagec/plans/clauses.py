@@ -350,7 +350,7 @@ class Offload(Clause):
 
 @dataclass(frozen=True, kw_only=True)
 class Process(Clause):
-    """What a process keeps beside the tensors of its program: see `stagec.analysis.process_memory`."""
+    """What a process keeps beside the tensors of its program: see `stagec.passes.memory.plan_memory.process_memory`."""
 
     dummy_gradients: bool = setting("bool", False)
     transposed_weights: bool = setting("bool", False)

@@ -9,7 +9,7 @@ import numpy as np
 
 from stagec.estimate.timeline import Timeline
 from stagec.memory import TITLES, ClassPlan, Kind
-from stagec.memory.samples import sample
+from stagec.memory.downsampling import sample
 from stagec.pictures.charts import Bar, ChartSeries, Marker, areas, bars
 from stagec.pictures.elements import element, escape
 from stagec.pictures.page import chosen, page

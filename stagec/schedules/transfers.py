@@ -194,7 +194,7 @@ def slots_before(schedule: Schedule, resident: int = RESIDENT_STAGES) -> Ints:
     return slots
 
 
-class Slots(NamedTuple):
+class ParameterSlots(NamedTuple):
     """What a rank does with parameters before each of its cells."""
 
     stages: Ints
@@ -211,10 +211,10 @@ class Slots(NamedTuple):
     """How many are reduced."""
 
 
-def parameter_slots(schedule: Schedule, resident: int) -> dict[int, Slots]:
+def parameter_slots(schedule: Schedule, resident: int) -> dict[int, ParameterSlots]:
     """For each rank that does something."""
     kind, stage, _, joined = schedule.table
-    found: dict[int, Slots] = {}
+    found: dict[int, ParameterSlots] = {}
     for rank in range(schedule.num_ranks):
         begin, end = int(schedule.starts[rank]), int(schedule.starts[rank + 1])
         if begin == end:
@@ -231,7 +231,7 @@ def parameter_slots(schedule: Schedule, resident: int) -> dict[int, Slots]:
             if len(of_stage):
                 reduced[cell[of_stage[-1]] + 1] += 1
         first = np.flatnonzero(~joined[row])
-        found[rank] = Slots(
+        found[rank] = ParameterSlots(
             stages, cell, first, next_use, kept & ~earlier, earlier & ~kept, reduced[:-1]
         )
     return found

@@ -16,7 +16,7 @@ from stagec.searching.coarse_times import BOUNDS, PARTS, Turns, outline
 from stagec.searching.memory_bound import Storage, held
 from stagec.sweeping.grid import Listed
 from stagec.sweeping.plans import SweepRequest
-from stagec.sweeping.run import PEAK, Measure, Sweep
+from stagec.sweeping.run import PEAK, FurtherColumns, Sweep
 from stagec.sweeping.structures import Structure
 from stagec.symbolic.columns import Columns
 
@@ -108,7 +108,7 @@ def evaluate(task: FormsTask) -> Found:
         return {**outline(structure, sizes, turns), **columns} if task.is_timed else columns
 
     names = task.columns
-    measure = None if task.exactly else Measure(names, measured)
+    measure = None if task.exactly else FurtherColumns(names, measured)
     until = UNTIL_MEMORY if task.exactly == (PEAK,) else None if task.exactly else UNTIL
     try:
         source = source_with(task.text, task.plan, task.file)

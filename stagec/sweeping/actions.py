@@ -21,7 +21,7 @@ from stagec.dialects.sched.actions import (
 )
 from stagec.dialects.types import tensor_of
 from stagec.symbolic import Size
-from stagec.unrolling.stage import Body
+from stagec.unrolling.stage import RowBody
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class ActionForm:
                 return None
 
 
-def action_sizes(body: Body) -> list[tuple[tuple[Size, ...], ...]] | None:
+def action_sizes(body: RowBody) -> list[tuple[tuple[Size, ...], ...]] | None:
     """For each node of a body its numbers, each the sum of sizes; nothing if one has numbers that are no sizes alone."""
     known: Forms = {}
     forms = [ActionForm.of(op, known) for op in body.ops]

@@ -37,6 +37,7 @@ from stagec.pools import (
     said_before_all,
     sized_dims,
 )
+from stagec.pools.towers import PoolKnown
 from stagec.sweeping.conditions import Feasible, named_sizes
 from stagec.sweeping.grid import Listed
 from stagec.sweeping.plans import MOST_TRIED, Point, SweepRequest, first_that_checks
@@ -57,7 +58,6 @@ from stagec.symbolic import conditions
 from stagec.symbolic.columns import Columns
 from stagec.symbolic.conditions import Conditions, recording
 from stagec.symbolic.verdict import verdict
-from stagec.towers import PoolKnown
 
 Result = TypeVar("Result")
 

@@ -74,7 +74,7 @@ def sweep(request: SweepRequest) -> SweepTable:
 
 
 @dataclass(frozen=True)
-class Measure:
+class FurtherColumns:
     """Further columns of a sweep: numbers that follow from a structure and the sizes of its plans."""
 
     names: tuple[str, ...]
@@ -86,7 +86,7 @@ class Sweep:
     def __init__(
         self,
         request: SweepRequest,
-        measure: Measure | None = None,
+        measure: FurtherColumns | None = None,
         *,
         is_known_good: bool = False,
         until: str | None = None,

@@ -9,9 +9,9 @@ import numpy as np
 from stagec.analysis.sizes import dim_sizes
 from stagec.dialects.types import TIME_AXIS
 from stagec.explaining.names import Names
+from stagec.pools.towers import PoolKnown, bytes_of_message
 from stagec.sweeping.conditions import with_definitions
 from stagec.symbolic.columns import Columns
-from stagec.towers import PoolKnown, bytes_of_message
 
 PARTS_DISAGREE = "pools have other numbers of microbatches, or other sizes of what is handed over, or that does not divide over their devices (E0423)"
 

@@ -24,7 +24,7 @@ from stagec.dialects.sched.tasks import (
     Rows,
     spell_task,
 )
-from stagec.unrolling.stage import TAKEN, Body, NodePlace, Row, StageLayout
+from stagec.unrolling.stage import TAKEN, NodePlace, Row, RowBody, StageLayout
 
 WRITES = {"rounds": "interleave-tasks", "waits": "chain-streams", "ahead": "order-communication"}
 """The pass that writes a property of a rank's program."""
@@ -104,7 +104,7 @@ class RankRun:
 class RankBody:
     """A body as a rank runs it: of which of its stages; of a transfer, which boundary it crosses and how far the peer is."""
 
-    body: Body
+    body: RowBody
     stage: int
     shift: int = 0
     microbatch: int = -1

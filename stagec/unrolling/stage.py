@@ -45,7 +45,7 @@ class NodePlace(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Body:
+class RowBody:
     """What rows run: the nodes of a segment, or the one collective that a bucket of reductions is."""
 
     name: str
@@ -105,7 +105,7 @@ class StageLayout:
         self.values = values
         self.loads = Loads.around(program)
         self.dataflow = Dataflow(values)
-        self.bodies: list[Body] = []
+        self.bodies: list[RowBody] = []
         self.tasks: dict[str, Task] = {}
         self.places: dict[OpInstance, NodePlace] = {}
         self.handed_over: dict[tuple[str, int], NodePlace | None] = {}
@@ -222,7 +222,7 @@ class StageLayout:
                 self._inputs[segment.number] = inputs
             scope = stg.scope_of(segment.first)
             name = f"{scope or 'model'}.{stg.phase_of(segment.first)}"
-            made = Body(name, segment.task, tuple(segment.ops), deps, len(inputs), False, key[1])
+            made = RowBody(name, segment.task, tuple(segment.ops), deps, len(inputs), False, key[1])
             self._known[key] = len(self.bodies)
             self.bodies.append(made)
         return self._known[key]
@@ -234,7 +234,7 @@ class StageLayout:
             deps = tuple((slot, 0) for slot in range(num_slots))
             name = f"bucket.{stg.phase_of(ops[0])}"
             self._known[key] = len(self.bodies)
-            self.bodies.append(Body(name, task, ops, (deps,), num_slots, is_bucket=True))
+            self.bodies.append(RowBody(name, task, ops, (deps,), num_slots, is_bucket=True))
         return self._known[key]
 
     def _dependencies(

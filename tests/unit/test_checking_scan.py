@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stagec.checking import check_traces, node_decoding, node_table, scan, templates, trace_file
-from stagec.checking.analysis import FileSummary, Template, TraceAnalysis, analyse
+from stagec.checking import check_traces, known_traces, node_decoding, node_table, scan, trace_file
+from stagec.checking.analysis import FileSummary, KnownTrace, TraceAnalysis, analyse
 from stagec.checking.node_decoding import FileFindings, LoadedTrace, decode_trace
 from stagec.checking.scan import Scanner, scan_traces
 from stagec.checking.trace_file import find_traces
@@ -38,7 +38,7 @@ def analysis(data: bytes) -> TraceAnalysis:
 
 
 def patched(first: bytes, second: bytes) -> FileSummary | None:
-    result = Template(analysis(first)).patch(np.frombuffer(second, dtype=np.uint8))
+    result = KnownTrace(analysis(first)).patch(np.frombuffer(second, dtype=np.uint8))
     return None if result is None else result.summary
 
 
@@ -74,7 +74,7 @@ def test_other_differences_are_not(change: Callable[[Node], None]) -> None:
 
 def test_equal_traces_have_one_summary() -> None:
     data = trace(mesh().nodes[0])
-    template = Template(analysis(data))
+    template = KnownTrace(analysis(data))
     result = template.patch(np.frombuffer(data, dtype=np.uint8))
     assert result is template.analysis
 
@@ -211,7 +211,7 @@ def test_limits_of_a_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_templates_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(templates, "TEMPLATE_BYTES", 30_000)
+    monkeypatch.setattr(known_traces, "TEMPLATE_BYTES", 30_000)
     write_wide(tmp_path)
     scanner = Scanner(astra_sim=True)
     for rank in range(24):

@@ -12,7 +12,7 @@ from stagec.diagnostics import (
     WIDEST_LINE,
     CompileError,
     Diagnostic,
-    Findings,
+    Diagnostics,
     Span,
     closest,
     did_you_mean,
@@ -160,7 +160,7 @@ def test_an_unknown_code_is_our_mistake():
 
 
 def test_findings_keep_the_first_of_equals_and_the_order_of_the_text():
-    findings = Findings()
+    findings = Diagnostics()
     later = Diagnostic("E0201", "later", Span("f", 2, 1, 2, 2))
     findings.add(later)
     findings.add(Diagnostic("W0201", "doubt", Span("f", 1, 1, 1, 2)))
@@ -174,7 +174,7 @@ def test_findings_keep_the_first_of_equals_and_the_order_of_the_text():
 
 
 def test_warnings_alone_raise_nothing():
-    findings = Findings()
+    findings = Diagnostics()
     findings.add(Diagnostic("W0201", "doubt"))
     findings.raise_errors({})
 

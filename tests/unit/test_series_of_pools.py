@@ -28,7 +28,7 @@ from stagec.estimate.series import Clock
 from stagec.frontend import parse_file, parse_text
 from stagec.frontend.plans.iterations import read_iterations
 from stagec.pools import compile_pools
-from stagec.series_of_pools import compile_series_of_pools
+from stagec.pools.series import compile_series_of_pools
 from tests.replay.machine import replay
 from tests.replay.models import traces_of
 from tests.unit.seldom import some

@@ -81,20 +81,17 @@ from stagec.dialects.stg.caching import (
     position_dim as position_dim,
     stored as stored,
 )
-from stagec.dialects.stg.choices import (
-    CopyWeightsGradOp as CopyWeightsGradOp,
-    ReturnWeightsOp as ReturnWeightsOp,
-    SendWeightsOp as SendWeightsOp,
-    SpreadChoiceOp as SpreadChoiceOp,
-    TakeChoiceOp as TakeChoiceOp,
-    WeightCopiesOp as WeightCopiesOp,
-)
 from stagec.dialects.stg.chunks import (
     MAKES_GRADIENTS as MAKES_GRADIENTS,
     ChunkOp as ChunkOp,
     JoinChunksOp as JoinChunksOp,
     chunked as chunked,
     stack_of_chunks as stack_of_chunks,
+)
+from stagec.dialects.stg.concat_split import (
+    ConcatOp as ConcatOp,
+    SplitOp as SplitOp,
+    joined_dims as joined_dims,
 )
 from stagec.dialects.stg.contraction import (
     WIDE_WEIGHT_GRADIENT as WIDE_WEIGHT_GRADIENT,
@@ -131,10 +128,19 @@ from stagec.dialects.stg.elementwise import (
     UnaryGradOp as UnaryGradOp,
     UnaryOp as UnaryOp,
 )
-from stagec.dialects.stg.forwarding import (
-    FanInOp as FanInOp,
-    FanInWeightGradOp as FanInWeightGradOp,
-    FanOutOp as FanOutOp,
+from stagec.dialects.stg.embedding_bag import (
+    ROW_STATES as ROW_STATES,
+    EmbeddingBagGradOp as EmbeddingBagGradOp,
+    EmbeddingBagOp as EmbeddingBagOp,
+    UpdateRowsOp as UpdateRowsOp,
+)
+from stagec.dialects.stg.expert_choices import (
+    CopyWeightsGradOp as CopyWeightsGradOp,
+    ReturnWeightsOp as ReturnWeightsOp,
+    SendWeightsOp as SendWeightsOp,
+    SpreadChoiceOp as SpreadChoiceOp,
+    TakeChoiceOp as TakeChoiceOp,
+    WeightCopiesOp as WeightCopiesOp,
 )
 from stagec.dialects.stg.interface import (
     BackwardPass as BackwardPass,
@@ -147,18 +153,7 @@ from stagec.dialects.stg.interface import (
     Signature as Signature,
     only as only,
 )
-from stagec.dialects.stg.joining import (
-    ConcatOp as ConcatOp,
-    SplitOp as SplitOp,
-    joined_dims as joined_dims,
-)
-from stagec.dialects.stg.latent import LatentAttentionOp as LatentAttentionOp
-from stagec.dialects.stg.lookup import (
-    ROW_STATES as ROW_STATES,
-    EmbeddingBagGradOp as EmbeddingBagGradOp,
-    EmbeddingBagOp as EmbeddingBagOp,
-    UpdateRowsOp as UpdateRowsOp,
-)
+from stagec.dialects.stg.latent_attention import LatentAttentionOp as LatentAttentionOp
 from stagec.dialects.stg.loss import (
     CrossEntropyGradOp as CrossEntropyGradOp,
     CrossEntropyOp as CrossEntropyOp,
@@ -198,7 +193,7 @@ from stagec.dialects.stg.preconditioning import (
     PreconditionerAttr as PreconditionerAttr,
     PreconditionOp as PreconditionOp,
 )
-from stagec.dialects.stg.quantizing import QuantizeOp as QuantizeOp
+from stagec.dialects.stg.quantization import QuantizeOp as QuantizeOp
 from stagec.dialects.stg.recurrent import (
     SEQUENCES as SEQUENCES,
     ResumedConvOp as ResumedConvOp,
@@ -237,7 +232,12 @@ from stagec.dialects.stg.structure import (
     grown as grown,
     slice_arg as slice_arg,
 )
-from stagec.dialects.stg.user import (
+from stagec.dialects.stg.token_forwarding import (
+    FanInOp as FanInOp,
+    FanInWeightGradOp as FanInWeightGradOp,
+    FanOutOp as FanOutOp,
+)
+from stagec.dialects.stg.user_ops import (
     ResumedUserOp as ResumedUserOp,
     UserGradOp as UserGradOp,
     UserOp as UserOp,

@@ -24,7 +24,7 @@ from stagec.dialects.stg.base import (
     wider,
 )
 from stagec.dialects.stg.interface import BackwardPass, Call, CallError, Cotangents, Signature, only
-from stagec.dialects.stg.quantizing import QuantizeOp
+from stagec.dialects.stg.quantization import QuantizeOp
 from stagec.dialects.types import QUANTIZED, TensorType
 from stagec.dialects.work import Work
 from stagec.symbolic import ONE, Size

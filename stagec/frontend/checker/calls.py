@@ -8,7 +8,7 @@ from typing import Any
 
 from xdsl.ir import SSAValue
 
-from stagec.diagnostics import Findings, Span, closest, did_you_mean, quoted
+from stagec.diagnostics import Diagnostics, Span, closest, did_you_mean, quoted
 from stagec.dialects import stg
 from stagec.dialects.types import DTYPE_BITS, FLOATS, TensorType
 from stagec.frontend import syntax
@@ -24,7 +24,7 @@ from stagec.frontend.checker.steps import (
 )
 from stagec.frontend.checker.types import ModuleSignature, Typed, shown
 from stagec.frontend.checker.user_ops import Declared
-from stagec.frontend.elsewhere import written_here
+from stagec.frontend.foreign_names import written_here
 from stagec.frontend.numbers import SIZE_FUNCTIONS, Sizes, quantity, shown as shown_number, whole
 from stagec.frontend.printing import text_of
 from stagec.symbolic import conditions
@@ -172,7 +172,7 @@ class CallChecker(ExpressionChecker):
 
     def window_of(self, call: syntax.Call) -> Quantity | None:
         given = [a.value for a in call.arguments if a.name and a.name.text == "window"]
-        return whole(given[0], self.context.sizes, Findings(), "`window`") if given else None
+        return whole(given[0], self.context.sizes, Diagnostics(), "`window`") if given else None
 
     # ---- modules and the user's ops ----
 

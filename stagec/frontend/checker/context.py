@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from xdsl.ir import Block, Operation, SSAValue
 
-from stagec.diagnostics import Findings, Span
+from stagec.diagnostics import Diagnostics, Span
 from stagec.dialects import stg
 from stagec.frontend.checker.definitions import Definitions
 from stagec.frontend.checker.steps import OpStep, Step, Value
@@ -30,7 +30,7 @@ class CheckerContext:
     """The sizes of dims."""
     precision: Precision
     types: TypeReader
-    findings: Findings
+    findings: Diagnostics
     declared: Mapping[str, Declared | None] = field(default_factory=dict)
     """What each op that the user declares is; None if what is written is wrong."""
     plan_name: str = ""
@@ -52,7 +52,7 @@ class BodyState:
     """Names that exist only inside a repeat before this place."""
 
     @property
-    def findings(self) -> Findings:
+    def findings(self) -> Diagnostics:
         return self.context.findings
 
     def error(

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from stagec.diagnostics import Findings
+from stagec.diagnostics import Diagnostics
 from stagec.dialects import stg
 from stagec.dialects.types import TIME_AXIS
 from stagec.frontend import syntax
@@ -35,7 +35,7 @@ class Definitions:
 
 
 def collect(
-    source: Source, findings: Findings, functions: Mapping[str, stg.Function] = stg.FUNCTIONS
+    source: Source, findings: Diagnostics, functions: Mapping[str, stg.Function] = stg.FUNCTIONS
 ) -> Definitions:
     """Gather the definitions; duplicates, and another number of models than one, are findings."""
     definitions = Definitions(functions=functions)
@@ -68,7 +68,7 @@ LATER_CALL = re.compile(r"(.+)_([2-9]|[1-9]\d+)")
 """What the second and later calls of a module in a body are called."""
 
 
-def _check_calls(definitions: Definitions, findings: Findings) -> None:
+def _check_calls(definitions: Definitions, findings: Diagnostics) -> None:
     """No module has the name of a call of another: paths of weights, and the units of plans, go by such names."""
     for name, module in definitions.modules.items():
         found = LATER_CALL.fullmatch(name)
@@ -101,7 +101,7 @@ def _add(item: syntax.Dim | syntax.Module | syntax.Op, definitions: Definitions)
 def _is_new(
     name: syntax.Name,
     names: dict[str, syntax.Name],
-    findings: Findings,
+    findings: Diagnostics,
     functions: Collection[str],
     kind: str = "",
 ) -> bool:
@@ -120,7 +120,7 @@ def _is_new(
 
 
 def _check_models(
-    source: Source, definitions: Definitions, lent: list[syntax.Model], findings: Findings
+    source: Source, definitions: Definitions, lent: list[syntax.Model], findings: Diagnostics
 ) -> None:
     """A file without a model, such as one of plans, has that of what it imports."""
     if not definitions.models and len(lent) == 1:

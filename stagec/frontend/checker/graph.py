@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 
-from stagec.diagnostics import Findings
+from stagec.diagnostics import Diagnostics
 from stagec.frontend import syntax
 from stagec.frontend.checker.definitions import Definitions
 from stagec.frontend.checker.steps import CallStep, CheckedBody, RepeatStep, Step
@@ -70,7 +70,7 @@ def needed(
 
 
 def call_order(
-    names: Iterable[str], definitions: Definitions, findings: Findings
+    names: Iterable[str], definitions: Definitions, findings: Diagnostics
 ) -> list[str] | None:
     """Modules after those that they call. A module that calls itself is a finding."""
     calls = {n: calls_of(definitions.modules[n], definitions.modules) for n in names}
@@ -92,7 +92,7 @@ def check_extent(
     order: Iterable[str],
     model: syntax.Model,
     bodies: Mapping[str, CheckedBody],
-    findings: Findings,
+    findings: Diagnostics,
 ) -> None:
     """Calls may not nest too deeply, nor come to too many ops."""
     depth: dict[str, int] = {}

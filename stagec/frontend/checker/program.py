@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from stagec.diagnostics import Diagnostic, Findings, Span, closest, quoted
+from stagec.diagnostics import Diagnostic, Diagnostics, Span, closest, quoted
 from stagec.dialects import stg
 from stagec.frontend import syntax
 from stagec.frontend.checker.bodies import check_body
@@ -126,7 +126,7 @@ def check(
     `overrides` are those of `--set`: the sizes of dims and axes, as text. `iterations` are those of a series, instead of the one that the plan serves.
     """
     source, plan, plans = _lent(source, plan)
-    findings = Findings(most=MOST_ERRORS, sources=source.texts)
+    findings = Diagnostics(most=MOST_ERRORS, sources=source.texts)
     definitions = collect(source, findings, functions)
     models = definitions.models
     if not models or models[0].name.text in definitions.modules:
@@ -203,7 +203,7 @@ HOW = {"padded": "padded", "average": "an average"}
 """What tokens of experts are, in words."""
 
 
-def _shares(definitions: Definitions, batch: Batch | None, findings: Findings) -> dict[str, str]:
+def _shares(definitions: Definitions, batch: Batch | None, findings: Diagnostics) -> dict[str, str]:
     """The dims of experts' tokens, and whether they are exact, rounded up or an average; of what trains an average where they do not divide."""
     tokens = dims_of_dispatches(definitions, "tokens")
     if batch is None:
@@ -216,7 +216,7 @@ def _shares(definitions: Definitions, batch: Batch | None, findings: Findings) -
     return dict.fromkeys(tokens, how)
 
 
-def _check_copies(merged: Merged, serve: Serve, has_experts: bool, findings: Findings) -> None:
+def _check_copies(merged: Merged, serve: Serve, has_experts: bool, findings: Diagnostics) -> None:
     """E0401 for copies of experts that there are not, E0402 where it is not said what they have to do."""
     span = serve.given.get("redundant", serve.span)
     if not serve.redundant:
@@ -246,7 +246,7 @@ OF_TRAINING = (
 """Clauses that say nothing of serving."""
 
 
-def _trains_nothing(merged: Merged, serve: syntax.Serve, findings: Findings) -> None:
+def _trains_nothing(merged: Merged, serve: syntax.Serve, findings: Diagnostics) -> None:
     """E0401 for clauses without effect in a plan that serves. A plan that it extends may have them."""
     for clause in merged.plan.clauses if merged.plan else ():
         level = clause.level if isinstance(clause, syntax.Zero) else None
@@ -264,7 +264,7 @@ def _batch(
     definitions: Definitions,
     merged: Merged,
     overrides: Mapping[str, str],
-    findings: Findings,
+    findings: Diagnostics,
     iterations: Iterations | None,
 ) -> Batch | None:
     """What an iteration serves, under a plan that says so.
@@ -281,7 +281,7 @@ def _batch(
                 "add `serve { decode 1 at 1 }`: its settings hold, and the file says what",
             )
         return None
-    unheard = Findings()
+    unheard = Diagnostics()
     with unrecorded():
         # What is asked of the text's sizes is not asked of those that are served.
         table = resolve_sizes(definitions.dims, merged, overrides, unheard)
@@ -302,7 +302,7 @@ def _batch(
             message = f"sequences come from `{each.source}`, and the plan has no pools"
             help_ = f"leave out `from {each.source}`, or serve them in a `pool`"
             findings.say("E0401", message, each.span, help=help_)
-    of_bodies = Findings()
+    of_bodies = Diagnostics()
     with unrecorded():
         bodies = _check_bodies(source, definitions, table, plan, of_bodies)
     roles = roles_of(bodies.values(), findings)
@@ -324,13 +324,13 @@ def _batch(
 def sizes_of(source: Source, plan: str | None = None) -> list[str]:
     """The names whose sizes can be set: dims, and axes of the plan's mesh that are no products."""
     source, plan, plans = _lent(source, plan)
-    findings = Findings(most=MOST_ERRORS, sources=source.texts)
+    findings = Diagnostics(most=MOST_ERRORS, sources=source.texts)
     definitions = collect(source, findings)
     definitions.plans = with_pools(plans if plans is not None else definitions.plans)
     merged = merge(_choose(definitions, plan, findings), definitions.plans, findings)
     findings.raise_errors(source.texts)
     with unrecorded():
-        table = resolve_sizes(definitions.dims, merged, {}, Findings())
+        table = resolve_sizes(definitions.dims, merged, {}, Diagnostics())
     mesh = merged.get(syntax.Mesh)
     axes = [axis.name.text for axis in mesh.axes] if mesh else []
     hidden = set(table.unpadded.values())
@@ -356,7 +356,7 @@ def plans_of_one_mesh(source: Source) -> list[str]:
     found: list[str] = []
     for plan in named:
         pools = [f"{plan.name}{DOT}{pool.name}" for pool in pools_of(plan, known)]
-        clauses = [merge(known[pool], known, Findings()).get(syntax.Serve) for pool in pools]
+        clauses = [merge(known[pool], known, Diagnostics()).get(syntax.Serve) for pool in pools]
         serves = [serve for serve in clauses if serve is not None]
         is_whole = bool(serves) and not any(map(_says_part, serves))
         found += (pools if is_whole else []) if pools else [plan.name.text]
@@ -381,7 +381,7 @@ def plan_of_pool(source: Source, plan: str | None, pool: str) -> str:
 def _is_one(
     plan: syntax.Plan | None,
     plans: Mapping[str, syntax.Plan],
-    findings: Findings,
+    findings: Diagnostics,
     source: Source,
 ) -> None:
     """E0422 for a plan of several pools, E0401 for a pool that has some."""
@@ -412,7 +412,9 @@ def _lent(
     return replace(source, texts=texts), name or None, plans_of(lender)
 
 
-def _choose(definitions: Definitions, name: str | None, findings: Findings) -> syntax.Plan | None:
+def _choose(
+    definitions: Definitions, name: str | None, findings: Diagnostics
+) -> syntax.Plan | None:
     plans = definitions.plans
     if name is None:
         return next(iter(plans.values()), None)
@@ -432,7 +434,7 @@ def _check_bodies(
     definitions: Definitions,
     table: SizeTable,
     plan: Plan,
-    findings: Findings,
+    findings: Diagnostics,
 ) -> dict[str, CheckedBody]:
     modules, ops = needed(source.file, definitions, plan.replaced.values())
     order = call_order(modules, definitions, findings)

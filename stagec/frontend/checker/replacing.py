@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stagec.diagnostics import Findings, quoted, suggestion
+from stagec.diagnostics import Diagnostics, quoted, suggestion
 from stagec.dialects.types import TensorType
 from stagec.frontend.checker.definitions import Definitions
 from stagec.frontend.checker.steps import CheckedBody
@@ -14,7 +14,7 @@ from stagec.plans.clauses import Plan
 
 
 def with_replacements(
-    bodies: Mapping[str, CheckedBody], plan: Plan, definitions: Definitions, findings: Findings
+    bodies: Mapping[str, CheckedBody], plan: Plan, definitions: Definitions, findings: Diagnostics
 ) -> dict[str, CheckedBody]:
     """The body of each module, as the plan wants it. What does not fit is E0401."""
     for old, new in plan.replaced.items():

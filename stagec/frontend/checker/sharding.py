@@ -8,7 +8,7 @@ from math import prod
 from stagec.analysis import placement
 from stagec.analysis.recompute_choice import op_words
 from stagec.analysis.sharding_errors import cannot_split, split_beside, splits
-from stagec.diagnostics import Findings, Span, closest, did_you_mean, quoted, suggestion
+from stagec.diagnostics import Diagnostics, Span, closest, did_you_mean, quoted, suggestion
 from stagec.dialects.attributes import Dim
 from stagec.frontend.checker.definitions import Definitions
 from stagec.frontend.checker.graph import dims_of_dispatches
@@ -38,7 +38,7 @@ class PlanChecker:
         definitions: Definitions,
         bodies: Mapping[str, CheckedBody],
         table: SizeTable,
-        findings: Findings,
+        findings: Diagnostics,
     ) -> None:
         self.plan, self.definitions, self.bodies = plan, definitions, bodies
         self.table, self.sizes, self.findings = table, table.known, findings

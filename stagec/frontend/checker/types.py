@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from stagec.diagnostics import Findings, Span, closest, quoted
+from stagec.diagnostics import Diagnostics, Span, closest, quoted
 from stagec.dialects.types import DTYPE_BITS, TensorType
 from stagec.frontend import syntax
 from stagec.frontend.printing import text_of
@@ -58,7 +58,7 @@ class ModuleSignature:
 class TypeReader:
     """Turns shapes into types. `dims` are the known ones."""
 
-    def __init__(self, dims: Mapping[str, object], findings: Findings) -> None:
+    def __init__(self, dims: Mapping[str, object], findings: Diagnostics) -> None:
         self.dims, self.findings = dims, findings
 
     def names(self, shape: syntax.Shape) -> tuple[str, ...] | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from stagec import symbolic
-from stagec.diagnostics import Findings, did_you_mean, quoted
+from stagec.diagnostics import Diagnostics, did_you_mean, quoted
 from stagec.frontend import syntax
 from stagec.frontend.numbers import Sizes, as_read, whole
 from stagec.symbolic import ONE, Size
@@ -29,7 +29,7 @@ class Declared:
     over: str = ""
 
 
-def read_op(op: syntax.Op, sizes: Sizes, findings: Findings) -> Declared | None:
+def read_op(op: syntax.Op, sizes: Sizes, findings: Diagnostics) -> Declared | None:
     """What a declaration says; None after a finding."""
     numbers = (*COSTS, *BACKWARD_COSTS, *KERNELS)
     known = (*numbers, STATE, OVER)
@@ -70,7 +70,7 @@ def read_op(op: syntax.Op, sizes: Sizes, findings: Findings) -> Declared | None:
 
 
 def read_state(
-    op: syntax.Op, said: Mapping[str, syntax.Setting], findings: Findings
+    op: syntax.Op, said: Mapping[str, syntax.Setting], findings: Diagnostics
 ) -> tuple[tuple[str, ...], str] | None:
     """The shape of a state, and the dim that the op goes along: both of its results; empty without one, None after a finding."""
     if not {STATE, OVER} & said.keys():

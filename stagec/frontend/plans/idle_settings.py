@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from stagec.diagnostics import Diagnostic, Span, quoted
 from stagec.frontend import syntax
-from stagec.frontend.copying import REPLICATE, is_replicating
 from stagec.frontend.padding import entries
 from stagec.frontend.plans.merge import Merged
+from stagec.frontend.replication import REPLICATE, is_replicating
 from stagec.frontend.sizes import SizeTable
 from stagec.plans.clauses import Clause, Plan, Serve
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from random import Random
 
-from stagec.diagnostics import Findings, Span, did_you_mean, quoted
+from stagec.diagnostics import Diagnostics, Span, did_you_mean, quoted
 from stagec.frontend import syntax
 from stagec.frontend.numbers import Sizes, as_read, whole
 from stagec.frontend.plans.settings import SettingsReader
@@ -46,7 +46,7 @@ class Drawn(Clause):
 class LengthsReader:
     """Reads what stands for a length of each of `count` sequences. Mistakes are findings."""
 
-    def __init__(self, sizes: Sizes, findings: Findings, count: int, word: str) -> None:
+    def __init__(self, sizes: Sizes, findings: Diagnostics, count: int, word: str) -> None:
         self.sizes, self.findings = sizes, findings
         self.count, self.word = count, word
 
@@ -136,7 +136,7 @@ class LengthsReader:
 class DocumentsReader(LengthsReader):
     """Reads the lengths of documents: all of a list, or of a file as many as are read."""
 
-    def __init__(self, sizes: Sizes, findings: Findings) -> None:
+    def __init__(self, sizes: Sizes, findings: Diagnostics) -> None:
         super().__init__(sizes, findings, MOST_DOCUMENTS, "documents")
 
     def listed(self, node: syntax.ListValue) -> list[int] | None:

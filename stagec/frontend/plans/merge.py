@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from stagec.diagnostics import Findings, did_you_mean
+from stagec.diagnostics import Diagnostics, did_you_mean
 from stagec.frontend import syntax
 
 _BY_SETTING = (
@@ -53,7 +53,9 @@ def is_rule(target: syntax.ShardTarget) -> bool:
     return target.dims is None and len(target.path.names) == 1
 
 
-def merge(plan: syntax.Plan | None, plans: Mapping[str, syntax.Plan], findings: Findings) -> Merged:
+def merge(
+    plan: syntax.Plan | None, plans: Mapping[str, syntax.Plan], findings: Diagnostics
+) -> Merged:
     """Apply the plans from the one that extends nothing to `plan`."""
     merged = Merged(plan)
     for step in reversed(steps_of(plan, plans, findings)):
@@ -68,7 +70,7 @@ def merge(plan: syntax.Plan | None, plans: Mapping[str, syntax.Plan], findings: 
 
 
 def steps_of(
-    plan: syntax.Plan | None, plans: Mapping[str, syntax.Plan], findings: Findings
+    plan: syntax.Plan | None, plans: Mapping[str, syntax.Plan], findings: Diagnostics
 ) -> list[syntax.Plan]:
     """The plans whose clauses make up one, the first one above all others.
 
@@ -79,7 +81,7 @@ def steps_of(
     of_plan, _, name = plan.name.text.rpartition(DOT)
     found: list[syntax.Plan] = []
     extended: list[syntax.Plan] = []
-    for step in _chain(plans[of_plan], plans, Findings()):
+    for step in _chain(plans[of_plan], plans, Diagnostics()):
         for pool in _pools_of_step(step):
             if pool.name.text == name:
                 own = replace(plan, base=pool.base, clauses=pool.clauses)
@@ -149,7 +151,7 @@ def _lineage(plan: syntax.Plan, plans: Mapping[str, syntax.Plan]) -> Iterator[sy
 
 
 def _chain(
-    plan: syntax.Plan | None, plans: Mapping[str, syntax.Plan], findings: Findings
+    plan: syntax.Plan | None, plans: Mapping[str, syntax.Plan], findings: Diagnostics
 ) -> list[syntax.Plan]:
     """The lineage of a plan: E0404 for a base that is not there, E0206 for one that is among those that extend it."""
     if plan is None:
@@ -170,7 +172,7 @@ def _chain(
     return chain
 
 
-def _own(plan: syntax.Plan, findings: Findings) -> Merged:
+def _own(plan: syntax.Plan, findings: Diagnostics) -> Merged:
     """The clauses of one plan alone; the same clause twice is a finding."""
     own = Merged(plan)
     for clause in plan.clauses:
@@ -202,7 +204,7 @@ def _twice(
     what: str,
     second: syntax.SyntaxNode,
     first: syntax.SyntaxNode,
-    findings: Findings,
+    findings: Diagnostics,
     help_: str = "",
 ) -> None:
     findings.say(

@@ -13,7 +13,7 @@ from typing import Any
 
 from stagec import symbolic
 from stagec.devices import file
-from stagec.diagnostics import CompileError, Findings, Span, did_you_mean, quoted
+from stagec.diagnostics import CompileError, Diagnostics, Span, did_you_mean, quoted
 from stagec.dialects.stg import NUM_STATES, PRECONDITIONED
 from stagec.dialects.types import DTYPE_BITS
 from stagec.frontend import syntax
@@ -61,13 +61,13 @@ OF_OPTIMIZERS = {
 """Settings of single optimizers: whose, and what to say of others."""
 
 
-def resolve_plan(merged: Merged, table: SizeTable, findings: Findings) -> resolved.Plan:
+def resolve_plan(merged: Merged, table: SizeTable, findings: Diagnostics) -> resolved.Plan:
     """Every clause as plain values; mistakes are findings and leave the default."""
     return _PlanResolver(merged, table, findings).resolve()
 
 
 class _PlanResolver:
-    def __init__(self, merged: Merged, table: SizeTable, findings: Findings) -> None:
+    def __init__(self, merged: Merged, table: SizeTable, findings: Diagnostics) -> None:
         self.merged, self.table, self.findings = merged, table, findings
         self.settings = SettingsReader(table.values, findings)
         mesh = merged.get(syntax.Mesh)

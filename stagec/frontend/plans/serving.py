@@ -24,7 +24,7 @@ from stagec.analysis.coordinates import joint_index
 from stagec.analysis.placement import PlacementRule, split_dims
 from stagec.analysis.sequences import OtherPrograms
 from stagec.analysis.sizes import at_first
-from stagec.diagnostics import Findings, Span, quoted
+from stagec.diagnostics import Diagnostics, Span, quoted
 from stagec.dialects import stg
 from stagec.dialects.dist import MAX
 from stagec.dialects.dist.sequences import (
@@ -154,7 +154,9 @@ def rules_of(plan: Plan) -> list[PlacementRule]:
     return [PlacementRule(rule.dims, rule.axes, rule.copies) for rule in plan.rules]
 
 
-def spreads_of(plan: Plan, roles: Roles, table: SizeTable, findings: Findings) -> dict[str, Spread]:
+def spreads_of(
+    plan: Plan, roles: Roles, table: SizeTable, findings: Diagnostics
+) -> dict[str, Spread]:
     """How rules and contexts spread the positions of caches. E0309 where a rule splits them, and no context says how attention sees that; E0303 where
     the axes of a rule split positions in part; E0402 for contexts that do not say the same."""
     contexts = {
@@ -228,7 +230,7 @@ def in_front_of(bodies: Iterable[CheckedBody], new: str) -> dict[str, tuple[str,
     return {s.parts[-1]: tuple(s.in_front) for s in steps if s.joins and s.whole == new}
 
 
-def roles_of(bodies: Iterable[CheckedBody], findings: Findings) -> Roles | None:
+def roles_of(bodies: Iterable[CheckedBody], findings: Diagnostics) -> Roles | None:
     """The roles of dims, as the caches of a model tell them."""
     bodies = list(bodies)
     batch = new = ""
@@ -262,7 +264,7 @@ def roles_of(bodies: Iterable[CheckedBody], findings: Findings) -> Roles | None:
     return roles if batch else None
 
 
-def unserved(plan: Plan, roles: Roles | None, table: SizeTable, findings: Findings) -> Plan:
+def unserved(plan: Plan, roles: Roles | None, table: SizeTable, findings: Diagnostics) -> Plan:
     """A plan without `serve`: all positions are new, and what splits these splits those."""
     if roles is None or not roles.positions:
         return plan
@@ -288,7 +290,7 @@ def with_positions(rule: Rule, new: str, positions: tuple[str, ...]) -> Rule:
 class ServeReader:
     """Reads a `serve` clause under known sizes."""
 
-    def __init__(self, clause: syntax.Serve, sizes: Sizes, findings: Findings) -> None:
+    def __init__(self, clause: syntax.Serve, sizes: Sizes, findings: Diagnostics) -> None:
         self.clause, self.sizes, self.findings = clause, sizes, findings
 
     def read(self) -> Serve | None:
@@ -723,7 +725,7 @@ def batch_of(
     roles: Roles,
     merged: Merged,
     table: SizeTable,
-    findings: Findings,
+    findings: Diagnostics,
     iterations: Iterations | None = None,
     spreads: Mapping[str, Spread] | None = None,
 ) -> Batch | None:
@@ -805,7 +807,7 @@ def batch_of(
 
 
 def split_sums(
-    sums: BatchSums, serve: Serve, iterations: Iterations | None, findings: Findings
+    sums: BatchSums, serve: Serve, iterations: Iterations | None, findings: Diagnostics
 ) -> bool:
     """Have a device compute its sequences in microbatches: in a series in fewer, where it has not as many tokens or sequences. E0308 elsewhere."""
     most = sums.sequences.most_microbatches(serve.split)
@@ -873,7 +875,7 @@ def served_sizes(
     merged: Merged,
     table: SizeTable,
     named: Collection[str],
-    findings: Findings,
+    findings: Diagnostics,
 ) -> dict[str, ServedSize]:
     """The dims that `serve` gives their sizes; those that its sequences have `named` may be given another from outside."""
     stored: dict[str, str] = {}
@@ -946,7 +948,7 @@ def positions_of_text(in_front: Sequence[str]) -> OfOne:
 
 
 def check_prompts(
-    batch: Batch, in_front: Sequence[str], table: SizeTable, findings: Findings
+    batch: Batch, in_front: Sequence[str], table: SizeTable, findings: Diagnostics
 ) -> None:
     """E0424 for a sequence that ends, or goes on, in the middle of what stands in front of its text."""
     images = 0

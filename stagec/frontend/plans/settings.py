@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import Field, fields
 from typing import Any
 
-from stagec.diagnostics import Findings, Span, did_you_mean, quoted, suggestion
+from stagec.diagnostics import Diagnostics, Span, did_you_mean, quoted, suggestion
 from stagec.frontend import syntax
 from stagec.frontend.numbers import (
     LARGEST,
@@ -25,7 +25,7 @@ from stagec.symbolic import conditions
 class SettingsReader:
     """Reads settings against a class of `plan.py`. Mistakes are findings and leave the default."""
 
-    def __init__(self, sizes: Sizes, findings: Findings) -> None:
+    def __init__(self, sizes: Sizes, findings: Diagnostics) -> None:
         self.sizes, self.findings = sizes, findings
 
     def read(

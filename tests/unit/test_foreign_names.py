@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from stagec.dialects import stg
-from stagec.frontend.elsewhere import _HELP, written_here
+from stagec.frontend.foreign_names import _HELP, written_here
 
 
 def test_none_is_a_function_here() -> None:

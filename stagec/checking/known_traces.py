@@ -5,19 +5,19 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from stagec.checking.analysis import Template, TraceAnalysis
+from stagec.checking.analysis import KnownTrace, TraceAnalysis
 
 TEMPLATE_BYTES = 96 << 20
 """The most memory for templates, in each process."""
 _CANDIDATES = 4
-"""Templates of one size that a file is compared with."""
+"""KnownTraces of one size that a file is compared with."""
 
 
-class Templates:
+class KnownTraces:
     """The last few templates, by the size of their files."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[int, int], Template] = OrderedDict()
+        self._kept: OrderedDict[tuple[int, int], KnownTrace] = OrderedDict()
         self._num_bytes = 0
         self._next = 0
 
@@ -35,16 +35,16 @@ class Templates:
                 return key[1], patched
         return None
 
-    def _candidates(self, size: int) -> Iterator[tuple[tuple[int, int], Template]]:
+    def _candidates(self, size: int) -> Iterator[tuple[tuple[int, int], KnownTrace]]:
         keys = [key for key in reversed(self._kept) if key[0] == size]
         for key in keys[:_CANDIDATES]:
             yield key, self._kept[key]
 
     def remember(self, analysis: TraceAnalysis) -> int | None:
-        """Compare later traces with this one, if that is possible. Templates are numbered from 1."""
-        if not Template.suits(analysis):
+        """Compare later traces with this one, if that is possible. KnownTraces are numbered from 1."""
+        if not KnownTrace.suits(analysis):
             return None
-        template = Template(analysis)
+        template = KnownTrace(analysis)
         assert template.analysis.table is not None
         self._next += 1
         number = self._next

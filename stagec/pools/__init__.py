@@ -34,9 +34,16 @@ from stagec.pass_manager import PassLoader, Stops
 from stagec.pipeline_schedule import stage_placement
 from stagec.plans.clauses import Plan, Sequences
 from stagec.plugins import Registry, registry
+from stagec.pools.towers import (
+    PoolKnown,
+    all_of,
+    experts_said_before,
+    said_after,
+    said_before,
+    wrong,
+)
 from stagec.rewriting import programs_by_kind
 from stagec.symbolic import ONE, Size, conditions
-from stagec.towers import PoolKnown, all_of, experts_said_before, said_after, said_before, wrong
 
 KNOWN_AFTER = "insert-collectives"
 """The pass after which nothing changes any more of how devices hold caches."""

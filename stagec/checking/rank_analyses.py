@@ -10,7 +10,7 @@ from stagec.checking.trace_file import TraceFile
 _KEPT = 8
 
 
-class TraceReader:
+class RankAnalyses:
     """Full analyses of single ranks, the last few kept."""
 
     def __init__(self, files: dict[int, TraceFile], astra_sim: bool) -> None:

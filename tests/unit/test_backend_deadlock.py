@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from stagec.backend import encode
+from stagec.backend.deadlock import check_progress, in_a_circle
 from stagec.backend.encode import encode_traces
 from stagec.backend.program import Dep, Node, TraceProgram, TraceSegment, TraceSet
-from stagec.backend.progress import check_progress, in_a_circle
 from stagec.backend.writer import WriteOptions, write_traces
 from stagec.checking import check_traces
 from stagec.checking.deadlock import ANY_TIMES

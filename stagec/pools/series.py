@@ -43,8 +43,8 @@ from stagec.pools import (
     serving_pool,
     sized_dims,
 )
+from stagec.pools.towers import wrong
 from stagec.symbolic import ONE, Size
-from stagec.towers import wrong
 
 GIVES, TAKES = "gives", "takes"
 

@@ -13,7 +13,7 @@ looks at each of them. Three things are shown:
    what cells have to do with each other is looked at, and whether members of a group issue the same collectives. Where they
    do not get through (an order is more than they need), what waits for what is looked at node by node.
 
-1 and 2 are in `stagec.backend.rank_order`. By them every wait that times can bring about goes from a higher number to a lower one on its rank,
+1 and 2 are in `stagec.backend.issue_order`. By them every wait that times can bring about goes from a higher number to a lower one on its rank,
 or across ranks to what a message or a collective needs; by 3 such waits form no circle.
 """
 
@@ -29,9 +29,9 @@ import numpy as np
 
 from stagec.arrays import Ints
 from stagec.backend.groups import GroupKind, kind_of
+from stagec.backend.issue_order import IssueOrder, SegmentOrders, doubt
 from stagec.backend.pool_links import Key, Party, PoolLink, handed, links, unequal
 from stagec.backend.program import PooledTraces, RankClass, TraceSet
-from stagec.backend.rank_order import RankOrder, SegmentOrders, doubt
 from stagec.backend.ranks import ranks_where
 from stagec.dialects.sched.actions import Collective, Transfer
 
@@ -41,14 +41,14 @@ Cell = Key
 
 def check_progress(traces: TraceSet) -> None:
     """E0613 if it is not certain that all ranks get to the end; what other pools send is there."""
-    ranks: dict[_Key, RankOrder] = {}
+    ranks: dict[_Key, IssueOrder] = {}
     check_alone(traces, ranks)
     _AllRanks(traces, ranks).world().check()
 
 
 def check_progress_of_pools(traces: PooledTraces) -> None:
     """The same of pools that wait for each other, each for what the others send."""
-    ranks: dict[_Key, RankOrder] = {}
+    ranks: dict[_Key, IssueOrder] = {}
     pools: list[_AllRanks] = []
     for name, each in traces.pools:
         check_alone(each, ranks)
@@ -62,12 +62,12 @@ def check_progress_of_pools(traces: PooledTraces) -> None:
     joined.check()
 
 
-def check_alone(traces: TraceSet, ranks: dict[_Key, RankOrder]) -> None:
+def check_alone(traces: TraceSet, ranks: dict[_Key, IssueOrder]) -> None:
     segments = SegmentOrders()
     for each in traces.classes:
         key = _key(each)
         if key not in ranks:
-            ranks[key] = RankOrder(each, segments)
+            ranks[key] = IssueOrder(each, segments)
             ranks[key].check()
 
 
@@ -131,7 +131,7 @@ _OF_JOB = -1
 class _AllRanks:
     """The cells of one mesh, and what they have to do with each other."""
 
-    def __init__(self, traces: TraceSet, ranks: Mapping[_Key, RankOrder], pool: str = "") -> None:
+    def __init__(self, traces: TraceSet, ranks: Mapping[_Key, IssueOrder], pool: str = "") -> None:
         self.traces, self.mesh, self.ranks = traces, traces.mesh, ranks
         self.pool = pool
         """Of several that wait for each other."""
@@ -310,7 +310,7 @@ class _AllRanks:
 class _World:
     """3, for all cells: of one mesh, or of all pools."""
 
-    ranks: Mapping[_Key, RankOrder]
+    ranks: Mapping[_Key, IssueOrder]
     cells: dict[Cell, RankClass]
     events: dict[int, _Events]
     codes: dict[Cell, list[tuple[int, int]]]

@@ -1,4 +1,4 @@
-"""Checks that each rank keeps to one order, whatever the run times: the part of `stagec.backend.progress` that is about one rank alone."""
+"""Checks that each rank keeps to one order, whatever the run times: the part of `stagec.backend.deadlock` that is about one rank alone."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class SegmentOrders:
         return self._known[id(segment)][1:]
 
 
-class RankOrder:
-    """1 and 2 of `stagec.backend.progress`, for one program. A node is its number."""
+class IssueOrder:
+    """1 and 2 of `stagec.backend.deadlock`, for one program. A node is its number."""
 
     place: Ints
     """Of each node in an order that it and all that wait for it can keep to, whatever the times."""

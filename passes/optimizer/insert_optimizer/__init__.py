@@ -34,8 +34,8 @@ from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr
 from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
-from stagec.analysis.matrices import matrices_of
 from stagec.dialects import stg
+from stagec.passes.optimizer.insert_optimizer.matrices import matrices_of
 from stagec.rewriting import rewrite
 
 NAME = "insert-optimizer"

@@ -85,7 +85,6 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 from xdsl.passes import ModulePass
 
 from stagec import symbolic
-from stagec.analysis.buffer_padding import padding_rows
 from stagec.analysis.buffers import (
     gradient_values,
     ops_inside,
@@ -98,7 +97,6 @@ from stagec.analysis.buffers import (
 )
 from stagec.analysis.dataflow import is_node
 from stagec.analysis.placement import source_of
-from stagec.analysis.process_memory import ProcessTerms, copy_rows, process_rows
 from stagec.dialects import sched, stg
 from stagec.dialects.memory import (
     ALONE,
@@ -125,6 +123,8 @@ from stagec.dialects.memory import (
 from stagec.dialects.sched.tasks import TASKS, Rows
 from stagec.dialects.types import ShardType, leaf_of, tensor_of
 from stagec.dialects.use_def import followed, from_body, from_stack, through
+from stagec.passes.memory.plan_memory.buffer_padding import padding_rows
+from stagec.passes.memory.plan_memory.process_memory import ProcessTerms, copy_rows, process_rows
 from stagec.rewriting import programs
 from stagec.symbolic import Size
 from stagec.unrolling.module import KeepsRows
