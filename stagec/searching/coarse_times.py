@@ -12,7 +12,7 @@ gathered. So plans that differ in their schedules, or in the stages of a rank, a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -80,6 +80,10 @@ class ClassSeconds:
     """By part and stream."""
     passes: Total = 0.0
     """What the forward and backward passes of all microbatches take, each by itself."""
+    behind: Total = 0.0
+    """For how long reductions that are put off go on when the last pass has computed."""
+    put_off: dict[str, Total] = field(default_factory=lambda: defaultdict(float))
+    """By stream what reductions of all microbatches take that begin when their backward pass has ended."""
     once: Total = 0.0
     """What runs once, but for what can be hidden."""
     moving: Total = 0.0
@@ -97,13 +101,18 @@ class ClassSeconds:
     """Of the backward passes, what waits for no gradient: ranks may do it while they idle."""
 
     def working(self, again: Total = 0.0) -> Floats:
-        """Of the forward and backward passes, if all that can run beside computation does; the backward passes may compute so much `again`."""
-        found = np.zeros(1)
-        for part, more in (("F", 0.0), ("B", again)):
-            lasting = self.compute[part] + self.waited[part] + more
-            for beside in self.beside[part].values():
-                lasting = np.maximum(lasting, beside)
-            found = found + lasting
+        """Of the forward and backward passes, if all that can run beside computation does; the backward passes may compute so much `again`.
+
+        What a backward pass has reduced runs beside the next forward pass, too.
+        """
+        found = np.zeros(1) + again
+        beside: dict[str, Total] = defaultdict(float)
+        for part in ("F", "B"):
+            found = found + self.compute[part] + self.waited[part]
+            for stream, seconds in self.beside[part].items():
+                beside[stream] = beside[stream] + seconds
+        for seconds in beside.values():
+            found = np.maximum(found, seconds)
         return found
 
     @property
@@ -140,7 +149,7 @@ def outline(structure: Structure, sizes: Columns, turns: Sequence[Turns] = ()) -
     again = saved_by(structure.programs.values())
     every = [sums_of(each, prices, sizes, gathers, again) for each in job.classes]
     for each, (sums, _) in zip(job.classes, every, strict=True):
-        sums.passes = passes_of(each, prices, sizes, microbatches)
+        sums.passes, sums.behind = passes_of(each, prices, sizes, microbatches, sums.put_off)
         sums.once = once_of(each, prices, sizes)
     between = transfers_between(structure, [travel for _, travel in every])
     more = np.array([each.virtual_stages for each in turns], float) if turns else np.ones(1)
@@ -328,6 +337,7 @@ def of_class(
         once = once + idleness.exposed(sums.gradients, backward, is_ahead=False)
     else:
         once = once + sums.gradients
+    once = once + idleness.exposed(sums.behind + np.zeros(1), 0.0, is_ahead=False)
     forward = (sums.compute["F"] + sums.waited["F"]) / microbatches
     once = once + idleness.exposed(sums.gathers, forward, is_ahead=True)
     if takes_units(job.compiled.plan.device):
@@ -425,20 +435,34 @@ def sums_of(
             sums.waited[part] = sums.waited[part] + seconds
         else:
             sums.beside[part][node.stream] = sums.beside[part][node.stream] + seconds
+            if is_put_off(term, prices.job):
+                sums.put_off[node.stream] = sums.put_off[node.stream] + seconds
     return own, travel
 
 
 def passes_of(
-    each: ClassOperations, prices: TermPrices, sizes: Columns, microbatches: Floats
-) -> Total:
-    """What the passes of all microbatches take on a rank whose reads of other ranks are there: the first, and each further one as long as the second."""
+    each: ClassOperations,
+    prices: TermPrices,
+    sizes: Columns,
+    microbatches: Floats,
+    put_off: Mapping[str, Total],
+) -> tuple[Total, Total]:
+    """What the passes of all microbatches take on a rank whose reads of other ranks are there: the first, and each further one as long as the second.
+
+    With it for how long reductions that are put off go on behind the last one: no longer than passes take, where reductions take longer themselves.
+    """
     passes, streams = passes_alone(each, COMPUTE_TASKS, prices, sizes)
     ends: list[Total] = []
     for _ in range(2):
         for each_pass in passes:
             each_pass.run_once()
         ends.append(streams.computed)
-    return ends[0] + (microbatches - 1) * (ends[1] - ends[0])
+        for stream, seconds in put_off.items():
+            begins = latest([streams.free.get(stream, 0.0), streams.computed])
+            streams.free[stream] = begins + seconds / microbatches
+    further = ends[1] - ends[0]
+    behind = np.minimum(latest(streams.free.values()) - ends[1], further) if put_off else 0.0
+    return ends[0] + (microbatches - 1) * further, behind
 
 
 def once_of(each: ClassOperations, prices: TermPrices, sizes: Columns) -> Total:
@@ -455,7 +479,7 @@ def passes_alone(
     """A rank's runs of these tasks, in their order, on the same streams."""
     terms: dict[tuple[int, str], list[tuple[Term, TermTime]]] = defaultdict(list)
     for term, one in zip(each.terms, prices.of_class(each), strict=True):
-        if term.task in tasks and not is_hidden(term):
+        if term.task in tasks and not is_hidden(term) and not is_put_off(term, prices.job):
             terms[term.counted.stage.stage, term.task].append((term, one))
     streams = Streams()
     passes: list[PassAlone] = []
@@ -483,6 +507,12 @@ def is_hidden(term: Term) -> bool:
     if isinstance(term.node.action, Compute) or part_of(term) != "once":
         return False
     return term.node.phase == GRADIENTS or (is_gather(term) and not term.node.serial)
+
+
+def is_put_off(term: Term, job: NamedJob) -> bool:
+    """Whether it reduces gradients of a microbatch when its backward pass has ended."""
+    is_reduction = part_of(term) == "B" and term.node.phase == GRADIENTS and not term.node.serial
+    return is_reduction and not job.compiled.plan.gradients.overlap
 
 
 def is_gather(term: Term) -> bool:
