@@ -169,6 +169,24 @@ def test_the_best_of_all(seed: int) -> None:
         assert bounds[id(plan.point)][LEAST] <= plan.step_time * (1 + 1e-6)
 
 
+def test_what_a_microbatch_reduces_runs_beside_the_next() -> None:
+    """Reductions that take longer than a backward pass go on beside the next forward pass, so that no bound adds the two."""
+    text, _ = drawn(5)
+    for name, size in {**REAL, "B": 192, "S": 512, "L": 2}.items():
+        text = re.sub(rf"(?m)^dim {name} = .*$", f"dim {name} = {size}", text)
+    dims = read_model(check(parse_text(text, "random.stg")))
+    space = default_space(dims, 8, 8)
+    fixed = {"tp": 1, "cp": 1, "pp": 1, "ep": 1, "zero": 2, "microbatch": 1, "recompute": "none"}
+    space.values |= {name: (value,) for name, value in fixed.items()}
+    said = ("gradients { overlap = false }", "device h100")
+    asked = replace(goal(text, dims, None, 1), clauses=said, batch=192, devices=(8,))
+    search = Search(asked, [space], SerialExecutor())
+    (plan,) = search.run().proved
+    (known,) = search.candidates.known
+    assert 0.9 * plan.step_time < known[LEAST] <= plan.step_time
+    assert plan.outline["step"] == pytest.approx(plan.step_time, rel=0.05)
+
+
 @pytest.mark.parametrize("seed", mostly((0).__eq__, range(4)))
 def test_bounds_hold(seed: int) -> None:
     """No plan is faster than its bound or needs less than it holds; a structure that others share says of a plan what its own says, within 15 %.
