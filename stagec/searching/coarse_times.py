@@ -30,6 +30,7 @@ from stagec.explaining.job import NamedJob
 from stagec.explaining.rolled_operations import ClassOperations, Term
 from stagec.rewriting.saved_values import levels_of
 from stagec.schedules import CATALOGUE, ActionCosts, build, simulate
+from stagec.schedules.table import ActionKind
 from stagec.schedules.transfers import RESIDENT_STAGES
 from stagec.searching.passes_alone import PassAlone, PassNode, Streams, latest
 from stagec.searching.term_prices import TermPrices, TermTime
@@ -177,19 +178,28 @@ def outline(structure: Structure, sizes: Columns, turns: Sequence[Turns] = ()) -
         **dict(
             zip(
                 BOUNDS,
-                least_times(of_classes, np.array([each.idle for each in idle]) / forwards),
+                least_times(of_classes, places, idle, microbatches, forwards),
                 strict=True,
             )
         ),
     }
 
 
-def least_times(of_classes: Sequence[ClassSeconds], idle: Floats) -> Iterator[Floats]:
+def least_times(
+    of_classes: Sequence[ClassSeconds],
+    places: Sequence[int],
+    idle: Sequence[Bubble],
+    microbatches: Floats,
+    forwards: Floats,
+) -> Iterator[Floats]:
     """Seconds of `BOUNDS`: the rank that works longest idles while others begin and end, each of which works as long as any at least."""
-    others = np.min([each.working(-each.recomputed) for each in of_classes], axis=0)
+    others = np.min([each.working(-each.recomputed) for each in of_classes], axis=0) / forwards
+    forward = np.min([each.compute["F"] + 0 * microbatches for each in of_classes], axis=0)
+    bubble = np.array([each.least for each in idle]) * others
+    waits = np.array([each.begins for each in idle])[:, places].T * forward / microbatches
     for name in ("", "attention", "layers"):
         own = [each.working(getattr(each, name) if name else 0.0) for each in of_classes]
-        yield np.max(own, axis=0) + idle * others
+        yield np.max(np.stack(own) + waits, axis=0) + bubble
 
 
 def ranks_of(structure: Structure, sizes: Columns) -> Floats:
@@ -244,6 +254,10 @@ class Bubble:
     """When each stage of the first, a middle and the last rank begins: `[rank, stage]`, in order."""
     behind: Floats
     """How long before the end it has done its last backward pass."""
+    least: float
+    """What of `idle` stays however long forward and backward passes take: none where backward passes are in two parts, of which either may take longer."""
+    begins: Floats
+    """Where they are: when each rank begins, behind forward passes of others alone: `[rank]`."""
 
     def grown(self, before: Bubble, times: int) -> Bubble:
         """With so many further microbatches as there are from the one before to this one."""
@@ -253,7 +267,7 @@ class Bubble:
 
 PLACES = 3
 """Ranks of a pipeline that are looked at: the first, one in the middle, the last."""
-NO_PIPELINE = Bubble(0.0, 0.0, np.zeros((PLACES, 1)), np.zeros((PLACES, 1)))
+NO_PIPELINE = Bubble(0.0, 0.0, np.zeros((PLACES, 1)), np.zeros((PLACES, 1)), 0.0, np.zeros(PLACES))
 
 
 def bubbles(structure: Structure, sizes: Columns, turns: Sequence[Turns]) -> Sequence[Bubble]:
@@ -288,7 +302,10 @@ def bubble(turns: Turns, ranks: int, microbatches: int) -> Bubble:
     # Each stage's forward pass takes one.
     unit = schedule.stages_per_rank
     waits = (later.makespan - timing.makespan) / SHORT
-    return Bubble(float(timing.idle.max()) / unit, waits, ahead / unit, behind / unit)
+    idle, ahead = float(timing.idle.max()) / unit, ahead / unit
+    if (schedule.table.kind == ActionKind.BACKWARD_WEIGHT).any():
+        return Bubble(idle, waits, ahead, behind / unit, 0.0, ahead[:, 0])
+    return Bubble(idle, waits, ahead, behind / unit, idle, np.zeros(PLACES))
 
 
 @dataclass(frozen=True)
