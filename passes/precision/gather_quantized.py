@@ -28,7 +28,7 @@ from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from stagec.dialects import dist, stg
-from stagec.rewriting import rewrite
+from stagec.rewriting import rewrite, set_type
 
 NAME = "gather-quantized"
 
@@ -48,10 +48,11 @@ class QuantizeFirst(RewritePattern):
         reader, *others = [use.operation for use in op.result.uses] or [None]
         if others or not isinstance(reader, stg.QuantizeOp) or not is_gather(op):
             return
-        form = stg.tensor_type(reader.result).dtype
-        small = stg.QuantizeOp(op.operand, form)
+        form = stg.tensor_type(reader.result)
+        small = stg.QuantizeOp(op.operand, form.dtype)
+        set_type(small.result, op.source.with_form_of(form))
         stg.marks(small).take(stg.marks(reader))
-        moved = dist.ReshardOp(small.result, op.target.with_dtype(form))
+        moved = dist.ReshardOp(small.result, op.target.with_form_of(form))
         stg.marks(moved).take(stg.marks(op))
         reader.result.replace_all_uses_with(moved.result)
         rewriter.erase(reader)

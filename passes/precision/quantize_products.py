@@ -90,7 +90,7 @@ class QuantizeProducts(ModulePass):
             for contract in [each for each in program.walk() if isinstance(each, stg.ContractOp)]:
                 quantizer.visit(contract)
             if self.stored:
-                store_quantized(program, self.stored)
+                store_quantized(program)
             if not self.weights and not quantizer.made:
                 message = "no frozen weight is one of a product of repeated blocks"
                 span = dist.clause_span(program, "precision.given.product_weights")
@@ -157,13 +157,13 @@ class Quantizer:
         names = {".".join(steps[i:]) for i in range(len(steps))}
         return bool(call_of(op, self.options.wide)) or not names.isdisjoint(self.options.wide)
 
-    def quantized(self, value: SSAValue, form: str, before: Operation) -> SSAValue:
+    def quantized(self, value: SSAValue, form: str, before: stg.ContractOp) -> SSAValue:
         block = block_of(before)
         if not form or tensor_of(value.type).dtype == form:
             return value
         key = (block, value)
         if key not in self.made:
-            op = stg.QuantizeOp(value, form)
+            op = stg.QuantizeOp(value, form, before.over.data, before.products_apart())
             inherit(op, before, NAME)
             if isinstance(value.owner, stg.TensorOp):
                 # It goes with what it is made of: computed again where that is.
@@ -192,17 +192,18 @@ def as_stored(value: SSAValue, form: str) -> SSAValue:
     return value
 
 
-def store_quantized(program: stg.ProgramOp, form: str) -> None:
+def store_quantized(program: stg.ProgramOp) -> None:
     """Store what only quantized products read as these read it."""
     for weight in [op for op in program.body.block.ops if isinstance(op, stg.WeightOp)]:
         uses = list(uses_of(weight.weight))
         readers = [use.operation for use in uses]
         if not readers or not all(isinstance(each, stg.QuantizeOp) for each in readers):
             continue
+        quantized = tensor_of(readers[0].results[0].type)
         weight.properties["own"] = UnitAttr()
         for value in values_of(weight.weight):
             assert isinstance(value.type, TensorType | StackType)
-            stored = tensor_of(value.type).with_dtype(form)
+            stored = tensor_of(value.type).with_form_of(quantized)
             set_type(
                 value,
                 value.type.with_tensor(stored) if isinstance(value.type, StackType) else stored,

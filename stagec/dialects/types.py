@@ -4,6 +4,8 @@ A tensor's type is its shape on one device and how it is spread:
 
     !stg.tensor<[B/dp, S/(cp*tp), D], bf16>               sharded: S over cp (major), then tp
     !stg.tensor<[B/dp, S, D], bf16, partial [tp]>         each tp rank holds a term of a sum
+    !stg.tensor<[B, S, H, E], fp8_1x128 along [H, E]>     blocks of 128 of H * E columns, each with a scale
+    !stg.tensor<[X, D, F], fp8_128x128 along [D] by [F]>  X matrices of tiles of 128 by 128
     !stg.stack<L x !stg.tensor<[D, F], bf16>>             one per iteration of a repeat
 
 A dim is a name and the axes that split it; its size is the name's size divided by theirs. Before
@@ -69,6 +71,16 @@ states (Dettmers et al., arXiv:2110.02861; blocks of 256 as in bitsandbytes 0.44
 section 5.1), E4M3 for NVIDIA's four bits (arXiv:2509.25149, section 2; the one scale of the whole tensor beside them counts for nothing, as that of `fp8`), 8
 bits for NF4 under double quantization (QLoRA: Dettmers et al., arXiv:2305.14314, section 3; the fp32 of 256 of these is left out)."""
 
+BLOCKS: dict[str, tuple[int, ...]] = {
+    "fp8_1x128": (128,),
+    "fp8_128x128": (128, 128),
+    "mxfp8": (32,),
+    "nvfp4": (16,),
+}
+"""Formats whose scales are of parts of a matrix: how many columns, and rows if more than one, have one in common. A last part may be short:
+`Float8BlockQuantizer` of Transformer Engine has ceildiv(columns, 128) scales for each row, or for each 128 rows (`get_scale_shape`; what it pads
+for its products is not counted)."""
+
 QUANTIZED = ("nf4", "nvfp4", "fp8", "fp8_1x128", "fp8_1x256", "fp8_128x128", "mxfp8")
 """Formats that no sum is in."""
 
@@ -121,6 +133,9 @@ class Tensor:
     dims: tuple[Dim, ...]
     dtype: str
     partial: tuple[str, ...] = ()
+    blocks: tuple[tuple[str, ...], ...] = ()
+    """Of a format with `BLOCKS`: the dims that are columns together, and those that are rows. Others count matrices. Empty: the last dim is
+    columns, the others are rows."""
 
 
 @irdl_attr_definition
@@ -134,6 +149,17 @@ class TensorType(Data[Tensor], TypeAttribute):
         named = tuple(Dim(d) if isinstance(d, str) else d for d in dims)
         return TensorType(Tensor(named, dtype, tuple(a for a in partial if a not in TIME_AXES)))
 
+    def quantized(self, dtype: str, over: Iterable[str], apart: Iterable[str] = ()) -> TensorType:
+        """In a format, for a product that sums over `over`: along these elements share scales, or in tiles of these dims and the others. What has another
+        number in `apart` shares none."""
+        names = [d.name for d in self.data.dims if d.name not in {*apart}]
+        columns = tuple(n for n in names if n in {*over})
+        groups = (columns, tuple(n for n in names if n not in columns))
+        blocks = groups[: len(BLOCKS.get(dtype, ()))]
+        return TensorType(
+            replace(self.data, dtype=dtype, blocks=blocks_written(self.names, blocks))
+        )
+
     @classmethod
     def parse_parameter(cls, parser: AttrParser) -> Tensor:
         with parser.in_angle_brackets():
@@ -143,10 +169,15 @@ class TensorType(Data[Tensor], TypeAttribute):
             parser.parse_punctuation(",")
             dtype = parse_name(parser)
             partial: tuple[str, ...] = ()
+            blocks: tuple[tuple[str, ...], ...] = ()
+            if parser.parse_optional_keyword("along") is not None:
+                blocks = (parse_names(parser),)
+                if parser.parse_optional_keyword("by") is not None:
+                    blocks = (*blocks, parse_names(parser))
             if parser.parse_optional_punctuation(",") is not None:
                 parser.parse_keyword("partial")
                 partial = parse_names(parser)
-            return Tensor(tuple(dims), dtype, partial)
+            return Tensor(tuple(dims), dtype, partial, blocks)
 
     def print_parameter(self, printer: Printer) -> None:
         printer.print_string(f"<{self.body}>")
@@ -154,6 +185,8 @@ class TensorType(Data[Tensor], TypeAttribute):
     @property
     def body(self) -> str:
         text = f"[{', '.join(map(str, self.data.dims))}], {self.data.dtype}"
+        for word, group in zip(("along", "by"), self.data.blocks, strict=False):
+            text += f" {word} [{', '.join(group)}]"
         if self.data.partial:
             text += f", partial [{', '.join(self.data.partial)}]"
         return text
@@ -164,6 +197,11 @@ class TensorType(Data[Tensor], TypeAttribute):
         names = [d.name for d in self.data.dims]
         if len(set(names)) != len(names):
             raise VerifyException(f"a dim appears twice in [{', '.join(names)}]")
+        grouped = [name for group in self.data.blocks for name in group]
+        if len(self.data.blocks) not in (0, len(BLOCKS.get(self.data.dtype, ()))):
+            raise VerifyException(f"blocks of {self.data.dtype} in <{self.body}>")
+        if len(set(grouped)) != len(grouped) or not set(grouped) <= set(names):
+            raise VerifyException(f"blocks of other dims, or of one twice, in <{self.body}>")
         axes = [a for d in self.data.dims for a in d.split] + list(self.data.partial)
         if len(set(axes)) != len(axes):
             raise VerifyException(f"an axis is used twice in <{self.body}>")
@@ -200,28 +238,45 @@ class TensorType(Data[Tensor], TypeAttribute):
     @property
     def num_bytes(self) -> Size:
         """Bytes on one device."""
-        return bytes_of(self.num_elements, self.data.dtype)
+        if self.data.dtype not in BLOCKS:
+            return bytes_of(self.num_elements, self.data.dtype)
+        scales = scales_of(self.data) * SCALES[self.data.dtype][1]
+        return unscaled_bytes(self.num_elements, self.data.dtype) + scales
 
     @property
     def unsplit(self) -> TensorType:
         """The global type."""
-        return TensorType.of(self.names, self.dtype)
+        dims = tuple(Dim(name) for name in self.names)
+        return TensorType(replace(self.data, dims=dims, partial=()))
 
     def dim(self, name: str) -> Dim:
         return self.data.dims[self.names.index(name)]
 
     def with_dtype(self, dtype: str) -> TensorType:
-        return TensorType(replace(self.data, dtype=dtype))
+        blocks = self.data.blocks if dtype == self.data.dtype else ()
+        return TensorType(replace(self.data, dtype=dtype, blocks=blocks))
+
+    def with_form_of(self, other: TensorType) -> TensorType:
+        """In the dtype of another tensor, with blocks of the same dims."""
+        return TensorType(replace(self.data, dtype=other.dtype, blocks=other.data.blocks))
 
     def with_partial(self, partial: Iterable[str]) -> TensorType:
         return TensorType(
             replace(self.data, partial=tuple(a for a in partial if a not in TIME_AXES))
         )
 
+    def transposed(self, names: Iterable[str]) -> TensorType:
+        """The same dims in another order; blocks stay where they are."""
+        dims = tuple(map(self.dim, names))
+        order = tuple(d.name for d in dims)
+        blocks = self.data.blocks or default_blocks(self.names)[: len(BLOCKS.get(self.dtype, ()))]
+        return TensorType(replace(self.data, dims=dims, blocks=blocks_written(order, blocks)))
+
     def with_names(self, names: Mapping[str, str]) -> TensorType:
         """Dims under other names, split as they are."""
         dims = tuple(Dim(names.get(d.name, d.name), d.split) for d in self.data.dims)
-        return TensorType(replace(self.data, dims=dims))
+        blocks = tuple(tuple(names.get(n, n) for n in group) for group in self.data.blocks)
+        return TensorType(replace(self.data, dims=dims, blocks=blocks))
 
     def with_splits(self, splits: Mapping[str, Sequence[str]]) -> TensorType:
         """The same dims, split exactly as `splits` says."""
@@ -232,6 +287,33 @@ class TensorType(Data[Tensor], TypeAttribute):
         """`name` is split by one more axis, the most major; nothing changes without that dim."""
         dims = tuple(Dim(d.name, (axis, *d.split)) if d.name == name else d for d in self.data.dims)
         return TensorType(replace(self.data, dims=dims))
+
+
+def blocks_written(
+    names: Sequence[str], blocks: tuple[tuple[str, ...], ...]
+) -> tuple[tuple[str, ...], ...]:
+    """Nothing where they are those of a type that says none. Tiles are as high as they are wide: which dims are columns makes no difference."""
+    return () if {*blocks} == {*default_blocks(names)[: len(blocks)]} else blocks
+
+
+def default_blocks(names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Columns and rows of what says none."""
+    return tuple(names[-1:]), tuple(names[:-1])
+
+
+@lru_cache(maxsize=1 << 14)
+def scales_of(tensor: Tensor) -> Size:
+    """Scales on one device of a format with blocks. What is split there has blocks of its own."""
+    sides = BLOCKS[tensor.dtype]
+    sizes = {d.name: d.size for d in tensor.dims}
+    groups = (tensor.blocks or default_blocks(tuple(sizes)))[: len(sides)]
+    grouped = {name for group in groups for name in group}
+    alone = symbolic.product(size for name, size in sizes.items() if name not in grouped)
+    parts = (
+        symbolic.ceildiv(symbolic.product(sizes[name] for name in group), side)
+        for group, side in zip(groups, sides, strict=True)
+    )
+    return alone * symbolic.product(parts)
 
 
 def rows_of_matrix(tensor: TensorType) -> int:
@@ -328,6 +410,10 @@ class ShardType(Data[ShardData], TypeAttribute):
     @property
     def num_bytes(self) -> Size:
         return bytes_of(self.num_elements, self.tensor.dtype)
+
+    def with_form_of(self, other: TensorType) -> ShardType:
+        """Of a tensor in the dtype of another one."""
+        return ShardType.of(self.tensor.with_form_of(other), self.axes, self.rows, self.within)
 
     def with_dtype(self, dtype: str) -> ShardType:
         return ShardType.of(self.tensor.with_dtype(dtype), self.axes, self.rows, self.within)
@@ -436,3 +522,11 @@ def with_dtype(value_type: object, dtype: str) -> ValueType:
     if isinstance(value_type, StackType):
         return value_type.with_tensor(value_type.leaf.with_dtype(dtype))
     return value_type.with_dtype(dtype)
+
+
+def with_form_of(value_type: object, form: TensorType) -> ValueType:
+    """The same tensor, shard or stack of them in the dtype of another tensor, with blocks of the same dims."""
+    assert isinstance(value_type, ValueType)
+    if isinstance(value_type, StackType):
+        return value_type.with_tensor(value_type.leaf.with_form_of(form))
+    return value_type.with_form_of(form)

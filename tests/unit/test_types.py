@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
+
+import numpy as np
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import assume, given, strategies as st
 from xdsl.context import Context
 from xdsl.dialects.builtin import Builtin
 from xdsl.ir import Attribute
@@ -15,6 +18,7 @@ from stagec.dialects.dist import Dist, MeshAttr
 from stagec.dialects.dist.mesh import MeshAxes
 from stagec.dialects.stg import Stg
 from stagec.dialects.types import (
+    BLOCKS,
     DTYPE_BITS,
     SCALES,
     TIME_AXIS,
@@ -23,8 +27,9 @@ from stagec.dialects.types import (
     StackType,
     TensorType,
     tensor_of,
+    unscaled_bytes,
 )
-from stagec.symbolic import parse, symbol
+from stagec.symbolic import constant, parse, symbol
 
 DIMS = ("B", "S", "D", "H")
 AXES = ("dp", "cp", "tp", "ep")
@@ -86,9 +91,40 @@ def test_local_elements_times_splits_are_global_elements(tensor: TensorType):
         ways *= SIZES[axis]
     local, whole = (t.num_elements.evaluate(SIZES) for t in (tensor, tensor.unsplit))
     assert local * ways == whole
+    assume(tensor.dtype not in BLOCKS)
     sharing, scale_bytes = SCALES.get(tensor.dtype, (1, 0))
     scales = -(-local // sharing) * scale_bytes
     assert tensor.num_bytes.evaluate(SIZES) == local * DTYPE_BITS[tensor.dtype] / 8 + scales
+
+
+@pytest.mark.parametrize("dtype", BLOCKS)
+@given(
+    sizes=st.lists(st.sampled_from([1, 3, 16, 33, 129]), min_size=1, max_size=3),
+    kinds=st.lists(st.sampled_from(["over", "free", "apart"]), min_size=3, max_size=3),
+    seed=st.randoms(use_true_random=False),
+)
+def test_each_tile_has_a_scale(
+    dtype: str, sizes: list[int], kinds: list[str], seed: random.Random
+) -> None:
+    """Elements are walked through, one by one; those with a scale in common are of one tile of one matrix."""
+    names = ("B", "S", "D")[: len(sizes)]
+    roles = dict(zip(names, kinds, strict=False))
+    chosen = {role: [n for n in names if roles[n] == role] for role in ("over", "free", "apart")}
+    tensor = TensorType.of(names, "bf16").quantized(dtype, chosen["over"], chosen["apart"])
+    tensor = tensor.transposed(seed.sample(names, len(names)))
+    assert read(str(tensor)) == tensor
+    numbers = dict(zip(names, np.indices(sizes).reshape(len(sizes), -1), strict=True))
+    sides = dict(zip(("over", "free"), BLOCKS[dtype], strict=False))
+    shared = []
+    for role, members in chosen.items():
+        row = np.zeros(np.prod(sizes), int)
+        for name in members:
+            row = row * sizes[names.index(name)] + numbers[name]
+        shared.append(row // sides.get(role, 1))
+    scales = len(np.unique(np.stack(shared), axis=1).T)
+    elements = unscaled_bytes(constant(int(np.prod(sizes))), dtype).evaluate({})
+    found = tensor.num_bytes.evaluate(dict(zip(names, sizes, strict=True)))
+    assert found == elements + scales * SCALES[dtype][1]
 
 
 @given(tensors())

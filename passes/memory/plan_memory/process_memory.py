@@ -32,7 +32,14 @@ from stagec.dialects import sched, stg
 from stagec.dialects.interfaces import spread
 from stagec.dialects.memory import Kind, Stored
 from stagec.dialects.op import around
-from stagec.dialects.types import ALL_POOLS, QUANTIZED, bytes_of, tensor_of, with_dtype
+from stagec.dialects.types import (
+    ALL_POOLS,
+    QUANTIZED,
+    TensorType,
+    bytes_of,
+    tensor_of,
+    with_form_of,
+)
 from stagec.dialects.work import Work
 from stagec.symbolic import Size
 
@@ -79,27 +86,36 @@ def process_rows(
 def copy_rows(program: stg.ProgramOp, *, cached: bool, transposed: bool) -> Iterator[Stored]:
     """Copies of weights: quantized ones of those that are stored wide (`cached`), and `transposed` ones of those that a product of the backward pass reads and
     that are stored quantized, or cached."""
-    forms: dict[Operation, str] = {}
-    read_back: set[Operation] = set()
+    forms: dict[Operation, TensorType] = {}
+    read_back: dict[Operation, TensorType] = {}
     for op in program.walk():
         if not isinstance(op, sched.ComputeOp) or sched.work_of(op) != Work.PRODUCT:
             continue
         for value in op.inputs[:2]:
-            form = tensor_of(value.type).dtype
+            form = tensor_of(value.type)
             weight = weight_behind(value) or (weight_quantized(value) if cached else None)
-            if weight is None or form not in QUANTIZED:
+            if weight is None or form.dtype not in QUANTIZED:
                 continue
-            forms[weight] = form
-            if stg.phase_of(op) not in ("fwd", "recompute"):
-                read_back.add(weight)
+            if stg.phase_of(op) in ("fwd", "recompute"):
+                forms[weight] = form
+            else:
+                read_back[weight] = blocks_of_product(op, form)
     for op in program.body.block.ops:
-        if not isinstance(op, stg.WeightOp) or op not in forms:
+        if not isinstance(op, stg.WeightOp):
             continue
-        size = with_dtype(op.weight.type, forms[op]).num_bytes
-        if cached and tensor_of(op.weight.type).dtype not in QUANTIZED:
+        if cached and op in forms and tensor_of(op.weight.type).dtype not in QUANTIZED:
+            size = with_form_of(op.weight.type, forms[op]).num_bytes
             yield Stored(f"quantized copy of {op.path.data}", Kind.PROCESS, size)
         if transposed and op in read_back:
+            size = with_form_of(op.weight.type, read_back[op]).num_bytes
             yield Stored(op.path.data, Kind.TRANSPOSED, size)
+
+
+def blocks_of_product(op: sched.ComputeOp, read: TensorType) -> TensorType:
+    """What a product reads, with blocks along the dims that it sums over: a transposed copy has scales of its own."""
+    left, right = ({*tensor_of(value.type).names} for value in op.inputs[:2])
+    made = {*tensor_of(op.outputs[0].type).names}
+    return read.quantized(read.dtype, (left & right) - made, left & right & made)
 
 
 def weight_quantized(value: SSAValue) -> stg.WeightOp | None:

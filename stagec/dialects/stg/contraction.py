@@ -129,7 +129,10 @@ class ContractOp(InferredOp):
         small = inputs
         if wants_inputs or not is_wide:
             form = tensor_type(self.left).dtype
-            small = gradients.insert(QuantizeOp(inputs, form), made_for).results[0]
+            others = tensor_type(self.right if wants_inputs else self.left).names
+            over = {*others} - {*tensor_type(made_for).names}
+            made_small = QuantizeOp(inputs, form, over, self.products_apart())
+            small = gradients.insert(made_small, made_for).results[0]
         if wants_inputs:
             weight = self.quantized_again(self.right, gradients)
             made = gradients.insert(contract_to(small, weight, self.left, dtype), self.left)
@@ -145,7 +148,14 @@ class ContractOp(InferredOp):
         if not isinstance(weight.owner, QuantizeOp):
             return weight
         wide, form = weight.owner.x, tensor_type(weight).dtype
-        return gradients.insert(QuantizeOp(wide, form), self.left).results[0]
+        over = {*tensor_type(weight).names} - {*tensor_type(self.left).names}
+        made = QuantizeOp(wide, form, over, self.products_apart())
+        return gradients.insert(made, self.left).results[0]
+
+    def products_apart(self) -> set[str]:
+        """The dims that both operands and the result have: they count products."""
+        left, right = tensor_type(self.left).names, tensor_type(self.right).names
+        return {*left} & {*right} - {*self.over.data}
 
 
 @irdl_op_definition

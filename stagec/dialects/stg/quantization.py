@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 from xdsl.ir import SSAValue
@@ -34,8 +35,12 @@ class QuantizeOp(TensorOp):
     x = operand_def(TensorType)
     result = result_def(TensorType)
 
-    def __init__(self, x: SSAValue, dtype: str) -> None:
-        super().__init__([x], [tensor_type(x).with_dtype(dtype)])
+    def __init__(
+        self, x: SSAValue, dtype: str, over: Iterable[str] = (), apart: Iterable[str] = ()
+    ) -> None:
+        """`over`: the dims that the product sums over that reads it, along which blocks are. Nothing: the last one. `apart`: those that count products."""
+        kind = tensor_type(x)
+        super().__init__([x], [kind.quantized(dtype, over or kind.names[-1:], apart)])
 
     def verify_(self) -> None:
         super().verify_()

@@ -68,9 +68,7 @@ class TransposeOp(TensorOp):
     result = result_def(TensorType)
 
     def __init__(self, x: SSAValue, names: Sequence[str]) -> None:
-        source = tensor_type(x)
-        result = TensorType.of([source.dim(n) for n in names], source.dtype, source.partial)
-        super().__init__([x], [result])
+        super().__init__([x], [tensor_type(x).transposed(names)])
 
     def verify_(self) -> None:
         source, result = tensor_type(self.x), tensor_type(self.result)
