@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import count, pairwise
+from itertools import count, islice, pairwise
 from math import ceil, inf
 from pathlib import Path
 
@@ -41,6 +41,8 @@ from stagec.searching.space import (
     default_space,
     fix,
     forbid,
+    nearest_batch,
+    points,
     read_space,
 )
 from stagec.searching.whole_plans import WholePlan, compiled_whole
@@ -159,6 +161,10 @@ def show_search(options: argparse.Namespace) -> int:
         sys.stdout.write(as_json(options, outcome, tested))
     else:
         sys.stdout.write(page(options, goal, outcome, tested))
+        if not outcome.num_points and iteration is None and not outcome.interrupted:
+            space_at = partial(space_of, options, checked, dims, iteration=None)
+            for number in options.numbers:
+                sys.stdout.write(what_would_do(space_at, dims, number, batch))
     return 0 if outcome.proved else 1
 
 
@@ -380,6 +386,21 @@ def page(
     elif not outcome.proved:
         out.append("no plan fits\n" if outcome.num_points else "the space has no plan\n")
     return "\n".join(out)
+
+
+def what_would_do(
+    space_at: Callable[[int], Space], dims: ModelDims, devices: int, batch: int
+) -> str:
+    """The nearest batch, and the nearest smaller number of devices, of which a space has plans where it has none."""
+    near = nearest_batch(space_at(devices), dims, devices, batch)
+    fewer = (n for n in range(devices - 1, 0, -1) if any(points(space_at(n), dims, n, batch)))
+    found = [f"`--batch {near}`"] if near else []
+    found += [f"`--devices {n}`" for n in islice(fewer, 1)]
+    return (
+        f"in place of {devices:,} devices and a batch of {batch:,}, {' or '.join(found)} would do\n"
+        if found
+        else ""
+    )
 
 
 def summary(goal: Goal, outcome: Outcome, options: argparse.Namespace) -> str:

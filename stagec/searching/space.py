@@ -6,7 +6,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import product
 
@@ -281,6 +281,14 @@ def points(space: Space, dims: ModelDims, devices: int, batch: int) -> Iterator[
             for cut in parts_of_ranks(space, dims, tp, leave=dims.expert_inner):
                 own: dict[str, Value] = {"devices": devices, **sizes, **cut}
                 yield from of_mesh(space, dims, own, layers, batch)
+
+
+def nearest_batch(space: Space, dims: ModelDims, devices: int, batch: int) -> int | None:
+    """The batch nearest to one that a space has no plan of, of which it has one: a multiple of the ranks that could share it."""
+    multiples = {n * near for n in divisors(devices) for near in (batch // n, batch // n + 1)}
+    nearest = sorted(multiples - {0, batch}, key=lambda size: (abs(size - batch), size))
+    asked = replace(space, left_out=Counter())
+    return next((n for n in nearest if any(points(asked, dims, devices, n))), None)
 
 
 def microbatches(sequences: int) -> list[int]:
