@@ -107,14 +107,14 @@ def test_each_tile_has_a_scale(
     dtype: str, sizes: list[int], kinds: list[str], seed: random.Random
 ) -> None:
     """Elements are walked through, one by one; those with a scale in common are of one tile of one matrix."""
-    names = ("B", "S", "D")[: len(sizes)]
+    names: list[str] = ["B", "S", "D"][: len(sizes)]
     roles = dict(zip(names, kinds, strict=False))
     chosen = {role: [n for n in names if roles[n] == role] for role in ("over", "free", "apart")}
     tensor = TensorType.of(names, "bf16").quantized(dtype, chosen["over"], chosen["apart"])
     tensor = tensor.transposed(seed.sample(names, len(names)))
     assert read(str(tensor)) == tensor
     numbers = dict(zip(names, np.indices(sizes).reshape(len(sizes), -1), strict=True))
-    sides = dict(zip(("over", "free"), BLOCKS[dtype], strict=False))
+    sides: dict[str, int] = dict(zip(("over", "free"), BLOCKS[dtype], strict=False))
     shared = []
     for role, members in chosen.items():
         row = np.zeros(np.prod(sizes), int)
