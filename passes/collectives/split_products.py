@@ -37,9 +37,15 @@ After:
 
 A piece is gathered while the product of the one before is computed, and a piece that a product made is scattered while it makes the next: all but one of
 the transfers can be hidden. Transformer Engine does so (`num_splits` of `CommOverlapBase`, 4 in NeMo's settings; rings have a piece for each rank), and PyTorch
-(`fused_all_gather_matmul` and `fused_matmul_reduce_scatter` of symmetric memory). What linear layers of one input add up to, the gradient of that input,
-is scattered whole, and the gradients of their weights come behind it, to run meanwhile (`bulk` overlap of Transformer Engine;
-`LinearWithGradAccumulationAndAsyncCommunication` of Megatron-LM). PyTorch's compiler cuts what a product alone makes or reads as its left operand
+(`fused_all_gather_matmul` and `fused_matmul_reduce_scatter` of symmetric memory).
+
+The gradient of what linear layers read, one or several of them, is scattered whole, beside the gradients of their weights, which come behind it.
+What these read is gathered whole, beside the products that make that gradient, and begins in front of them. So does
+`LinearWithGradAccumulationAndAsyncCommunication` of Megatron-LM, and Transformer Engine (`bulk` of `qkv_dgrad`, `qkv_wgrad`, `fc1_dgrad` and `fc1_wgrad`
+in `initialize_ub`). Frozen weights have no gradients that could run meanwhile: then what a lone product makes is cut as well, as Megatron-Bridge's
+settings for LoRA have it (`fc1_dgrad`).
+
+PyTorch's compiler cuts what a product alone makes or reads as its left operand
 (`fuse_matmul_reduce_scatter`, `fuse_all_gather_matmul`), and waits for the rest, for it reorders no communication by default: `bulk=false`.
 Products of experts stay whole, as does one whose pieces would not be of one size.
 """
@@ -86,13 +92,13 @@ class SplitProducts(ModulePass):
                     continue
                 if isinstance(moved, dist.AllGatherOp | dist.ReduceScatterOp):
                     axes = [axis for axis in moved.axes.data if conditions.is_split(axis, mesh)]
+                    if axes and self.bulk and run_beside_weights(moved):
+                        continue
                     products, place = products_at(moved) if axes else ([], moved)
                     if products and self.fits(moved, values):
                         split(moved, products, place)
                         found = True
                         continue
-                    if axes and self.bulk and isinstance(moved, dist.ReduceScatterOp):
-                        put_off(moved)
                 if not self.bulk:
                     stg.marks(moved)["serial"] = UnitAttr()
         if found:
@@ -146,26 +152,63 @@ def has_batch(op: stg.ContractOp) -> bool:
     return bool(both & set(stg.tensor_type(op.result).names))
 
 
-def put_off(scatter: dist.ReduceScatterOp) -> None:
-    """Compute the gradients of weights after the scattering of their input's begins, which several products make."""
-    block = block_of(scatter)
-    waiting, read = [scatter.operand], set[SSAValue]()
+def makers(moved: dist.AllGatherOp | dist.ReduceScatterOp) -> list[stg.ContractOp]:
+    """The products that make the gradient of an input, which is scattered; none of anything else."""
+    waiting, found = list[SSAValue](), list[stg.ContractOp]()
+    if isinstance(moved, dist.ReduceScatterOp):
+        waiting.append(moved.operand)
     while waiting:
         made = waiting.pop().owner
-        if isinstance(made, Operation) and made.parent_block() is block:
+        if isinstance(made, Operation) and made.parent_block() is moved.parent_block():
             if isinstance(made, stg.AddOp):
                 waiting += made.operands
-            elif isinstance(made, stg.ContractOp):
-                read |= {*made.operands}
+            elif isinstance(made, stg.ContractOp) and stg.phase_of(made) == "bwd":
+                found.append(made)
+    return found
+
+
+def run_beside_weights(scatter: dist.AllGatherOp | dist.ReduceScatterOp) -> bool:
+    """Compute gradients of weights once the scattering of their input's gradient has begun, and gather what they read before that is made.
+
+    Whether this is such a gradient, and there are any of weights: nothing else runs beside what is scattered whole.
+    """
+    block, products = block_of(scatter), makers(scatter)
+    read = {value for product in products for value in product.operands}
+    weights = [
+        op
+        for op in block.ops
+        if isinstance(op, stg.ContractOp)
+        and stg.phase_of(op) == "wgrad"
+        and read & {*op.operands}
+        and not is_read_before(op, scatter)
+    ]
+    first = min(products, key=block.get_operation_index, default=scatter)
     place: Operation = scatter
-    for op in list(block.ops):
-        if op is scatter:
-            break
-        is_one = isinstance(op, stg.ContractOp) and stg.phase_of(op) == "wgrad"
-        if is_one and read & {*op.operands} and not is_read_before(op, scatter):
+    for op in weights:
+        if op.is_before_in_block(scatter):
             op.detach()
             block.insert_op_after(op, place)
             place = op
+        for value in op.operands:
+            gather_before(value, first)
+    return bool(weights)
+
+
+def gather_before(value: SSAValue, place: Operation) -> None:
+    """Gather what only gradients of weights read before an op, where what is gathered is there by then."""
+    block, gathers = block_of(place), list[Operation]()
+    while isinstance(made := value.owner, dist.AllGatherOp) and stg.phase_of(made) == "wgrad":
+        if made.parent_block() is not block or made.is_before_in_block(place):
+            break
+        gathers.append(made)
+        value = made.operand
+    made = value.owner
+    if isinstance(made, Operation) and made.parent_block() is block:
+        gathers = gathers if made.is_before_in_block(place) else []
+    for op in gathers:
+        op.detach()
+        block.insert_op_before(op, place)
+        place = op
 
 
 def is_read_before(op: Operation, place: Operation) -> bool:

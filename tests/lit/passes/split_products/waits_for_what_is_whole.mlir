@@ -13,9 +13,9 @@ stg.program "M" (%x : !stg.tensor<[S, D], bf16>, %a : !stg.tensor<[S, F/tp], bf1
   // BULK:       dist.reduce_scatter %dx dim "S" over [tp] :
   // BULK-NEXT:  stg.contract {{.*}} over [S]
   // TASKS:      sched.collective "reduce_scatter"{{.*}}serial
-  %d1 = stg.contract %a, %up over [F] : (!stg.tensor<[S, F/tp], bf16>, !stg.tensor<[D, F/tp], bf16>) -> !stg.tensor<[S, D], bf16, partial [tp]>
+  %d1 = stg.contract %a, %up over [F] {phase = "bwd"} : (!stg.tensor<[S, F/tp], bf16>, !stg.tensor<[D, F/tp], bf16>) -> !stg.tensor<[S, D], bf16, partial [tp]>
   %dw = stg.contract %a, %x over [S] {phase = "wgrad"} : (!stg.tensor<[S, F/tp], bf16>, !stg.tensor<[S, D], bf16>) -> !stg.tensor<[D, F/tp], bf16>
-  %d2 = stg.contract %b, %gate over [F] : (!stg.tensor<[S, F/tp], bf16>, !stg.tensor<[D, F/tp], bf16>) -> !stg.tensor<[S, D], bf16, partial [tp]>
+  %d2 = stg.contract %b, %gate over [F] {phase = "bwd"} : (!stg.tensor<[S, F/tp], bf16>, !stg.tensor<[D, F/tp], bf16>) -> !stg.tensor<[S, D], bf16, partial [tp]>
   %dx = stg.add %d1, %d2 : (!stg.tensor<[S, D], bf16, partial [tp]>, !stg.tensor<[S, D], bf16, partial [tp]>) -> !stg.tensor<[S, D], bf16, partial [tp]>
   %part = dist.reduce_scatter %dx dim "S" over [tp] : !stg.tensor<[S, D], bf16, partial [tp]> -> !stg.tensor<[S/tp, D], bf16>
   // CHECK:      stg.repeat "tp.piece"
