@@ -48,6 +48,11 @@ class Model:
     narrows: bool = False
     """Whether what an activation reads is kept in 8 bits, written and read by kernels of their own (`activation_func_fp8_input_store`)."""
 
+    @property
+    def joins(self) -> bool:
+        """Whether one product makes queries, keys and values, and one both gates (`linear_qkv` and `linear_fc1` of Megatron-LM)."""
+        return self.keys_of_rank > 0
+
 
 LLAMA3 = 128256
 MODELS = {
@@ -108,9 +113,9 @@ def dims(model: Model, batch: int, sequence: int) -> str:
             f"dim A = {model.topk}",
             "dim N = B",
             "dim C = B * S * A / X",
-            "dim FU = F",
-            "dim FB = F + FU",
         ]
+    if model.experts or (model.gated and model.joins):
+        lines += ["dim FU = F", "dim FB = F + FU"]
     return "\n".join(lines)
 
 
@@ -148,15 +153,12 @@ def taken_apart(model: Model) -> str:
 
     `get_query_key_value_tensors` of Megatron-LM (core 0.15) copies queries where a rank has several heads of keys, each with its queries beside it
     (`query.reshape`). Keys are views that rotation reads; values Transformer Engine copies, as their strides are not those of keys (`get_qkv_layout` of 2.9:
-    `x.contiguous()`). Behind the backward pass gradients of all three are joined again (`torch.cat` in `SplitAlongDim.backward`); those of keys
-    count with those of values here. With adapters the text has one product, and a join of its own.
+    `x.contiguous()`). Behind the backward pass gradients of all three are joined again (`torch.cat` in `SplitAlongDim.backward`): that is the text's `split`.
     """
-    copied = 4 if model.keys_of_rank > 1 else 0
-    joined = 0 if model.adapters else 4
-    sizes = (("queries", "B, S, H, E", copied, joined), ("values", "B, S, K, E", 4, 2 * joined))
+    sizes = (("queries", "B, S, H, E", 4 * (model.keys_of_rank > 1)), ("values", "B, S, K, E", 4))
     return "".join(
-        f"op {name}_apart(x[{dims}]) -> [{dims}] {{ flops = 0, bytes = {there} * {size}, backward_bytes = {back} * {size} }}\n"
-        for name, dims, there, back in sizes
+        f"op {name}_apart(x[{dims}]) -> [{dims}] {{ flops = 0, bytes = {there} * {size}, backward_bytes = 0 }}\n"
+        for name, dims, there in sizes
         for size in (dims.replace(", ", " * "),)
     )
 
@@ -179,9 +181,12 @@ def attention(model: Model, unfused: bool) -> str:
     """With the scores written out, or in one op."""
     normed, window = model.normed, model.window
     q, k, v, ops = "x @ wq", "x @ wk", "x @ wv", ""
-    if model.keys_of_rank and model.heads != model.key_heads:
-        q, v, ops = f"queries_apart({q})", f"values_apart({v})", taken_apart(model)
     weights = "wq[D, H, E], wk[D, K, E], wv[D, K, E], wo[H, E, D]"
+    if model.joins:
+        weights = "wqkv[D, Q, E], wo[H, E, D]"
+        q, k, v = "q", "k", "v[J -> K]"
+        if model.heads != model.key_heads:
+            q, v, ops = f"queries_apart({q})", f"values_apart({v})", taken_apart(model)
     if normed:
         q, k = f"rms_norm({q}, norm_q)", f"rms_norm({k}, norm_k)"
         weights += ", norm_q[E], norm_k[E]"
@@ -205,9 +210,10 @@ def attention(model: Model, unfused: bool) -> str:
 
 
 def module(name: str, weights: str, q: str, k: str, v: str, mixed: str) -> str:
+    apart = "  q, k, v = split(x @ wqkv, over = Q, to = [H, K, J])\n" if "wqkv" in weights else ""
     return f"""module {name}(x[B, S, D]) -> [B, S, D] {{
   weight {weights}
-  q[B, S, H, E] = {q}
+{apart}  q[B, S, H, E] = {q}
   k[B, S, K, E] = {k}
   v[B, S, K, E] = {v}
 {mixed}
@@ -304,12 +310,15 @@ def feed_forward(model: Model) -> str:
 }}
 """
     if model.gated:
-        op, g, u = "", "x @ gate", "(x @ up)"
+        op, g, u = "", "g", "u[FU -> F]"
+        weights, apart = "both[D, FB]", "  g, u = split(x @ both, over = FB, to = [F, FU])\n"
+        if not model.joins:
+            g, u, weights, apart = "x @ gate", "(x @ up)", "gate[D, F], up[D, F]", ""
         if model.narrows:
-            op, g, u = copied("narrowed", "B, S, F", 3), f"narrowed({g})", f"narrowed{u}"
+            op, g, u = copied("narrowed", "B, S, F", 3), f"narrowed({g})", f"narrowed({u})"
         return f"""{op}module FeedForward(x[B, S, D]) -> [B, S, D] {{
-  weight gate[D, F], up[D, F], down[F, D]
-  return (silu({g}) * {u}) @ down
+  weight {weights}, down[F, D]
+{apart}  return (silu({g}) * {u}) @ down
 }}
 """
     return """module FeedForward(x[B, S, D]) -> [B, S, D] {
@@ -340,10 +349,12 @@ def text(
     sizes = dims(model, batch, sequence)
     if unfused:
         sizes += "\ndim T = S"
+    if model.adapters or model.joins:
+        sizes += "\ndim J = K\ndim Q = H + K + J"
     if model.adapters:
-        sizes += f"\ndim R = {model.adapters}\ndim J = K\ndim Q = H + K + J"
+        sizes += f"\ndim R = {model.adapters}"
     shape = adapted(model) if model.adapters else attention(model, unfused)
-    if model.heads == model.key_heads:
+    if model.heads == model.key_heads and not model.joins:
         shape = shape.replace("K, E", "H, E")
     ending = f"FeedForward({second})"
     if whole_again:

@@ -154,8 +154,11 @@ def plan(layout: Layout, model: Model, recipe: Recipe | None = None) -> str:
     elif model.experts:
         lines += [f"  shard {tokens} over dp"]
     split = "H, K, V" if model.experts else "H, K, F, V"
-    split = recipe.tensor if recipe else split
-    lines.append(f"  shard {split}{', J, Q' if model.adapters else ''} over tp")
+    if model.joins and model.gated and not model.experts:
+        split += ", FU, FB"
+    if model.joins:
+        split += ", J, Q"
+    lines.append(f"  shard {recipe.tensor if recipe else split} over tp")
     sequence = [
         axis
         for axis, size in (("cp", x.cp), ("tp", x.tp if x.sequence_parallel else 1))
