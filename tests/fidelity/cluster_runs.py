@@ -138,7 +138,11 @@ and those behind (`tensor_parallel/functional.py`)."""
 
 
 def run_text(run: Run, as_run: bool = False, counts_norms: bool = True) -> str:
-    """`as_run`: with each kernel of a layer that nanotron has; what is kept for backward passes, and so its memory, is the same."""
+    """`as_run`: with each kernel of a layer that nanotron has; what is kept for backward passes, and so its memory, is the same.
+
+    All runs have `tp_async_comm`: backward, a column-parallel layer gathers what it read beside one product, and scatters the gradient of that beside the other
+    (`_ColumnLinearAsyncCommunication`). Forward a rank's own rows are multiplied while the others' arrive, a share of 1 / tp, which is left out here.
+    """
     forward, backward = (each + 2 * PIECES * (run.tp > 1) for each in SHORT)
     kernels = f"kernels = {forward}, backward_kernels = {backward}"
     layer = LOSS_AS_RUN + LAYER_AS_RUN.replace("KERNELS", kernels) if as_run else LAYER
@@ -150,6 +154,7 @@ def run_text(run: Run, as_run: bool = False, counts_norms: bool = True) -> str:
     logits = f"cast(rms_norm(x, norm) @ {head}, dtype = fp32)"
     logits = f"in_passes({logits})" if as_run else logits
     tables = "embed[V, D], norm[D]" + ("" if run.is_tied else ", head[V, D]")
+    overlap = "\n  overlap { tp = true, pieces = 1 }" if as_run and run.tp > 1 else ""
     pipeline = f"microbatch {run.microbatch}"
     if run.pp > 1:
         counts = ", ".join(map(str, layers_of_stages(run, counts_norms)))
@@ -191,7 +196,7 @@ plan run {{
   {pipeline}
   {"zero 1 over dp" if run.zero else ""}
   precision {{ weights = bf16, activations = bf16, gradients = fp32, optimizer = fp32 }}
-  collectives {{ keep = shard }}
+  collectives {{ keep = shard }}{overlap}
   optimizer adamw{" { clip = 1 }" if as_run else ""}
 }}
 """
