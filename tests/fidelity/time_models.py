@@ -184,8 +184,9 @@ def attention(model: Model, unfused: bool) -> str:
     weights = "wq[D, H, E], wk[D, K, E], wv[D, K, E], wo[H, E, D]"
     if model.joins:
         weights = "wqkv[D, Q, E], wo[H, E, D]"
-        q, k, v = "q", "k", "v[J -> K]"
+        q, k, v = "q", "k[K -> H]", "v[J -> H]"
         if model.heads != model.key_heads:
+            k, v = "k", "v[J -> K]"
             q, v, ops = f"queries_apart({q})", f"values_apart({v})", taken_apart(model)
     if normed:
         q, k = f"rms_norm({q}, norm_q)", f"rms_norm({k}, norm_k)"
@@ -354,7 +355,7 @@ def text(
     if model.adapters:
         sizes += f"\ndim R = {model.adapters}"
     shape = adapted(model) if model.adapters else attention(model, unfused)
-    if model.heads == model.key_heads and not model.joins:
+    if model.heads == model.key_heads:
         shape = shape.replace("K, E", "H, E")
     ending = f"FeedForward({second})"
     if whole_again:

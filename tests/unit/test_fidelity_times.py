@@ -16,8 +16,17 @@ from tests.fidelity import submitted
 from tests.fidelity.halves import SPEEDS, calibrated, device_text, seconds
 from tests.fidelity.time_rows import Timed, rows_of
 from tests.fidelity.times import Found, rank_correlation, ranks
+from tests.unit.seldom import some
 
 RUNS = Path(__file__).parents[1] / "fidelity" / "simumax_b200.csv"
+PUBLISHED = Path(__file__).parents[1] / "fidelity" / "cases" / "published.json"
+
+
+@pytest.mark.parametrize("number", some(range(10), 4))
+def test_a_model_whose_heads_have_keys_of_their_own_is_planned(number: int) -> None:
+    """Narayanan's ten, with scores written out: all are within 10 %."""
+    row = list(rows_of(PUBLISHED))[number]
+    assert step_summary(compile_text(row.text)).step_s == pytest.approx(row.measured_s, rel=0.1)
 
 
 def test_a_calibrated_device_is_a_file_and_its_speeds_are_what_was_found(tmp_path: Path) -> None:
