@@ -89,8 +89,8 @@ def is_handed(action: Transfer | Collective) -> bool:
     return isinstance(action, Transfer) and action.peer is not None
 
 
-_Found = tuple[Ints, Ints, Ints, Ints]
-"""What was found of nodes: place in the order, number, action, tag."""
+_Found = tuple[Ints, Ints, Ints]
+"""What was found of nodes: number, action, tag."""
 
 
 @dataclass(frozen=True)
@@ -203,13 +203,13 @@ class _AllRanks:
         if not len(at):
             return _Events((), [], [], [])
         here, code, tag = rank.number[at], code[at], rank_class.program.tag[rank.instance[at]]
-        order = np.lexsort((here, rank.place[here]))
-        here, code, tag = here[order], code[order], tag[order]
         inside = np.array([self._is_inside(action) for action in actions])[code]
         if inside.any():
-            found = rank.place[here[inside]], here[inside], code[inside], tag[inside]
+            found = here[inside], code[inside], tag[inside]
             self._check_inside(rank_class, tuple(actions), found)
-        code, tag, here = (each[~inside].tolist() for each in (code, tag, here))
+        here, code, tag = here[~inside], code[~inside], tag[~inside]
+        order = np.lexsort((here, rank.place[here]))
+        code, tag, here = (each[order].tolist() for each in (code, tag, here))
         return _Events(tuple(actions), code, tag, here)
 
     def _concerns(self, action: Transfer | Collective) -> bool:
@@ -223,15 +223,16 @@ class _AllRanks:
         self, rank_class: RankClass, actions: tuple[Transfer | Collective, ...], found: _Found
     ) -> None:
         """Check that ranks of one cell send each message before they wait for it: all are equally far."""
-        place, at, code, tag = found
+        at, code, tag = found
+        rank = self.ranks[_key(rank_class)]
         ways: dict[object, int] = {}
         way, sends = np.zeros(len(actions), np.int64), np.zeros(len(actions), bool)
         for number, action in enumerate(actions):
             if isinstance(action, Transfer) and self._is_inside(action):
                 sends[number] = action.kind == "send"
                 way[number] = ways.setdefault(self._way(action), len(ways))
-        order = np.lexsort((at, place, tag, way[code]))
-        place, at, code, tag = place[order], at[order], code[order], tag[order]
+        order = np.lexsort((at, rank.place[at], tag, way[code]))
+        at, code, tag = at[order], code[order], tag[order]
         is_send = sends[code]
         sent, got = np.flatnonzero(is_send), np.flatnonzero(~is_send)
         same = len(sent) == len(got) and bool(
@@ -239,9 +240,12 @@ class _AllRanks:
         )
         if not same:
             raise doubt(rank_class, int(at[0]), "has no other end")
-        late = np.flatnonzero(place[sent] > place[got])
+        sent, got = at[sent], at[got]
+        if (rank.place[sent] > rank.place[got]).any():
+            rank.receive_behind(got, sent)
+        late = np.flatnonzero(rank.place[sent] > rank.place[got])
         if len(late):
-            raise doubt(rank_class, int(at[got[late[0]]]), "is waited for before it is sent")
+            raise doubt(rank_class, int(got[late[0]]), "is waited for before it is sent")
 
     def _way(self, action: Transfer) -> tuple[object, ...]:
         """What a message and its other end have in common, but for where they are."""

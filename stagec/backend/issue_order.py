@@ -171,9 +171,17 @@ class IssueOrder:
             node = int(collectives[late[0]]) if len(late) else 0
             raise doubt(self.of, node, "may be in the way of what it waits for")
 
+    def receive_behind(self, received: Ints, sent: Ints) -> None:
+        """Put what waits for each of these receives behind the send of the same number at its other end: that rank is as far as this one."""
+        np.maximum.at(self.turn, received, self.turn[sent])
+        self._check_issued(np.flatnonzero(self.kind == COLLECTIVE))
+        self.place = self._placed()
+
     def _placed(self) -> Ints:
         """Receives wait for nobody: what waits for them does, so that each stands right before the first of that."""
-        place = 4 * self.turn + 2 * (self.turn > np.arange(self.total))
+        is_moved = self.turn > np.arange(self.total)
+        place = np.empty(self.total, np.int64)
+        place[np.lexsort((np.arange(self.total), is_moved, self.turn))] = 2 * np.arange(self.total)
         is_recv = self.kind == RECV
         late = np.where(is_recv, np.iinfo(np.int64).max, place - 1)
         awaited = is_recv[self.dep]

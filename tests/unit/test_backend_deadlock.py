@@ -3,6 +3,7 @@
 import random
 import tempfile
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from stagec.driver import compile_text
 from stagec.estimate.graph import build_graph
 from tests.attack.models import MODELS, random_plan
 from tests.unit.backend_samples import pipelined_job
+from tests.unit.seldom import mostly
 
 
 def without_a_dep(node: Node, draw: random.Random) -> Node:
@@ -91,6 +93,71 @@ def test_what_is_proved_is_proved_by_the_checker(monkeypatch: pytest.MonkeyPatch
             proved += 1
             with tempfile.TemporaryDirectory() as directory:
                 assert not doubts(traces, f"{directory}/set"), (number, model)
+
+
+RING = """
+dim B = 8
+dim S = 24
+dim D = 16
+dim H = 4
+dim E = 4
+dim L = 2
+
+module Block(x[B, S, D]) -> [B, S, D] {{
+  weight wq[D, H, E], wk[D, H, E], wv[D, H, E], wo[H, E, D]
+  return x + attention(x @ wq, x @ wk, x @ wv, causal = true) @ wo
+}}
+
+model Net(x[B, S, D]) {{
+  repeat L {{ x = Block(x) }}
+  loss = mean(square(x), over = [B, S, D])
+}}
+
+plan p {{
+  mesh dp = 2, cp = {cp}{stages}
+  shard B over dp
+  shard S over cp
+  context cp {{ method = ring, balance = none }}
+  zero 3 over {axes} {{ {settings} }}
+  unit Block
+  recompute {recompute}
+  {steps}
+}}
+"""
+STEPS = ", pp = 2", "pipeline L over pp { schedule = 1f1b, microbatch = 1 }"
+
+
+def ring(draw: random.Random) -> TraceSet:
+    """A ring whose parameters are gathered over more ranks than keys go around: gathers are ready before keys are sent."""
+    stages, steps = draw.choice((STEPS, ("", "microbatch 1"), ("", "microbatch 2")))
+    text = RING.format(
+        cp=draw.choice((2, 3)),
+        stages=stages,
+        axes=draw.choice(("dp, cp", "cp, dp")),
+        settings=draw.choice(("like = fsdp2", "reshard = false", "prefetch = 2")),
+        recompute=draw.choice(("none", "full in Block")),
+        steps=steps,
+    )
+    return compile_text(text, "a.stg", "p").trace_set
+
+
+@pytest.mark.parametrize("seed", mostly((0).__eq__, range(12)))
+def test_rings_beside_gathers_over_more_axes(
+    seed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """All of them are proved; what is spoilt and still proved, the checker proves."""
+    draw = random.Random(seed)
+    made = ring(draw)
+    check_progress(made)
+    monkeypatch.setattr(encode, "check_progress", lambda traces: None)
+    assert not doubts(made, str(tmp_path / "made"))
+    for number in range(3):
+        traces = spoilt(made, draw)
+        try:
+            check_progress(traces)
+        except CompileError:
+            continue
+        assert not doubts(traces, str(tmp_path / str(number)))
 
 
 def two_stages(first: list[Node], then: list[Node]) -> TraceSet:
