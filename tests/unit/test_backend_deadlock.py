@@ -99,25 +99,31 @@ RING = """
 dim B = 8
 dim S = 24
 dim D = 16
+dim F = 32
 dim H = 4
 dim E = 4
+dim V = 32
 dim L = 2
 
 module Block(x[B, S, D]) -> [B, S, D] {{
-  weight wq[D, H, E], wk[D, H, E], wv[D, H, E], wo[H, E, D]
-  return x + attention(x @ wq, x @ wk, x @ wv, causal = true) @ wo
+  weight n1[D], wq[D, H, E], wk[D, H, E], wv[D, H, E], wo[H, E, D], n2[D], up[D, F], down[F, D]
+  a = rms_norm(x, n1)
+  h = x + attention(a @ wq, a @ wk, a @ wv, causal = true) @ wo
+  return h + gelu(rms_norm(h, n2) @ up) @ down
 }}
 
-model Net(x[B, S, D]) {{
+model Net(tokens[B, S]: i32, targets[B, S]: i32) {{
+  weight embed[V, D], norm[D], head[D, V]
+  x = embedding(tokens, embed)
   repeat L {{ x = Block(x) }}
-  loss = mean(square(x), over = [B, S, D])
+  loss = cross_entropy(rms_norm(x, norm) @ head, targets)
 }}
 
 plan p {{
   mesh dp = 2, cp = {cp}{stages}
   shard B over dp
   shard S over cp
-  context cp {{ method = ring, balance = none }}
+  context cp {{ method = ring, balance = {balance} }}
   zero 3 over {axes} {{ {settings} }}
   unit Block
   recompute {recompute}
@@ -132,6 +138,7 @@ def ring(draw: random.Random) -> TraceSet:
     stages, steps = draw.choice((STEPS, ("", "microbatch 1"), ("", "microbatch 2")))
     text = RING.format(
         cp=draw.choice((2, 3)),
+        balance=draw.choice(("head_tail", "none")),
         stages=stages,
         axes=draw.choice(("dp, cp", "cp, dp")),
         settings=draw.choice(("like = fsdp2", "reshard = false", "prefetch = 2")),
