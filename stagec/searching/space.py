@@ -386,8 +386,6 @@ def degrees_of_experts(
             space.left_out["etp does not divide tp"] += 1
         elif whole > 1 and not dims.expert_inner:
             space.left_out["etp is not tp, and no width is of experts alone"] += 1
-        elif whole > 1 and own["cp"] != 1:
-            space.left_out["etp is not tp, beside cp"] += 1
         elif ep % whole or dp % (ep // whole):
             space.left_out["ep divides no ranks of dp, and of tp that do not cut experts"] += 1
         elif uneven := [n for n in dims.expert_inner if dims.values[n] % etp]:

@@ -118,15 +118,13 @@ def plan_text(
     experts = rule(dims.experts, [*(["ep"] if experts_of_data(point) != 1 else []), *whole])
     context = ["cp"] if "cp" in sizes else []
     tokens = rule(dims.expert_tokens, [*data, *context, *(["tp"] if is_whole else [])])
-    sequences = rule((dims.batch,), data)
-    # Ranks with parts of a sequence share experts behind it, so that a router reads its own tokens.
-    lines += sequences if is_whole else [*experts, *sequences, *tokens]
+    lines += rule((dims.batch,), data)
     if tp:
         lines += tensor_lines(point, dims)
     along = [*context, *(["tp"] if tp and point["sequence"] == "on" else [])]
-    if along:
-        lines.append(f"shard {', '.join(dims.sequence)} over {', '.join(along)}")
-    lines += [*experts, *tokens] if is_whole else []
+    lines += rule(dims.sequence, along)
+    # Behind what splits a batch and its sequences, so that every rank has a router for its own tokens.
+    lines += [*experts, *tokens]
     if "cp" in sizes:
         lines.append(f"context cp {{ method = {point['context']} }}")
     lines += pipeline_lines(point, dims)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import stagec
 from stagec.cli.import_command import dims_of
 from stagec.diagnostics import CompileError
 from stagec.driver import compile_model
@@ -387,6 +388,37 @@ def test_random_runs_are_plans():
         run.sequence_parallel &= run.tp > 1
         model = checked(plan_text(run, "p", []))
         assert model.sizes.values["B"] == run.global_batch
+
+
+@pytest.mark.parametrize("seed", mostly(range(2).__contains__, range(16)))
+def test_experts_do_their_work_once(seed: int, tmp_path: Path):
+    """However ranks of data, context and tensor parallelism share experts and their tokens, all together compute as much as one device."""
+    draw = random.Random(seed)
+    model = str(EXAMPLES / "mixtral_8x7b.stg")
+    sizes = {"L": "2", "S": "256", "D": "64", "F": "128", "H": "8", "V": "512", "B": "16"}
+    alone = compile_with(tmp_path, Launch(dp=1, zero=0, micro_batch=1), model, sizes)
+    for _ in range(2):
+        run = Launch(tp=draw.choice([1, 2]), cp=draw.choice([1, 2, 4]), micro_batch=1, zero=1)
+        run.dp = draw.choice([2, 4])
+        folded = draw.random() < 0.5
+        run.etp = 1 if folded else run.tp
+        whole = run.tp if folded else 1
+        most = run.dp * run.cp * whole
+        ways = [n for n in (2, 4, 8) if most % n == 0 and n % (run.cp * whole) == 0]
+        if not ways:
+            continue
+        run.ep, run.experts, run.sequence_parallel = draw.choice(ways), 8, run.tp > 1
+        each = compile_with(tmp_path, run, model, sizes)
+        assert each * run.dp * run.cp * run.tp == alone, run
+
+
+def compile_with(folder: Path, run: Launch, model: str, sizes: dict[str, str]) -> int:
+    """FLOPs of the products of one rank."""
+    text = folder / "run.stg"
+    text.write_text(plan_text(run, "p", [], model, dims_of(model)), "utf-8")
+    job = stagec.compile(text, set=sizes)
+    assert not job.warnings
+    return int(job.summary["matrix_flops"][0])
 
 
 def test_kinds_are_told_apart():

@@ -41,7 +41,7 @@ from stagec.searching.space import (
     points,
     read_space,
 )
-from stagec.searching.texts import at_least, in_turn, plan_text
+from stagec.searching.texts import at_least, experts_of_data, in_turn, plan_text
 from stagec.searching.whole_plans import WholePlan, compiled_whole
 from stagec.sweeping.run import PEAK
 from tests.differential.random_plans import model
@@ -395,6 +395,23 @@ def test_ranks_of_tp_cut_experts_or_share_them_out(etp: int, expected: dict[int,
         cut = {4: {"tp"}, 2: {"etp"}, 1: set[str]()}[etp]
         for size in sizes:
             assert {*size.names} & {"ep", "ept", "etp", "tp"} == expected[ep] | cut
+
+
+@pytest.mark.parametrize("seed", mostly((1,).__contains__, range(1, 24, 2)))
+def test_ranks_that_share_experts_route_their_own_tokens(seed: int) -> None:
+    """Between them tokens are exchanged, and nothing else: a router that they split would gather tokens, and sum up what it makes."""
+    text, dims = drawn(seed)
+    space = default_space(dims, DEVICES, 4)
+    fix(space, "recompute=none")
+    # Where other ranks have the same experts, gradients are summed over these, too.
+    every = points(space, dims, DEVICES, BATCH)
+    shared = [p for p in every if 1 < experts_of_data(p) < int(p["dp"])]
+    for point in Random(seed).sample(shared, min(4, len(shared))):
+        plan = plan_text(NAME, point, dims, BATCH)
+        compiled = compile_program(check(parse_text(f"{text}\n{plan}", "random.stg"), NAME))
+        sent = [op for op in compiled.module.walk() if isinstance(op, sched.CollectiveOp)]
+        between = {op.kind.data for op in sent if {*op.axes.data} - {"tp"} == {"ep"}}
+        assert between == {"all_to_all"}, plan
 
 
 def test_exchanges_from_node_to_node() -> None:

@@ -224,7 +224,7 @@ MEGATRON: dict[str, Word] = {
     "tensor-model-parallel-size": Word("mesh tp = N; shard H, K, F, V over tp", size("tp")),
     "pipeline-model-parallel-size": Word("mesh pp = N; pipeline L over pp", size("pp")),
     "context-parallel-size": Word("mesh cp = N; shard S over cp; context cp", size("cp")),
-    "expert-model-parallel-size": Word("mesh ep = N; shard X over ep", size("ep")),
+    "expert-model-parallel-size": Word("mesh ep = N, of cp first; shard X over ep", size("ep")),
     "expert-tensor-parallel-size": Word("experts whole (1) or cut as the rest", size("etp")),
     "sequence-parallel": Word("shard S over tp", truth("sequence_parallel"), False),
     "num-layers-per-virtual-pipeline-stage": Word(
@@ -246,7 +246,7 @@ MEGATRON: dict[str, Word] = {
         "pipeline { last = -1 }", truth("loss_in_split"), False
     ),
     "num-layers": Word("layers, for virtual and uneven stages", size("layers")),
-    "num-experts": Word("shard T over dp", size("experts", least=0)),
+    "num-experts": Word("shard T over dp, cp", size("experts", least=0)),
     "num-query-groups": Word(
         "shard K over tp { replicate = true }, of fewer than ranks (it gathers instead)",
         size("key_heads"),
@@ -474,7 +474,9 @@ TORCHTITAN: dict[str, Word] = {
     ),
     "parallelism.pipeline_parallel_degree": Word("mesh pp = N; pipeline L over pp", size("pp")),
     "parallelism.context_parallel_degree": Word("mesh cp = N; context cp", size("cp")),
-    "parallelism.expert_parallel_degree": Word("mesh ep = N; shard X over ep", size("ep")),
+    "parallelism.expert_parallel_degree": Word(
+        "mesh ep = N, of cp first; shard X over ep", size("ep")
+    ),
     "parallelism.expert_tensor_parallel_degree": Word(
         "experts whole (1) or cut as the rest", size("etp")
     ),

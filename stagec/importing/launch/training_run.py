@@ -187,7 +187,7 @@ def plan_text(
     """
     if dims is not None and "X" in dims:
         run = replace(run, has_experts=True)
-    rules = [r for rule in shards(run) if (r := known_dims(rule, dims))]
+    rules = [r for rule in shards(run, dims) if (r := known_dims(rule, dims))]
     clauses = [*sizes(run), *mesh(run), *rules, *pipeline(run), *rest(run)]
     comments = "".join(f"# {line}\n" for line in remarks)
     imported = f'import "{model}"\n\n' if model else ""
@@ -269,49 +269,50 @@ def data_axes(run: Launch, products: list[str]) -> list[str]:
         raise NotAPlan(
             f"experts cut {run.etp} ways beside {run.tp} of the rest are not in the language"
         )
-    if dp % ways:
-        if (dp * run.cp) % ways:
-            raise NotAPlan(
-                f"experts over {run.ep} ranks do not divide {dp * run.cp} ranks of data and context"
-            )
+    # Megatron-LM counts ranks of context parallelism first (`expert_decoder_rank_generator`).
+    context = ["cp"] if run.cp > 1 and ways % run.cp == 0 else []
+    of_data = ways // run.cp if context else ways
+    if dp % of_data:
         raise NotAPlan(
-            "experts over ranks of data and of context parallelism together are not in the language"
+            f"experts over {run.ep} ranks are spread over all {run.cp} of context parallelism or none, and over some of {dp} with other data"
         )
-    inner = "el" if folded(run) else "ep"
-    axes = [f"{inner} = {ways}"]
-    if ways == 1:
-        axes = []
-    if dp // ways > 1 or not axes:
-        axes.insert(0, f"edp = {dp // ways}")
-    names = [a.partition(" ")[0] for a in axes]
-    products.append(f"dp = {' * '.join(names)}")
-    if folded(run):
-        products.append("ep = el * tp" if ways > 1 else "ep = tp")
+    inner = "el" if folded(run) or context else "ep"
+    axes = [f"{inner} = {of_data}"] if of_data > 1 else []
+    if dp // of_data > 1 or not axes:
+        axes.insert(0, f"edp = {dp // of_data}")
+    products.append(f"dp = {' * '.join(a.partition(' ')[0] for a in axes)}")
+    if inner == "el":
+        parts = [*([inner] if of_data > 1 else []), *context, *(["tp"] if folded(run) else [])]
+        products.append(f"ep = {' * '.join(parts)}")
     return axes
 
 
-def shards(run: Launch) -> list[str]:
-    clauses = ["shard B over dp"]
+def shards(run: Launch, dims: Collection[str] | None) -> list[str]:
+    """Rules for experts come behind the others, so that every rank has a router for its own tokens."""
+    clauses, context = ["shard B over dp"], ["cp"] if run.cp > 1 else []
     moe = bool(run.experts) or run.ep > 1 or run.has_experts
-    if run.ep > 1:
-        clauses.append("shard X over ep")
-    if moe:
-        clauses.append("shard T over dp")
     if run.tp > 1:
         shares = run.key_heads is not None and run.key_heads < run.tp
         heads = ["H"] if shares else ["H", "K"]
         clauses += ["shard K over tp { replicate = true }"] if shares else []
-        inner = ["F", "M"] if moe and not folded(run) else ["F"]
+        width_of_experts = "M" if dims is None or "M" in dims else "F"
+        inner = ["F", "M"] if moe else ["F"]
+        cut = [*heads, *(name for name in inner if not (folded(run) and name == width_of_experts))]
         if run.vocabulary_multiple is None:
-            clauses.append(f"shard {', '.join([*heads, *inner, 'V'])} over tp")
+            clauses.append(f"shard {', '.join([*cut, 'V'])} over tp")
         else:
-            clauses.append(f"shard {', '.join([*heads, *inner])} over tp")
+            clauses.append(f"shard {', '.join(cut)} over tp")
             clauses.append(f"shard V over tp {{ pad = {run.vocabulary_multiple} }}")
-    over = [a for a, on in (("cp", run.cp > 1), ("tp", run.tp > 1 and run.sequence_parallel)) if on]
-    if over:
-        clauses.append(f"shard S over {', '.join(over)}")
+    sequence = ["tp"] if run.tp > 1 and run.sequence_parallel else []
+    if context or sequence:
+        clauses.append(f"shard S over {', '.join([*context, *sequence])}")
     if run.cp > 1:
         clauses.append(f"context cp {{ method = {run.context} }}")
+    if run.ep > 1:
+        clauses.append("shard X over ep")
+    if moe:
+        shared = sequence if folded(run) else []
+        clauses.append(f"shard T over {', '.join(['dp', *context, *shared])}")
     return clauses
 
 
