@@ -38,6 +38,15 @@ def test_random_plans_go_on_from_any_pass(seed: int) -> None:
     assert not list(differences({name: texts[name] for name in chosen}, whole))
 
 
+def test_what_each_microbatch_of_a_stage_reduces_keeps_its_lines() -> None:
+    """Reductions inside the loop over microbatches have the line of what ends it."""
+    clauses = "pipeline L over pp { schedule = 1f1b }\n  gradients { reduce = microbatch }"
+    text = TEXT.format(pp=2, tp=1, clauses=f"{clauses}\n  zero 2 over dp")
+    texts, whole = texts_after_passes(lambda stops: compile_text(text, "net.stg", stops=stops))
+    last = list(texts)[-1]
+    assert not list(differences({last: texts[last]}, whole))
+
+
 @pytest.mark.parametrize("seed", mostly((12).__eq__, (2, 12, 25)))
 def test_random_serving_plans_go_on_from_tasks(seed: int) -> None:
     """Where sequences share what comes first, their positions are more than memory is set aside for."""

@@ -271,7 +271,9 @@ class StageProgram:
                 if gradient is clone_total:
                     kept.append((term, clone_total, weight))
         terms = [term for term, _, _ in kept]
-        Rewriter.replace_op(self.yield_op, stg.YieldOp(terms))
+        end = stg.YieldOp(terms)
+        end.location = self.yield_op.location
+        Rewriter.replace_op(self.yield_op, end)
         finished = stg.OutputOp([], [], [])
         inherit(finished, output)
         Rewriter.replace_op(output, finished)
