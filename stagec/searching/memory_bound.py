@@ -8,7 +8,7 @@ once however often it is seen in another shape; if the backward pass is split, i
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -156,16 +156,29 @@ class Bound:
     @cached_property
     def numbers(self) -> dict[int, Floats]:
         """Of each stage what `StageForms` says, in each plan: `[form, plan]`."""
-        return {stage: self.evaluated(forms) for stage, forms in self.forms.items()}
+        found = {stage: self.evaluated(forms) for stage, forms in self.forms.items()}
+        for stage, forms in self.forms.items():
+            found[stage][StageForms._fields.index("gathered")] = self.of_split(forms.gathered)
+        return found
+
+    def of_split(self, size: Size) -> Floats:
+        """Of what would be gathered, what data-parallel ranks share out: experts that each of these has of its own are gathered by none."""
+        found = np.zeros(self.sizes.count)
+        for term, ways in shared_terms(size, self.data_axes):
+            found += self.evaluated([term])[0] * (self.sizes.number(ways) > 1)
+        return found
 
     @cached_property
     def parts(self) -> dict[int, Floats]:
         """Of what is stored, the part of a rank if all its data-parallel ranks share it out: `[form, plan]`."""
-        axes = [axis for axis in self.structure.names.mesh if axis in DATA_AXES]
         return {
-            stage: self.evaluated([split_over(size, axes) for size in forms[:STORED]])
+            stage: self.evaluated([split_over(size, self.data_axes) for size in forms[:STORED]])
             for stage, forms in self.forms.items()
         }
+
+    @cached_property
+    def data_axes(self) -> list[str]:
+        return [axis for axis in self.structure.names.mesh if axis in DATA_AXES]
 
     def evaluated(self, sizes: Iterable[Size]) -> Floats:
         return np.stack([self.sizes.number(ceildiv(size, 1)).astype(float) for size in sizes])
@@ -213,12 +226,15 @@ class Bound:
 
 def split_over(size: Size, axes: Sequence[str]) -> Size:
     """At least what a rank has of it, if ranks along these axes share out each term that they do not split yet: experts are split over `ep` as they are."""
-    parts: list[Size] = []
+    found = shared_terms(size, axes)
+    return total(term / ways if term.terms[0][1] > 0 else term for term, ways in found)
+
+
+def shared_terms(size: Size, axes: Sequence[str]) -> Iterator[tuple[Size, Size]]:
+    """Its terms, and of each how many ranks along these axes may share it out: those that do not split it yet."""
     for monomial, coefficient in size.terms:
         term = Size({monomial: coefficient})
-        ways = product(symbol(axis) for axis in axes if axis not in term.names)
-        parts.append(term / ways if coefficient > 0 else term)
-    return total(parts)
+        yield term, product(symbol(axis) for axis in axes if axis not in term.names)
 
 
 def forms_of(program: stg.ProgramOp, plan: Plan) -> StageForms:

@@ -257,10 +257,13 @@ def test_what_is_held_at_least(seed: int) -> None:
     search = Search(asked, [space], SerialExecutor())
     every = search.candidates.points
     pipelines = [point for point in every if int(point["pp"]) > 1]
+    # Experts on all ranks of dp, which ZeRO has no ranks to split over.
+    apart = [p for p in pipelines if p["zero"] == 3 and int(p["ep"]) == int(p["dp"]) > 1]
     # Under ZeRO 3 experts may have more ranks than data have.
     assert all(search.bounds.least(point) > 0 for point in every)
     tried = 0
-    for point in rng.sample(pipelines, min(3, len(pipelines))) + rng.sample(every, 1):
+    asked_points = rng.sample(pipelines, min(3, len(pipelines))) + rng.sample(every, 1)
+    for point in asked_points + rng.sample(apart, min(2, len(apart))):
         found = (*least_held(search, point), search.bounds.least(point))
         plan = search.questions.plan(point)
         whole = compiled_whole(WholePlan("random.stg", f"{text}\n{plan}", 0))
