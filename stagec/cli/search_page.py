@@ -55,6 +55,8 @@ FIRST = (
 )
 SHOWN = ("devices", *FIRST, *(name for name in NAMES if name not in FIRST))
 MOST_REASONS = 8
+MOST_FEWER = 1000
+"""Devices fewer than asked for, of which a plan is looked for where there is none."""
 NETWORK_NUMBERS = (
     "node",
     "link_bytes_per_s",
@@ -164,7 +166,7 @@ def show_search(options: argparse.Namespace) -> int:
         if not outcome.num_points and iteration is None and not outcome.interrupted:
             space_at = partial(space_of, options, checked, dims, iteration=None)
             for number in options.numbers:
-                sys.stdout.write(what_would_do(space_at, dims, number, batch))
+                sys.stdout.write(nearest_with_plans(space_at, dims, number, batch))
     return 0 if outcome.proved else 1
 
 
@@ -388,12 +390,13 @@ def page(
     return "\n".join(out)
 
 
-def what_would_do(
+def nearest_with_plans(
     space_at: Callable[[int], Space], dims: ModelDims, devices: int, batch: int
 ) -> str:
     """The nearest batch, and the nearest smaller number of devices, of which a space has plans where it has none."""
     near = nearest_batch(space_at(devices), dims, devices, batch)
-    fewer = (n for n in range(devices - 1, 0, -1) if any(points(space_at(n), dims, n, batch)))
+    tried = range(devices - 1, max(devices - 1 - MOST_FEWER, 0), -1)
+    fewer = (n for n in tried if any(points(space_at(n), dims, n, batch)))
     found = [f"`--batch {near}`"] if near else []
     found += [f"`--devices {n}`" for n in islice(fewer, 1)]
     return (
