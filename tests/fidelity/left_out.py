@@ -14,7 +14,13 @@ from tests.fidelity.attention_text import repeats_heads
 from tests.fidelity.loads import has_learned_loads, with_equal_loads
 from tests.fidelity.model_text import row_split_tables
 from tests.fidelity.oracle import DTYPE_BYTES, Case
-from tests.fidelity.parameters import missing_of, parameters_of, stays_gathered, trained_of
+from tests.fidelity.parameters import (
+    layers_of,
+    missing_of,
+    parameters_of,
+    stays_gathered,
+    trained_of,
+)
 from tests.fidelity.partial_gradients import (
     is_read,
     norms_of_layer,
@@ -76,18 +82,25 @@ def reduces_each_microbatch(case: Case) -> bool:
     return (
         has_other_weights(case)
         and is_sequence_parallel(case)
-        and case.accumulated > 1
+        and microbatches_of(case) > 1
         and not case.parallel.get("sync_every_mb")
     )
 
 
+def microbatches_of(case: Case) -> int:
+    """Of a step, in a pipeline or one behind the other."""
+    return int(case.parallel.get("microbatches", case.accumulated))
+
+
 def with_last_reductions(case: Case, rank: int, measured: RankRecord) -> RankRecord:
-    """Without the reductions of norms' gradients of all microbatches but the last, if they are as many for each."""
+    """Without the reductions of norms' gradients of all microbatches but the last, if they are as many for each. A rank has one stage: DDP takes no others."""
     reduction = reduction_of_gradient(case, rank)
     places = [n for n, c in enumerate(measured.communications) if c == reduction]
-    norms = norms_of_layer(case) * case.model["layers"] + 1 + reads_source(case)
+    (stage,) = case.stages.get(rank, (0,))
+    norms = norms_of_layer(case) * layers_of(case, stage)
+    norms += (stage == case.degree("pp") - 1) + (stage == 0 and reads_source(case))
     tensors = partial_tensors(case) * norms
-    if len(places) != case.accumulated * tensors:
+    if len(places) != microbatches_of(case) * tensors:
         return measured
     dropped = set(places[:-tensors])
     kept = [c for n, c in enumerate(measured.communications) if n not in dropped]
@@ -297,8 +310,7 @@ def comparable_memory(case: Case, rank: int, measured: Memory, traced: Memory) -
     if whole_tables:
         gradients -= absent_rows_bytes(case, rank)
     if case.is_training and saved is not None and holds_loss:
-        microbatches = int(case.parallel.get("microbatches", case.accumulated))
-        saved -= WEIGHT_SUM_BYTES * microbatches
+        saved -= WEIGHT_SUM_BYTES * microbatches_of(case)
     if saved is not None and case.is_training:
         saved -= case.accumulated * table_copy_bytes(case) + random_state_bytes(case)
         saved += narrow_statistics_bytes(case)

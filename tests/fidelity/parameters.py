@@ -30,10 +30,10 @@ def parameters_of(case: Case, rank: int) -> list[Parameter]:
     found: list[Parameter] = []
     for stage in stages:
         if stage == 0:
-            found += tables(case)
+            found += tables(case, rank)
         found += list(block(case)) * layers_of(case, stage)
         if stage == num_stages - 1:
-            found += head(case)
+            found += head(case, rank)
     return found
 
 
@@ -43,10 +43,19 @@ def layers_of(case: Case, stage: int) -> int:
     return each + (stage < rest)
 
 
-def tables(case: Case) -> list[Parameter]:
+def words_of(case: Case, rank: int, split_unless: str) -> int:
+    """Rows of a table on a rank, as `torch.chunk` cuts them; all where the case says not to split it."""
+    words, tp = case.model["vocab"], case.degree("tp")
+    if split_unless in case.parallel:
+        return words
+    most, place = -(-words // tp), coordinates(rank, case.mesh).get("tp", 0)
+    return min(most, max(0, words - place * most))
+
+
+def tables(case: Case, rank: int) -> list[Parameter]:
     m = case.model
-    ways = 1 if "tp_embed" in case.parallel else case.degree("tp")
-    found = [Parameter(m["vocab"] // ways, m["dim"], place="embedding", words=("embed",))]
+    rows = words_of(case, rank, "tp_embed")
+    found = [Parameter(rows, m["dim"], place="embedding", words=("embed",))]
     if m["arch"] == "gpt":
         is_split = case.parallel.get("tp_mode") == "sp"
         rows = m["seq"] // (case.degree("tp") if is_split else 1)
@@ -56,11 +65,11 @@ def tables(case: Case) -> list[Parameter]:
     return found
 
 
-def head(case: Case) -> list[Parameter]:
+def head(case: Case, rank: int) -> list[Parameter]:
     m = case.model
-    ways = 1 if "tp_head" in case.parallel else case.degree("tp")
     norm = [Parameter(m["dim"], place="head", words=("norm",))] * (2 if m["arch"] == "gpt" else 1)
-    own = Parameter(m["vocab"] // ways, m["dim"], place="head", words=("head",))
+    rows = words_of(case, rank, "tp_head")
+    own = Parameter(rows, m["dim"], place="head", words=("head",))
     return norm if case.is_tied else [*norm, own]
 
 
