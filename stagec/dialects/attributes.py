@@ -141,6 +141,14 @@ class NamesAttr(WrittenData[tuple[str, ...]]):
     FORM: ClassVar = NAMES
 
 
+@irdl_attr_definition
+class NumbersAttr(WrittenData[tuple[int, ...]]):
+    """Which of several, by number: `[0, 2]`."""
+
+    name = "stg.numbers"
+    FORM: ClassVar = listed(NUMBER)
+
+
 def sizes_in(attribute: Attribute) -> Iterator[Size]:
     """The sizes that an attribute states."""
     if type(attribute) is SizeAttr:

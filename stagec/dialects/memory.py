@@ -191,7 +191,7 @@ class EffectsAttr(WrittenData[Effects]):
     FORM: ClassVar = angled(EFFECTS)
 
 
-OWN, OPERAND, REPETITION, FIRST, STAYS = "own", "in", "repeats", "with", "stored"
+OWN, OPERAND, REPETITION, FIRST, STAYS, ADDED = "own", "in", "repeats", "with", "stored", "added"
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ class Buffer:
     kind: Kind
     where: str = OWN
     """`own` memory; `in` that of an operand; in that of the operand that it `repeats`, if that is one element; `with` the first result;
-    `stored`: where it stays from step to step."""
+    `stored`: where it stays from step to step; `added`: nowhere, as the node itself adds it to the sum over microbatches."""
     operand: int = 0
     count: Size | None = None
     """How many elements a repetition repeats."""
@@ -297,7 +297,7 @@ class MemoryAttr(Data[NodeMemory]):
 def parse_buffer(parser: AttrParser) -> Buffer:
     made = KIND.read(parser)
     where, operand, count = OWN, 0, None
-    for each in (OPERAND, REPETITION, FIRST, STAYS):
+    for each in (OPERAND, REPETITION, FIRST, STAYS, ADDED):
         if parser.parse_optional_keyword(each):
             where = each
             operand = NUMBER.read(parser) if each in (OPERAND, REPETITION) else 0

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
@@ -97,12 +96,9 @@ class Moments:
     def part(self, key: Group, counts: Mapping[int, int], number: int) -> Contribution:
         stage, value, is_sum, kind, microbatch = key
         table = self.plan.tables[stage]
-        form = self.job.names.in_microbatch(table.forms[value], microbatch)
+        written = table.sums if is_sum else table.forms
+        form = self.job.names.in_microbatch(written[value], microbatch)
         size = self.job.names.write(form, self.plan.stages[stage].stage)
-        if is_sum:
-            size = size * constant(
-                Fraction(int(table.accumulated[value]), int(table.num_bytes[value]))
-            )
         said = table.abouts[int(table.about[value])]
         count = self.count(stage, table, value, counts, kind in IN_FLIGHT)
         return Contribution(

@@ -223,7 +223,7 @@ def merge_patches(w: Writer, m: Module, x: str, together: int, tokens: str, widt
         "side_by_side",
         f"# {together} neighbouring patches as one vector: a copy.\n"
         f"op side_by_side(x[{IMAGES}, P, DV]) -> [{IMAGES}, {tokens}, {DM}] {{\n"
-        f"  flops = 0\n  bytes = 4 * {IMAGES} * P * DV\n}}\n",
+        f"  flops = 0\n  bytes = 4 * {IMAGES} * P * DV\n  backward_reads = []\n}}\n",
     )
     m.line(f"m = side_by_side({x})")
     return DM

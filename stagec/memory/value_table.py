@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -21,7 +22,16 @@ from stagec.arrays import Ints
 from stagec.diagnostics import line_of, refused, span_of
 from stagec.dialects import sched, stg
 from stagec.dialects.interfaces import num_bytes
-from stagec.dialects.memory import FIRST, OPERAND, REPETITION, STAYS, Buffer, Kind, NodeMemory
+from stagec.dialects.memory import (
+    ADDED,
+    FIRST,
+    OPERAND,
+    REPETITION,
+    STAYS,
+    Buffer,
+    Kind,
+    NodeMemory,
+)
 from stagec.dialects.types import DTYPE_BITS, StackType, tensor_of
 from stagec.symbolic import ZERO, Size, conditions
 from stagec.unrolling.rank import StageRun
@@ -64,6 +74,8 @@ class ValueTable:
     """The result, or the input, that each value is an instance of."""
     accumulated: Ints
     """Bytes of the sum over microbatches that the value is a term of; 0 for none."""
+    sums: tuple[Size, ...]
+    """The closed forms of these."""
     sum_stays: Ints
     """Whether that sum is a buffer that stays from step to step."""
     read_value: Ints
@@ -151,6 +163,8 @@ class TableMaker:
         self.reads: list[ValueReader] = []
         self.same: dict[int, tuple[int, bool]] = {}
         """Values that have the memory of another, or of its sum over microbatches."""
+        self.added: list[int] = []
+        """Values that are nowhere: who makes them adds them to the sum over microbatches."""
         self.plans: dict[Operation, NodeMemory] = {}
         self._made: dict[tuple[Operation, int], list[tuple[SSAValue, Size, Buffer]]] = {}
         self._about: dict[Operation, int] = {}
@@ -160,7 +174,9 @@ class TableMaker:
     def table(self) -> ValueTable:
         for source, place in self.layout.places.items():
             for result, size, buffer in self.made_by(source.op, place):
-                self.add((result, source.path), place, size, buffer.kind, source.op)
+                made = self.add((result, source.path), place, size, buffer.kind, source.op)
+                if buffer.where == ADDED:
+                    self.added.append(made)
             self.join_results(source)
         lasts = self.last_places()
         for source, place in self.layout.places.items():
@@ -342,8 +358,10 @@ class TableMaker:
         roots = [self.root(each.value, each.of_sum) for each in self.reads]
         self.check_freed(roots)
         summed, stays = self.summed()
-        sums = [summed.get(i) for i in range(len(self.results))]
-        widths = [DTYPE_BITS[tensor_of(r.type).dtype] for r in self.results]
+        sums = [self.sum_of(i, summed.get(i)) for i in range(len(self.results))]
+        for added in self.added:
+            sizes[added] = 0
+            self.forms[added] = ZERO
         ends = [self.received_or_sent(i) for i in range(len(self.results))]
         unit, unit_numbers = self.units()
         return ValueTable(
@@ -359,13 +377,8 @@ class TableMaker:
             about=np.array(self.about, np.int64),
             abouts=tuple(self.abouts),
             results=self.results,
-            accumulated=np.array(
-                [
-                    size * 8 // width * DTYPE_BITS[dtype] // 8 if dtype is not None else 0
-                    for size, width, dtype in zip(self.sizes, widths, sums, strict=True)
-                ],
-                np.int64,
-            ),
+            accumulated=np.array([self.number(form) for form in sums], np.int64),
+            sums=tuple(sums),
             sum_stays=np.array([i in stays for i in range(len(self.results))], bool),
             read_value=np.array([value for value, _ in roots], np.int64),
             read_task=np.array([number[each.place.task] for each in self.reads], np.int64),
@@ -418,6 +431,13 @@ class TableMaker:
                         found[value] = term.total
                         stays |= {value} if term.stays else set()
         return found, stays
+
+    def sum_of(self, value: int, dtype: str | None) -> Size:
+        """Bytes of the sum over microbatches, in `dtype`, of which a value is a term; 0 for none."""
+        if dtype is None:
+            return ZERO
+        width = DTYPE_BITS[tensor_of(self.results[value].type).dtype]
+        return self.forms[value] * symbolic.constant(Fraction(DTYPE_BITS[dtype], width))
 
     def received_or_sent(self, value: int) -> tuple[str, int] | None:
         owner = self.results[value].owner

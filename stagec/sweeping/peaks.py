@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
 import numpy as np
 
 from stagec.memory import Kind
 from stagec.memory.lifetimes import Lifetimes, lifetimes
 from stagec.memory.value_table import ValueTable
-from stagec.symbolic import Size, constant
+from stagec.symbolic import Size
 from stagec.symbolic.columns import Columns
 from stagec.unrolling.rank import Arrangement
 
@@ -153,10 +152,8 @@ def numbered(
         kinds, inverse = np.unique(key, return_inverse=True)
         found: list[int] = []
         for each in kinds.tolist():
-            form = table.forms[each // 2].substitute(layers[stage])
-            if each % 2:
-                top, bottom = int(table.accumulated[each // 2]), int(table.num_bytes[each // 2])
-                form = form * constant(Fraction(top, bottom))
+            written = table.sums if each % 2 else table.forms
+            form = written[each // 2].substitute(layers[stage])
             found.append(forms.setdefault(form, len(forms)))
         number[own] = np.array(found, np.int64)[inverse]
     return tuple(forms), number

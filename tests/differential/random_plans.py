@@ -260,6 +260,8 @@ def options(rng: Random) -> list[str]:
     if rng.random() < 0.7:
         found.append(f"precision {{ {rng.choice(PRECISIONS)} }}")
     found.append(f"optimizer {rng.choice(OPTIMIZERS)}")
+    if rng.random() < 0.2:
+        found.append("process { dummy_gradients = true, communicator = 1KiB }")
     return found
 
 

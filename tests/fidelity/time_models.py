@@ -157,7 +157,7 @@ def taken_apart(model: Model) -> str:
     """
     sizes = (("queries", "B, S, H, E", 4 * (model.keys_of_rank > 1)), ("values", "B, S, K, E", 4))
     return "".join(
-        f"op {name}_apart(x[{dims}]) -> [{dims}] {{ flops = 0, bytes = {there} * {size}, backward_bytes = 0 }}\n"
+        f"op {name}_apart(x[{dims}]) -> [{dims}] {{ flops = 0, bytes = {there} * {size}, backward_bytes = 0, backward_reads = [] }}\n"
         for name, dims, there in sizes
         for size in (dims.replace(", ", " * "),)
     )
@@ -171,7 +171,7 @@ def turned() -> str:
     """
     return "".join(
         f"op {name}_turned(x[{dims}]) -> [{dims}] {{ flops = 3 * {size}, bytes = 24 * {size}, kernels = 12,\n"
-        f"  backward_flops = 4 * {size}, backward_bytes = 28 * {size}, backward_kernels = 7 }}\n"
+        f"  backward_flops = 4 * {size}, backward_bytes = 28 * {size}, backward_kernels = 7, backward_reads = [] }}\n"
         for name, dims in (("queries", "B, S, H, E"), ("keys", "B, S, K, E"))
         for size in (dims.replace(", ", " * "),)
     )
@@ -279,7 +279,7 @@ What it reads is cast (6 bytes of an element) and read so (2 more), the gradient
 def copied(name: str, dims: str, moved: int = 4) -> str:
     """An op that copies a tensor, and in the backward pass one as large, with so many bytes for an element: two read and two written, or one in 8 bits."""
     bytes_ = f"{moved} * {dims.replace(', ', ' * ')}"
-    return f"op {name}(x[{dims}]) -> [{dims}] {{ flops = 0, bytes = {bytes_}, backward_bytes = {bytes_} }}\n"
+    return f"op {name}(x[{dims}]) -> [{dims}] {{ flops = 0, bytes = {bytes_}, backward_bytes = {bytes_}, backward_reads = [] }}\n"
 
 
 def feed_forward(model: Model) -> str:

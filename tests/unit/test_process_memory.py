@@ -127,6 +127,57 @@ plan p {{
         assert plan.static.num_bytes[Kind.TRANSPOSED] == expected, text
 
 
+def test_products_add_to_the_sums_themselves() -> None:
+    """Of random stacks under Megatron-LM's buffers: beside a dummy a microbatch has no gradient of a layer's weight, of norms and the head it has, and sums
+    are what they are without dummies."""
+    draw = random.Random(11)
+    for _ in range(3):
+        widths = [draw.choice([16, 32, 48]) for _ in range(draw.randint(1, 3))]
+        layers, microbatches = draw.randint(1, 3), draw.randint(1, 3)
+        gradients = draw.choice(["fp32", "bf16"])
+        block = ", ".join(f"u{i}[D, F{i}], d{i}[F{i}, D]" for i in range(len(widths)))
+        steps = "\n".join(
+            f"  x{i + 1} = x{i} + gelu(x{i} @ u{i}) @ d{i}" for i in range(len(widths))
+        )
+        text = f"""
+dim B = {2 * microbatches}
+dim D = 32
+dim V = 64
+{"".join(f"dim F{i} = {width}{chr(10)}" for i, width in enumerate(widths))}
+dim L = {layers}
+module Block(x[B, D]) -> [B, D] {{
+  weight norm[D], {block}
+  x0 = rms_norm(x, norm)
+{steps}
+  return x{len(widths)}
+}}
+model M(x[B, D], y[B]: i32) {{
+  weight head[D, V]
+  repeat L {{ x = Block(x) }}
+  loss = cross_entropy(x @ head, y)
+}}
+plan p {{
+  mesh dp = 2
+  shard B over dp
+  microbatch 1
+  zero 1 over dp {{ like = megatron }}
+  precision {{ weights = bf16, activations = bf16, gradients = {gradients} }}
+  process {{ dummy_gradients = DUMMY }}
+}}
+"""
+        terms, sums = [], []
+        for dummy in ("false", "true"):
+            (plan,) = compile_text(text.replace("DUMMY", dummy), plan="p").memory
+            lives = plan.lives
+            made = lives.kind == Kind.GRADIENTS
+            terms.append(lives.num_bytes[made & (lives.microbatch >= 0)].sum())
+            sums.append(sorted(lives.num_bytes[made & (lives.microbatch < 0)].tolist()))
+        assert sums[0] == sums[1], text
+        products = layers * sum(2 * 32 * width for width in widths)
+        assert terms[0] - terms[1] == 2 * products * microbatches, text
+        assert terms[1] == 2 * (layers * 32 + 32 * 64) * microbatches, text
+
+
 CACHED = """
 dim B = 4
 dim D = 128

@@ -99,6 +99,7 @@ from stagec.analysis.dataflow import is_node
 from stagec.analysis.placement import source_of
 from stagec.dialects import sched, stg
 from stagec.dialects.memory import (
+    ADDED,
     ALONE,
     ALWAYS,
     BEYOND,
@@ -124,7 +125,12 @@ from stagec.dialects.sched.tasks import TASKS, Rows
 from stagec.dialects.types import ShardType, leaf_of, tensor_of
 from stagec.dialects.use_def import followed, from_body, from_stack, through
 from stagec.passes.memory.plan_memory.buffer_padding import padding_rows
-from stagec.passes.memory.plan_memory.process_memory import ProcessTerms, copy_rows, process_rows
+from stagec.passes.memory.plan_memory.process_memory import (
+    ProcessTerms,
+    copy_rows,
+    makes_dummy,
+    process_rows,
+)
 from stagec.rewriting import programs
 from stagec.symbolic import Size
 from stagec.unrolling.module import KeepsRows
@@ -142,7 +148,7 @@ class PlanMemory(KeepsRows, ModulePass):
     gradients: str = CONTIGUOUS
     """What becomes of the memory of gradients: `contiguous`, `kept`, `partitioned` or `copied`."""
     dummy_gradients: bool = False
-    """Whether Transformer Engine keeps a gradient that nobody reads for each shape of a weight."""
+    """Whether Transformer Engine's products add gradients of weights to their sums, and it keeps one that nobody reads for each shape."""
     transposed_weights: bool = False
     """Whether quantized weights are kept a second time, as the backward pass reads them."""
     cached_weights: bool = False
@@ -171,7 +177,7 @@ class PlanMemory(KeepsRows, ModulePass):
         for program in programs(op):
             kind = stg.text(program, "kind")
             rows = [each.rows.data for each in tables if each.kind.data == kind]
-            Planner(program, self.gradients, rows, side_by_side).run()
+            Planner(program, self.gradients, self.dummy_gradients, rows, side_by_side).run()
             stored = tuple(stored_rows(program, self.gradients))
             trained = [row.path for row in stored if row.kind == Kind.GRADIENTS]
             kept = (*padding_rows(program, rows), *process_rows(program, self.terms, trained))
@@ -209,11 +215,13 @@ class Planner:
         self,
         program: stg.ProgramOp,
         gradients: str,
+        dummy_gradients: bool,
         rows: Sequence[Mapping[str, Rows]],
         side_by_side: Collection[tuple[str, str]],
     ) -> None:
         self.program = program
         self.policy = gradients
+        self.dummy_gradients = dummy_gradients
         self.gradients = gradient_values(program)
         self.sums = summed_results(program)
         self.nodes: dict[Operation, Draft] = {}
@@ -268,6 +276,8 @@ class Planner:
         stays = bool(total) and (
             self.policy == KEPT or (self.policy != COPIED and total != tensor_of(result.type).dtype)
         )
+        if stays and self.dummy_gradients and makes_dummy(op):
+            where = ADDED
         return Buffer(kind, where, operand, count, total, stays)
 
     def kind(self, op: Operation, effects: Effects, result: OpResult) -> Kind:

@@ -4,8 +4,9 @@
 workspaces of cuBLAS; of what the caching allocator has beyond its peak; of each communicator, one for each set of ranks that a rank talks to.
 
 `dummy_gradients` are those of Transformer Engine (`get_dummy_wgrad` in `module/base.py`): where weight gradients are added to Megatron-LM's buffers
-by the product itself, autograd is handed a tensor that nobody reads. It is kept for good, one for each shape and dtype of a weight. Linear layers of one input
-have one weight (`linear_qkv`, `linear_fc1`); experts have weights of the same shape. Tables and heads are no layers of Transformer Engine.
+by the product itself, autograd is handed a tensor that nobody reads. It is kept for good, one for each shape and dtype of a weight, and a microbatch has no
+gradient of that weight beside it (`out=main_grad` in `module/linear.py`). Linear layers of one input have one weight (`linear_qkv`, `linear_fc1`); experts
+have weights of the same shape. Tables and heads are no layers of Transformer Engine.
 
 Transposed weights are Transformer Engine's too: a gradient of an input sums over the rows of a weight, its forward product over the columns. fp8
 products of Hopper read along rows alone, and formats with a scale for each block have other scales along the other dim, so a quantized weight stays a second
@@ -168,6 +169,12 @@ def layer_of(op: sched.ComputeOp, weight: SSAValue, given: SSAValue) -> LinearLa
     made = tensor_of(op.outputs[0].type)
     summed, batch = frozenset(both - {*made.names}), frozenset(both & {*made.names})
     return LinearLayer(given, summed, batch, made.dtype)
+
+
+def makes_dummy(op: Operation) -> bool:
+    """Whether it is a product that makes the gradient of a linear layer's weight, of which autograd may be handed a dummy."""
+    is_product = isinstance(op, sched.ComputeOp) and sched.work_of(op) == Work.PRODUCT
+    return is_product and stg.phase_of(op) == "wgrad" and is_repeated(op)
 
 
 def is_repeated(op: Operation) -> bool:

@@ -8,6 +8,7 @@ from xdsl.ir import Dialect
 from stagec.dialects.attributes import (
     LayerStagesAttr,
     NamesAttr as NamesAttr,
+    NumbersAttr as NumbersAttr,
     PlacementAttr as PlacementAttr,
     RankAttr,
     RequestsAttr,
@@ -263,6 +264,7 @@ Stg = Dialect(
         StackType,
         SizeAttr,
         NamesAttr,
+        NumbersAttr,
         RequestsAttr,
         MatrixAttr,
         PreconditionerAttr,

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from xdsl.dialects.builtin import UnitAttr
 from xdsl.ir import SSAValue
-from xdsl.irdl import irdl_op_definition, operand_def, result_def
+from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, result_def
 
 from stagec.dialects.interfaces import Bytes, elements, num_bytes
+from stagec.dialects.memory import PLAIN, Effects, Overwrite
 from stagec.dialects.stg.base import Indices, InferredOp, LikeOp, TensorOp, tensor_type
 from stagec.dialects.stg.elementwise import cast, difference
 from stagec.dialects.stg.interface import (
@@ -68,13 +70,15 @@ class CrossEntropyOp(VocabularyOp):
     NUM_STATISTICS: ClassVar[int] = 1
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (
         Signature.of(
-            "cross_entropy(logits, targets, fused? = bool)",
+            "cross_entropy(logits, targets, fused? = bool, in_place? = bool)",
             "mean of log-sum-exp(logits) - logits[target]",
         ),
     )
 
     logits = operand_def(TensorType)
     targets = operand_def(TensorType)
+    over_logits = opt_prop_def(UnitAttr)
+    """Whether its gradient takes the memory of the logits."""
     loss = result_def(TensorType)
     lse = result_def(TensorType)
 
@@ -84,6 +88,9 @@ class CrossEntropyOp(VocabularyOp):
     @classmethod
     def check_call(cls, call: Call) -> None:
         logits, targets = call.types
+        if call.flag("in_place") and not call.flag("fused", True):
+            message = "in two kernels the gradient has memory of its own"
+            raise CallError(message, option="in_place", help="remove `fused = false`")
         call.need_float(0)
         call.need_ids(1)
         if logits.names[:-1] != targets.names:
@@ -96,11 +103,14 @@ class CrossEntropyOp(VocabularyOp):
     @classmethod
     def from_call(cls, call: Call, operands: Sequence[SSAValue]) -> TensorOp:
         """One kernel, or the two of eager frameworks where `fused = false`."""
-        return (CrossEntropyOp if call.flag("fused", True) else LogSoftmaxLossOp)(*operands)
+        if not call.flag("fused", True):
+            return LogSoftmaxLossOp(*operands)
+        return CrossEntropyOp(*operands, over_logits=call.flag("in_place"))
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
+        given = (only(dys), self.logits, self.targets, self.lse)
         gradients.emit(
-            self.logits, lambda: CrossEntropyGradOp(only(dys), self.logits, self.targets, self.lse)
+            self.logits, lambda: CrossEntropyGradOp(*given, over_logits=self.over_logits)
         )
 
     def decomposed(self, steps: Decomposition) -> Sequence[SSAValue]:
@@ -123,7 +133,12 @@ class CrossEntropyGradOp(LikeOp):
     logits = operand_def(TensorType)
     targets = operand_def(TensorType)
     lse = operand_def(TensorType)
+    over_logits = opt_prop_def(UnitAttr)
+    """Whether it takes their memory, as Transformer Engine's does until 2.17 (`cross_entropy_backward`), and Liger Kernel's."""
     dlogits = result_def(TensorType)
+
+    def effects(self) -> Effects:
+        return PLAIN if self.over_logits is None else Effects((Overwrite(1, 0),))
 
 
 @irdl_op_definition

@@ -18,7 +18,7 @@ from xdsl.irdl import (
 )
 
 from stagec import symbolic
-from stagec.dialects.attributes import SizeAttr
+from stagec.dialects.attributes import NumbersAttr, SizeAttr
 from stagec.dialects.interfaces import Bytes
 from stagec.dialects.stg.base import Indices, InferredOp, tensor_type
 from stagec.dialects.stg.interface import BackwardPass, Cotangents, Requests
@@ -85,6 +85,8 @@ class UserOp(StatedOp):
     backward_flops = prop_def(SizeAttr)
     backward_bytes = prop_def(SizeAttr)
     backward_kernels = opt_prop_def(SizeAttr)
+    backward_reads = opt_prop_def(NumbersAttr)
+    """The arguments that its gradient reads, by number, where these are not all."""
     over = opt_prop_def(StringAttr)
     """The dim of tokens that it goes along, each of which sees the ones before."""
     arguments = var_operand_def(TensorType)
@@ -93,12 +95,24 @@ class UserOp(StatedOp):
     assembly_format = (
         "$op `(` $arguments `)` (`over` $over^)? `flops` $flops `bytes` $bytes "
         "`backward_flops` $backward_flops `backward_bytes` $backward_bytes "
-        "(`kernels` $kernels^)? (`backward_kernels` $backward_kernels^)? attr-dict "
+        "(`kernels` $kernels^)? (`backward_kernels` $backward_kernels^)? "
+        "(`backward_reads` $backward_reads^)? attr-dict "
         "`:` functional-type(operands, results)"
     )
 
     def indices(self) -> Indices:
         return indices_of_user(self, super().indices(), self.over)
+
+    def verify_(self) -> None:
+        if any(not 0 <= number < len(self.arguments) for number in self.read_backward()):
+            raise self.mistake(f"a gradient reads some of {len(self.arguments)} arguments")
+        super().verify_()
+
+    def read_backward(self) -> Sequence[int]:
+        """The arguments that its gradient reads, by number."""
+        if self.backward_reads is None:
+            return range(len(self.arguments))
+        return self.backward_reads.data
 
     def gradient(self, dys: Cotangents, gradients: BackwardPass) -> None:
         wanted = [x for x in self.arguments if gradients.wants(x)]
@@ -108,7 +122,7 @@ class UserOp(StatedOp):
         if len(known) > 1:
             # Linear in all of them together, so that they would have to be partial over the same axes.
             known = [gradients.reduced(dy, (), wanted[0]) for dy in known]
-        arguments = [*known, *self.arguments]
+        arguments = [*known, *(self.arguments[number] for number in self.read_backward())]
         gradients.emit_all(
             wanted,
             lambda: UserGradOp(
@@ -195,7 +209,7 @@ class ResumedUserOp(StatedOp, ResumedOp):
 
 @irdl_op_definition
 class UserGradOp(StatedOp):
-    """The gradient of a user's op: reads its operands and the gradients of its results.
+    """The gradient of a user's op: reads the gradients of its results, and its operands or those that the op names.
 
     Gradients [B, S, D] like the operands. FLOPs and bytes as those of the call.
     """

@@ -300,12 +300,14 @@ class CallChecker(ExpressionChecker):
         declared = self.context.declared[name]
         if declared is None:
             return None
+        reads = declared.backward_reads
         return self.emit(
             operands,
             lambda values: stg.UserOp(
                 values,
                 op=name,
                 over=declared.over or None,
+                backward_reads=None if reads is None else stg.NumbersAttr(reads),
                 **declared.costs,
                 like=types,
             ),

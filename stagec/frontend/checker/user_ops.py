@@ -16,15 +16,18 @@ BACKWARD_COSTS = ("backward_flops", "backward_bytes")
 """What an op says of itself. Its gradient costs twice as much unless the op says otherwise."""
 KERNELS = ("kernels", "backward_kernels")
 """How many it is, and its gradient: one each."""
+BACKWARD_READS = "backward_reads"
+"""The operands that its gradient reads: all, unless it says which."""
 STATE, OVER = "state", "over"
 """What it keeps of each request, and the dim of tokens that it goes along."""
 
 
 @dataclass(frozen=True)
 class Declared:
-    """What an op says of itself: all six costs, and its state, if it keeps one."""
+    """What an op says of itself: all six costs, which operands its gradient reads where these are not all, and its state, if it keeps one."""
 
     costs: Mapping[str, Size]
+    backward_reads: tuple[int, ...] | None = None
     state: tuple[str, ...] = ()
     over: str = ""
 
@@ -32,7 +35,7 @@ class Declared:
 def read_op(op: syntax.Op, sizes: Sizes, findings: Diagnostics) -> Declared | None:
     """What a declaration says; None after a finding."""
     numbers = (*COSTS, *BACKWARD_COSTS, *KERNELS)
-    known = (*numbers, STATE, OVER)
+    known = (*numbers, BACKWARD_READS, STATE, OVER)
     costs: dict[str, Size] = {}
     first: dict[str, syntax.Setting] = {}
     wrong = False
@@ -60,13 +63,35 @@ def read_op(op: syntax.Op, sizes: Sizes, findings: Diagnostics) -> Declared | No
         help_ = f"add `{missing[0]} = 2*B*S*D`, for the whole tensors"
         findings.say("E0402", message, op.name.span, help=help_)
     state = read_state(op, first, findings)
+    reads = None
+    if BACKWARD_READS in first:
+        reads = read_backward(op, first[BACKWARD_READS], findings)
+        wrong = wrong or reads is None
     if wrong or missing or state is None:
         return None
     for forward, backward in zip(COSTS, BACKWARD_COSTS, strict=True):
         costs.setdefault(backward, costs[forward] * 2)
     for name in KERNELS:
         costs.setdefault(name, ONE)
-    return Declared(costs, *state)
+    return Declared(costs, reads, *state)
+
+
+def read_backward(
+    op: syntax.Op, said: syntax.Setting, findings: Diagnostics
+) -> tuple[int, ...] | None:
+    """The operands that a gradient reads, by number; None after a finding."""
+    operands = [parameter.name.text for parameter in op.parameters]
+    value = said.value
+    listed = value.values if isinstance(value, syntax.ListValue) else ()
+    names = [each.name.text if isinstance(each, syntax.Reference) else "" for each in listed]
+    if isinstance(value, syntax.ListValue) and {*names} <= {*operands}:
+        return tuple(operands.index(name) for name in dict.fromkeys(names))
+    message = f"`{BACKWARD_READS}` lists operands of `{op.name}`: {quoted(operands)}"
+    help_ = (
+        f"write `{BACKWARD_READS} = [{', '.join(operands)}]`, or `[]` where a gradient reads none"
+    )
+    findings.say("E0402", message, value.span, help=help_)
+    return None
 
 
 def read_state(

@@ -282,7 +282,7 @@ class StreamDecoder(Decoder):
             "to_streams",
             "# The same in each stream: a copy.\n"
             "op to_streams(x[B, S, D]) -> [B, S, HC, D] {\n"
-            "  flops = 0\n  bytes = 2 * B * S * (D + HC * D)\n}\n",
+            "  flops = 0\n  bytes = 2 * B * S * (D + HC * D)\n  backward_reads = []\n}\n",
         )
         return f"to_streams({super().embedding(w, m, s)})"
 

@@ -302,7 +302,7 @@ def pooled(w: Writer, x: str, together: int) -> str:
         "pool",
         f"# The mean of {together} neighbouring patches.\n"
         "op pool(x[B, P, DV]) -> [B, M, DV] {\n"
-        "  flops = 0\n  bytes = 2 * B * (P + M) * DV\n}\n",
+        "  flops = 0\n  bytes = 2 * B * (P + M) * DV\n  backward_reads = []\n}\n",
     )
     return f"pool({x})"
 

@@ -322,7 +322,7 @@ def minimax_m3_vl(c: Config) -> Decoder:
         w.op(
             "side_by_side",
             f"# {merge**2} neighbouring tokens as one vector: a copy.\n"
-            f"op side_by_side(y[B, P, D]) -> [B, M, {DM}] {{\n  flops = 0\n  bytes = 4 * B * P * D\n}}\n",
+            f"op side_by_side(y[B, P, D]) -> [B, M, {DM}] {{\n  flops = 0\n  bytes = 4 * B * P * D\n  backward_reads = []\n}}\n",
         )
         merged = linear(m, "side_by_side(y)", "merge1", f"{DM} {DH}", f"{p}merge_linear_1", True)
         return linear(m, activated("gelu", merged), "merge2", f"{DH} D", f"{p}merge_linear_2", True)

@@ -15,3 +15,11 @@
 // CHECK: %k = stg.user "loop"(%x) flops "B*D" bytes "0" backward_flops "0" backward_bytes "0" kernels "34" backward_kernels "115" : (!stg.tensor<[B/dp, D], bf16>) -> !stg.tensor<[B/dp, D], bf16>
 %k = stg.user "loop" (%x) flops "B*D" bytes "0" backward_flops "0" backward_bytes "0" kernels "34" backward_kernels "115"
   : (!stg.tensor<[B/dp, D], bf16>) -> !stg.tensor<[B/dp, D], bf16>
+
+// Whose gradient reads no operand, or some.
+// CHECK: %c = stg.user "copied"(%x) flops "0" bytes "0" backward_flops "0" backward_bytes "0" backward_reads [] : (!stg.tensor<[B/dp, D], bf16>) -> !stg.tensor<[B/dp, D], bf16>
+%c = stg.user "copied" (%x) flops "0" bytes "0" backward_flops "0" backward_bytes "0" backward_reads []
+  : (!stg.tensor<[B/dp, D], bf16>) -> !stg.tensor<[B/dp, D], bf16>
+// CHECK: backward_reads [1] :
+%s = stg.user "scaled" (%x, %w) flops "0" bytes "0" backward_flops "0" backward_bytes "0" backward_reads [1]
+  : (!stg.tensor<[B/dp, D], bf16>, !stg.tensor<[D, F/tp], bf16>) -> !stg.tensor<[B/dp, F/tp], bf16>

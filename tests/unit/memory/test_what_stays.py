@@ -1,0 +1,61 @@
+"""What ops say of the memory of their operands: which of them a gradient reads, and whether it takes the place of one."""
+
+from __future__ import annotations
+
+import random
+
+from stagec.driver import compile_text
+from stagec.memory import Kind
+
+TEXT = """
+dim B = 2
+dim S = {positions}
+dim D = 8
+dim E = 8
+dim V = {words}
+op mixed(a[B, S, D], b[B, S, D], c[B, S, D]) -> [B, S, D] {{ flops = 0, bytes = 0 {reads} }}
+model M(tokens[B, S]: i32, targets[B, S]: i32) {{
+  weight embed[V, D], head[D, V], wa[D, E], wb[D, E], wc[D, E]
+  x = embedding(tokens, embed)
+  a[B, S, E] = x @ wa
+  b[B, S, E] = x @ wb
+  c[B, S, E] = x @ wc
+  y = mixed(a[E -> D], b[E -> D], c[E -> D])
+  loss = cross_entropy(y @ head, targets{loss})
+}}
+plan p {{
+  mesh tp = 2
+  shard V over tp
+  precision {{ weights = bf16, activations = bf16 }}
+}}
+"""
+
+
+def saved(text: str) -> int:
+    """Bytes of what is kept for the backward pass."""
+    (plan,) = compile_text(text, plan="p").memory
+    return sum(plan.saved_bytes)
+
+
+def test_a_gradient_reads_the_operands_that_its_op_names() -> None:
+    draw = random.Random(3)
+    for _ in range(3):
+        sizes = {"positions": draw.choice([4, 6]), "words": draw.choice([16, 32]), "loss": ""}
+        read = draw.sample("abc", draw.randint(0, 3))
+        named = saved(TEXT.format(reads=f", backward_reads = [{', '.join(read)}]", **sizes))
+        every = saved(TEXT.format(reads="", **sizes))
+        assert every - named == (3 - len(read)) * 2 * 2 * sizes["positions"] * 8
+
+
+def test_a_loss_whose_gradient_takes_the_place_of_the_logits() -> None:
+    draw = random.Random(4)
+    for _ in range(2):
+        sizes = {"positions": draw.choice([4, 6]), "words": draw.choice([16, 32]), "reads": ""}
+        logits = 2 * 2 * sizes["positions"] * sizes["words"] // 2
+        made = []
+        for said in ("", ", in_place = true"):
+            (plan,) = compile_text(TEXT.format(loss=said, **sizes), plan="p").memory
+            lives = plan.lives
+            kept = lives.num_bytes[(lives.kind == Kind.SAVED) | (lives.kind == Kind.TEMPORARIES)]
+            made.append(int((kept == logits).sum()))
+        assert made == [2, 1]
