@@ -13,7 +13,6 @@ from stagec.analysis.sizes import mesh_of, size_values
 from stagec.diagnostics import CompileError, did_you_mean, quoted, refused, span_of
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.attributes import NamesAttr, sizes_in
-from stagec.dialects.memory import ALWAYS, Overwrite
 from stagec.dialects.op import first_op
 from stagec.dialects.types import StackType, ValueType, tensor_of
 from stagec.symbolic import Size
@@ -147,8 +146,8 @@ class OneElse(dict[str, int]):
 def check_costs(module: ModuleOp, numbers: Mapping[str, int]) -> None:
     """Check what nodes cost and keep.
 
-    Nothing costs less than nothing, a collective leaves what its kind makes of what goes in, results have room where they are put, and nothing
-    is read that was overwritten before.
+    Nothing costs less than nothing, a collective leaves what its kind makes of what goes in, and results have room where they are put. (That nothing is read
+    when it has been overwritten, is checked of what ranks run: `stagec.memory.value_table`.)
     """
     known: dict[Size, Fraction] = {}
     mesh, values = mesh_of(module), OneElse(numbers)
@@ -174,13 +173,6 @@ def check_costs(module: ModuleOp, numbers: Mapping[str, int]) -> None:
             if number(made.num_bytes) > number(taken.num_bytes):
                 message = f"it puts `{made.num_bytes}` bytes into the memory of operand {each.operand}, which has `{taken.num_bytes}`"
                 raise wrong(op, message)
-            reader = later_reader(op, each) if each.when == ALWAYS else None
-            if reader is not None:
-                message = (
-                    f"it overwrites operand {each.operand}, which `{reader.name}` reads after it"
-                )
-                help_ = "say `alone`, which overwrites what nobody else reads"
-                raise wrong(op, message, help_)
         if isinstance(op, sched.CollectiveOp):
             ranks = prod(mesh[axis] for axis in op.axes.data)
             before, after = (ranks if part else 1 for part in RATIOS[op.kind.data])
@@ -190,17 +182,3 @@ def check_costs(module: ModuleOp, numbers: Mapping[str, int]) -> None:
                     f"`{op.kind.data}` over {ranks} ranks does not make `{left}` bytes of `{given}`"
                 )
                 raise wrong(op, message)
-
-
-def later_reader(op: sched.NodeOp, overwrite: Overwrite) -> Operation | None:
-    """An op that reads an operand which `op` has overwritten before; what a loop hands on is read by others.
-
-    Of ops of one block, those that stand behind `op` come after it.
-    """
-    block = op.parent_block()
-    assert block is not None, "a node is in a block"
-    for use in op.operands[overwrite.operand].uses:
-        beside = block.find_ancestor_op_in_block(use.operation)
-        if beside is not None and beside is not op and op.is_before_in_block(beside):
-            return use.operation
-    return None

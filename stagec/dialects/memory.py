@@ -317,8 +317,13 @@ def verify_memory(op: DialectOp, effects: Effects, memory: NodeMemory | None) ->
         if any(not 0 <= number < count for number in numbers):
             raise op.mistake(f"there is no {what} {max(numbers)}, of {count}")
 
+    def need_other(taken: list[int]) -> None:
+        if (twice := next((n for i, n in enumerate(taken) if n in taken[:i]), None)) is not None:
+            raise op.mistake(f"two results are put into the memory of operand {twice}")
+
     operands, results = len(op.operands), len(op.results)
     need(operands, [each.operand for each in effects.overwrites], "operand")
+    need_other([each.operand for each in effects.overwrites])
     need(results, [each.result for each in effects.overwrites], "result")
     if effects.repeats is not None and not (operands and results):
         raise op.mistake("a repetition has an operand and a result")
@@ -332,6 +337,7 @@ def verify_memory(op: DialectOp, effects: Effects, memory: NodeMemory | None) ->
     need(
         operands, [b.operand for b in memory.buffers if b.where in (OPERAND, REPETITION)], "operand"
     )
+    need_other([b.operand for b in memory.buffers if b.where == OPERAND])
     need(operands, list(memory.frees), "operand")
     need(operands, [operand for operand, _ in memory.keeps], "operand")
 

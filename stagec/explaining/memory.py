@@ -17,6 +17,7 @@ from stagec.explaining.papers import OF_MEMORY
 from stagec.explaining.peak_formula import Moments
 from stagec.explaining.quantities import Answer, Contribution, of_parts
 from stagec.memory import TITLES, ClassPlan, Kind
+from stagec.memory.plan import moment
 from stagec.unrolling.rank import StageRun
 
 Asked = Callable[[NamedJob, ClassPlan], list[Contribution]]
@@ -55,12 +56,15 @@ def memory(job: NamedJob, words: Sequence[str], what: str, unknown: Unknown) -> 
         )
         alone = sorted({condition for _, condition in forms if condition})
     notes = [f"the form is of {each}: of many layers there is another" for each in alone]
-    if first == "peak":
-        worst = max(job.memory, key=lambda plan: plan.peak_bytes)
-        notes += [
-            f"{worst.name} needs most, at {worst.peak}",
-            "the form of a peak holds for as long as the peak stays at that moment",
-        ]
+    if first in OF_A_MOMENT:
+        which = max(range(len(classes)), key=lambda each: classes[each].value)
+        plan = job.memory[which]
+        node = fullest(plan, OF_A_MOMENT[first])
+        if node is not None:
+            notes += [
+                f"{plan.name} needs most, at {moment(plan.arrangement, node)}",
+                "the form of a peak holds with as many layers or more, for as long as the peak stays at that moment",
+            ]
     sources = {word: OF_MEMORY[word] for word in (first, *rest) if word in OF_MEMORY}
     return Answer(title, "B", classes, tuple(notes), sources, is_additive=False)
 
@@ -115,11 +119,19 @@ def parts_at_peak(job: NamedJob, plan: ClassPlan, kinds: Sequence[Kind]) -> list
     ]
 
 
+def fullest(plan: ClassPlan, kind: Kind | None) -> int | None:
+    """The node at which most of a kind is there, or of all that is on the device; nothing where there never is any."""
+    if kind is None:
+        return plan.peak.node
+    lives = plan.host_lives if kind in BEYOND else plan.lives
+    rows = np.flatnonzero(lives.kind == kind)
+    return int(np.argmax(lives.live_bytes(rows))) if len(rows) else None
+
+
 def saved_parts(job: NamedJob, plan: ClassPlan) -> list[Contribution]:
     """When most is saved."""
-    rows = np.flatnonzero(plan.lives.kind == Kind.SAVED)
-    node = int(np.argmax(plan.lives.live_bytes(rows))) if len(rows) else 0
-    return Moments(job, plan).parts(node, [Kind.SAVED])
+    node = fullest(plan, Kind.SAVED)
+    return [] if node is None else Moments(job, plan).parts(node, [Kind.SAVED])
 
 
 def activation_parts(job: NamedJob, plan: ClassPlan) -> list[Contribution]:
@@ -142,10 +154,10 @@ def parts_beyond(
     job: NamedJob, plan: ClassPlan, there: Sequence[Kind], kind: Kind
 ) -> list[Contribution]:
     """What stays at a level, and what is there for a while, when most of that is."""
-    live = plan.host_lives.live_bytes(np.flatnonzero(plan.host_lives.kind == kind))
-    node = int(np.argmax(live)) if len(live) else 0
-    moments = Moments(job, replace(plan, lives=plan.host_lives))
-    return [*static_parts(job, plan.stages, there), *moments.parts(node, [kind])]
+    always, node = static_parts(job, plan.stages, there), fullest(plan, kind)
+    if node is None:
+        return always
+    return [*always, *Moments(job, replace(plan, lives=plan.host_lives)).parts(node, [kind])]
 
 
 def at_peak_of(kind: Kind) -> Asked:
@@ -174,3 +186,6 @@ QUANTITIES: dict[str, tuple[str, Asked | tuple[Kind, ...]]] = {
     "nvme": ("the most that a rank keeps on NVMe", nvme_parts),
 }
 """Title, and what it consists of: kinds of what is stored from step to step, or what is alive at some moment."""
+
+OF_A_MOMENT = {"peak": None, "in_flight": Kind.SAVED, "host": Kind.HOST, "nvme": Kind.NVME}
+"""The quantities that are the most of some moment, and of which kind it is most then; of `peak`, of all kinds together."""

@@ -16,11 +16,12 @@ from stagec import symbolic
 from stagec.analysis.coordinates import SUFFIX
 from stagec.analysis.sequences import ModuleSequences
 from stagec.analysis.sizes import dim_sizes, dims_by_place, mesh_of, size_values
-from stagec.dialects import dist
+from stagec.dialects import dist, stg
 from stagec.dialects.dist.pools import HandedOp
 from stagec.dialects.types import ALL_POOLS, TIME_AXIS
 from stagec.pipeline_schedule import schedule_op
 from stagec.plans.clauses import Plan
+from stagec.rewriting import programs
 from stagec.symbolic import ONE, Size, constant, symbol
 
 MICROBATCH = "microbatch"
@@ -157,7 +158,7 @@ class Names:
         assert pipeline is not None
         assert stages is not None
         count, *others = pipeline.counts
-        if others or pipeline.layers or index:
+        if others or pipeline.layers or index or not number:
             return constant(number)
         last = len(stages.stages.data) - 1
         total = symbol(count)
@@ -169,6 +170,24 @@ class Names:
         elif stage == last:
             form = form + pipeline.last
         return form if form.evaluate(self.values) == number else constant(number)
+
+    @cached_property
+    def layers_as_numbers(self) -> set[int]:
+        """The numbers of layers of stages that have no formula; 1 where the only layer is one that was peeled."""
+        stages = self.stages.stages.data if self.stages is not None else ()
+        found = {
+            number
+            for stage, each in enumerate(stages)
+            for index, number in enumerate(each.layers)
+            if not self.layers(stage, index, number).names
+        }
+        for program in programs(self.module):
+            counts: dict[Size, set[str]] = {}
+            for op in program.walk():
+                if isinstance(op, stg.RepeatOp) and op.layers_of is not None:
+                    counts.setdefault(op.layers, set()).update(op.count.data.names)
+            found |= {1 for names in counts.values() if not names}
+        return found
 
     def written_out(self, size: Size, *wanted: str) -> Size:
         """A size with the definitions of names that depend on `wanted` in their place; all of them if none is."""

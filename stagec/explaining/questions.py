@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from stagec.diagnostics import CompileError, did_you_mean, line_of, quoted, refused
-from stagec.dialects import stg
+from stagec.dialects import dist, stg
+from stagec.dialects.op import first_op
 from stagec.dialects.types import ValueType
 from stagec.explaining.bubble import bubble
 from stagec.explaining.cache_room import cache_room
@@ -46,10 +47,24 @@ def ask(job: NamedJob, what: str) -> Answer:
     if subject not in SUBJECTS:
         raise unknown(what, subject, SUBJECTS, f"there are {quoted(SUBJECTS)}")
     answer = SUBJECTS[subject](job, words, what)
+    if subject != "ranks":
+        answer = replace(answer, notes=(*answer.notes, *of_these_sizes(job)))
     if not job.names.parts:
         return answer
     classes = (each.with_names(job.names.parts_at(each.where)) for each in answer.classes)
     return replace(answer, classes=tuple(classes))
+
+
+def of_these_sizes(job: NamedJob) -> Iterator[str]:
+    """What is a number in a form, though it follows from sizes: with others the form is another."""
+    if numbers := [str(number) for number in sorted(job.names.layers_as_numbers)]:
+        yield f"layers of stages are numbers in the form ({', '.join(numbers)}): of others it may be another"
+    if any("pads" in stg.marks(op) for op in job.compiled.module.walk()):
+        yield "what pads the ends of buckets is a number in the form: with other sizes it may be another"
+    if first_op(job.compiled.module, dist.ExpertLoadOp) is not None:
+        yield "tokens of single experts are numbers in the form, layer by layer: with other sizes it is another"
+    for setting, formula in job.compiled.plan.formulas.items():
+        yield f"`{setting}` of the plan is a number in the form: with other sizes `{formula}` may be another"
 
 
 def unknown(what: str, word: str, known: Iterable[str], otherwise: str = "") -> CompileError:

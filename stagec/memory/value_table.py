@@ -38,6 +38,8 @@ from stagec.unrolling.rank import StageRun
 from stagec.unrolling.stage import NodePlace
 
 Key = tuple[SSAValue, Path]
+Order = tuple[int, int, int]
+"""A place by the number of its task, its row and its node."""
 
 
 @dataclass(frozen=True)
@@ -165,6 +167,11 @@ class TableMaker:
         """Values that have the memory of another, or of its sum over microbatches."""
         self.added: list[int] = []
         """Values that are nowhere: who makes them adds them to the sum over microbatches."""
+        self.order = {task: number for number, task in enumerate(self.tasks)}
+        self.last_reader: dict[tuple[int, bool], tuple[Order, str]] = {}
+        """Of each value, as a whole or of its elements: where it is read last, and by what."""
+        self.overwritten: list[tuple[int, bool, Order, int, Operation]] = []
+        """The values whose memory others take, or that of an element, and where: as which operand of which op."""
         self.plans: dict[Operation, NodeMemory] = {}
         self._made: dict[tuple[Operation, int], list[tuple[SSAValue, Size, Buffer]]] = {}
         self._about: dict[Operation, int] = {}
@@ -181,6 +188,12 @@ class TableMaker:
         lasts = self.last_places()
         for source, place in self.layout.places.items():
             self.read_operands(source, place, lasts)
+        for op, number, reader in self.read_when_overwritten():
+            message = (
+                f"`{op.name}`: it overwrites operand {number}, which `{reader}` reads after it"
+            )
+            help_ = "say `alone`, which overwrites what nobody else reads"
+            raise refused("E0709", message, span_of(op.location), help=help_)
         self.replace_buffers()
         return self.columns()
 
@@ -295,6 +308,9 @@ class TableMaker:
                 if value is None:
                     continue
                 of_sum = key[0] in self.sums and op not in self.inside
+                if not of_sum:
+                    of, at = (value, self.is_element(value, operand)), (self.when(place), op.name)
+                    self.last_reader[of] = max(self.last_reader.get(of, at), at)
                 self.reads.append(ValueReader(value, place, of_sum, number in plan.frees))
                 for group in kept:
                     for last in last_around(lasts, group, layers):
@@ -340,12 +356,33 @@ class TableMaker:
             self.holds_for_all &= buffer.count is None
             if buffer.count is None or conditions.compare(buffer.count, "==", 1, self.numbers):
                 self.same[self.index[result, path]] = (operand, of_sum)
+                if not of_sum:
+                    at = self.when(self.layout.places[source])
+                    part = self.is_element(operand, op.operands[number])
+                    self.overwritten.append((operand, part, at, number, op))
 
     def root(self, value: int, of_sum: bool) -> tuple[int, bool]:
         while value in self.same:
             value, sum_too = self.same[value]
             of_sum = of_sum or sum_too
         return value, of_sum
+
+    def when(self, place: NodePlace) -> Order:
+        return self.order[place.task], place.row, place.node
+
+    def read_when_overwritten(self) -> Iterator[tuple[Operation, int, str]]:
+        """The ops that take the memory of an operand, its number, and what reads it after them: in a loop, maybe its next iteration."""
+        for value, part, at, number, op in self.overwritten:
+            # Who takes one element leaves the others to those that read these.
+            for of in ((value, False),) if part else ((value, False), (value, True)):
+                last, reader = self.last_reader.get(of, (at, ""))
+                if last > at:
+                    yield op, number, reader
+
+    def is_element(self, value: int, operand: SSAValue) -> bool:
+        """Whether an operand is an element of a stack that one node makes."""
+        whole = isinstance(self.results[value].type, StackType)
+        return whole and not isinstance(operand.type, StackType)
 
     # Columns
 

@@ -576,6 +576,8 @@ class Plan:
     documents: Documents | None = None
     """None: a sequence is one document."""
     passes: tuple[PassCall, ...] = ()
+    formulas: Mapping[str, str] = field(default_factory=dict)
+    """What the plan writes for numbers of settings that follow from sizes: `L / pp`."""
 
     @property
     def mesh(self) -> dict[str, int]:

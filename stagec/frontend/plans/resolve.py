@@ -91,7 +91,7 @@ class _PlanResolver:
         if optimizer.bits == 8:
             precision = self.of_eight_bits(precision, optimizer)
         use, contexts = merged.get(syntax.Use), tuple(self.contexts())
-        return resolved.Plan(
+        plan = resolved.Plan(
             name=merged.plan.name.text if merged.plan else "",
             span=merged.plan.name.span if merged.plan else None,
             axes=self.mesh(),
@@ -124,6 +124,7 @@ class _PlanResolver:
             documents=self.documents(contexts),
             passes=tuple(self.passes()),
         )
+        return replace(plan, formulas=self.settings.formulas)
 
     # ---- the mesh ----
 
@@ -384,6 +385,7 @@ class _PlanResolver:
         if clause is None:
             return 1
         found = whole(clause.count, self.table.values, self.findings, "the number of chunks")
+        self.settings.note("loss_chunks", clause.count)
         return 1 if found is None else as_read(found)
 
     def units(self, clause: syntax.Unit | None) -> tuple[str, ...] | None:

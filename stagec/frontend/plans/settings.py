@@ -13,13 +13,16 @@ from stagec.frontend.numbers import (
     Sizes,
     as_read,
     byte_count,
+    names_in,
     quantity,
     shown,
     whole,
 )
 from stagec.frontend.printing import text_of
-from stagec.plans.clauses import ALL, Argument, Clause, SettingKind
+from stagec.plans.clauses import ALL, Argument, Clause, Device, Link, SettingKind
 from stagec.symbolic import conditions
+
+NUMBERS = ("whole", "wholes", "number", "rate", "bytes")
 
 
 class SettingsReader:
@@ -27,6 +30,8 @@ class SettingsReader:
 
     def __init__(self, sizes: Sizes, findings: Diagnostics) -> None:
         self.sizes, self.findings = sizes, findings
+        self.formulas: dict[str, str] = {}
+        """The numbers that were read as formulas of sizes, by the name of the setting."""
 
     def read(
         self,
@@ -55,7 +60,14 @@ class SettingsReader:
             if value is not None:
                 values[name] = value
                 given[name] = entry.span
+                if kinds[name].name in NUMBERS and not issubclass(clause, Device | Link):
+                    self.note(name, entry.value)
         return {**values, "given": given}
+
+    def note(self, name: str, value: syntax.Value) -> None:
+        """Keep a number in mind that another size may change. Forms have the size of a microbatch by its name."""
+        if name != "microbatch" and any(each in self.sizes for each in names_in(value)):
+            self.formulas[name] = text_of(value)
 
     def once(self, settings: syntax.Settings | None) -> list[syntax.Setting]:
         """The entries; a name that stands twice is a finding."""
@@ -197,6 +209,8 @@ class SettingsReader:
     def arguments(self, settings: syntax.Settings | None) -> dict[str, Argument]:
         """The arguments of a third party's pass: any names, any plain values."""
         found = {e.name.text: self.argument(e.value) for e in self.once(settings)}
+        for entry in self.once(settings):
+            self.note(entry.name.text, entry.value)
         return {name: value for name, value in found.items() if value is not None}
 
     def argument(self, value: syntax.Value) -> Argument | None:

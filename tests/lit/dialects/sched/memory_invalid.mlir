@@ -20,6 +20,12 @@
 // -----
 !t = !stg.tensor<[B], bf16>
 %a = "test.op"() : () -> !t
+// CHECK: `sched.compute`: two results are put into the memory of operand 0
+%d, %e = sched.compute "x" (%a) flops "0" reads "0" writes "0" on "compute" memory <[saved in 0, saved in 0]> : (!t) -> (!t, !t)
+
+// -----
+!t = !stg.tensor<[B], bf16>
+%a = "test.op"() : () -> !t
 // CHECK: `sched.compute`: an update has a weight and a gradient for each
 sched.compute "x" (%a) flops "0" reads "0" writes "0" on "compute" effects <updates ["8*B"]> : (!t) -> ()
 
