@@ -105,7 +105,6 @@ class Layout:
     scaling: str = "delayed"
     attention: str = "bf16"
     context: str = "ring"
-    gather: str = "bf16"
     gradients: str = "fp32"
     """What microbatches' gradients are added up in."""
     reduce: str = "bf16"
@@ -235,7 +234,7 @@ def precision(x: Layout) -> str:
         stored += f", scaling = {x.scaling}"
     return (
         f"precision {{ weights = bf16, activations = bf16, gradients = {x.gradients}, optimizer = fp32, reduce = {x.reduce}, "
-        f"gather = {x.gather}, products = {x.products}{stored}, attention = {x.attention} }}"
+        f"products = {x.products}{stored}, attention = {x.attention} }}"
     )
 
 
@@ -337,7 +336,9 @@ def narrows(r: Cells) -> bool:
 
 
 def submitted_layout(r: Cells, model: Model) -> Layout:
-    gather = "fp8" if "gathered in fp8" in r["precision_parts"] else "bf16"
+    # Weights of Transformer Engine's layers alone are fp8 then, and gathered so: those of the table, the head and norms are in buffers of bf16
+    # (`_ParamAndGradBuffer` of Megatron-LM has one for each dtype of weights).
+    learns_narrow = "gathered in fp8" in r["precision_parts"]
     products = products_of(r["precision"])
     return Layout(
         tp=number(r, "tp"),
@@ -351,13 +352,12 @@ def submitted_layout(r: Cells, model: Model) -> Layout:
         products=products,
         # LoRA's model is made under `fp8_model_init` (`custom_llama.py` of the submissions): frozen weights are fp8 alone.
         stored="fp8"
-        if products == "fp8" and (gather == "fp8" or model.adapters)
+        if products == "fp8" and (learns_narrow or model.adapters)
         else quantized_once(products, r),
         scaling="current" if "tensorwise" in r["precision_parts"] else "delayed",
         attention="fp8" if "attention products fp8" in r["precision_parts"] else "bf16",
         # `cp_comm_type` in LoRA's configuration; elsewhere Megatron's own, the ring.
         context="ulysses" if model.adapters else "ring",
-        gather=gather,
         # `grad_reduce_in_fp32=False` of their `pretrain.py`: Megatron-LM's buffers have the dtype in which they are reduced.
         gradients="bf16" if r["benchmark"] in ("llama31_405b", "llama31_8b") else "fp32",
         tp_overlap=r["tp_comm_overlap"] == "1",
@@ -451,8 +451,7 @@ def published(r: Cells) -> Timed | None:
         stored = layout.products if layout.products in ("fp8", "mxfp8") else ""
         stored = stored or quantized_once(layout.products, r)
         # `precision.py` of `scripts/performance` there: fp8 is scaled by each tensor as it is (`fp8_cs`).
-        gathered = layout.gather if stored in ("", "nvfp4") else stored
-        layout = replace(layout, stored=stored, gather=gathered, scaling="current")
+        layout = replace(layout, stored=stored, scaling="current")
         # `fp8_dot_product_attention = True` in its recipes of experts in mxfp8 on GB200 and GB300, from 26.06 (v0.5.0) on.
         narrow = model.experts and layout.products == "mxfp8" and r["release"] >= "26.06"
         if narrow and recipe is None and layout.device.startswith("gb"):
