@@ -54,11 +54,11 @@ def table_form(op: sched.ComputeOp) -> KernelForm | None:
     """What is no product makes the gradient of a table, or adds those of all its uses: another kernel adds it to those of earlier microbatches."""
     if len(op.outputs) != 1 or stg.phase_of(op) not in ("bwd", "wgrad"):
         return None
-    sum_dtype = summed_in(op.outputs[0])
-    if sum_dtype is None:
+    sizes = sum_sizes(op.outputs[0])
+    if not sizes:
         return None
     made = tensor_of(op.outputs[0].type)
-    sizes = {"summed": bytes_of(made.num_elements, sum_dtype), "made": made.num_bytes}
+    sizes["made"] = made.num_bytes
     return KernelForm(Work.OTHER, made.dtype, tuple(sizes.items()))
 
 
@@ -92,9 +92,7 @@ def product_form(op: sched.ComputeOp) -> KernelForm:
         "k": dims_product(left, both - made),
     }
     sizes |= {"all_m": sizes["m"], "all_n": sizes["n"]}
-    sum_dtype = summed_in(op.outputs[0])
-    if sum_dtype is not None:
-        sizes["summed"] = bytes_of(tensor_of(op.outputs[0].type).num_elements, sum_dtype)
+    sizes |= sum_sizes(op.outputs[0])
     if left.dtype in QUANTIZED and stg.phase_of(op) == "wgrad":
         sizes |= columnwise_sizes(op, both)
     if stg.phase_of(op) == "bwd" and left.dtype in QUANTIZED:
@@ -106,19 +104,33 @@ def product_form(op: sched.ComputeOp) -> KernelForm:
     return KernelForm(Work.PRODUCT, left.dtype, tuple(sizes.items()), stored=stored_weight(op))
 
 
-def summed_in(value: SSAValue) -> str | None:
-    """The dtype of the sum over microbatches that a value is added to as it is; None where there is none, or a reduction in between."""
+def sum_sizes(value: SSAValue) -> dict[str, Size]:
+    """The bytes of the sum over microbatches that a value is added to as it is, `summed`; and of it, as it is set to zero once in a step, the part of a
+    microbatch, `zeroed`. Nothing where there is no sum, or a reduction in between.
+    """
+    found = summed_by(value)
+    if found is None:
+        return {}
+    loop, dtype = found
+    summed = bytes_of(tensor_of(value.type).num_elements, dtype)
+    return {"summed": summed, "zeroed": summed / symbolic.symbol(loop.axis.data)}
+
+
+def summed_by(value: SSAValue) -> tuple[stg.AccumulateOp, str] | None:
+    """The loop over microbatches that adds a value up as it is, and the dtype of the sum."""
     for use in value.uses:
         user = use.operation
         found = None
         if isinstance(user, sched.ViewOp):
-            found = summed_in(user.results[0])
+            found = summed_by(user.results[0])
         elif isinstance(user, stg.YieldOp):
             loop = user.parent_op()
             assert loop is not None
             result = loop.results[use.index]
-            is_sum = isinstance(loop, stg.AccumulateOp)
-            found = tensor_of(result.type).dtype if is_sum else summed_in(result)
+            if isinstance(loop, stg.AccumulateOp):
+                found = loop, tensor_of(result.type).dtype
+            else:
+                found = summed_by(result)
         if found is not None:
             return found
     return None
@@ -150,14 +162,27 @@ def columnwise_sizes(op: sched.ComputeOp, contracted: set[str]) -> dict[str, Siz
 
 
 def transposed_sizes(op: sched.ComputeOp) -> dict[str, Size]:
-    """Elements of a weight with one scale that is stored in 8 bits, of which the gradient of its layer's input reads the columns."""
+    """Elements of a weight with one scale that is stored in 8 bits, of which the gradient of its layer's input reads the columns.
+
+    `updated`: of one that learns, the part of a microbatch of those that are new in a step.
+    """
     for operand in op.inputs[:2]:
         weight, dtype = weight_behind(operand), tensor_of(operand.type).dtype
         if weight is None or dtype in SCALES:
             continue
         if tensor_of(weight.results[0].type).dtype == dtype:
-            return {"transposed": tensor_of(operand.type).num_elements}
+            elements = tensor_of(operand.type).num_elements
+            learns = int(weight.frozen is None)
+            return {"transposed": elements, "updated": elements * learns / microbatches_around(op)}
     return {}
+
+
+def microbatches_around(op: sched.ComputeOp) -> Size:
+    """How many times the loop over microbatches runs that an op is in."""
+    outer = op.parent_op()
+    while outer is not None and not isinstance(outer, stg.AccumulateOp):
+        outer = outer.parent_op()
+    return ONE if outer is None else symbolic.symbol(outer.axis.data)
 
 
 def gather_behind(value: SSAValue) -> SSAValue | None:

@@ -225,7 +225,8 @@ class KernelPrices:
         share = own["m"] * own["n"] / (sizes["m"] * sizes["n"])
         dtype, stored = (self.device.multiplied(each) for each in (kernel.dtype, kernel.stored))
         wide = TABLES.get(dtype, (dtype,))
-        narrow = TABLES.get(stored, ())
+        # Engines quantize what such a weight multiplies; a step that trains has ops for that, and multiplies in what its operands are in.
+        narrow = TABLES.get(stored, ()) if self.serves else ()
         if "hidden" in own and own["batch"] > 1 and (self.serves or own["m"] < TILE):
             for each in (*narrow, *wide):
                 found = self.experts(each, own)
@@ -255,13 +256,14 @@ class KernelPrices:
         scale the second copy is the first one transposed, where the device's products need it: written at once too, or, if the operand is gathered,
         by a transposition after that, which reads it once more (Transformer Engine: "Performance Considerations", `fp8_cast_transpose_fused` and
         `fp8_transpose` in `module/linear.py`). A weight that is stored in 8 bits alone is transposed for each gradient of its layer's input, unless
-        the copy is kept (`weight_fp8.transpose_2d()` in the backward pass of release 1.11: with no copy from before it makes one and leaves it).
+        the copy is kept (`weight_fp8.transpose_2d()` in the backward pass of release 1.11: with no copy from before it makes one and leaves it): then once a
+        step, when updated weights have been gathered (`post_all_gather_processing` in its `pytorch/tensor/utils.py`), each microbatch a part of it.
         """
         sizes = dict(kernel.sizes)
         rate = float(self.device.numbers["memory_bytes_per_s"]) * self.device.reached.memory
         if "transposed" in sizes:
-            makes = self.device.transposes_fp8 and not self.keeps_transposed
-            return 1e6 * 2 * sizes["transposed"] / rate if makes else 0.0
+            made = sizes["updated" if self.keeps_transposed else "transposed"]
+            return 1e6 * 2 * made / rate if self.device.transposes_fp8 else 0.0
         if "whole" not in sizes:
             return 0.0
         if kernel.dtype == "nvfp4":
@@ -277,11 +279,12 @@ class KernelPrices:
         return 1e6 * moved / rate
 
     def summed_us(self, kernel: Kernel) -> float:
-        """What it takes to add the gradient of a weight to those of earlier microbatches.
+        """What it takes to add the gradient of a weight to those of earlier microbatches, and a microbatch's part of setting the sum to zero.
 
         A fused product reads the sum and writes it in place of its result (`gradient_accumulation_fusion` of Megatron-LM); else another kernel
         reads both. On B200 a product of [28672, 4096] by [4096, 8192] takes 0.13 ms longer when it adds in fp32 than when it adds in bf16: four
-        bytes of each element at 7.2 TB/s (SimuMax, `configs/system/b200_bf16_ceperm.json`).
+        bytes of each element at 7.2 TB/s (SimuMax, `configs/system/b200_bf16_ceperm.json`). Its buffers are set to zero as a step begins (`zero_grad_buffer`
+        in Megatron-LM's `core/distributed/distributed_data_parallel.py`); PyTorch has no sum until the first microbatch is done (`set_to_none`).
         """
         sizes = dict(kernel.sizes)
         if "summed" not in sizes:
@@ -290,7 +293,7 @@ class KernelPrices:
         # Sums are as many as weights: none is left in a cache from the microbatch before.
         rate = float(self.device.numbers["memory_bytes_per_s"]) * self.device.reached.memory
         if self.products_add:
-            return 1e6 * (2 * sizes["summed"] - once) / rate
+            return 1e6 * (2 * sizes["summed"] + sizes["zeroed"] - once) / rate
         return 1e6 * (2 * sizes["summed"] + once) / rate + self.device.launch_us
 
     def added_us(self, kernel: Kernel) -> float:
@@ -299,7 +302,8 @@ class KernelPrices:
             return 0.0
         sizes = dict(kernel.sizes)
         rate = float(self.device.numbers["memory_bytes_per_s"]) * self.device.reached.memory
-        return 1e6 * (2 * sizes["summed"] + sizes["made"]) / rate + self.device.launch_us
+        zeroed = sizes["zeroed"] if self.products_add else 0
+        return 1e6 * (2 * sizes["summed"] + zeroed + sizes["made"]) / rate + self.device.launch_us
 
     def experts(self, dtype: str, own: Mapping[str, np.float64]) -> Price | None:
         """A product of a device's experts, where an engine serves or tokens are few: its part of the measured kernels of a whole layer, by FLOPs.
@@ -525,7 +529,9 @@ class KernelPrices:
         """By the table of a kernel of training; beyond its lengths, and with fewer heads, as an engine's kernel of that width changes with them.
 
         With more heads it takes as much longer, as those of tables fill the device: on H100 cuDNN reaches 613 TFLOP/s with 32 heads of 128 and 4,096 positions
-        (`cudnn-frontend`), and with 64 an older release 518 (FlashAttention-3, figure 5), where an engine's kernel gains 15 % from 32 to 64.
+        (`cudnn-frontend`), and with 64 an older release 518 (FlashAttention-3, figure 5), where an engine's kernel gains 15 % from 32 to 64. How many heads of
+        queries share keys makes no difference without a window: on H200 cuDNN takes as long with 64 heads of queries and 8 of keys as with as many of both
+        (`cudnn-frontend`, df73764 and de355c7). An engine's kernel, measured with what writes its cache, is 8 % faster where four share.
         """
         whose = () if self.trains == "cudnn" else (self.trains,)
         step = f"{'backward' if backward else 'forward'} pass"
@@ -553,6 +559,8 @@ class KernelPrices:
             axes = kind.axes(own)
             at = {x.name: np.clip(axes[x.name], 2**x.first, 2**x.last) for x in table.axes}
             at["heads"] = np.maximum(axes["heads"], at["heads"])
+            if not windowed:
+                axes["sharing"] = at["sharing"]
             changes = 1.0 if engine is None else engine.factor(axes) / engine.factor(at)
             return float(kind.rule(self.device, dtype, own) * table.factor(axes) * changes)
 

@@ -515,6 +515,44 @@ def test_attention_of_training_is_cudnns(
             assert ops / us < 1.15 * flops / alone
 
 
+@pytest.mark.parametrize(("length", "ms"), [(4096, 0.465), (8192, 1.708), (16384, 6.531)])
+def test_shared_keys_are_no_faster(length: int, ms: float) -> None:
+    """H200's table is of heads with keys of their own; where eight share keys, 64 heads take as long (`cudnn-frontend` at df73764, forward, cuDNN 9.19)."""
+    sizes = dict(batch=1, seq=length, keys=length, heads=64, kv_heads=8)
+    kernel = Kernel(Work.ATTENTION, "bf16", tuple({**sizes, **WIDTH}.items()))
+    compute = Compute(2 * 64 * length**2 * 128, 1, kernel=kernel)
+    found = KernelPrices(named("h200"), trains="cudnn").price(compute).us
+    assert found == pytest.approx(1e3 * ms, rel=0.04)
+
+
+WIDTH = {"head_dim": 128, "value_dim": 128}
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    device=st.sampled_from(["h100", "b200", "gb300"]),
+    trains=st.sampled_from(["cudnn", "flash2"]),
+    length=st.integers(64, 40000),
+    heads=st.sampled_from([16, 32, 48, 128]),
+    backward=st.booleans(),
+)
+def test_kernels_of_training_do_not_depend_on_shared_keys(
+    device: str, trains: str, length: int, heads: int, backward: bool
+) -> None:
+    """Beyond what moving keys and values takes, which decides of short sequences alone."""
+    kernels = KernelPrices(named(device), trains=trains)
+    work = Work.ATTENTION_GRAD if backward else Work.ATTENTION
+    ops = (5 if backward else 2) * heads * length**2 * 128
+
+    def us(kv_heads: int) -> float:
+        sizes = dict(batch=1, seq=length, keys=length, heads=heads, kv_heads=kv_heads)
+        kernel = Kernel(work, "bf16", tuple({**sizes, **WIDTH}.items()))
+        return kernels.price(Compute(ops, 1, kernel=kernel)).us
+
+    assert us(heads // 16) <= us(heads) * (1 + 1e-9)
+    assert length < 2048 or us(heads // 16) == pytest.approx(us(heads))
+
+
 @pytest.mark.parametrize(("length", "shown"), [(2048, 262), (4096, 284), (8192, 295)])
 def test_other_widths_of_flash_attention(length: int, shown: int) -> None:
     """Heads of 64 go as figure 5 of FlashAttention-3's paper shows FlashAttention-2 (TFLOP/s, masked), others as fast as the next wider."""
