@@ -22,6 +22,7 @@ from stagec.cli.usage import (
 from stagec.diagnostics import CompileError, did_you_mean, refused
 from stagec.frontend import parse_file, syntax
 from stagec.importing import import_configuration
+from stagec.importing.families import FAMILIES
 from stagec.importing.launch import import_plan
 from stagec.importing.launch.read import KINDS, kind_of
 from stagec.importing.launch.shell import MOST_SCRIPT_BYTES
@@ -87,6 +88,9 @@ def make_parser() -> CommandParser:
     add_flag(parser, "--gpus", "N", "how many GPUs a plan is for", whole_number)
     add_flag(parser, "--model", "FILE.stg", "the model that a plan imports", some_text)
     parser.add_argument("--kind", choices=KINDS, help="whose flags or settings these are")
+    known = "\n".join(sorted(FAMILIES))
+    help_ = "list the architectures that are known, by `model_type`"
+    parser.add_argument("--architectures", action="version", version=known, help=help_)
     add_switch(parser, "-q", "--quiet", help="print errors and nothing else")
     return parser
 

@@ -58,7 +58,9 @@ def import_configuration(data: Mapping[str, Any], file: str, source: str = "") -
         )
     family = FAMILIES.get(model_type)
     if family is None:
-        known = did_you_mean(model_type, FAMILIES) or (f"these are: {', '.join(sorted(FAMILIES))}")
+        known = did_you_mean(model_type, FAMILIES) or (
+            f"`stagec import --architectures` lists the {len(FAMILIES)} that are"
+        )
         what = "is not imported" if model_type in classes() else "is not known"
         raise failure(file, f"the architecture `{model_type}` {what}", "E0802", known)
     refuse_other_heads(data, model_type, file)
