@@ -52,6 +52,7 @@ CODES: dict[str, str] = {
     "W0303": "work that is done several times",
     "W0304": "a setting that changes nothing",
     "W0305": "a split whose parts change hands",
+    "W0306": "a router that is split by its experts",
     "E0401": "a clause that does not fit its plan",
     "E0402": "a setting that a clause does not have",
     "E0403": "a value that a setting cannot have",

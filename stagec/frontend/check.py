@@ -14,6 +14,7 @@ from stagec.frontend.files import Source
 from stagec.frontend.plans.iterations import Iterations
 from stagec.frontend.plans.moved_parts import moved_parts
 from stagec.frontend.plans.repeated_work import repeated_work
+from stagec.frontend.plans.split_routers import split_routers
 from stagec.frontend.plans.unused_axes import unused_axes
 from stagec.frontend.plans.unused_rules import (
     idle_contexts,
@@ -52,7 +53,7 @@ def warnings_of(checked: checker.CheckedModel, module: ModuleOp) -> list[Diagnos
             *idle_overrides(module),
             *idle_contexts(module, told),
         ]
-        rules += moved_parts(module)
+        rules += [*moved_parts(module), *split_routers(module)]
         if checked.part != "attention":  # whose experts another pool has
             rules += [*summed_experts(module), *repeated_work(module)]
         return [*checked.warnings, *rules]
