@@ -33,8 +33,12 @@ SPREADS = (
     ("pp", "tp"),
     ("pp", "fsdp", "tp"),
     ("pp", "hsdp"),
+    ("pp", "ddp"),
+    ("pp", "tp", "ddp"),
+    ("pp", "cp", "fsdp"),
     ("cp",),
     ("cp", "tp"),
+    ("cp", "tp", "fsdp"),
     ("hsdp", "cp"),
     (),
 )
@@ -46,11 +50,15 @@ SPREADS_OF_EXPERTS = (
     ("tp", "fsdp"),
     ("cp",),
     ("pp", "fsdp"),
+    ("pp", "ddp"),
+    ("pp", "ep"),
+    ("pp", "ep", "fsdp"),
     ("hsdp", "cp"),
     ("ep",),
     ("ep",),
     ("ep", "fsdp"),
     ("ep", "fsdp"),
+    ("ep", "tp"),
 )
 
 SPREADS_OF_PARTS = (
@@ -63,8 +71,13 @@ SPREADS_OF_PARTS = (
     ("hsdp",),
     ("pp",),
     ("pp", "fsdp"),
+    ("pp", "ddp"),
+    ("pp", "tp"),
+    ("pp", "hsdp"),
     ("tp",),
     ("tp", "fsdp"),
+    ("tp", "ddp"),
+    ("tp", "hsdp"),
     ("ep",),
     ("ep", "fsdp"),
 )
@@ -82,7 +95,7 @@ def text_of(words: Mapping[str, object]) -> str:
 def draw(rng: random.Random, name: str) -> Words:
     arch = rng.choice(["llama", "llama", "llama", "gpt", "gpt", "moe"])
     spread = rng.choice(SPREADS_OF_EXPERTS if arch == "moe" else SPREADS)
-    if arch == "gpt" and "cp" in spread:
+    if arch == "gpt" and ("cp" in spread or spread == ("pp", "tp", "ddp")):
         spread = ("tp", "fsdp")
     is_moe = arch == "moe"
     words: Words = {"name": name, "arch": arch}
@@ -167,7 +180,7 @@ def draw_model(rng: random.Random, arch: str, tp: int) -> Words:
         "kv_heads": key_heads,
         "dim": heads * rng.choice([8, 16, 24, 32]),
         "ffn": tp * rng.randrange(20, 200 // tp + 20),
-        "vocab": tp * rng.randrange(60, 400),
+        "vocab": tp * rng.randrange(60, 400) + rng.choice([0, 0, tp - 1]),
         "layers": rng.randrange(1, 6),
         "seq": tp * rng.choice([4, 8, 12, 20]) * 2,
     }
@@ -193,10 +206,12 @@ def draw_tensor_parallelism(
 
 
 def draw_pipeline(rng: random.Random, spread: tuple[str, ...]) -> Words:
-    stages = 1 if rng.random() < 0.5 else 2
-    schedule = rng.choice(ONE_STAGE if stages == 1 else TWO_STAGES)
+    # DDP takes one stage of a rank, and a backward pass before the last forward pass; experts without FSDP are under it. Rings are of one stage, too.
+    is_ddp = "ddp" in spread or ("ep" in spread and "fsdp" not in spread)
+    stages = 1 if rng.random() < 0.5 or is_ddp or "cp" in spread else 2
+    schedule = "1F1B" if is_ddp else rng.choice(ONE_STAGE if stages == 1 else TWO_STAGES)
     pp = rng.choice([2, 4]) if spread == ("pp",) else 2
-    microbatches = pp * rng.choice([1, 2, 3]) if stages == 1 else 2 * pp
+    microbatches = pp * rng.choice([2, 3] if is_ddp else [1, 2, 3]) if stages == 1 else 2 * pp
     layers = pp * stages * rng.choice([1, 2])
     if rng.random() < 0.3:
         layers += rng.randrange(1, pp * stages)
@@ -219,10 +234,11 @@ def draw_context_parallelism(rng: random.Random, spread: tuple[str, ...]) -> Wor
 def draw_data_parallelism(
     rng: random.Random, spread: tuple[str, ...], tp: int, *, is_moe: bool
 ) -> Words:
-    budget = 8 // tp // (2 if {"pp", "cp"} & set(spread) else 1)
+    budget = 8 // tp // 2 ** len({"pp", "cp"} & set(spread))
     words: Words = {}
     if "ep" in spread:
-        words |= {"dp": 4, "ep": rng.choice([2, 4])}
+        dp = min(budget, rng.choice([2, 4]))
+        words |= {"dp": dp, "ep": rng.choice([n for n in (2, 4) if n <= dp])}
     elif "hsdp" in spread:
         words |= {"dp": 2, "dp_shard": rng.choice([n for n in (2, 4) if 2 * n <= budget])}
         words["dp_mode"] = "hsdp"
