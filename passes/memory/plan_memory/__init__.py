@@ -58,6 +58,7 @@ What nodes do with memory they say themselves (`effects`); the rest depends on w
 - Gradients are what an update reads, back to what made them. Values that a forward task makes and a backward task reads are saved
   activations: tasks say that.
 - What ops read that make the gradients of one op (`gradient_of`) is freed with the last of them, as a node of autograd does.
+- What a collective reads is there until somebody waits for what it makes, as `ProcessGroupNCCL` keeps it.
 - What a unit gathered last is there until its gradients are made, as FSDP frees it: also a table, which no gradient reads, and layers whose weights
   were converted, so that copies are read (`torch.autocast`).
 - What a forward pass gathered is there until its module returns: behind the collective over what the last reader makes, if there is one.
@@ -234,6 +235,7 @@ class Planner:
                 self.nodes[op] = self.draft(op)
         self.keep_what_gradients_read()
         self.keep_units()
+        self.keep_what_is_sent()
         inside = ops_inside(self.program)
         for op in self.nodes:
             for number, operand in enumerate(op.operands):
@@ -327,6 +329,27 @@ class Planner:
                 for op, n in kept:
                     self.nodes[op].keeps.append((n, group))
 
+    def keep_what_is_sent(self) -> None:
+        """What a collective reads is there until somebody waits for what it makes, behind what is computed beside it: `ProcessGroupNCCL` keeps it until
+        then (`stashed_for_allocator_safety_`)."""
+        for op in self.nodes:
+            if not isinstance(op, sched.CollectiveOp):
+                continue
+            last, following = op, following_node(op)
+            while following is not None and not reads(following, op):
+                last, following = following, following_node(following)
+            sent = [followed(x, through(sched.ViewOp)) for x in op.operands]
+            kept = [
+                n
+                for n, x in enumerate(sent)
+                if x.owner in self.nodes and x not in self.sums and x.owner.parent is op.parent
+            ]
+            if following is None or last is op or task_of(last) != task_of(op) or not kept:
+                continue
+            group = self.group()
+            self.nodes[last].lasts.append(group)
+            self.nodes[op].keeps += [(n, group) for n in kept]
+
     def keep_units(self) -> None:
         """What a unit gathered last, which a backward pass may not read, is there until its gradients are made, as FSDP frees it.
 
@@ -399,6 +422,19 @@ class Planner:
             return set()
         later = [op for op in self.nodes if stg.phase_of(op) not in ("fwd", "recompute")]
         return {value for op in later for operand in op.operands for value, _ in behind(operand)}
+
+
+def following_node(op: Operation) -> Operation | None:
+    """The next node of its block; None at its end, and where a loop comes before one."""
+    following = op.next_op
+    while isinstance(following, sched.ViewOp):
+        following = following.next_op
+    return following if following is not None and is_node(following) else None
+
+
+def reads(op: Operation, made_by: Operation) -> bool:
+    """Whether an op reads what another makes, or a view of it."""
+    return any(followed(x, through(sched.ViewOp)).owner is made_by for x in op.operands)
 
 
 def forward_readers(values: Iterable[SSAValue]) -> Iterator[Operation]:

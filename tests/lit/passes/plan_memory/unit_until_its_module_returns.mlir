@@ -15,7 +15,7 @@ stg.program "M" (%x : !t) {
     %y = sched.compute "mul" (%x, %a) flops "D" reads "D" writes "D" on "compute" in F.1 {phase = "fwd"} : (!t, !t) -> !t
     // CHECK: "all_gather"(%y) {{.*}} last 0>
     %l = sched.collective "all_gather" (%y) over [tp] in "bf16" bytes "16" to "16" on "comm.tp" in F.2 {phase = "fwd"} : (!t) -> !t
-    // CHECK: "all_gather"(%v) {{.*}} memory <[gathered]>
+    // CHECK: "all_gather"(%v) {{.*}} memory <[gathered], last 1>
     %b = sched.collective "all_gather" (%v) over [dp] in "bf16" bytes "8" to "16" on "comm.dp" in F.3
       effects <one_buffer makes gathered> {phase = "fwd"} : (!s) -> !t
     %z = sched.compute "mul" (%l, %b) flops "D" reads "D" writes "D" on "compute" in F.4 {phase = "fwd"} : (!t, !t) -> !t
