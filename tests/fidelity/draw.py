@@ -303,7 +303,12 @@ def draw_steps(rng: random.Random, spread: tuple[str, ...], *, is_moe: bool) -> 
     """What a block does, step by step. Tensor parallelism splits one part after a norm, stages hand on one value, and a block has experts once."""
     known = [name for name in sorted(SUBLAYERS) if name != "experts"]
     if "tp" in spread:
-        return [[rng.choice(PARTS_OF_TENSORS)] for _ in range(rng.choice([1, 2, 3]))]
+        drawn = [rng.choice(PARTS_OF_TENSORS) for _ in range(rng.choice([1, 2, 3]))]
+        # Two parts that read the same tensor whole gather it twice in PyTorch, whose modules do not know of each other, and once here.
+        first = drawn.index("cross") if "cross" in drawn else -1
+        return [
+            ["heads" if n != first and each == "cross" else each] for n, each in enumerate(drawn)
+        ]
     if "pp" in spread:
         known.remove("cross")
     steps = [rng.sample(known, rng.choice([1, 1, 2])) for _ in range(rng.choice([1, 2, 3]))]

@@ -20,6 +20,7 @@ from tests.fidelity.parameters import (
     parameters_of,
     stays_gathered,
     trained_of,
+    words_of,
 )
 from tests.fidelity.partial_gradients import (
     is_read,
@@ -131,15 +132,18 @@ def has_other_weights(case: Case) -> bool:
     return is_ddp and case.degree("tp") > 1 and case.is_training
 
 
-def weight_bytes_read(case: Case, parameter_bytes: int) -> int:
+def weight_bytes_read(case: Case, rank: int, parameter_bytes: int) -> int:
     """Of the parameters of a rank, DTensors that the forward pass keeps for the backward pass: all but the tables of embeddings and biases of linears; where
     blocks are computed again, those behind them alone."""
     m, tp = case.model, case.degree("tp")
     if "ac" in case.parallel:
-        head = 0 if "tp_head" in case.parallel else m["vocab"] * m["dim"] // tp
+        head = 0 if "tp_head" in case.parallel else -(-m["vocab"] // tp) * m["dim"]
         norm = m["dim"] * (2 if m["arch"] == "gpt" else 1) * is_sequence_parallel(case)
         return (head + norm) * case.element_bytes
-    unread = m["vocab"] * m["dim"] // (1 if "tp_embed" in case.parallel else tp)
+    unread = words_of(case, rank, "tp_embed") * m["dim"]
+    if "tp_head" not in case.parallel:
+        # A part that is short is a view of one that is not (`Shard._split_tensor` pads).
+        unread -= (-(-m["vocab"] // tp) - words_of(case, rank, "tp_head")) * m["dim"]
     if "tp_head" in case.parallel and not case.is_tied:
         unread += m["vocab"] * m["dim"]
     if m["arch"] == "gpt":
@@ -316,7 +320,7 @@ def comparable_memory(case: Case, rank: int, measured: Memory, traced: Memory) -
         saved += narrow_statistics_bytes(case)
     if has_other_weights(case) and saved is not None:
         # Once for each microbatch, as all of them are let go in between.
-        saved -= case.accumulated * weight_bytes_read(case, measured.parameters)
+        saved -= case.accumulated * weight_bytes_read(case, rank, measured.parameters)
     if has_own_targets(case) and saved is not None and holds_loss:
         tokens = case.model["batch"] * case.model["seq"]
         microbatches = int(case.parallel["microbatches"])

@@ -16,7 +16,7 @@ from tests.fidelity.model_text import (
 )
 from tests.fidelity.oracle import DTYPES, Case, NotInTheLanguage
 from tests.fidelity.parameters import layers_of
-from tests.fidelity.sublayers import parts_of
+from tests.fidelity.sublayers import Sublayer, parts_of, reads_source, steps_of
 
 PLAN = "measured"
 
@@ -290,6 +290,8 @@ def gradient_lines(case: Case) -> list[str]:
 
 def parallel_weights(case: Case) -> list[str]:
     """The weights that tensor parallelism makes DTensors: those of the modules that it names."""
+    if parts := parts_of(case):
+        return weights_of_parts(case, parts)
     m, is_gpt = case.model, case.model["arch"] == "gpt"
     has_bias = is_gpt or m.get("qkv_bias")
     names = ["wqkv"] if m["fused_qkv"] else ["wq", "wk", "wv"]
@@ -301,6 +303,19 @@ def parallel_weights(case: Case) -> list[str]:
     found += [] if "tp_head" in case.parallel or case.is_tied else ["head"]
     if is_sequence_parallel(case):
         found += ["norm1", "norm2", "norm", *(["shift1", "shift2", "shift", "places"] * is_gpt)]
+    return found
+
+
+def weights_of_parts(case: Case, parts: list[tuple[str, str, Sublayer]]) -> list[str]:
+    """Of blocks of other parts: linear layers, and norms under sequence parallelism."""
+    found = [
+        f'"{name}.{w}"' for _, name, part in parts for w, d in part.weights.items() if " | " in d
+    ]
+    found += [] if "tp_embed" in case.parallel else ["embed"]
+    found += [] if "tp_head" in case.parallel or case.is_tied else ["head"]
+    if is_sequence_parallel(case):
+        found += [*(f"norm{n}" for n in range(len(steps_of(case)))), "norm"]
+        found += ["norm_of_source"] * reads_source(case)
     return found
 
 
