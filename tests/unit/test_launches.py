@@ -12,7 +12,9 @@ import pytest
 
 import stagec
 from stagec.cli.import_command import dims_of
+from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError
+from stagec.dialects.sched.actions import Collective
 from stagec.driver import compile_model
 from stagec.frontend import check, parse_text
 from stagec.importing.launch import Launch, import_plan, plan_text
@@ -445,3 +447,69 @@ def test_levels_of_deepspeed_are_its_own_and_what_a_trainer_fills_in_is_named():
     assert "zero 2 over dp { like = deepspeed }" in made.text
     assert "clip = 1 }" in made.text
     assert "(`auto`): `train_micro_batch_size_per_gpu`." in made.text
+
+
+SMALL = """dim B = 16
+dim S = 64
+dim D = 256
+dim F = 512
+dim V = 1024
+dim L = 2
+module Block(x[B, S, D]) -> [B, S, D] {
+  weight norm[D], up[D, F], down[F, D]
+  return x + gelu(rms_norm(x, norm) @ up) @ down
+}
+model Net(tokens[B, S]: i32, targets[B, S]: i32) {
+  weight embed[V, D], head[D, V]
+  x = embedding(tokens, embed)
+  repeat L { x = Block(x) }
+  loss = cross_entropy(x @ head, targets)
+}
+"""
+
+
+def imported_with(flags: str, tmp_path: Path) -> Compiled:
+    """The small model under a launch of four GPUs."""
+    model = tmp_path / "small.stg"
+    model.write_text(SMALL)
+    usual = "torchrun pretrain_gpt.py --micro-batch-size 2 --global-batch-size 16 --bf16 "
+    dims = dims_of(str(model))
+    imported = import_plan(f"{usual} {flags}", "run.sh", "megatron", 4, model.name, dims, tmp_path)
+    (tmp_path / "run.stg").write_text(imported.text)
+    return compile_model(tmp_path / "run.stg")
+
+
+def test_weights_in_fp8_are_those_that_products_in_fp8_read(tmp_path: Path) -> None:
+    """Megatron-LM's buffers of parameters are by dtype: the table, the head and norms are gathered in bf16 all the same."""
+    flags = "--fp8-format hybrid --fp8-param-gather --use-distributed-optimizer"
+    gathered = {"fp8": 0, "bf16": 0}
+    traces = imported_with(flags, tmp_path).trace_set
+    program = traces.classes[0].program
+    for index in program.segment.tolist():
+        for node in program.segments[index].nodes:
+            if isinstance(node.action, Collective) and node.action.kind == "all_gather":
+                gathered[node.action.dtype] += node.action.result_bytes
+    matrices, others = 2 * 2 * 256 * 512, 2 * 256 * 1024 + 2 * 256
+    assert gathered == {"fp8": matrices, "bf16": 2 * others}
+    unread = import_plan(
+        "torchrun pretrain_gpt.py --micro-batch-size 2 --global-batch-size 16 --bf16 --fp8-param-gather",
+        "run.sh",
+        "megatron",
+        gpus=4,
+    )
+    assert "Not in the plan: weights in fp8" in unread.text
+
+
+@pytest.mark.parametrize("tp", [2, 4])
+def test_what_linear_layers_hide_by_themselves_is_hidden(tmp_path: Path, tp: int) -> None:
+    """Without rings of Transformer Engine backward passes gather and scatter beside products: as many bytes, whole."""
+    split = f"--tensor-model-parallel-size {tp} --sequence-parallel"
+    found = imported_with(split, tmp_path)
+    overlap = found.plan.overlap
+    assert (overlap.tp, overlap.pieces) == (True, 1)
+    rings = imported_with(f"{split} --tp-comm-overlap", tmp_path)
+    assert (rings.plan.overlap.tp, rings.plan.overlap.pieces) == (True, 4)
+    unsplit = imported_with(f"--tensor-model-parallel-size {tp}", tmp_path)
+    assert not unsplit.plan.overlap.tp
+    text = (tmp_path / "run.stg").read_text()
+    assert "overlap" not in text

@@ -180,9 +180,9 @@ def products_in(dtype: str) -> Callable[[Launch, Any], None]:
     return apply
 
 
-def gathered_in_fp8(run: Launch, value: Any) -> None:
+def stored_in_fp8(run: Launch, value: Any) -> None:
     if value is None or is_true(value):
-        run.gathers_fp8 = True
+        run.stores_fp8 = True
 
 
 def gradient_dtype(run: Launch, value: Any) -> None:
@@ -281,7 +281,11 @@ MEGATRON: dict[str, Word] = {
     "overlap-param-gather": Word(
         "overlap { param_gather = true }", truth("overlap_parameters"), False
     ),
-    "tp-comm-overlap": Word("overlap { tp = true }", truth("overlap_tensor"), False),
+    "tp-comm-overlap": Word(
+        "overlap { tp = true }; without it, where S is split over tp, in one piece",
+        truth("overlap_tensor"),
+        False,
+    ),
     "overlap-moe-expert-parallel-comm": Word(
         "overlap { ep = true }", truth("overlap_experts"), False
     ),
@@ -302,7 +306,7 @@ MEGATRON: dict[str, Word] = {
     "fp8-format": Word("precision { products = fp8 }", products_in("fp8")),
     "fp8-hybrid": Word("precision { products = fp8 }", constant("products", "fp8"), False),
     "fp4-format": Word("precision { products = fp4 }", products_in("fp4")),
-    "fp8-param-gather": Word("precision { gather = fp8 }", gathered_in_fp8, False),
+    "fp8-param-gather": Word("precision { product_weights = fp8 }", stored_in_fp8, False),
     "virtual-pipeline-model-parallel-size": Word(
         "pipeline { virtual_stages = N }", size("virtual_stages")
     ),

@@ -80,6 +80,8 @@ def import_plan(
         reading.run.gpus = gpus
     reading.run.sequence_parallel &= reading.run.tp > 1
     reading.run.keeps_shard = kind in ("megatron", "nemo", "mlperf")
+    if reading.run.stores_fp8 and reading.run.products != "fp8":
+        reading.unsaid.append("weights in fp8, which no product in fp8 reads")
     if reading.run.vocabulary_multiple is None and kind in ("megatron", "nemo", "mlperf"):
         reading.run.vocabulary_multiple = VOCABULARY_MULTIPLE
     if not reading.mistakes:

@@ -76,7 +76,8 @@ class Launch:
     precision: dict[str, str] = field(default_factory=dict)
     products: str = ""
     """The type of products of linear layers, if a narrower one than that of activations."""
-    gathers_fp8: bool = False
+    stores_fp8: bool = False
+    """Whether weights that products in fp8 read are stored so, and gathered (`fp8_model_init` of Transformer Engine)."""
     optimizer: str = ""
     clip: float = 0.0
     """The most that the norm of all gradients may be; 0 for no clipping."""
@@ -381,8 +382,8 @@ def rest(run: Launch) -> list[str]:
     precision = dict(run.precision)
     if run.products:
         precision["products"] = run.products
-    if run.gathers_fp8 and run.level:
-        precision["gather"] = "fp8"
+    if run.stores_fp8 and run.products == "fp8":
+        precision["product_weights"] = "fp8"
     if precision:
         inner = ", ".join(f"{key} = {value}" for key, value in precision.items())
         clauses.append(f"precision {{ {inner} }}")
@@ -397,9 +398,13 @@ def rest(run: Launch) -> list[str]:
         gradients.append(f"overlap = {str(run.overlap_gradients).lower()}")
     if gradients:
         clauses.append(f"gradients {{ {', '.join(gradients)} }}")
+    # What Megatron-LM's and Transformer Engine's linear layers do by themselves: backward they gather what was split, and scatter the gradient of it, beside
+    # products (`LinearWithGradAccumulationAndAsyncCommunication`; `module/linear.py`).
+    whole = run.keeps_shard and run.sequence_parallel and not run.overlap_tensor
     overlaps = {
         "param_gather": (run.overlap_parameters and run.level in (1, 2)) or None,
-        "tp": run.overlap_tensor,
+        "tp": whole or run.overlap_tensor,
+        "pieces": 1 if whole else None,
         "p2p": run.overlap_pipeline,
         "ep": run.overlap_experts,
     }
