@@ -9,6 +9,7 @@ from math import prod
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr
 from xdsl.ir import Operation
 
+from stagec.analysis.coordinates import SUFFIX
 from stagec.analysis.sizes import mesh_of, size_values
 from stagec.diagnostics import CompileError, did_you_mean, quoted, refused, span_of
 from stagec.dialects import dist, sched, stg
@@ -78,7 +79,8 @@ def check_paths(program: stg.ProgramOp) -> None:
 
 def check_shapes(module: ModuleOp, values: Mapping[str, int]) -> None:
     """Check that sizes are of names that there are, and that axes divide the weights that they split."""
-    known, uneven = {*values, *layer_names(module)}, uneven_dims(module)
+    places = (f"{axis}{SUFFIX}" for axis in mesh_of(module))
+    known, uneven = {*values, *layer_names(module), *places}, uneven_dims(module)
     seen: set[Size] = set()
     for op in module.walk():
         stays = isinstance(op, stg.WeightOp | stg.CacheOp)

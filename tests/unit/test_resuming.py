@@ -20,6 +20,7 @@ from tests.resuming.cuts import differences, digest, outcome, texts_after_passes
 from tests.resuming.mutations import exceptions, silent
 from tests.resuming.texts import TEXT, random_text
 from tests.unit.seldom import mostly
+from tests.unit.test_odd_plans import MODEL, PLANS
 from tests.unit.test_pools import drawn as drawn_pools, text_of as text_of_pools
 from tests.unit.test_serving_state import text as text_of_state
 
@@ -55,6 +56,15 @@ def test_random_serving_plans_go_on_from_tasks(seed: int) -> None:
     texts, whole = texts_after_passes(
         lambda stops: compile_text(drawn.text, "net.stg", plan=drawn.plan, stops=stops)
     )
+    (cut,) = [name for name in texts if name.endswith("lower-to-tasks")]
+    assert not list(differences({cut: texts[cut]}, whole))
+
+
+@pytest.mark.parametrize("name", mostly("gathered_without_balance".__eq__, PLANS))
+def test_odd_plans_go_on_from_tasks(name: str) -> None:
+    """Where blocks of a ring are gathered at once, a rank has as many of them as its coordinate says."""
+    text = MODEL % PLANS[name]
+    texts, whole = texts_after_passes(lambda stops: compile_text(text, "net.stg", stops=stops))
     (cut,) = [name for name in texts if name.endswith("lower-to-tasks")]
     assert not list(differences({cut: texts[cut]}, whole))
 
