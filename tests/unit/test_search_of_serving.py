@@ -13,6 +13,7 @@ from stagec.cli.search_command import run
 from stagec.diagnostics import CompileError
 from stagec.driver import compile_text
 from stagec.estimate import batch_of, estimate
+from tests.unit.seldom import mostly
 
 MODEL = """
 dim B = 4
@@ -84,7 +85,13 @@ SMALL = ("--fix", "batch=8,24", "--top", "1000")
 
 @pytest.mark.parametrize(
     "serve",
-    ["decode B at 100, experts = average", "prefill 4 x 32, decode B at 100, experts = average"],
+    mostly(
+        "decode B at 100, experts = average".__eq__,
+        [
+            "decode B at 100, experts = average",
+            "prefill 4 x 32, decode B at 100, experts = average",
+        ],
+    ),
 )
 def test_every_plan_is_what_its_compilation_says(
     model: str, capsys: pytest.CaptureFixture[str], serve: str

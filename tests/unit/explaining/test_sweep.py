@@ -92,7 +92,7 @@ def same_rows(asked: SweepRequest, table: SweepTable, chosen: list[int]) -> None
         }
 
 
-@pytest.mark.parametrize("seed", mostly((3).__eq__, [0, 1, 3, 5]))
+@pytest.mark.parametrize("seed", mostly((0).__eq__, [0, 1, 3, 5]))
 def test_random_models_and_plans(seed: int) -> None:
     """A few of what `python -m tests.differential` tries: each point is a row as compiled, or does not compile.
 
@@ -253,7 +253,11 @@ OVERLAPS = "shard S over tp\n  overlap { tp = true }\n  device h100"
 
 
 @pytest.mark.parametrize(
-    "clauses", ["device h100", OVERLAPS, f"{OVERLAPS} {{ kernels = eager, graphs = false }}"]
+    "clauses",
+    mostly(
+        (f"{OVERLAPS} {{ kernels = eager, graphs = false }}").__ne__,
+        ["device h100", OVERLAPS, f"{OVERLAPS} {{ kernels = eager, graphs = false }}"],
+    ),
 )
 def test_step_time(clauses: str) -> None:
     """Of few microbatches, and of as many as are reached from few."""
