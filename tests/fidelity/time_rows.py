@@ -109,6 +109,8 @@ class Layout:
     """What microbatches' gradients are added up in."""
     reduce: str = "bf16"
     tp_overlap: bool = False
+    layers_overlap: bool = False
+    """Whether linear layers hide, without rings, what they gather and scatter backward by themselves: whole."""
     compiler_overlaps: bool = False
     """Of what tensor parallelism sends, what PyTorch's compiler overlaps: pieces, one for each rank."""
     ep_overlap: bool = False
@@ -225,7 +227,10 @@ def overlap(x: Layout) -> str:
         besides += ", param_gather = true"
     if x.tp_overlap and x.compiler_overlaps:
         besides += f", pieces = {x.tp}, bulk = false"
-    return f"overlap {{ tp = {str(x.tp_overlap).lower()}{besides} }}"
+    if x.layers_overlap and x.tp > 1:
+        besides += ", pieces = 1"
+    overlaps = x.tp_overlap or (x.layers_overlap and x.tp > 1)
+    return f"overlap {{ tp = {str(overlaps).lower()}{besides} }}"
 
 
 def precision(x: Layout) -> str:
@@ -695,7 +700,10 @@ MACHINE = str(Path(__file__).with_name("b200_simumax.toml"))
 
 
 def simumax(r: Cells, device: str = "b200", source: str = "SimuMax") -> Timed:
-    """MooreThreads/SimuMax@4dcaae5, docs/b200: Megatron-LM with Transformer Engine 2.11, which by its scripts overlaps no communication."""
+    """MooreThreads/SimuMax@4dcaae5, docs/b200: Megatron-LM with Transformer Engine 2.11, which by its scripts overlaps no communication.
+
+    Its linear layers do, backward (`async_op` in `module/linear.py` and `module/layernorm_linear.py`).
+    """
     layers, pp, dp = number(r, "layers"), number(r, "pp"), number(r, "dp")
     batch, sequence = number(r, "accumulation") * dp, number(r, "sequence")
     name = f"{r['model']} {layers} layers tp {r['tp']} pp {pp} dp {dp} cp {r['cp']} of {sequence}, {r['accumulation']} microbatches"
@@ -709,6 +717,7 @@ def simumax(r: Cells, device: str = "b200", source: str = "SimuMax") -> Timed:
         context="ulysses",
         reduce="fp32",
         grad_overlap=False,
+        layers_overlap=True,
         graphs=False,
         device=device,
     )
