@@ -148,14 +148,3 @@ def _blocks(stream: io.RawIOBase | io.BytesIO, name: str) -> Iterator[bytes]:
                 yield data
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise TraceError("E0607", f"`{name}` is damaged", note=f"gzip: {error}") from None
-
-
-def encode_record(message: Message) -> bytes:
-    """A message as it stands in a file, its length first."""
-    body = message.SerializeToString(deterministic=True)
-    length, prefix = len(body), bytearray()
-    while length > 0x7F:
-        prefix.append(length & 0x7F | 0x80)
-        length >>= 7
-    prefix.append(length)
-    return bytes(prefix) + body

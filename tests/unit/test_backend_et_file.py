@@ -4,10 +4,13 @@ import gzip
 import re
 from collections.abc import Iterable
 from importlib import resources
+from io import BytesIO
 from pathlib import Path
 
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+from google.protobuf.proto import serialize_length_prefixed
 from hypothesis import given, strategies as st
 
 from stagec.backend import et_def_pb2 as et, et_file
@@ -17,10 +20,17 @@ from stagec.backend.errors import TraceError
 PROTO = resources.files("stagec.backend").joinpath("et_def.proto").read_text()
 
 
+def encode_record(message: Message) -> bytes:
+    """A message as it stands in a file, its length first."""
+    stream = BytesIO()
+    serialize_length_prefixed(message, stream)
+    return stream.getvalue()
+
+
 def write_trace(path: Path, nodes: Iterable[et.Node], compress: str = "none") -> None:
     """Messages as they are, one by one; stagec's own traces are made from templates."""
     messages = (et.GlobalMetadata(version=SCHEMA_VERSION), *nodes)
-    data = b"".join(map(et_file.encode_record, messages))
+    data = b"".join(map(encode_record, messages))
     path.write_bytes(gzip.compress(data, mtime=0) if compress == "gzip" else data)
 
 
@@ -90,8 +100,8 @@ def test_written_file_reads_back(tmp_path, compress) -> None:
 
 @given(st.data())
 def test_truncated_file_is_refused(data) -> None:
-    whole = et_file.encode_record(et.GlobalMetadata(version="0.0.4")) + b"".join(
-        map(et_file.encode_record, some_nodes(4))
+    whole = encode_record(et.GlobalMetadata(version="0.0.4")) + b"".join(
+        map(encode_record, some_nodes(4))
     )
     ends = [0]
     for record in et_file.read_records(iter([whole]), "x"):
@@ -116,7 +126,7 @@ def test_any_bytes_are_a_trace_or_an_error(data: bytes) -> None:
 
 @given(st.lists(st.integers(1, 40)))
 def test_chunk_borders_do_not_matter(sizes: list[int]) -> None:
-    whole = b"".join(map(et_file.encode_record, some_nodes(5)))
+    whole = b"".join(map(encode_record, some_nodes(5)))
     chunks, at = [], 0
     for size in sizes:
         chunks.append(whole[at : at + size])
