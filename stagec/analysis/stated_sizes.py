@@ -15,7 +15,7 @@ from stagec.diagnostics import CompileError, did_you_mean, quoted, refused, span
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.attributes import NamesAttr, sizes_in
 from stagec.dialects.op import first_op
-from stagec.dialects.types import StackType, ValueType, tensor_of
+from stagec.dialects.types import ALL_POOLS, StackType, ValueType, tensor_of
 from stagec.symbolic import Size
 from stagec.symbolic.conditions import unread
 
@@ -44,7 +44,7 @@ def check_stated(module: ModuleOp) -> None:
 
 def check_axes(module: ModuleOp) -> None:
     """Check that ops run over axes that there are, each once."""
-    mesh = mesh_of(module)
+    mesh = axes_of(module)
     for op in module.walk():
         axes = op.properties.get("axes")
         if isinstance(axes, NamesAttr):
@@ -55,9 +55,15 @@ def check_axes(module: ModuleOp) -> None:
                     raise wrong(op, f"it is over `{axis}` twice")
 
 
+def axes_of(module: ModuleOp) -> Mapping[str, int]:
+    """The axes of the mesh, and of a pool that trains with others what goes through all their ranks."""
+    pools = first_op(module, dist.TowersOp)
+    return mesh_of(module) if pools is None else {**mesh_of(module), ALL_POOLS: 1}
+
+
 def check_streams(module: ModuleOp) -> None:
     """Check that nodes are on streams that there are, or on one of someone's own beside it: `comm.dp`, `comm.dp.late`."""
-    known = [*sched.STREAMS, *map(sched.comm_stream, zip(mesh_of(module)))]
+    known = [*sched.STREAMS, *map(sched.comm_stream, zip(axes_of(module)))]
     for op in module.walk():
         if isinstance(op, sched.NodeOp):
             name = op.stream.data
@@ -152,7 +158,7 @@ def check_costs(module: ModuleOp, numbers: Mapping[str, int]) -> None:
     when it has been overwritten, is checked of what ranks run: `stagec.memory.value_table`.)
     """
     known: dict[Size, Fraction] = {}
-    mesh, values = mesh_of(module), OneElse(numbers)
+    mesh, values = axes_of(module), OneElse(numbers)
 
     def number(size: Size) -> Fraction:
         if size not in known:

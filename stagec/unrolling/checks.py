@@ -24,6 +24,7 @@ from stagec.diagnostics import quoted
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.attributes import NamesAttr, sizes_in
 from stagec.dialects.memory import GRADIENTS, Kind
+from stagec.dialects.op import first_op
 from stagec.dialects.sched.tasks import (
     COMPUTE_TASKS,
     NOWHERE,
@@ -33,7 +34,7 @@ from stagec.dialects.sched.tasks import (
     StageOfRank,
     spell_task,
 )
-from stagec.dialects.types import TIME_AXIS, ValueType
+from stagec.dialects.types import ALL_POOLS, TIME_AXIS, ValueType
 from stagec.rewriting import programs, programs_by_kind
 from stagec.symbolic import ZERO, Size
 from stagec.symbolic.conditions import unread
@@ -97,7 +98,7 @@ def check_nodes(program: stg.ProgramOp, mesh: Mapping[str, int], names: Collecti
         check_names(op, sizes, names)
         axes = op.properties.get("axes")
         if isinstance(op, sched.NodeOp) and isinstance(axes, NamesAttr):
-            unknown = [axis for axis in axes.data if axis not in mesh]
+            unknown = [axis for axis in axes.data if axis not in (*mesh, ALL_POOLS)]
             if unknown:
                 raise wrong(op, f"the mesh has no axis `{unknown[0]}`")
 
@@ -306,6 +307,8 @@ class RankOrders:
     num_stages: int
     count: int
     """Microbatches."""
+    is_part: bool
+    """Whether these are the stages of a pool, before and behind which those of others stand."""
     at: dict[int, dict[sched.RankProgramOp, None]] = field(default_factory=dict)
     """What ranks at each coordinate of the axis run."""
     runs: dict[sched.RankProgramOp, Runs] = field(default_factory=dict)
@@ -320,7 +323,9 @@ class RankOrders:
         size = mesh_of(module).get(axis, 1)
         tasks = {name: op for name, op in symbols.items() if isinstance(op, sched.TasksOp)}
         count = unread(size_values(module)).get(TIME_AXIS, 1)
-        found = RankOrders(tasks, axis, size, len(stages.stages.data) if stages else 1, count)
+        is_part = first_op(module, dist.TowersOp) is not None
+        number = len(stages.stages.data) if stages else 1
+        found = RankOrders(tasks, axis, size, number, count, is_part)
         for each in module.body.ops:
             if isinstance(each, sched.RanksOp):
                 program = symbols.get(each.program.data)
@@ -341,8 +346,13 @@ class RankOrders:
         for coordinate, programs_ in self.at.items():
             for program in programs_:
                 for (task, stage), peers in self.runs[program].items():
-                    if task in PARTNERS:
+                    if task in PARTNERS and not self.leaves(task, stage):
                         self.check_ends(program, task, stage, peers, coordinate)
+
+    def leaves(self, task: str, stage: int) -> bool:
+        """Whether a transfer goes to another pool, or comes from one."""
+        further = PARTNERS[task][1]
+        return self.is_part and not 0 <= stage + further < self.num_stages
 
     def passes(self, stage: StageOfRank) -> list[str]:
         """The tasks that compute, of a stage."""
@@ -408,7 +418,8 @@ class RankOrders:
         for program, runs in self.runs.items():
             for (task, stage), peers in runs.items():
                 for microbatch, shift in peers.items():
-                    if (0 < shift < self.size) if task in PARTNERS else shift == 0:
+                    is_transfer = task in PARTNERS and not self.leaves(task, stage)
+                    if (0 < shift < self.size) if is_transfer else shift == 0:
                         continue
                     name = task_name(program, task, stage, microbatch)
                     program_name = f"`@{program.sym_name.data}`"

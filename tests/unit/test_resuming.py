@@ -23,6 +23,7 @@ from tests.unit.seldom import mostly
 from tests.unit.test_odd_plans import MODEL, PLANS
 from tests.unit.test_pools import drawn as drawn_pools, text_of as text_of_pools
 from tests.unit.test_serving_state import text as text_of_state
+from tests.unit.test_towers import drawn as drawn_towers, text_of as text_of_towers
 
 
 @pytest.mark.parametrize("seed", mostly((0).__eq__, range(3)))
@@ -224,6 +225,20 @@ def test_pools_go_on_as_one_job(tmp_path: Path, capsys: pytest.CaptureFixture[st
     cut.write_text(first + SEPARATOR + first)
     assert main([str(cut)]) == 1
     assert "not those of the pools of one plan" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seed", mostly((6).__eq__, (0, 3, 6, 7)))
+def test_towers_go_on(seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Pools that train parts of a model: transfers of their ends go to each other, and what clips gradients goes through all ranks."""
+    model, cut = tmp_path / "net.stg", tmp_path / "cut.mlir"
+    model.write_text(text_of_towers(*drawn_towers(seed), False, "adamw { clip = 1 }"))
+    run_in_process([str(model), "--plan", "p", "-q", "-o", str(tmp_path / "whole")], capsys)
+    for name in ("lower-to-tasks", "order-communication"):
+        stopped = [str(model), "--plan", "p", "--stop-after", name, "--print-ir"]
+        cut.write_text(run_in_process(stopped, capsys))
+        run_in_process([str(cut), "-q", "-o", str(tmp_path / name)], capsys)
+        for trace in (tmp_path / "whole").glob("*.et"):
+            assert (tmp_path / name / trace.name).read_bytes() == trace.read_bytes()
 
 
 def run_in_process(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
