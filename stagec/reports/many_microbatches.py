@@ -18,9 +18,11 @@ from xdsl.ir import Operation
 
 from stagec.advice import doubt
 from stagec.analysis.sizes import mesh_of, size_values
+from stagec.backend.program import Node, RankClass
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import stg
+from stagec.dialects.sched.actions import Compute, Kernel
 from stagec.dialects.types import TIME_AXIS
 from stagec.estimate import Estimate, estimate
 from stagec.estimate.breakdown import computing_us_of_classes, longest
@@ -36,6 +38,9 @@ from stagec.summary import ClassSummary, Summary, Traffic, summarize
 
 MOST_OPS = 2**20
 """Ops that microbatches run on the ranks of one pipeline: of more a summary is not compiled one by one."""
+
+ONCE_IN_A_STEP = {"zeroed": "summed", "updated": "transposed"}
+"""Sizes of kernels that are a microbatch's part of another size (`stagec.analysis.kernels`)."""
 
 
 class ManyMicrobatches(Exception):
@@ -105,11 +110,37 @@ def brief(many: ManyMicrobatches, compile_with: Callable[[str, int], Compiled]) 
                 return None
             if size_values(made[-1].module).get(TIME_AXIS) != number:
                 return None
-        few, more = made
+        few, more = (as_part_of(each, many.number) for each in made)
         found = extended(few, more, *numbers, many.number)
         if found is not None:
             return found
     return None
+
+
+def as_part_of(few: Compiled, microbatches: int) -> Compiled:
+    """A step of few microbatches, each of which does as much of what a step does once as one of so many does."""
+
+    def kernel_of(kernel: Kernel) -> Kernel:
+        sizes = dict(kernel.sizes)
+        for part, whole in ONCE_IN_A_STEP.items():
+            if sizes.get(part):
+                sizes[part] = -(-sizes[whole] // microbatches)
+        return replace(kernel, sizes=tuple(sizes.items()))
+
+    def of_node(node: Node) -> Node:
+        action = node.action
+        if not isinstance(action, Compute) or action.kernel is None:
+            return node
+        return replace(node, action=replace(action, kernel=kernel_of(action.kernel)))
+
+    def of_class(ranks: RankClass) -> RankClass:
+        segments = (
+            replace(each, nodes=tuple(map(of_node, each.nodes))) for each in ranks.program.segments
+        )
+        return replace(ranks, program=replace(ranks.program, segments=tuple(segments)))
+
+    traces = few.trace_set
+    return replace(few, traces=replace(traces, classes=tuple(map(of_class, traces.classes))))
 
 
 def extended(
