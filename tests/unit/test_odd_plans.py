@@ -104,6 +104,13 @@ PLANS = {
   zero 1 over dp
   gradients { bucket_bytes = 16KiB }
 """,
+    # Weights begin at multiples of 64 elements, which three ranks do not divide; a bucket ends at one of 128 and of 3.
+    "buckets_of_three_ranks": """
+  mesh dp = 3
+  shard B over dp
+  microbatch 2
+  zero 1 over dp { like = megatron }
+""",
 }
 
 
