@@ -40,7 +40,7 @@ MOST_OPS = 2**20
 """Ops that microbatches run on the ranks of one pipeline: of more a summary is not compiled one by one."""
 
 ONCE_IN_A_STEP = {"zeroed": "summed", "updated": "transposed"}
-"""Sizes of kernels that are a microbatch's part of another size (`stagec.analysis.kernels`)."""
+"""Sizes of kernels that are a microbatch's part of another size, which a step does once (`stagec.analysis.kernels`)."""
 
 
 class ManyMicrobatches(Exception):
@@ -110,15 +110,15 @@ def brief(many: ManyMicrobatches, compile_with: Callable[[str, int], Compiled]) 
                 return None
             if size_values(made[-1].module).get(TIME_AXIS) != number:
                 return None
-        few, more = (as_part_of(each, many.number) for each in made)
+        few, more = (with_parts_of(each, many.number) for each in made)
         found = extended(few, more, *numbers, many.number)
         if found is not None:
             return found
     return None
 
 
-def as_part_of(few: Compiled, microbatches: int) -> Compiled:
-    """A step of few microbatches, each of which does as much of what a step does once as one of so many does."""
+def with_parts_of(few: Compiled, microbatches: int) -> Compiled:
+    """A step of few microbatches in which each does that part of what a step does once which one of so many microbatches does."""
 
     def kernel_of(kernel: Kernel) -> Kernel:
         sizes = dict(kernel.sizes)

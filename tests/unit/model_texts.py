@@ -9,3 +9,8 @@ EXPERTS = """module Experts(x[B, S, D]) -> [B, S, D] {
   return combine(y, gates, chosen)
 }"""
 """Dims: experts `X`, of which a token has `A`; `N` tokens of each."""
+
+FEED_FORWARD = """module Block(x[B, S, D]) -> [B, S, D] {
+  weight norm[D], up[D, F], down[F, D]
+  return x + gelu(rms_norm(x, norm) @ up) @ down
+}"""

@@ -22,6 +22,7 @@ from stagec.importing.launch.read import KINDS, kind_of
 from stagec.importing.launch.shell import words
 from tests.unit.doc_examples import DOCS
 from tests.unit.launch_tables import tables
+from tests.unit.model_texts import FEED_FORWARD
 from tests.unit.seldom import mostly
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -449,16 +450,16 @@ def test_levels_of_deepspeed_are_its_own_and_what_a_trainer_fills_in_is_named():
     assert "(`auto`): `train_micro_batch_size_per_gpu`." in made.text
 
 
-SMALL = """dim B = 16
+SMALL = (
+    """dim B = 16
 dim S = 64
 dim D = 256
 dim F = 512
 dim V = 1024
 dim L = 2
-module Block(x[B, S, D]) -> [B, S, D] {
-  weight norm[D], up[D, F], down[F, D]
-  return x + gelu(rms_norm(x, norm) @ up) @ down
-}
+"""
+    + FEED_FORWARD
+    + """
 model Net(tokens[B, S]: i32, targets[B, S]: i32) {
   weight embed[V, D], head[D, V]
   x = embedding(tokens, embed)
@@ -466,15 +467,18 @@ model Net(tokens[B, S]: i32, targets[B, S]: i32) {
   loss = cross_entropy(x @ head, targets)
 }
 """
+)
+
+
+USUAL = "torchrun pretrain_gpt.py --micro-batch-size 2 --global-batch-size 16 --bf16"
 
 
 def imported_with(flags: str, tmp_path: Path) -> Compiled:
     """The small model under a launch of four GPUs."""
     model = tmp_path / "small.stg"
     model.write_text(SMALL)
-    usual = "torchrun pretrain_gpt.py --micro-batch-size 2 --global-batch-size 16 --bf16 "
     dims = dims_of(str(model))
-    imported = import_plan(f"{usual} {flags}", "run.sh", "megatron", 4, model.name, dims, tmp_path)
+    imported = import_plan(f"{USUAL} {flags}", "run.sh", "megatron", 4, model.name, dims, tmp_path)
     (tmp_path / "run.stg").write_text(imported.text)
     return compile_model(tmp_path / "run.stg")
 
@@ -491,12 +495,7 @@ def test_weights_in_fp8_are_those_that_products_in_fp8_read(tmp_path: Path) -> N
                 gathered[node.action.dtype] += node.action.result_bytes
     matrices, others = 2 * 2 * 256 * 512, 2 * 256 * 1024 + 2 * 256
     assert gathered == {"fp8": matrices, "bf16": 2 * others}
-    unread = import_plan(
-        "torchrun pretrain_gpt.py --micro-batch-size 2 --global-batch-size 16 --bf16 --fp8-param-gather",
-        "run.sh",
-        "megatron",
-        gpus=4,
-    )
+    unread = import_plan(f"{USUAL} --fp8-param-gather", "run.sh", "megatron", gpus=4)
     assert "Not in the plan: weights in fp8" in unread.text
 
 

@@ -23,6 +23,7 @@ from stagec.plans.clauses import ALL, Argument, Clause, Device, Link, SettingKin
 from stagec.symbolic import conditions
 
 NUMBERS = ("whole", "wholes", "number", "rate", "bytes")
+"""The kinds of settings that are numbers, which a plan may write as a formula of sizes."""
 
 
 class SettingsReader:

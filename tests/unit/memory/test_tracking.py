@@ -17,7 +17,7 @@ from stagec.backend.writer import iterate_traces
 from stagec.driver import Compiled, compile_model, compile_text
 from stagec.estimate import estimate, on_device
 from stagec.memory import ClassPlan, peak_along_time
-from tests.unit.model_texts import EXPERTS
+from tests.unit.model_texts import EXPERTS, FEED_FORWARD
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -55,7 +55,8 @@ plan p {
 """
 )
 
-PIPELINE = """
+PIPELINE = (
+    """
 dim B = 8
 dim S = 64
 dim V = 512
@@ -63,10 +64,9 @@ dim D = 64
 dim F = 128
 dim L = 8
 
-module Block(x[B, S, D]) -> [B, S, D] {
-  weight norm[D], up[D, F], down[F, D]
-  return x + gelu(rms_norm(x, norm) @ up) @ down
-}
+"""
+    + FEED_FORWARD
+    + """
 
 model Net(tokens[B, S]: i32, targets[B, S]: i32) {
   weight embed[V, D]
@@ -84,6 +84,7 @@ plan p {
   CLAUSES
 }
 """
+)
 
 SCHEDULES = {
     "1f1b": "pipeline L over pp",
