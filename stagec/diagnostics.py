@@ -53,6 +53,11 @@ class Span:
         """A place without a known end; it is shown as the word that starts there."""
         return Span(file, line, column, line, column)
 
+    @property
+    def start(self) -> Span:
+        """The place where it begins, which is all that the IR says of it."""
+        return Span.point(self.file, self.line, self.column)
+
     def to(self, other: Span) -> Span:
         """From the start of this to the end of `other`."""
         return Span(self.file, self.line, self.column, other.end_line, other.end_column)

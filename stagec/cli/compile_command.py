@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from stagec.cli.inputs import (
     once,
     refuse_about_ir,
     tell_doubts,
+    tell_doubts_of_pools,
     text_of_ir,
 )
 from stagec.cli.memory_tables import show_memory
@@ -174,17 +176,22 @@ def run_pools(options: argparse.Namespace, plug_ins: Registry, source: Source) -
         said: dict[str, Any] = {
             "known": plug_ins,
             "stops": stops,
-            "seen": lambda checked, module: tell_doubts(checked, module, tell_once),
             "adapt": lambda plan: planned(plan, options),
         }
+        seen = partial(tell_doubts_of_pools, tell=tell_once)
         if iterations is None:
-            compiled = compile_pools(*asked, **said)
+            compiled = compile_pools(*asked, **said, seen=seen)
         elif isinstance(iterations, Iterations):
             compiled = compile_series_of_parts(
-                lambda some: compile_pools(*asked, **said, iterations=some), iterations
+                lambda some: compile_pools(*asked, **said, seen=seen, iterations=some), iterations
             )
         else:
-            compiled = compile_series_of_pools(*asked, iterations, **said)
+            compiled = compile_series_of_pools(
+                *asked,
+                iterations,
+                **said,
+                seen=lambda checked, module: tell_doubts(checked, module, tell_once),
+            )
     if isinstance(compiled, CompiledPools):
         tell_pools(compiled, options)
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -14,7 +14,14 @@ from stagec.cli.usage import usage_error
 from stagec.compiled import Compiled, CompiledSeries
 from stagec.diagnostics import CompileError, refused, render
 from stagec.driver import Stops, compile_checked, compile_ir, compile_series
-from stagec.frontend import CheckedModel, Source, check, parse_file, warnings_of
+from stagec.frontend import (
+    CheckedModel,
+    Source,
+    check,
+    parse_file,
+    warnings_of,
+    warnings_of_pools,
+)
 from stagec.frontend.checker import pools_in
 from stagec.frontend.files import decode, read_text
 from stagec.frontend.plans.iterations import Iterations, read_iterations
@@ -58,7 +65,13 @@ def compile_input(
             name if "." in name else f"{pool}.{name}": value for name, value in sizes.items()
         }
         pools = compile_pools(
-            text, whole, settings, known=known, stops=lambda each: stops, seen=told, adapt=adapt
+            text,
+            whole,
+            settings,
+            known=known,
+            stops=lambda each: stops,
+            seen=lambda pools: tell_doubts_of_pools(pools, tell),
+            adapt=adapt,
         )
         return pools.pools[pool]
 
@@ -159,7 +172,7 @@ def compile_parts(
         sizes,
         known=plug_ins,
         stops=lambda pool: stops,
-        seen=lambda checked, module: tell_doubts(checked, module, tell),
+        seen=lambda pools: tell_doubts_of_pools(pools, tell),
         adapt=adapt,
     )
     return found.pools
@@ -176,6 +189,14 @@ def tell_doubts(
     """Say what is doubtful about a model, on standard error if not elsewhere."""
     if found := warnings_of(checked, module):
         (tell or sys.stderr.write)(render(found, checked.source.texts))
+
+
+def tell_doubts_of_pools(
+    pools: Sequence[tuple[CheckedModel, ModuleOp]], tell: Callable[[str], object]
+) -> None:
+    """Likewise about a model on several pools."""
+    if found := warnings_of_pools(pools):
+        tell(render(found, pools[0][0].source.texts))
 
 
 STANDARD_INPUT = "-"

@@ -5,7 +5,11 @@ plan), `lower` the module, of which `warnings_of` says what is doubtful, and `pl
 the plan. Each raises `CompileError` with all mistakes that it finds.
 """
 
-from stagec.frontend.check import check as check, warnings_of as warnings_of
+from stagec.frontend.check import (
+    check as check,
+    warnings_of as warnings_of,
+    warnings_of_pools as warnings_of_pools,
+)
 from stagec.frontend.checker import CheckedModel as CheckedModel
 from stagec.frontend.files import (
     Source as Source,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from xdsl.dialects.builtin import ModuleOp
 
-from stagec.diagnostics import Diagnostic
+from stagec.diagnostics import Diagnostic, Span, span_of
 from stagec.dialects import stg
 from stagec.frontend import checker
+from stagec.frontend.checker import CheckedModel
 from stagec.frontend.files import Source
 from stagec.frontend.plans.iterations import Iterations
 from stagec.frontend.plans.moved_parts import moved_parts
@@ -22,6 +23,7 @@ from stagec.frontend.plans.unused_rules import (
     unused_rules,
 )
 from stagec.frontend.routed_tokens import summed_experts
+from stagec.plans.clauses import Plan
 from stagec.symbolic.conditions import unrecorded
 
 
@@ -31,7 +33,7 @@ def check(
     overrides: Mapping[str, str] | None = None,
     functions: Mapping[str, stg.Function] = stg.FUNCTIONS,
     iterations: Iterations | None = None,
-) -> checker.CheckedModel:
+) -> CheckedModel:
     """Raises `CompileError` with all mistakes. Without a name, the first plan of the file holds.
 
     `overrides` are those of `--set`: the sizes of dims and axes, as text. `functions` are those of the language, with
@@ -43,7 +45,7 @@ def check(
     return replace(checked, warnings=(*checked.warnings, *found)) if found else checked
 
 
-def warnings_of(checked: checker.CheckedModel, module: ModuleOp) -> list[Diagnostic]:
+def warnings_of(checked: CheckedModel, module: ModuleOp) -> list[Diagnostic]:
     """What is doubtful about a model, and about the rules of its plan, as its IR shows before any pass."""
     places = {each.span for each in checked.warnings if each.code == "W0302"}
     told = {axis.name for axis in checked.plan.axes if axis.span in places}
@@ -57,3 +59,44 @@ def warnings_of(checked: checker.CheckedModel, module: ModuleOp) -> list[Diagnos
         if checked.part != "attention":  # whose experts another pool has
             rules += [*summed_experts(module), *repeated_work(module)]
         return [*checked.warnings, *rules]
+
+
+def warnings_of_pools(pools: Sequence[tuple[CheckedModel, ModuleOp]]) -> list[Diagnostic]:
+    """What is doubtful about a model on several pools, each with the module of what it computes.
+
+    A rule or a context that several pools have from one clause is to change something in one of them.
+    """
+    found = [
+        {
+            (each.code, each.span, each.message): each
+            for each in (*warnings_of(*pool), *elsewhere(*pool))
+        }
+        for pool in pools
+    ]
+    placed = [starts_of(checked.plan) for checked, _ in pools]
+    told: dict[tuple[str, Span | None, str], Diagnostic] = {}
+    for of_pool in found:
+        for key, each in of_pool.items():
+            having = [
+                others for others, spans in zip(found, placed, strict=True) if each.span in spans
+            ]
+            if all(key in others for others in having):
+                told.setdefault(key, each)
+    return list(told.values())
+
+
+def elsewhere(checked: CheckedModel, module: ModuleOp) -> list[Diagnostic]:
+    """A warning for each override of a value that other pools compute."""
+    here = {span_of(op.location) for op in module.walk() if isinstance(op, stg.PlaceOp)}
+    note = "no pool that it is said to computes the value"
+    return [
+        Diagnostic("W0301", "the override places nothing", each.span.start, notes=[note])
+        for each in checked.plan.overrides
+        if each.span.start not in here
+    ]
+
+
+def starts_of(plan: Plan) -> set[Span]:
+    """Where what a plan says of placement begins."""
+    said = (*plan.rules, *plan.overrides, *plan.contexts)
+    return {each.span.start for each in said if each.span is not None}

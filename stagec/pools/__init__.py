@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from math import prod
 
+from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
@@ -26,12 +27,13 @@ from stagec.diagnostics import Span, location_of, quoted
 from stagec.dialects import dist, stg
 from stagec.dialects.types import TIME_AXIS, StackType, TensorType, tensor_of
 from stagec.driver import compile_checked
-from stagec.frontend import CheckedModel, Source, check
+from stagec.frontend import CheckedModel, Source, check, lower
 from stagec.frontend.checker import plan_of_pool, pools_in, sizes_of
 from stagec.frontend.plans.iterations import Iterations
 from stagec.frontend.plans.merge import DOT
 from stagec.pass_manager import PassLoader, Stops
 from stagec.pipeline_schedule import stage_placement
+from stagec.pipelines import make
 from stagec.plans.clauses import Plan, Sequences
 from stagec.plugins import Registry, registry
 from stagec.pools.towers import (
@@ -42,7 +44,7 @@ from stagec.pools.towers import (
     said_before,
     wrong,
 )
-from stagec.rewriting import programs_by_kind
+from stagec.rewriting import programs, programs_by_kind
 from stagec.symbolic import ONE, Size, conditions
 
 KNOWN_AFTER = "insert-collectives"
@@ -86,13 +88,14 @@ def compile_pools(
     known: Registry | None = None,
     stops: Callable[[str], Stops] = lambda pool: Stops(),
     load_pass: PassLoader | None = None,
-    seen: Callable[[CheckedModel, ModuleOp], object] = lambda checked, module: None,
+    seen: Callable[[Sequence[tuple[CheckedModel, ModuleOp]]], object] | None = None,
     adapt: Callable[[Plan], Plan] = lambda plan: plan,
     iterations: Iterations | None = None,
 ) -> CompiledPools:
     """Compile each pool of a plan. E0423 where one cannot hand over what another takes.
 
     `overrides` are those of `--set`: of all pools that have the name, or of one, as `prefill.tp`. `iterations` are those of pools that compute each together.
+    `seen` is told of all pools, each with what it computes of the model, before any of them is compiled.
     """
     known = known or registry()
     names = pools_in(source, plan)
@@ -114,6 +117,8 @@ def compile_pools(
             served |= all_of(first, iterations)
             first |= {other: checked(other) for other in served if other != name}
     before = said_before_all(first)
+    if seen is not None:
+        seen([(first[name], computed_by(first[name], before[name])) for name in names])
     after = said_after_all(
         [known_pool(name, lambda name=name: checked(name), before[name]) for name in names]
     )
@@ -122,7 +127,6 @@ def compile_pools(
             lambda name=name: checked(name),
             stops=stops(name),
             load_pass=load_pass or known.make_pass,
-            seen=seen,
             handed=[*before[name], *after[name]],
         )
         for name in names
@@ -141,6 +145,20 @@ def said_before_all(checked: Mapping[str, CheckedModel]) -> Said:
     if any(each.batch is not None for each in checked.values()):
         return {name: [] for name in checked}
     return said_before(checked)
+
+
+def computed_by(checked: CheckedModel, said: Sequence[Operation]) -> ModuleOp:
+    """What a pool computes of the model, of which `said` says what it has."""
+    with conditions.unrecorded():
+        module = lower(checked)
+        module.body.block.insert_ops_before([op.clone() for op in said], programs(module)[0])
+        for name in CUTS:
+            make(name).apply(Context(), module)
+        return module
+
+
+CUTS = ("cut-towers", "cut-experts")
+"""The passes that leave of a model what a pool computes."""
 
 
 def said_after_all(known: Sequence[KnownPool]) -> Said:
