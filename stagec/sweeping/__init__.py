@@ -1,5 +1,7 @@
-"""Thousands of plans from closed forms: `sweep` of one model over sizes, axes and microbatches.
+"""A sweep evaluates thousands of plans of one model, which differ in dims, mesh axes and microbatches, without compiling each of them.
 
-`points` reads what to vary; `conditions` says which plans are left; `plans` compiles one of them; `structures` compiles a plan of each structure once
-and adds up its forms; `peaks` reduces the memory of a rank class to the few moments that can be its peak; `run` puts rows together.
+`grid` reads from the command line what varies. `run` compiles one plan of each structure (all plans that make the same program with other sizes) and
+evaluates that program's closed forms for the other plans; it makes the table of the sweep. `conditions` keeps which plans are left and why others were
+dropped, `plans` compiles single plans, and `structures` and `peaks` compute memory: they find the few moments of a rank class that can be its peak.
+`step_times`, `op_costs` and `actions` compute how long a step takes. `pools` and `towers` sweep plans that consist of several pools.
 """

@@ -1,4 +1,4 @@
-"""What an op does in a trace, under the sizes of many plans at once: its numbers are evaluated together, and plans that have the same share one action."""
+"""The numbers of a trace node (FLOPs, bytes, sizes of its kernel) for many plans at once: symbolic sizes that are evaluated for all plans together."""
 
 from __future__ import annotations
 
@@ -26,13 +26,16 @@ from stagec.unrolling.stage import RowBody
 
 @dataclass(frozen=True)
 class ActionForm:
-    """The sizes behind the numbers of an op's action, in the order in which `with_numbers` takes them."""
+    """The symbolic sizes from which the numbers of an op's action follow, in the order in which `numbers_of` gives and `with_numbers` takes the numbers."""
 
     sizes: tuple[Size, ...]
 
     @staticmethod
     def of(op: Operation, known: Forms) -> ActionForm | None:
-        """Nothing for attention about several kinds of sequences, which are no sizes alone. `known` are forms of kernels."""
+        """The form of one op of a task's body, or None if sizes alone do not describe the op, as with attention over several kinds of sequences.
+
+        `known` keeps the forms of kernels that were already derived.
+        """
         match op:
             case sched.ComputeOp():
                 form = known_form(op, known)
@@ -55,7 +58,10 @@ class ActionForm:
 
 
 def action_sizes(body: RowBody) -> list[tuple[tuple[Size, ...], ...]] | None:
-    """For each node of a body its numbers, each the sum of sizes; nothing if one has numbers that are no sizes alone."""
+    """For each node of a body, its numbers in the order of `ActionForm`. Each number is a tuple of sizes that are to be added.
+
+    A bucket is one node, whose numbers are sums over all of its ops. None if sizes alone do not describe one of the ops (`ActionForm.of`).
+    """
     known: Forms = {}
     forms = [ActionForm.of(op, known) for op in body.ops]
     sizes = [form.sizes for form in forms if form is not None]
@@ -67,7 +73,7 @@ def action_sizes(body: RowBody) -> list[tuple[tuple[Size, ...], ...]] | None:
 
 
 def numbers_of(action: NodeAction) -> tuple[int, ...]:
-    """The numbers of an action, as `with_numbers` takes them."""
+    """The numbers of an action (FLOPs, bytes, then sizes of its kernel), in the order in which `with_numbers` takes them."""
     match action:
         case Compute():
             sizes = tuple(size for _, size in action.kernel.sizes) if action.kernel else ()
@@ -82,7 +88,7 @@ def numbers_of(action: NodeAction) -> tuple[int, ...]:
 
 
 def with_numbers(action: NodeAction, numbers: Sequence[int]) -> NodeAction:
-    """The action with other numbers, those of its `ActionForm`."""
+    """The same action with these numbers instead of its own: the values of the sizes of its `ActionForm`."""
     match action:
         case Compute():
             flops, reads, writes, *sizes = numbers
@@ -109,22 +115,23 @@ def with_numbers(action: NodeAction, numbers: Sequence[int]) -> NodeAction:
 
 
 @dataclass(frozen=True)
-class Distinct:
-    """Rows of numbers, each once; `inverse` says which of them each plan has."""
+class DistinctRows:
+    """The different rows of a table with a row for each plan, so that what depends on the row is computed once for plans that have the same."""
 
     rows: list[tuple[int, ...]]
     inverse: np.ndarray
+    """`[plan]`: which of `rows` a plan has."""
 
     @staticmethod
-    def of(columns: Sequence[np.ndarray], count: int) -> Distinct:
-        """The distinct rows of columns of numbers, which have one number for each plan."""
+    def of(columns: Sequence[np.ndarray], count: int) -> DistinctRows:
+        """The different rows of a table of `count` plans. Its columns are `[plan]` each."""
         if not columns:
-            return Distinct([()], np.zeros(count, np.int64))
+            return DistinctRows([()], np.zeros(count, np.int64))
         if any(column.dtype == object for column in columns):
             found: dict[tuple[int, ...], int] = {}
             rows = zip(*(column.tolist() for column in columns), strict=True)
             inverse = np.array([found.setdefault(row, len(found)) for row in rows], np.int64)
-            return Distinct(list(found), inverse)
+            return DistinctRows(list(found), inverse)
         table = np.stack(columns, axis=1)
         kept, _, inverse = distinct_rows(table)
-        return Distinct([tuple(row) for row in kept.tolist()], inverse)
+        return DistinctRows([tuple(row) for row in kept.tolist()], inverse)

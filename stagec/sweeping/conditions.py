@@ -1,4 +1,4 @@
-"""The plans of a sweep: which of them are left, and the numbers of their names."""
+"""Which plans of a sweep are left (`Feasible`), and the value that each named size has in each of them (`Columns`)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from stagec.symbolic.verdict import written_out
 
 @dataclass
 class Feasible:
-    """The plans that are left, and how many were dropped for each reason."""
+    """The plans of a sweep that nothing was found wrong with so far, and how many were dropped for each reason."""
 
     left: np.ndarray
+    """`[plan]`: whether the plan is still left."""
     reasons: Counter[str] = field(default_factory=Counter)
 
     def require(self, holds: np.ndarray, reason: str) -> None:
+        """Drop the plans in which `holds` (`[plan]`) is false. A plan that was dropped before is not counted again."""
         dropped = self.left & ~np.asarray(holds, bool)
         number = int(dropped.sum())
         if number:
@@ -29,13 +31,14 @@ class Feasible:
             self.left = self.left & ~dropped
 
     def drop(self, rows: np.ndarray, reason: str) -> None:
+        """Drop the plans with these numbers."""
         holds = np.ones(len(self.left), bool)
         holds[rows] = False
         self.require(holds, reason)
 
 
 def with_definitions(sizes: Columns, definitions: Mapping[str, Size]) -> Columns:
-    """The same plans, with numbers for the names that the compiler made."""
+    """The same plans, with values also for the names that the compiler made, each of which `definitions` defines by other names."""
     made: dict[str, np.ndarray] = {}
     by_sums: dict[str, Size] = {}
     for name, own in definitions.items():
@@ -60,9 +63,10 @@ def named_sizes(
     count: int,
     leave: Collection[str] = (),
 ) -> Columns:
-    """The values of all names; those that are varied are given. A fraction is rounded up: compilation refuses it.
+    """The value of every dim and axis of a model in each of `count` plans. `columns` gives those that the sweep varies; names in `leave` get none.
 
-    Of a dim that a rule pads, what is given is the size that the text has.
+    A size that is not whole is rounded up here, since compilation refuses such a plan. For a dim that a rule pads, `columns` gives the size before padding,
+    as the text writes it.
     """
     table = checked.sizes
     columns = {table.unpadded.get(name, name): column for name, column in columns.items()}

@@ -1,9 +1,9 @@
-"""When two ranks, or a rank under two numbers of microbatches, have the same moments in memory.
+"""Compare the memory of two orders of tasks without computing it: of two ranks, or of one rank under two numbers of microbatches.
 
-What is alive at a node depends on the task that runs, on how far its microbatch is, and on how many others are how far: on which
-of its stages a microbatch did how many of its tasks; and on what each stage has of its parameters, where it frees them and gathers them
-again. Two orders of tasks in which the same situations occur need the same memory with the same programs. Where every situation of one
-occurs in another with as many microbatches or more at each point, it needs no more.
+Which buffers are alive at a node follows from a *situation*: the task that runs, how far its microbatch is (how many of its tasks it has done on each
+stage of the rank), how many other microbatches have come how far, and, where stages free their parameters and gather them again, which parameters each
+stage has. With the same programs, two orders in which the same situations occur need the same memory. An order needs no more memory than another one if,
+for each of its situations, the other has one with the same task and at least as many microbatches at each point.
 """
 
 from __future__ import annotations
@@ -18,84 +18,89 @@ import numpy as np
 from stagec.dialects.sched.tasks import COMPUTE_TASKS, GATHER_TASKS, TASKS, Order
 
 Progress = tuple[int, ...]
-"""Tasks of a microbatch that are done, for each stage of the rank."""
+"""How many tasks of a microbatch are done, on each stage of the rank."""
 
 Running = tuple[str, int, Progress, tuple[int, ...], bool, tuple[str, ...]]
-"""Task, stage, the microbatch's progress, how far the sums of gradients are, whether there is one microbatch, the last pass of each stage that gathers
-parameters again."""
+"""The part of a situation that is about the running task: the task, its stage, the progress of its microbatch before the task, for each stage how far its
+sum of gradients is (`gradient_sum_state`), whether the step has one microbatch only, and for each stage that gathers parameters again, its last task."""
 
 Others = frozenset[tuple[Progress, int]]
-"""How many other microbatches are how far, of those that have begun and not ended."""
+"""The part of a situation that is about the other microbatches that have begun and not ended: for each progress, how many have come so far."""
 
 NONE_YET, SOME, ALL = range(3)
-KEPT = 512
-"""Orders whose situations are kept."""
+MOST_KEPT_ORDERS = 512
+"""How many orders of tasks have their signatures cached."""
 
 
 @dataclass(frozen=True)
 class OrderSignature:
-    """The situations of an order."""
+    """All situations that occur in an order of tasks, each once. Orders with equal signatures need equal memory."""
 
     situations: frozenset[tuple[Running, Others]]
 
     @cached_property
-    def by_task(self) -> dict[Running, list[dict[Progress, int]]]:
+    def others_by_running(self) -> dict[Running, list[dict[Progress, int]]]:
+        """For each running task, how many other microbatches have come how far: an entry for each situation with that task."""
         found: dict[Running, list[dict[Progress, int]]] = defaultdict(list)
         for running, others in self.situations:
             found[running].append(dict(others))
         return found
 
     def needs_no_more_than(self, other: OrderSignature) -> bool:
+        """Whether each situation here occurs in `other` with at least as many microbatches at each point. Then the order needs no more memory."""
         return all(
             any(
                 all(larger.get(at, 0) >= number for at, number in own.items())
-                for larger in other.by_task.get(running, ())
+                for larger in other.others_by_running.get(running, ())
             )
-            for running, owns in self.by_task.items()
+            for running, owns in self.others_by_running.items()
             for own in owns
         )
 
 
-class Slot(NamedTuple):
-    """One task in an order: of which stage of the rank, and for which microbatch."""
+class OrderedTask(NamedTuple):
+    """One entry of an order of tasks: the task, the stage of the rank that it belongs to, and its microbatch (-1: it runs once per step)."""
 
     task: str
     stage: int
     microbatch: int
     pair: int
-    """Tasks of the same number overlap."""
+    """Tasks with the same number run at the same time."""
 
 
-def progresses(slot: Slot) -> bool:
-    """Whether a task is a step of its microbatch's way."""
+def progresses(slot: OrderedTask) -> bool:
+    """Whether a task brings its microbatch further. Tasks that run once per step and gathers of parameters do not."""
     return slot.microbatch >= 0 and slot.task not in GATHER_TASKS
 
 
-def sum_state(done: int, last: int, ends: bool = False) -> int:
-    """How far a sum of gradients is, of which `done` of `last` terms are made, and one more if it `ends` now."""
+def gradient_sum_state(done: int, last: int, ends: bool = False) -> int:
+    """Whether none, some or all of the `last` terms of a stage's sum of gradients are made. `done` are; `ends`: the running task makes one more."""
     if done + ends >= last:
         return ALL
     return SOME if done else NONE_YET
 
 
 def signature(tasks_in_order: Order, num_stages: int) -> OrderSignature:
-    """The signature of a rank's order of tasks."""
+    """The situations that occur in a rank's order of tasks. The rank has `num_stages` stages."""
     table = tasks_in_order.table[:, :3].astype(np.int32)
     joined = tasks_in_order.joined != 0
     return signature_of_table(table.tobytes(), joined.tobytes(), num_stages)
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=MOST_KEPT_ORDERS)
 def signature_of_table(table: bytes, is_joined: bytes, num_stages: int) -> OrderSignature:
-    """The same of its columns: programs that differ in much else have the same orders."""
+    """The signature of an order that is given as bytes: `table` is `[task, 3]` of int32 (task, stage, microbatch), `is_joined` is `[task]` of bool.
+
+    Bytes can be cached: ranks whose programs differ in much else often have the same order.
+    """
     columns = np.frombuffer(table, np.int32).reshape(-1, 3).tolist()
     pairs = np.cumsum(~np.frombuffer(is_joined, bool)).tolist()
     order = [
-        Slot(TASKS[task], stage, microbatch, pair)
+        OrderedTask(TASKS[task], stage, microbatch, pair)
         for (task, stage, microbatch), pair in zip(columns, pairs, strict=True)
     ]
     overlapping = {pair for pair, number in Counter(pairs).items() if number > 1}
-    members: dict[int, list[Slot]] = defaultdict(list)
+    members: dict[int, list[OrderedTask]] = defaultdict(list)
     for slot in order:
         if slot.pair in overlapping:
             members[slot.pair].append(slot)
@@ -115,7 +120,7 @@ def signature_of_table(table: bytes, is_joined: bytes, num_stages: int) -> Order
     for slot in order:
         if not progresses(slot):
             if slot.task in GATHER_TASKS or slot.task == "reduce":
-                sums = tuple(sum_state(done[c], last[c]) for c in range(num_stages))
+                sums = tuple(gradient_sum_state(done[c], last[c]) for c in range(num_stages))
                 running = (slot.task, slot.stage, tuple(at.get(slot.microbatch, ())), sums)
                 found.add(((*running, alone, tuple(passed)), frozenset(begun.items())))
             continue
@@ -127,11 +132,11 @@ def signature_of_table(table: bytes, is_joined: bytes, num_stages: int) -> Order
             begun.pop(before, None)
         ends = slot.task in ("B", "W")
         sums = tuple(
-            sum_state(done[stage], last[stage], ends and stage == slot.stage)
+            gradient_sum_state(done[stage], last[stage], ends and stage == slot.stage)
             for stage in range(num_stages)
         )
         if slot.pair in members:
-            # All that run at once, by how far they were before any of them ran.
+            # Tasks that run at once are one situation: each microbatch is as far as before any of them ran.
             own = members.pop(slot.pair)
             label = " ".join(f"{each.task}:{each.stage} {at[each.microbatch]}" for each in own)
             labels[slot.pair] = label

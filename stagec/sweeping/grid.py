@@ -1,4 +1,4 @@
-"""What to vary: `tp=1,2,4,8`, `pp=1..16`, `dp=512/(tp*pp)`."""
+"""The sizes that a sweep varies, as `--sweep` says them: lists (`tp=1,2,4,8`), ranges (`pp=1..16`) and formulas (`dp=512/(tp*pp)`)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ RANGE = re.compile(r"([1-9][0-9]{0,17})\.\.([1-9][0-9]{0,17})")
 
 @dataclass(frozen=True)
 class Grid:
-    """Values of some names, and names that follow from others."""
+    """All combinations of listed values. Each point of a sweep has one value for each name."""
 
     values: Mapping[str, tuple[int, ...]]
+    """The names that are listed, each with its values."""
     formulas: Mapping[str, Size]
+    """The names whose value at each point follows from the other names."""
 
     @property
     def names(self) -> tuple[str, ...]:
+        """All names that vary, listed ones first."""
         return (*self.values, *self.formulas)
 
     def points(self) -> Iterator[dict[str, int]]:
@@ -35,25 +38,31 @@ class Grid:
 
 @dataclass(frozen=True)
 class Listed:
-    """Points that are no grid."""
+    """The points of a sweep, listed one by one rather than as combinations."""
 
     names: tuple[str, ...]
     rows: tuple[tuple[int, ...], ...]
+    """Of each point, a value for each of `names`."""
     formulas: Mapping[str, Size] = field(default_factory=dict)
 
     @property
     def values(self) -> Mapping[str, tuple[int, ...]]:
-        """For each name, the values that some point has."""
+        """For each name, the different values that it has at the points."""
         columns = zip(*self.rows, strict=True)
         return {n: tuple(dict.fromkeys(c)) for n, c in zip(self.names, columns, strict=True)}
 
     def points(self) -> Iterator[dict[str, int]]:
+        """The listed points, in their order."""
         for row in self.rows:
             yield dict(zip(self.names, row, strict=True))
 
 
 def grid(texts: Sequence[str], known: Sequence[str]) -> Grid:
-    """From the command line. E0710 for what is no list of sizes, E0711 for a name that stands twice."""
+    """The grid that the texts of `--sweep` describe, one text for each name. `known` are the names that the plan has.
+
+    E0710 for an unknown name, for text that is neither a list of sizes nor a formula, and for more than `MOST_POINTS` points; E0711 for a name that is given
+    twice.
+    """
     values: dict[str, tuple[int, ...]] = {}
     formulas: dict[str, Size] = {}
     for text in texts:
@@ -88,7 +97,7 @@ def grid(texts: Sequence[str], known: Sequence[str]) -> Grid:
 
 
 def numbers(text: str, right: str) -> tuple[int, ...] | None:
-    """`1,2,8..16`; nothing for a formula."""
+    """The sizes that a list such as `1,2,8..16` names, each once; None if `right` is no list, but may be a formula."""
     found: list[int] = []
     for part in right.split(","):
         if WHOLE.fullmatch(part.strip()):
@@ -111,6 +120,7 @@ def numbers(text: str, right: str) -> tuple[int, ...] | None:
 
 
 def formula(text: str, right: str) -> Size:
+    """The size that a formula such as `512/(tp*pp)` describes. E0710 if it is none."""
     try:
         return symbolic.parse(right)
     except SizeError:
@@ -119,4 +129,5 @@ def formula(text: str, right: str) -> Size:
 
 
 def wrong(text: str, message: str, help_: str, code: str = "E0710") -> CompileError:
+    """The error for one text of `--sweep`."""
     return refused(code, message, origin=f"--sweep {text}", help=help_)

@@ -1,8 +1,8 @@
 """The memory peak of a rank class for many plans at once.
 
-When a buffer is born and dies depends on the program, the layers and the schedule, not on how large it is. So the buffers that
-are alive at each node are counted once, by the closed forms of their sizes; of the counts only distinct ones are kept, and
-for each plan the largest sum of counts times sizes is the peak. Sums are told as far as floats are exact.
+When a buffer is born and dies depends on the program, the layers and the schedule, but not on how large the buffer is. So a moment (a node of the
+program) is described by how many buffers of each size are alive then. These counts are the same for all plans of a structure; only different ones are
+kept. The peak of a plan is the largest sum, over moments, of counts times the sizes in bytes that the plan has. Sums are exact below `EXACT` bytes.
 """
 
 from __future__ import annotations
@@ -20,18 +20,20 @@ from stagec.symbolic.columns import Columns
 from stagec.unrolling.rank import Arrangement
 
 EXACT = 2**53
-"""8 PiB. Plans of which a rank needs more are left out."""
+"""8 PiB, in bytes: up to here floats hold whole numbers exactly. Plans in which a rank needs this much or more are left out of a sweep."""
 
 
 @dataclass(frozen=True)
 class LiveCounts:
-    """Moments that may be the peak: row i has `counts[i, k]` buffers of the size `forms[k]`."""
+    """The moments of a rank that may need most memory, and how many buffers of which size are alive at each."""
 
     forms: tuple[Size, ...]
+    """The different sizes of buffers, in bytes."""
     counts: np.ndarray
+    """`[moment, form]`: how many buffers of each size are alive."""
 
     def highest(self, sizes: Columns) -> np.ndarray:
-        """The largest sum, of each plan; `EXACT` where it is that much or more."""
+        """`[plan]`: the bytes alive at the moment with most; `EXACT` where it is that much or more."""
         if not len(self.counts):
             return sizes.constant(0)
         values = [sizes.number(form) for form in self.forms]
@@ -42,14 +44,17 @@ class LiveCounts:
 
 @dataclass(frozen=True)
 class KindsAtPeak:
-    """Moments in their order: row i has `counts[i, k]` buffers of the size `forms[k]`, for what `kinds[k]` says."""
+    """The moments of a rank in their order, and how many buffers of which size and kind are alive at each."""
 
     forms: tuple[Size, ...]
+    """Sizes of buffers in bytes: one for each pair of size and kind."""
     kinds: np.ndarray
+    """`[form]`: the kind of each pair."""
     counts: np.ndarray
+    """`[moment, form]`: how many buffers of each pair are alive."""
 
     def bytes_of(self, kind: Kind, sizes: Columns) -> np.ndarray:
-        """What a kind takes at the first moment at which all kinds together take most, in each plan."""
+        """`[plan]`: the bytes of one kind at the first moment at which all kinds together take most; `EXACT` where all take that much or more."""
         if not len(self.counts):
             return sizes.constant(0)
         bytes_of = np.stack([sizes.number(form).astype(float) for form in self.forms])
@@ -62,14 +67,16 @@ class KindsAtPeak:
 
 @dataclass(frozen=True)
 class RankLives:
-    """The buffers of a rank class, on its device and beyond it, in any plan of the same structure."""
+    """The buffers of a rank class, on its device, its host and NVMe, as they are in all plans of a structure: when each is alive, and its symbolic size."""
 
     lives: Lifetimes
     forms: tuple[Size, ...]
+    """The different sizes of buffers, in bytes."""
     number: np.ndarray
-    """Of each buffer, its size among the forms."""
+    """`[buffer]`: which of `forms` is the buffer's size."""
 
     def of(self, chosen: np.ndarray) -> RankLives:
+        """Some of the buffers: `chosen` is a mask or the numbers of those wanted."""
         return RankLives(self.lives.select(chosen), self.forms, self.number[chosen])
 
     @property
@@ -90,7 +97,7 @@ class RankLives:
 
     @property
     def saved_by_one(self) -> RankLives:
-        """What the first microbatch of each virtual stage saves, as if all at one moment."""
+        """The buffers that the first microbatch of each virtual stage saves for the backward pass, as if all were alive at one moment."""
         own = self.saved
         stage, microbatch = own.lives.stage, own.lives.microbatch
         first = np.full(stage.max(initial=0) + 1, np.iinfo(np.int64).max)
@@ -100,8 +107,8 @@ class RankLives:
         return replace(own, lives=replace(own.lives, birth=once, death=once, num_nodes=1))
 
     @property
-    def most(self) -> LiveCounts:
-        """The moments that may be the peak."""
+    def moments_of_most(self) -> LiveCounts:
+        """The moments that may be the peak in some plan: those at which no other moment has as many buffers of every size."""
         counts = self.counts(self.number, len(self.forms))
         used = np.flatnonzero(counts.any(axis=0))
         forms = tuple(self.forms[k] for k in used.tolist())
@@ -109,6 +116,7 @@ class RankLives:
 
     @property
     def kinds_at_peak(self) -> KindsAtPeak:
+        """All different moments, with the kind of each buffer."""
         key = self.number * len(Kind) + self.lives.kind
         keys, number = np.unique(key, return_inverse=True)
         counts = self.counts(number, len(keys))
@@ -116,9 +124,9 @@ class RankLives:
         return KindsAtPeak(forms, keys % len(Kind), counts[np.sort(first_of_each(counts))])
 
     def counts(self, number: np.ndarray, count: int) -> np.ndarray:
-        """Buffers alive by their number, where there may be most: `[moment, number]`."""
+        """How many buffers are alive, by a `number` that each buffer has (0 to `count` - 1), at the moments at which there may be most: `[moment, number]`."""
         lives = self.lives
-        # The most is just before something dies: elsewhere the next node has as much.
+        # Most is alive just before a buffer dies: at any other moment the next node has at least as much.
         dies = np.flatnonzero(np.bincount(lives.death, minlength=lives.num_nodes))
         width = len(dies) + 1
         begin = number * width + np.searchsorted(dies, lives.birth)
@@ -133,7 +141,10 @@ def rank_lives(
     tables: Sequence[ValueTable],
     layers: Sequence[Mapping[str, Size | int]],
 ) -> RankLives:
-    """The lifetimes of the buffers of a rank class. `layers` has the layers of each of its virtual stages."""
+    """The lifetimes and sizes of the buffers of a rank class. `tables` and `layers` have an entry for each of its virtual stages.
+
+    An entry of `layers` gives sizes that are the stage's own, such as its number of layers.
+    """
     lives = lifetimes(arrangement, tables)
     return RankLives(lives, *numbered(lives, tables, layers))
 
@@ -141,7 +152,7 @@ def rank_lives(
 def numbered(
     lives: Lifetimes, tables: Sequence[ValueTable], layers: Sequence[Mapping[str, Size | int]]
 ) -> tuple[tuple[Size, ...], np.ndarray]:
-    """The distinct sizes of buffers, and the number of each buffer's."""
+    """The different sizes of buffers in bytes, and `[buffer]`: which of them each buffer has."""
     forms: dict[Size, int] = {}
     number = np.zeros(len(lives), np.int64)
     for stage, table in enumerate(tables):
@@ -160,13 +171,13 @@ def numbered(
 
 
 def first_of_each(counts: np.ndarray) -> np.ndarray:
-    """Where each distinct row stands first."""
+    """The numbers of the rows of `counts` (`[moment, form]`) that equal no row before them."""
     weights = np.random.default_rng(0).integers(1, 2**40, counts.shape[1])
     return np.unique(counts.astype(np.int64) @ weights, return_index=True)[1]
 
 
 def distinct(counts: np.ndarray) -> np.ndarray:
-    """Rows without repetition, and without those that another row has as much of everything as."""
+    """The rows of `counts` (`[moment, form]`) that may have the largest sum: none is repeated, and none is at most another one in every column."""
     rows = counts[first_of_each(counts)]
     rows = rows[np.argsort(-rows.sum(axis=1), kind="stable")]
     kept: list[np.ndarray] = []

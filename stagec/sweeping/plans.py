@@ -1,4 +1,4 @@
-"""Single plans of a sweep: compiled as any plan is."""
+"""Check and compile single plans of a sweep, as `stagec` compiles any plan."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ from stagec.schedules.catalogue import CATALOGUE
 from stagec.sweeping.grid import Grid, Listed
 
 Point = Mapping[str, int]
+"""One plan of a sweep: the value of each name that varies."""
 MOST_TRIED = 64
+"""How many points are tried before a sweep is refused because none of them compiles."""
 
 
 @dataclass(frozen=True)
 class SweepRequest:
-    """What to compile: a file, a plan of it, sizes of `--set`, what to vary, what to tell."""
+    """What a sweep is asked for: a file, a plan in it, sizes that `--set` gives, the sizes to vary and the quantities to tell of each plan."""
 
     source: Source
     plan: str | None
@@ -35,12 +37,12 @@ class SweepRequest:
     grid: Grid | Listed
     quantities: tuple[str, ...]
     adapt: Callable[[Plan], Plan] = lambda plan: plan
-    """What to change of each plan that decides no program: its device."""
+    """Changes each plan before it is compiled, in settings that change no program, such as its device."""
     plug_ins: Registry = field(default_factory=registry)
-    """What the plan's passes and the functions of the language are, with those of plug-ins."""
+    """The passes and functions of the language that a model may use, plug-ins included."""
 
     def checked_at(self, point: Point, limited: bool = False) -> CheckedModel:
-        """The model and its plan at one point, without the limit of its device's memory if not said otherwise."""
+        """The model and its plan at one point. The plan has no limit of memory, unless it is to keep that of its device (`limited`)."""
         is_setting = MICROBATCH not in named_sizes(self.source, self.plan)
         named = {n: str(v) for n, v in point.items() if n != MICROBATCH or not is_setting}
         checked = check(self.source, self.plan, {**self.sizes, **named}, self.plug_ins.functions)
@@ -51,31 +53,35 @@ class SweepRequest:
         return checked if limited else without_limit(checked)
 
     def compiled_at(self, point: Point, verify: bool = True, until: str | None = None) -> Compiled:
-        """One plan as `stagec` compiles it, before its programs are unrolled, or `until` a pass. Who records, notes what its structure depends on."""
+        """The plan of one point, compiled but not unrolled. `until` names the last pass to run.
+
+        Inside `stagec.symbolic.conditions.recording` this also notes what the structure of the plan depends on.
+        """
         return self.compiled_from(self.checked_at(point), verify, until)
 
     def compiled_from(
         self, checked: CheckedModel, verify: bool = True, until: str | None = None
     ) -> Compiled:
-        """A plan that was checked, compiled."""
+        """Compile a model and plan that were checked already; see `compiled_at`."""
         stops = Stops(after=until, unroll=False, verify=verify)
         return compile_program(checked, stops=stops, load_pass=self.plug_ins.make_pass)
 
 
 def without_limit(checked: CheckedModel) -> CheckedModel:
-    """The same, whatever memory its device has."""
+    """The same model and plan, without the limit of its device's memory: however much memory it needs, it is no error."""
     plan = checked.plan
     return replace(checked, plan=replace(plan, device=replace(plan.device, memory=None)))
 
 
 def with_microbatch(plan: Plan, size: int) -> Plan:
+    """The plan with another size of its microbatches, in sequences."""
     if plan.pipeline is not None:
         return replace(plan, pipeline=replace(plan.pipeline, microbatch=size))
     return replace(plan, microbatch=size)
 
 
 def first_that_checks(request: SweepRequest, points: Sequence[Point]) -> CheckedModel:
-    """The first point in whose text nothing is wrong, with the limit of its device's memory. The first mistake if there is none."""
+    """The model and plan of the first point that the frontend accepts, with the limit of its device's memory. If there is none, the first error is raised."""
     first: CompileError | None = None
     for point in points:
         try:
@@ -87,7 +93,7 @@ def first_that_checks(request: SweepRequest, points: Sequence[Point]) -> Checked
 
 
 def first_that_compiles(request: SweepRequest, points: Sequence[Point]) -> tuple[Compiled, Point]:
-    """The plan as it is in the file, or else the first point that is one. The first mistake if none is."""
+    """The plan as the file has it, or else at the first point at which it compiles, and that point. If none of `MOST_TRIED` compiles, an error is raised."""
     first: CompileError | None = None
     for point in [{}, *points[:MOST_TRIED]]:
         if MICROBATCH in request.grid.names and MICROBATCH not in point:
@@ -100,12 +106,12 @@ def first_that_compiles(request: SweepRequest, points: Sequence[Point]) -> tuple
     raise first
 
 
-def is_plain(job: NamedJob) -> bool:
-    """Whether plans of one structure differ in sizes alone.
+def differs_in_sizes_alone(job: NamedJob) -> bool:
+    """Whether the closed forms of one compiled plan hold for all plans of its structure. If not, each of them has to be compiled by itself.
 
-    Not so with passes of a user's own, which may look at numbers behind our back, a user's schedule, several repeats that are
-    cut, costs that depend on a rank's coordinates or on loads of experts, and buckets that end at multiples: what pads them, if anything does,
-    depends on what is in each.
+    They do not hold with passes of a user's own (which may read numbers without our knowledge), a schedule of a user's own, a pipeline that cuts several
+    repeats, costs that depend on a rank's coordinates or on the loads of experts, and buckets whose ends are multiples of a number: how much padding such a
+    bucket has depends on the gradients in it.
     """
     plan, stages = job.compiled.plan, job.names.stages
     if stages is not None and any(len(each.layers) > 1 for each in stages.stages.data):

@@ -1,8 +1,8 @@
-"""A sweep over a plan of pools: each row equals a compilation of all of them.
+"""A sweep over a plan of several pools: each row has the numbers that a compilation of all pools would give.
 
-Every pool is swept like a plan by itself, in columns of its own; what is more, pools have to agree on what is handed over. Plans are one structure if
-each pool is, and if what pools say of each other (meshes, where layers are, how much is handed over) is as it was. Which sequences go on where is looked at
-for each plan, in numbers.
+Every pool is swept like a plan by itself, with columns of its own. Besides, the pools have to agree on what they hand over to each other. Two points of the
+sweep have one structure if the plans of each pool have, and if the facts that pools state about each other (meshes, the place of layers, how much is handed
+over) are the same. Which sequences of one pool go on in which other pool is decided for each point by itself, in numbers.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ from stagec.symbolic.verdict import verdict
 Result = TypeVar("Result")
 
 NUMBER = "#"
-"""In the columns of a pool: which point of the sweep of all pools it is."""
+"""The name of a column in the sweep of a pool: the number of the point in the sweep of all pools."""
 AS_WRITTEN = -1
-"""The number of the plan as it is in the file."""
+"""The number that stands for the plan as the file has it, at no point of the sweep."""
 NONE = np.array([], np.int64)
 DISAGREE = (
     "pools do not go on with what others leave, or it does not divide over their devices (E0423)"
@@ -72,7 +72,7 @@ DISAGREE = (
 
 
 def names_of_plan(source: Source, plan: str | None) -> list[str]:
-    """What can be varied of a plan: dims, axes of its mesh, its microbatch; of pools also those of one, as `decode.tp`."""
+    """The names that a sweep can vary: dims, axes of the mesh and `microbatch`; with pools, `decode.tp` is the `tp` of one pool and `tp` that of all."""
     pools = pools_in(source, plan)
     if not pools:
         return list(dict.fromkeys([*sizes_of(source, plan), MICROBATCH]))
@@ -82,7 +82,7 @@ def names_of_plan(source: Source, plan: str | None) -> list[str]:
 
 
 def table_of(request: SweepRequest) -> SweepTable:
-    """Every plan of the grid, in its order. E0422 for one pool of several that each have a part of the model."""
+    """Sweep a plan or a plan of pools; the rows have the order of the grid. E0422 for a single pool that has a part of the model only."""
     source, plan = request.source, request.plan
     pools = pools_in(source, plan)
     whole, _, pool = (plan or "").rpartition(DOT)
@@ -96,7 +96,7 @@ def table_of(request: SweepRequest) -> SweepTable:
 
 
 def has_part(source: Source, plan: str | None) -> bool:
-    """Whether a plan is a pool that has a part of the model. One that says nothing without sizes of the sweep serves."""
+    """Whether a plan is a pool that computes a part of the model. A plan that does not compile without sizes of the sweep is taken to be none."""
     try:
         return plan_around(source, plan) is not None
     except CompileError:
@@ -104,7 +104,7 @@ def has_part(source: Source, plan: str | None) -> bool:
 
 
 def of_pool(pool: str, known: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    """The sizes of a pool that are varied, and by which name: `decode.tp` comes before `tp`, which is said to all that have one."""
+    """The sizes of a pool that vary, each with the name in the grid that gives it. `decode.tp` comes before `tp`, which is for all pools that have one."""
     found = {name: name for name in names if name in known}
     for name in names:
         of, dot, rest = name.partition(".")
@@ -115,26 +115,29 @@ def of_pool(pool: str, known: Sequence[str], names: Sequence[str]) -> dict[str, 
 
 @dataclass
 class PoolsAt:
-    """The pools of a plan at the points of a sweep."""
+    """Checks and compiles the pools of a plan at the points of a sweep, which are known by number."""
 
     requests: Mapping[str, SweepRequest]
+    """What is asked of each pool as if it were alone."""
     points: Sequence[Mapping[str, Point]] = ()
-    """What is said to each pool; the last says nothing."""
+    """For each point, the sizes that it gives each pool. The last one gives none: it is the plan as the file has it."""
 
     def before(self, number: int) -> Said:
-        """What is said to the pools of a point before all."""
+        """The ops that the module of each pool gets before its first pass, at one point (`said_before_all`)."""
         return said_before_all({pool: self.checked(number, pool) for pool in self.requests})
 
     def checked(self, number: int, pool: str) -> CheckedModel:
+        """The model and the plan of a pool at one point."""
         return self.requests[pool].checked_at(self.points[number][pool])
 
     def known(self, number: int, before: Said, pool: str) -> KnownPool:
+        """A pool at one point, compiled as far as the other pools have to know it."""
         return known_pool(pool, lambda: self.checked(number, pool), before[pool])
 
     def with_handed(
         self, number: int, before: Said, after: Said, pool: str, unroll: bool = False
     ) -> Compiled:
-        """A pool to the end, which the others tell what is handed over."""
+        """A pool at one point, compiled to the end, with the ops that say what it hands over and takes (`before` and `after`)."""
         return compile_checked(
             lambda: self.checked(number, pool),
             stops=Stops(unroll=unroll),
@@ -145,7 +148,7 @@ class PoolsAt:
     def compiled(
         self, number: int, pools: Sequence[str] = (), unroll: bool = False
     ) -> dict[str, Compiled]:
-        """Some pools of a point, or all."""
+        """Some pools of a point, compiled to the end; all pools if `pools` is empty."""
         before = self.before(number)
         after = said_after_all([self.known(number, before, pool) for pool in self.requests])
         wanted = pools or tuple(self.requests)
@@ -154,7 +157,7 @@ class PoolsAt:
 
 @dataclass(frozen=True)
 class PoolRequest(SweepRequest):
-    """What a sweep asks of one pool. What it is depends on the others: points are numbers of those of all pools."""
+    """What a sweep of pools asks of one pool. It is compiled together with the others, so a point has its number among the points of all pools (`NUMBER`)."""
 
     pool: str = ""
     pools: PoolsAt = field(default_factory=lambda: PoolsAt({}))
@@ -167,6 +170,8 @@ class PoolRequest(SweepRequest):
 
 
 class PoolsSweep:
+    """A sweep of a plan of pools, made of a `Sweep` for each pool."""
+
     def __init__(self, request: SweepRequest) -> None:
         self.request = request
         source, plan = request.source, request.plan
@@ -183,7 +188,7 @@ class PoolsSweep:
         self.found = Feasible(np.ones(len(points), bool))
         self.columns = self.all_columns(alone, points)
         rows = [dict(zip(self.columns, row, strict=True)) for row in self.rows()]
-        at = [{p: self.said(p, row) for p in self.pools} for row in rows]
+        at = [{p: self.point_of_pool(p, row) for p in self.pools} for row in rows]
         self.at = PoolsAt(alone, [*at, {pool: {} for pool in self.pools}])
         base = self.first_that_compiles()
         self.quantities = {pool: self.quantities_of(pool) for pool in self.pools}
@@ -195,7 +200,7 @@ class PoolsSweep:
     def all_columns(
         self, alone: Mapping[str, SweepRequest], points: Sequence[Point]
     ) -> dict[str, np.ndarray]:
-        """The values of all names that are varied, in each plan. Formulas name sizes of any pool."""
+        """The values of all names that vary, `[point]` each. A formula may name sizes of any pool. E0710 for one that names a size that has no value."""
         grid, count = self.request.grid, len(points)
         found = {name: np.array([p[name] for p in points], np.int64) for name in grid.values}
         if not grid.formulas:
@@ -224,13 +229,15 @@ class PoolsSweep:
         return found
 
     def rows(self) -> list[tuple[int, ...]]:
+        """The points: a value for each name that varies."""
         return list(zip(*(column.tolist() for column in self.columns.values()), strict=True))
 
-    def said(self, pool: str, row: Mapping[str, int]) -> Point:
+    def point_of_pool(self, pool: str, row: Mapping[str, int]) -> Point:
+        """The sizes that a point gives one pool, in the names of that pool."""
         return {name: row[asked] for name, asked in self.own[pool].items()}
 
     def first_that_compiles(self) -> Mapping[str, Compiled]:
-        """The plan as it is in the file, or else the first point that is one. The first mistake if none is."""
+        """The pools as the file has them, or else at the first point at which all compile. If none of `MOST_TRIED` does, the first error is raised."""
         first: CompileError | None = None
         for number in [AS_WRITTEN, *range(min(MOST_TRIED, len(self.found.left)))]:
             try:
@@ -241,7 +248,7 @@ class PoolsSweep:
         raise first
 
     def part(self, pool: str, alone: SweepRequest) -> Sweep:
-        """The sweep of a pool: its own sizes at each point, and the point's number."""
+        """The sweep of one pool. Its columns are its own sizes at each point, and the point's number."""
         own = list(self.own[pool].values())
         columns = [self.columns[asked].tolist() for asked in own]
         rows = tuple(zip(*columns, range(len(self.found.left)), strict=True))
@@ -263,18 +270,18 @@ class PoolsSweep:
     # What is asked
 
     def split(self, what: str) -> tuple[str, str]:
-        """The pool that a quantity is of, and the quantity; no pool for the most of any."""
+        """The pool that a quantity is asked of, and the quantity: `decode.flops` is (`decode`, `flops`). The pool is empty for the most of any pool."""
         of, dot, rest = what.partition(".")
         return (of, rest) if dot and of in self.pools else ("", what)
 
     def quantities_of(self, pool: str) -> tuple[str, ...]:
-        """The quantities that follow from closed forms. The time until all pools are done is not one of them."""
+        """The quantities that the sweep of a pool computes. Times and ranks are left out, for they are computed of all pools together."""
         asked = [self.split(what) for what in self.request.quantities]
         own = [what for of, what in asked if of in ("", pool) and what not in (STEP_TIME, RANKS)]
         return tuple(dict.fromkeys(own))
 
     def check_quantities(self, base: Mapping[str, Compiled]) -> None:
-        """E0710 and E0715 for what no pool, or not the one that is named, has."""
+        """E0710 and E0715 for a quantity that the named pool does not have, or, where none is named, no pool."""
         for asked in self.request.quantities:
             of, what = self.split(asked)
             if what == RANKS:
@@ -292,6 +299,7 @@ class PoolsSweep:
     # Values
 
     def table(self) -> SweepTable:
+        """The table of the sweep: points at which all pools compile, agree and fit their devices."""
         count = len(self.found.left)
         sizes = {
             pool: part.sizes(
@@ -332,12 +340,14 @@ class PoolsSweep:
         )
 
     def most(self, what: str, values: Mapping[str, Mapping[str, np.ndarray]]) -> np.ndarray:
-        """The value of the rank that has most, in one pool or in any."""
+        """`[point]`: a quantity on the rank that has most of it, in the named pool or in any."""
         of, name = self.split(what)
         return np.max([values[pool][name] for pool in ([of] if of else self.pools)], axis=0)
 
     def times(self) -> dict[str, np.ndarray]:
-        """Seconds until all are done, and of an iteration of each pool as if what it takes were there: each plan for itself."""
+        """The times that are asked for by name, `[point]` each, in seconds. `step_time` is the time until all pools are done; `POOL.step_time` is that of one
+        iteration of a pool if all that it takes from others is there. Each point that is left is compiled by itself.
+        """
         asked = {
             w: self.split(w)[0] for w in self.request.quantities if self.split(w)[1] == STEP_TIME
         }
@@ -355,7 +365,10 @@ class PoolsSweep:
         sizes: Mapping[str, Columns],
         values: Mapping[str, dict[str, np.ndarray]],
     ) -> np.ndarray:
-        """Compile the first plan that waits; the plans that it gives values of."""
+        """Compile the pools at the first of the points `waiting`, and write the quantities of all points of its structure into `values`.
+
+        The result is the numbers of these points: empty if the first one does not compile.
+        """
         first = int(waiting[0])
         self.num_compiled += 1
         try:
@@ -387,9 +400,9 @@ class PoolsSweep:
         return rows
 
     def on_same_meshes(self, rows: np.ndarray, sizes: Mapping[str, Columns]) -> np.ndarray:
-        """The points whose meshes are those of the first.
+        """The points `rows` at which each pool has the same mesh as at the first of them.
 
-        Pools that have parts of a model each know how many ranks the others have along the pipeline, and in all.
+        Pools that have parts of a model have in their modules how many ranks the others have along the pipeline and in all, so these cannot vary.
         """
         same = np.ones(len(rows), bool)
         for pool, part in self.parts.items():
@@ -401,7 +414,7 @@ class PoolsSweep:
     def that_agree(
         self, known: Sequence[KnownPool], rows: np.ndarray, sizes: Mapping[str, Columns]
     ) -> np.ndarray:
-        """The plans in which pools agree on what is handed over, and say the same of it as in the first. Those that do not agree are dropped."""
+        """The points `rows` at which pools agree on what is handed over, and say the same of it as at the first. Points at which they disagree are dropped."""
         trained = [pool for pool in known if isinstance(pool, PoolKnown)]
         if trained:
             own = {
@@ -422,7 +435,7 @@ class PoolsSweep:
             return NONE
         agree = np.array([each is not None for each in numbers], bool)
         rows, moved = rows[agree], np.array([n for n in numbers if n is not None], object)
-        return rows[self.as_said(Exchange(serving).handed(), moved, rows, sizes)]
+        return rows[self.holds_as_stated(Exchange(serving).handed(), moved, rows, sizes)]
 
     def followed(
         self,
@@ -430,7 +443,10 @@ class PoolsSweep:
         sizes: Mapping[str, Columns],
         compile_pool: Callable[[str], Result],
     ) -> tuple[dict[str, Result], np.ndarray]:
-        """Each pool of the first of some plans, compiled, and the plans in which all are as in that one; without the first if one does not compile."""
+        """The pools at the first of the points `rows`, each compiled, and the points at which every compilation goes the same way.
+
+        If a pool does not compile, the first point is not among them.
+        """
         found: dict[str, Result] = {}
         for pool in self.pools:
             first, message = rows[0], ""
@@ -452,7 +468,10 @@ class PoolsSweep:
         sizes: Mapping[str, Columns],
         message: str,
     ) -> np.ndarray:
-        """Which of these plans are as the first in what a compilation of the pool asked. Those that fail are dropped, with the first one if it does."""
+        """The points `rows` that answer like the first all that a compilation of the pool asked of sizes (`stagec.symbolic.verdict`).
+
+        Points that do not meet a demand are dropped, and so are the first and those like it if its compilation ended in an error (`message`).
+        """
         part = self.parts[pool]
         with conditions.unrecorded():
             try:
@@ -472,7 +491,7 @@ class PoolsSweep:
     def handed_over(
         self, known: Sequence[Pool], rows: np.ndarray, sizes: Mapping[str, Columns]
     ) -> list[tuple[Fraction, ...] | None]:
-        """How many elements of each cache go from pool to pool, in each of these plans; nothing where pools do not agree."""
+        """For each of the points `rows`, how many elements of each cache go from pool to pool; None where the pools do not agree."""
         messages = Exchange(known).known
         dims = {
             pool.name: sorted({d for path in pool.caches for d in sized_dims(pool, path)})
@@ -508,14 +527,14 @@ class PoolsSweep:
             found.append(seen[row])
         return found
 
-    def as_said(
+    def holds_as_stated(
         self,
         handed: Sequence[HandedCache],
         moved: np.ndarray,
         rows: np.ndarray,
         sizes: Mapping[str, Columns],
     ) -> np.ndarray:
-        """In which plans it holds what both sides state in the names of their texts."""
+        """`[row]`: whether the closed forms by which both sides state how much is handed over give what is `moved`, `[row, cache]`, at each point."""
         same = np.ones(len(rows), bool)
         own = {pool: select(columns, rows) for pool, columns in sizes.items()}
         for number, each in enumerate(handed):

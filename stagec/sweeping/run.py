@@ -1,4 +1,4 @@
-"""`sweep`: a row per plan that can be compiled, with the quantities that are asked for."""
+"""Run a sweep: a table with a row for each plan that compiles and fits its device, and a column for each quantity that is asked for."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from stagec.sweeping.peaks import EXACT
 from stagec.sweeping.plans import (
     Point,
     SweepRequest,
+    differs_in_sizes_alone,
     first_that_checks,
     first_that_compiles,
-    is_plain,
     without_limit,
 )
 from stagec.sweeping.step_times import StepTimes
@@ -42,20 +42,23 @@ from stagec.symbolic.verdict import verdict
 PEAK = "memory.peak"
 BUBBLE = "bubble"
 STEP_TIME = "step_time"
-"""Seconds."""
+"""The quantity that is the estimated time of a step, in seconds."""
 RANKS = "ranks"
+"""The quantity that is the number of ranks of a plan's mesh."""
 
 
 @dataclass(frozen=True)
 class SweepTable:
-    """A column for each name that is varied, then one for each quantity."""
+    """The result of a sweep."""
 
     columns: Mapping[str, np.ndarray]
+    """`[row]` each: a column for each name that varies, then one for each quantity."""
     num_points: int
+    """How many points the sweep had, with those that are no row."""
     reasons: Mapping[str, int]
-    """Why points are no plans, and how many."""
+    """Why points are no rows (a demand on sizes, or too little memory), and how many for each reason."""
     num_compiled: int = 0
-    """Compilations that it took."""
+    """How many compilations the sweep took."""
 
     @property
     def num_rows(self) -> int:
@@ -69,20 +72,22 @@ class SweepTable:
 
 
 def sweep(request: SweepRequest) -> SweepTable:
-    """Every plan of the grid, in its order."""
+    """Sweep a plan that is no plan of pools. The rows have the order of the grid. E0710 for a quantity that cannot be swept."""
     return Sweep(request).table()
 
 
 @dataclass(frozen=True)
 class FurtherColumns:
-    """Further columns of a sweep: numbers that follow from a structure and the sizes of its plans."""
+    """Columns that a caller adds to a sweep: numbers that follow from a structure and the sizes of its plans."""
 
     names: tuple[str, ...]
     of: Callable[[Structure, Columns, np.ndarray], Mapping[str, np.ndarray]]
-    """Of a structure, the sizes of its plans, and which points of the sweep these are."""
+    """Computes the columns, `[plan]` each, from a structure, the sizes of its plans, and the numbers of the sweep's points that these plans are."""
 
 
 class Sweep:
+    """A sweep of one plan, or of one pool of a plan of pools."""
+
     def __init__(
         self,
         request: SweepRequest,
@@ -92,9 +97,9 @@ class Sweep:
         until: str | None = None,
         limit: int | None = None,
     ) -> None:
-        """`is_known_good`: nobody has to be told what is wrong with the request, and plans may need so much memory (`limit`).
+        """`is_known_good`: the request was checked before, so that no plan is compiled to check it, and `limit` says how many bytes of memory a rank may need.
 
-        `until`: the last pass, where it says enough.
+        Otherwise the plan's device says that. `until` names the last pass to run, for a caller who needs no more.
         """
         self.request = request
         self.measure = measure
@@ -115,6 +120,7 @@ class Sweep:
         self.microbatch = name_of_microbatch(self.checked)
 
     def table(self) -> SweepTable:
+        """The table of the sweep: the plans that are left, with the names that vary and the quantities that were asked for."""
         sizes, values, found = self.columns()
         names = [*self.request.grid.names, RANKS, *self.quantities]
         table = {n: values[n] if n in values else sizes.names[self.varied(n)] for n in names}
@@ -126,7 +132,7 @@ class Sweep:
         )
 
     def columns(self) -> tuple[Columns, dict[str, np.ndarray], Feasible]:
-        """For every point: its sizes, what is asked for, and whether it is a plan."""
+        """For every point: its sizes, its quantities by name (`[point]` each), and whether it is left as a plan."""
         count = len(self.points)
         columns = {
             name: np.array([point[name] for point in self.points], np.int64)
@@ -143,7 +149,7 @@ class Sweep:
     # Points
 
     def sizes(self, columns: dict[str, np.ndarray], count: int, found: Feasible) -> Columns:
-        """All names, those that follow from others too."""
+        """The values of all dims, axes and varied settings at the points, formulas included. `columns` gives those that are listed, `[point]` each."""
         checked = self.checked
         formulas = self.request.grid.formulas
         if formulas:
@@ -162,7 +168,10 @@ class Sweep:
     # Values
 
     def values(self, sizes: Columns, found: Feasible) -> dict[str, np.ndarray]:
-        """One compilation for each structure: plans in which it comes to the same answers are the same program."""
+        """The quantities by name, `[point]` each, with one compilation for each structure.
+
+        A compilation notes what it asked of sizes; plans that answer all of that alike are the same program (`stagec.symbolic.verdict`).
+        """
         further = self.measure.names if self.measure is not None else ()
         names = {*self.quantities, RANKS, *self.always}
         values = {name: np.zeros(sizes.count, object) for name in names}
@@ -199,13 +208,15 @@ class Sweep:
 
     @property
     def settings(self) -> dict[str, str]:
+        """The settings of a plan that vary like sizes, and their names in conditions: the size of a microbatch, where the plan has one."""
         name = self.microbatch
         return {} if name is None else {MICROBATCH: name}
 
     def with_microbatch(self, sizes: Columns, plan: Plan) -> Columns:
-        """The plan's own microbatch, where none is asked for. One that is a formula is the same in all plans of a structure.
+        """The sizes with the size of `plan`'s microbatches in every row, unless the sweep varies it.
 
-        Of a plan that is refused it is that plan's own, too: those that fail as it does have the same.
+        `plan` is the one that was compiled. Plans of its structure have the same microbatch, even where a formula gives it, and so have plans that are refused
+        for the same reason.
         """
         name = self.microbatch
         if name is None or name in self.request.grid.names:
@@ -221,23 +232,23 @@ class Sweep:
         sizes: Columns,
         found: Feasible,
     ) -> None:
-        """The values of plans of one structure."""
+        """Write into `values` the quantities of plans of one structure. `rows` are their numbers among the points, `sizes` their sizes."""
         table = structure.job.compiled.checked.sizes
         axes = {name: table.axes[name].size for parts in table.copied.values() for name in parts}
-        # Of the module's own definitions one is of the microbatch that was compiled.
+        # The module's own definitions hold the microbatch that was compiled; here each plan has its own.
         dims = dim_sizes(structure.module)
         definitions = {**dims, TIME_AXIS: structure.names.num_microbatches}
         given = sizes
         if table.served:
-            # Of dims that the text sizes otherwise, and of those that are made of them.
+            # A dim that `serve` sizes, and dims that follow from one, have another size in the module than in the text.
             made = {n for n in dims if n in table.served or n not in self.request.grid.names}
             left = {n: column for n, column in sizes.names.items() if n not in made}
             sizes = Columns(left, sizes.count)
         sizes = with_definitions(sizes, {**definitions, **axes})
-        if is_plain(structure.job):
+        if differs_in_sizes_alone(structure.job):
             columns = self.evaluate(structure, sizes, given)
         elif self.measure is not None:
-            # Whether each of them can be compiled is asked with its memory.
+            # Whether each of them compiles turns out when its memory is computed.
             columns = {RANKS: ranks_of(structure.job, sizes)}
         else:
             names = sorted({*self.quantities, RANKS, *self.always})
@@ -251,18 +262,19 @@ class Sweep:
 
     @property
     def always(self) -> tuple[str, ...]:
+        """The quantities that are computed whether asked for or not: the peak of memory, where there is a limit of memory."""
         return (PEAK,) if self.limit is not None else ()
 
     def evaluate(
         self, structure: Structure, sizes: Columns, given: Columns
     ) -> dict[str, np.ndarray]:
-        """The quantities of plans with these sizes. What is `given` means what it means in the text."""
+        """The quantities of plans of a structure by name, `[plan]` each. `sizes` are those of the module, `given` those that the text and the sweep give."""
         job = structure.job
         number = sizes.number(job.names.num_microbatches)
         found = {RANKS: ranks_of(job, sizes)}
         wanted = {*self.quantities, *self.always}
         buckets = job.compiled.plan.gradients.bucket_bytes is not None
-        # Which gradients share a bucket depends on how large they are.
+        # Which gradients share a bucket depends on their sizes, so plans of one structure may have other buffers.
         of_lives = [] if buckets else [what for what in sorted(wanted) if is_of_lives(what)]
         if of_lives:
             found |= structure.memory(of_lives, sizes, number)
@@ -281,10 +293,12 @@ class Sweep:
             if what == BUBBLE:
                 found[what] = structure.bubble(sizes, number)
             else:
-                found[what] = structure.most(answer_of(job, what), sizes)
+                found[what] = structure.highest(answer_of(job, what), sizes)
         return found
 
     def step_times(self, structure: Structure, sizes: Columns, given: Columns) -> np.ndarray:
+        """`[plan]`: the time of a step in seconds. Plans that cannot be timed together are compiled one by one."""
+
         def compile_at(row: int, others: Mapping[str, int]) -> Compiled:
             return self.request.compiled_at({**self.point(given, row), **others})
 
@@ -294,11 +308,12 @@ class Sweep:
         return found
 
     def point(self, sizes: Columns, row: int) -> Point:
+        """The values of the names that vary, in one row."""
         names = self.request.grid.names
         return {name: int(sizes.names[self.varied(name)][row]) for name in names}
 
     def varied(self, name: str) -> str:
-        """What is varied of a name: of a dim that a rule pads, the size that the text has."""
+        """The name of the size that varies with `name`: for a dim that a rule pads, that of its size before padding."""
         return self.checked.sizes.unpadded.get(name, name)
 
     def one_by_one(
@@ -308,7 +323,10 @@ class Sweep:
         rows: np.ndarray | None = None,
         left: Feasible | None = None,
     ) -> dict[str, np.ndarray]:
-        """Every plan for itself. One that does not compile is taken from those that are `left`."""
+        """The quantities by name, `[plan]` each, with a compilation for each plan. Where `left` is given, a plan that does not compile is dropped from it.
+
+        `rows` are the numbers of the plans in `left`.
+        """
         found = {what: np.zeros(given.count, object) for what in quantities}
         for row in range(given.count if found else 0):
             self.num_compiled += 1
@@ -321,15 +339,17 @@ class Sweep:
                 continue
             for what, column in found.items():
                 is_timed = what == STEP_TIME and not self.is_too_large(found, row)
-                column[row] = exact(job, what) if is_timed or what != STEP_TIME else np.nan
+                is_asked = is_timed or what != STEP_TIME
+                column[row] = value_of_one_plan(job, what) if is_asked else np.nan
         return found
 
     def is_too_large(self, found: Mapping[str, np.ndarray], row: int) -> bool:
+        """Whether a plan is known to need more memory than its ranks may have."""
         return self.limit is not None and PEAK in found and found[PEAK][row] > self.limit
 
 
 def name_of_microbatch(checked: CheckedModel) -> str | None:
-    """The name of the plan's setting in conditions; nothing if the whole batch runs at once."""
+    """The name that the size of a microbatch has in conditions on sizes; None if the plan runs the whole batch at once."""
     if not checked.plan.microbatch_size:
         return None
     taken = {*checked.sizes.dims, *checked.sizes.axes}
@@ -337,6 +357,7 @@ def name_of_microbatch(checked: CheckedModel) -> str | None:
 
 
 def ranks_of(job: NamedJob, sizes: Columns) -> np.ndarray:
+    """`[plan]`: the number of ranks, which is the product of the axes of the mesh."""
     found = sizes.constant(1)
     for axis in job.names.mesh:
         found = found * sizes.names[axis]
@@ -344,7 +365,7 @@ def ranks_of(job: NamedJob, sizes: Columns) -> np.ndarray:
 
 
 def answer_of(job: NamedJob, what: str) -> Answer:
-    """What a structure has of it: nothing, if its words mean something in others alone."""
+    """The closed forms of a quantity. A structure that does not have what the quantity names (such as an axis) has none of it: the answer is zero."""
     try:
         return ask(job, what)
     except CompileError:
@@ -353,7 +374,7 @@ def answer_of(job: NamedJob, what: str) -> Answer:
 
 
 def plain_numbers(column: np.ndarray) -> np.ndarray:
-    """Machine integers, or floats; sums that are too large for those stay what they are."""
+    """The column as int64 or float64; integers that are too large for int64 stay Python's own."""
     if column.dtype != object or not len(column):
         return column.astype(np.int64) if column.dtype == object else column
     if any(isinstance(value, float) for value in column):
@@ -361,8 +382,8 @@ def plain_numbers(column: np.ndarray) -> np.ndarray:
     return column.astype(np.int64) if max(map(abs, column)) < 2**63 else column
 
 
-def exact(job: NamedJob, what: str) -> int | float:
-    """A quantity of one compiled plan: of the rank that has most."""
+def value_of_one_plan(job: NamedJob, what: str) -> int | float:
+    """A quantity of one compiled plan: its value on the rank that has most."""
     if what == STEP_TIME:
         return estimate(job.unrolled).step_time_us / 1e6
     if what == RANKS:
@@ -375,20 +396,23 @@ def exact(job: NamedJob, what: str) -> int | float:
 
 
 def select(sizes: Columns, rows: np.ndarray) -> Columns:
+    """The sizes of some of the plans, in the order of `rows`."""
     return Columns({name: column[rows] for name, column in sizes.names.items()}, len(rows))
 
 
 def is_of_lives(what: str) -> bool:
-    """Whether a quantity depends on when buffers live."""
+    """Whether a quantity of memory depends on when buffers are alive, so that it is no closed form."""
     return what in PEAKS or what.startswith(OF_PEAK)
 
 
 SWEPT = ("flops", "bytes", "comm", "host", "params", BUBBLE)
+"""The first words of quantities that can be swept, beside those of memory."""
 STORED = ("parameters", "master", "optimizer", "gradients", "process", "static")
+"""Kinds of memory that stay from step to step: `memory.KIND` can be swept."""
 
 
 def check_quantities(job: NamedJob, quantities: Sequence[str]) -> None:
-    """E0710 for what has no closed form that holds for all plans of a structure."""
+    """E0710 for a quantity that a sweep cannot compute for all plans of a structure."""
     for what in quantities:
         first, _, rest = what.partition(".")
         if what == STEP_TIME:

@@ -1,9 +1,9 @@
-"""How long a step takes, for many plans of a structure at once: node by node, as if each were compiled by itself.
+"""How long a step takes, for many plans of a structure at once: node by node, with the result that each plan would have if it were compiled by itself.
 
-What waits for what follows from the structure, the layers, the ranks of the pipeline and the microbatches (`Structure.shared`). Plans that share these share a
-graph, which one of them is compiled for; their nodes differ in what they cost. So prices and ends of nodes are arrays with a
-column for each plan. Of many microbatches two steps of few are timed, if these show that the rest repeats them
-(`stagec.estimate.repetition`), for each plan by itself.
+Which node waits for which follows from the structure, the layers, the ranks of the pipeline and the microbatches (`Structure.grouping_keys`). Plans that
+have these in common share one graph of nodes, for which one of them is compiled; only the durations of their nodes differ. So durations and ends of nodes
+are arrays with a column for each plan. A step of many microbatches is not solved in full: two steps of few microbatches are, and the rest is
+extrapolated for each plan where these show that it repeats them (`stagec.estimate.repetition`).
 """
 
 from __future__ import annotations
@@ -36,44 +36,46 @@ from stagec.symbolic.columns import Columns
 from stagec.unrolling.rank import RankBody, RankRun
 
 AT_ONCE = 2**20
-"""Nodes times plans whose times are looked at together."""
+"""How many times of nodes are computed together at most: the number of nodes times the number of plans. It bounds memory."""
 
 CompileAt = Callable[[int, Mapping[str, int]], Compiled]
-"""The plan of a row, with some sizes otherwise."""
+"""Compiles the plan of a row, with other values for some of its sizes."""
 
 
 class UnlikeError(Exception):
-    """Plans that differ in more than the numbers of their nodes."""
+    """Raised when plans differ in more than the numbers of their nodes, so that they cannot be timed together."""
 
 
 @dataclass(frozen=True)
 class NodeForm:
-    """A node of a segment: what it is, and the sizes behind its numbers."""
+    """A node of a segment, and the symbolic sizes from which its numbers follow."""
 
     node: Node
     numbers: tuple[tuple[Size, ...], ...]
+    """The numbers of its action in the order of `ActionForm`, each a sum of sizes."""
 
 
 @dataclass
 class CompiledStep:
-    """A compiled step, whose nodes have other numbers in other plans."""
+    """The step of one compiled plan, prepared so that it can be timed with the numbers of other plans."""
 
     traces: TraceSet
     graph: PieceGraph
     prices: Prices
     forms: dict[tuple[int, int], list[NodeForm]]
-    """By class and segment."""
+    """The nodes of each segment, by the number of the rank class and that of the segment."""
 
     @cached_property
     def hosts(self) -> Hosts | None:
+        """How the hosts launch the nodes; None if the device says nothing of launches."""
         return Hosts.of(self.graph, [(self.traces, self.prices)] * len(self.graph.pieces))
 
     def solve(self, durations: list[Floats], only_exits: bool = False) -> Times:
-        """When nodes end that take so long."""
+        """When each node starts and ends, if nodes take these `durations` in µs: for each piece of the graph, `[node, plan]`."""
         return solve(self.graph, durations, only_exits, hosts=self.hosts)
 
     def durations(self, columns: PriceColumns, rows: Ints) -> list[Floats]:
-        """The durations of the nodes of each piece in these plans: `[node, plan]`."""
+        """The durations of the nodes of each piece of the graph in µs, `[node, plan]`, in the plans with the numbers `rows`."""
         of_segments: dict[tuple[int, int], Floats] = {}
         for (number, index), forms in self.forms.items():
             found = [columns.of(each.node, each.numbers) for each in forms]
@@ -97,10 +99,11 @@ class CompiledStep:
 
 @dataclass
 class StepTimes:
-    """Seconds of steps of a structure's plans."""
+    """Computes the time of a step for the plans of a structure."""
 
     structure: Structure
     sizes: Columns
+    """The sizes of the plans, one row each."""
     compile_at: CompileAt
     _steps: dict[object, CompiledStep] = field(default_factory=dict)
     _columns: PriceColumns | None = None
@@ -110,10 +113,10 @@ class StepTimes:
         self.microbatches = self.sizes.number(names.num_microbatches).astype(np.int64)
         axis = names.stages.axis.data if names.stages is not None else None
         self.ranks = self.sizes.names[axis] if axis else self.sizes.constant(1)
-        self.shared = self.structure.shared(self.sizes)
+        self.grouping_keys = self.structure.grouping_keys(self.sizes)
 
     def seconds(self) -> Floats:
-        """The time of a step in each plan; NaN where the plan has to be compiled by itself."""
+        """`[plan]`: the time of a step in seconds; NaN where the plan has to be compiled by itself."""
         found = np.full(self.sizes.count, np.nan)
         waiting, more = np.arange(self.sizes.count), 0
         while len(waiting):
@@ -122,28 +125,33 @@ class StepTimes:
                     found[rows] = self.extended(rows, few) if few else self.whole(rows)
                 except UnlikeError:
                     continue
-            # Steps of a few microbatches say nothing of these: more of them, in the end all.
-            is_whole = np.array([not self.few(row, more) for row in waiting.tolist()], bool)
+            # Steps of a few microbatches did not repeat themselves in these plans: try more microbatches, in the end all.
+            is_whole = np.array(
+                [not self.shorter_steps(row, more) for row in waiting.tolist()], bool
+            )
             waiting, more = waiting[np.isnan(found[waiting]) & ~is_whole], more + 1
         return found / 1e6
 
-    def few(self, row: int, more: int) -> tuple[int, ...]:
-        """Two numbers of microbatches that tell of a plan's; nothing where only its own do."""
+    def shorter_steps(self, row: int, more: int) -> tuple[int, ...]:
+        """Two numbers of microbatches whose steps may tell how long the step of a plan takes. Empty where only a step with all of its microbatches does.
+
+        `more` counts the pairs that were tried before.
+        """
         plan, number = self.structure.plan, int(self.microbatches[row])
         if not may_repeat(plan):
             return ()
         return next(islice(pairs(plan, int(self.ranks[row]), number), more, None), ())
 
     def groups(self, rows: Ints, more: int) -> Iterator[tuple[Ints, tuple[int, ...]]]:
-        """Plans that are timed together, and by which numbers of microbatches: nothing for their own."""
+        """The plans that are timed together, and by steps of which two numbers of microbatches (`shorter_steps`); empty for steps with all of their own."""
         known: dict[tuple[int, int], tuple[int, ...]] = {}
         members: dict[object, tuple[list[int], tuple[int, ...]]] = {}
         for row in rows.tolist():
             pair = (int(self.ranks[row]), int(self.microbatches[row]))
             if pair not in known:
-                known[pair] = self.few(row, more)
+                known[pair] = self.shorter_steps(row, more)
             few = known[pair]
-            key = (tuple(self.shared[row].tolist()), few or int(self.microbatches[row]))
+            key = (tuple(self.grouping_keys[row].tolist()), few or int(self.microbatches[row]))
             members.setdefault(key, ([], few))[0].append(row)
         for own, few in members.values():
             yield np.array(own, np.int64), few
@@ -151,13 +159,14 @@ class StepTimes:
     # Steps
 
     def step(self, row: int, microbatches: int) -> CompiledStep:
-        key = (tuple(self.shared[row].tolist()), microbatches)
+        """The compiled step that a plan has in common with others, with this number of microbatches. `UnlikeError` if there is none."""
+        key = (tuple(self.grouping_keys[row].tolist()), microbatches)
         if key not in self._steps:
             self._steps[key] = self.compiled(row, microbatches)
         return self._steps[key]
 
     def compiled(self, row: int, microbatches: int) -> CompiledStep:
-        """The plan of a row, compiled with so many microbatches."""
+        """The plan of a row, compiled with a batch that makes this number of microbatches. `UnlikeError` if that is not possible."""
         others: dict[str, int] = {}
         if microbatches != self.microbatches[row]:
             batch = self.structure.job.compiled.stated.batch_dim
@@ -182,7 +191,7 @@ class StepTimes:
         return found
 
     def check(self, step: CompiledStep, row: int) -> None:
-        """Check that the forms come to the numbers that the compiled step has."""
+        """`UnlikeError` unless the forms of all nodes come to the numbers that the compiled step has, in the plan of this row."""
         for forms in step.forms.values():
             for each in forms:
                 own = tuple(int(self.columns.number(sizes)[row]) for sizes in each.numbers)
@@ -197,6 +206,7 @@ class StepTimes:
     # Times in µs
 
     def whole(self, rows: Ints) -> Floats:
+        """The times of plans that share a step with all of their microbatches: `[plan]`."""
         step = self.step(int(rows[0]), int(self.microbatches[rows[0]]))
         found = [
             slowed_times([step], own, lambda us: us[0])[0].makespan
@@ -205,7 +215,7 @@ class StepTimes:
         return np.concatenate(found)
 
     def extended(self, rows: Ints, few: Sequence[int]) -> Floats:
-        """By two steps of few microbatches; NaN where these do not repeat each other."""
+        """The times of plans, `[plan]`, extrapolated from steps of two numbers of microbatches; NaN where the longer step does not repeat the shorter one."""
         steps = [self.step(int(rows[0]), number) for number in few]
         blocks = blocks_of(*(step.traces for step in steps))
         if blocks is None:
@@ -226,6 +236,8 @@ class StepTimes:
         blocks: Sequence[RepeatedNodes],
         times: Floats,
     ) -> Floats:
+        """`[plan]`: the longer of two steps, and `times` more of what it takes longer than the shorter one. NaN where the steps do not show that this holds."""
+
         def grown(of: Sequence[Floats]) -> Floats:
             return of[1] + times * (of[1] - of[0])
 
@@ -236,7 +248,7 @@ class StepTimes:
         return np.where(holds, grown([each.makespan for each in made]), np.nan)
 
     def durations(self, steps: Sequence[CompiledStep], rows: Ints) -> Iterator[list[list[Floats]]]:
-        """The durations of each step, for a part of the plans at a time."""
+        """The durations of the nodes of each step (`CompiledStep.durations`), for some of the plans at a time, so that arrays stay small (`AT_ONCE`)."""
         nodes = max(step.graph.begins[-1] for step in steps)
         size = max(1, AT_ONCE // max(nodes, 1))
         for at in range(0, len(rows), size):
@@ -244,7 +256,7 @@ class StepTimes:
 
 
 def step_of(compiled: Compiled, known: Collection[str]) -> CompiledStep:
-    """With the sizes behind the numbers of all nodes, in names that are `known` of each plan."""
+    """A compiled plan's step with the sizes behind the numbers of all nodes, written in names that are `known` of each plan."""
     traces, runs = compiled.trace_set, compiled.runs
     forms: dict[tuple[int, int], list[NodeForm]] = {}
     for number, (rank_class, run) in enumerate(zip(traces.classes, runs, strict=True)):
@@ -263,7 +275,7 @@ def step_of(compiled: Compiled, known: Collection[str]) -> CompiledStep:
         prices = Prices.of(traces, compiled.plan)
         graph = build_graph(traces, launches=prices.host_launch_us > 0)
     except CompileError as error:
-        # Its ranks wait for each other: compiled by itself it says so.
+        # The ranks of this plan wait for each other in a circle: when the plan is compiled by itself, the error says so.
         raise UnlikeError from error
     return CompiledStep(traces, graph, prices, forms)
 
@@ -271,7 +283,7 @@ def step_of(compiled: Compiled, known: Collection[str]) -> CompiledStep:
 def bodies_of(
     program: TraceProgram, run: RankRun, compiled: Compiled
 ) -> Iterator[tuple[int, RankBody]]:
-    """What each segment of a rank's program is made of."""
+    """The body behind each segment that a rank's program runs, with the number of the segment."""
     rank = compiled.unroller.arrangements.of(run)
     used, first = np.unique(program.segment, return_index=True)
     for index, at in zip(used.tolist(), first.tolist(), strict=True):
@@ -281,7 +293,7 @@ def bodies_of(
 def named(
     sizes: tuple[Size, ...], known: Collection[str], values: Mapping[str, int]
 ) -> tuple[Size, ...]:
-    """Sizes with the numbers of a stage's own names, such as its layers."""
+    """The sizes with numbers in place of the names that are a stage's own, such as its number of layers. `known` names stay."""
     return tuple(
         size.substitute({name: values[name] for name in size.names if name not in known})
         for size in sizes
@@ -294,7 +306,10 @@ def slowed_times(
     of_whole: Callable[[Sequence[Floats]], Floats],
     alone: Sequence[Times] | None = None,
 ) -> list[Times]:
-    """When nodes end, computation slowed by what hides behind it. `of_whole`: what that of some steps comes to in the whole."""
+    """When the nodes of each step end, where computation is slowed by the communication that runs beside it (`stagec.estimate.interference`).
+
+    The factor is that of the whole step: `of_whole` extrapolates to it what these steps lose (µs, `[plan]` for each step). `alone`: the times without slowing.
+    """
     alone = alone or [s.solve(own) for s, own in zip(steps, durations, strict=True)]
     device = steps[0].prices.plan.device
     if not takes_units(device):
@@ -317,13 +332,13 @@ def slowed_times(
 
 
 def of_class(times: Times, number: int) -> tuple[Floats, Floats]:
-    """Starts and ends of the nodes of one class."""
+    """When the nodes of one rank class start and end, in µs: `[node, plan]` each."""
     here = slice(times.graph.begins[number], times.graph.begins[number + 1])
     return times.starts[here], times.ends[here]
 
 
 def blocks_of(few: TraceSet, more: TraceSet) -> list[RepeatedNodes] | None:
-    """What the longer step has on each rank class and the shorter one has not, where it repeats itself."""
+    """The nodes of each rank class that the longer step has and the shorter one has not, if they repeat others; None if they do not in some class."""
     found: list[RepeatedNodes] = []
     for one, other in zip(few.classes, more.classes, strict=True):
         block = block_of(one.program, other.program)
@@ -334,7 +349,7 @@ def blocks_of(few: TraceSet, more: TraceSet) -> list[RepeatedNodes] | None:
 
 
 def shifts_evenly(times: Sequence[Times], blocks: Sequence[RepeatedNodes]) -> Bools:
-    """For each plan, whether what a block puts in delays all ranks by the same time."""
+    """`[plan]`: whether the nodes that the longer step has more (`blocks`) delay all later nodes of every rank class by the same time."""
     few, more = times
     delay = more.makespan - few.makespan
     near = SAME * more.makespan

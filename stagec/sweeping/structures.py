@@ -1,4 +1,4 @@
-"""Plans that share a program: compiled once, their forms evaluated for all of them."""
+"""A structure is one compiled plan that stands for all plans which make the same program with other sizes; its forms are evaluated for all of them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from stagec.unrolling.rank import RankRun, StageRun, arrange
 from stagec.unrolling.stage import StageLayout
 
 OF_PEAK = "memory.peak."
-"""Before a kind: what it takes when a rank needs most memory."""
+"""The start of a quantity's name, before a kind of buffer: the bytes of that kind at the moment at which a rank needs most memory."""
 
 PEAKS: dict[str, Callable[[RankLives], RankLives]] = {
     "memory.peak": lambda lives: lives.on_device,
@@ -49,11 +49,11 @@ PEAKS: dict[str, Callable[[RankLives], RankLives]] = {
     "memory.host": lambda lives: lives.on_host,
     "memory.nvme": lambda lives: lives.on_nvme,
 }
-"""The buffers of which a quantity is the most at once."""
+"""Quantities that are the most bytes alive at once, each with the buffers of a rank that it counts."""
 
 
 class Structure:
-    """One compiled plan, and the plans that differ from it in sizes alone."""
+    """One compiled plan (`job`), evaluated for plans that make the same program with other sizes."""
 
     def __init__(self, job: NamedJob) -> None:
         self.job = job
@@ -71,12 +71,12 @@ class Structure:
 
     @cached_property
     def programs(self) -> dict[str, stg.ProgramOp]:
-        """By kind of stage."""
+        """The program of each kind of stage, by the name of the kind."""
         return programs_by_kind(self.module)
 
     @cached_property
-    def counts(self) -> tuple[Size, ...]:
-        """What decides how often bodies run, and so the nodes of a program."""
+    def trip_counts(self) -> tuple[Size, ...]:
+        """The sizes that say how often repeats run, and so how many nodes a program has, except the number of layers of a stage."""
         found: dict[Size, None] = {}
         for op in self.module.walk():
             if isinstance(op, stg.RepeatOp):
@@ -88,18 +88,18 @@ class Structure:
 
     @cached_property
     def kinds_on_host(self) -> tuple[Kind, ...]:
-        """What is on the host of what stays from step to step."""
+        """The kinds of buffers that stay from step to step and are on the host."""
         return kinds_on_host(row for each in programs(self.module) for row in stored_of(each))
 
     @cached_property
     def kinds_on_nvme(self) -> tuple[Kind, ...]:
-        """What of that is on NVMe."""
+        """The kinds of buffers that stay from step to step and are on NVMe."""
         return kinds_on_nvme(row for each in programs(self.module) for row in stored_of(each))
 
     # Sums
 
-    def most(self, answer: Answer, sizes: Columns) -> np.ndarray:
-        """The value of the rank that has most, in each plan."""
+    def highest(self, answer: Answer, sizes: Columns) -> np.ndarray:
+        """`[plan]`: the value of a quantity on the rank that has most of it."""
         values = [sizes.number(each.form) for each in answer.classes]
         best = values[0]
         for other in values[1:]:
@@ -111,7 +111,10 @@ class Structure:
     def memory(
         self, quantities: Collection[str], sizes: Columns, microbatches: np.ndarray
     ) -> dict[str, np.ndarray]:
-        """Quantities of `PEAKS`, and `memory.peak.KIND`, of the rank that has most of each, in each plan."""
+        """Quantities of memory by name, `[plan]` each, in bytes on the rank that has most: those of `PEAKS` and `memory.peak.KIND`.
+
+        `microbatches` is `[plan]`: how many a step has.
+        """
         found = {what: np.zeros(sizes.count, np.int64) for what in quantities}
         peaks = [what for what in quantities if what in PEAKS]
         kinds = {
@@ -146,8 +149,10 @@ class Structure:
     def groups(
         self, sizes: Columns, microbatches: np.ndarray
     ) -> Iterator[tuple[np.ndarray, Columns, Mapping[str, int], tuple[int, ...]]]:
-        """Plans in which the same things happen: which they are, their sizes, the sizes of one, what they share."""
-        keys = np.column_stack([microbatches.astype(np.int64), self.shared(sizes)])
+        """Groups of plans whose buffers are born and die at the same nodes. For each: the numbers of its plans, their sizes, the sizes of the first of them,
+        and the key that they have in common (the number of microbatches, then `grouping_keys`).
+        """
+        keys = np.column_stack([microbatches.astype(np.int64), self.grouping_keys(sizes)])
         groups, inverse = np.unique(keys, axis=0, return_inverse=True)
         for number in range(len(groups)):
             rows = np.flatnonzero(inverse.ravel() == number)
@@ -157,20 +162,20 @@ class Structure:
             own.names = {**own.names, TIME_AXIS: microbatches[rows]}
             yield rows, own, values, tuple(groups[number].tolist())
 
-    def shared(self, sizes: Columns) -> np.ndarray:
-        """What plans have in common, besides the number of microbatches, in which the same things happen: `[plan, number]`."""
-        keys = [sizes.number(size) for size in self.counts]
+    def grouping_keys(self, sizes: Columns) -> np.ndarray:
+        """`[plan, key]`: numbers that decide, with the number of microbatches, which nodes a plan has and what waits for what. Plans with equal rows agree."""
+        keys = [sizes.number(size) for size in self.trip_counts]
         axis = self.names.stages.axis.data if self.names.stages is not None else None
         if axis is not None:
             assert self.plan.pipeline is not None
             keys += [sizes.names[axis], sizes.names[self.plan.pipeline.counts[0]]]
-        keys += [sizes.number(self.names.write(size, 0)) for size in self.bucketed]
-        keys += [sizes.number(self.names.write(size, 0)) > 1 for size in self.experts]
+        keys += [sizes.number(self.names.write(size, 0)) for size in self.bucketed_bytes]
+        keys += [sizes.number(self.names.write(size, 0)) > 1 for size in self.num_experts]
         return np.stack([sizes.constant(0), *keys], axis=1).astype(np.int64)
 
     @cached_property
-    def bucketed(self) -> tuple[Size, ...]:
-        """How large gradients are that share buckets, which decides which of them do."""
+    def bucketed_bytes(self) -> tuple[Size, ...]:
+        """The sizes in bytes of gradients that may share buckets. They decide which gradients share one."""
         found: dict[Size, None] = {}
         for op in self.module.walk():
             if isinstance(op, sched.CollectiveOp) and op.bucket_bytes is not None:
@@ -178,8 +183,10 @@ class Structure:
         return tuple(found)
 
     @cached_property
-    def experts(self) -> tuple[Size, ...]:
-        """How many experts devices have that serve: what is done around several of them is in their kernels (`KernelPrices.is_in_layer_of_experts`)."""
+    def num_experts(self) -> tuple[Size, ...]:
+        """The numbers of experts that a device has, in a plan that serves: with several, the measured time of their kernels includes the ops around them
+        (`KernelPrices.is_in_layer_of_experts`).
+        """
         if self.job.compiled.stated.is_training:
             return ()
         forms = (kernel_form(op) for op in self.module.walk() if isinstance(op, sched.ComputeOp))
@@ -187,20 +194,18 @@ class Structure:
         return tuple(dict.fromkeys(own["batch"] for own in known if "hidden" in own))
 
     def bubble(self, sizes: Columns, microbatches: np.ndarray) -> np.ndarray:
-        """Idle time over computing time of the rank that idles most, in each plan."""
+        """`[plan]`: the bubble, which is idle time over computing time, of the rank that idles most."""
         if self.names.stages is None:
             return np.zeros(sizes.count)
         ranks = sizes.names[self.names.stages.axis.data]
         pairs = list(zip(ranks.tolist(), microbatches.tolist(), strict=True))
-        known = {pair: float(idle_share(self.whole(*pair))[1]) for pair in dict.fromkeys(pairs)}
+        known = {
+            pair: float(idle_share(self.whole_schedule(*pair))[1]) for pair in dict.fromkeys(pairs)
+        }
         return np.array([known[pair] for pair in pairs])
 
-    def always(self, stages: Sequence[StageRun]) -> Size:
-        """What stays on a rank's device from step to step, gradients apart."""
-        return self.stored(stages, set(ALWAYS) - set(self.kinds_on_host))
-
     def stored(self, stages: Sequence[StageRun], kinds: Collection[Kind]) -> Size:
-        """What a rank stores of these kinds."""
+        """The bytes that a rank with these virtual stages stores from step to step, in buffers of these kinds. What stages share counts once."""
         seen: dict[tuple[Kind, int, str], Size] = {}
         for stage in stages:
             for row, owner in owners(stage.program):
@@ -218,7 +223,10 @@ class Structure:
     def classes(
         self, values: Mapping[str, int], key: tuple[int, ...], wanted: Sequence[str]
     ) -> Iterator[tuple[Sequence[StageRun], Mapping[str, LiveCounts | KindsAtPeak]]]:
-        """The ranks that may need most, and the moments at which they may; every rank, for the kinds at its peak."""
+        """The ranks that may need most memory, each as its virtual stages, with the moments at which it may need it, for each quantity in `wanted`.
+
+        A rank is left out if another one needs at least as much (`OrderSignature`), unless kinds at the peak are wanted: then every rank is told.
+        """
         if self.names.stages is None:
             (program,) = self.programs.values()
             stages = [self.stage_run(program, values, 0)]
@@ -243,7 +251,7 @@ class Structure:
             kinds = tuple((id(c.program), c.values[dist.local_count(0)]) for c in stages)
             found = self.signature((values[axis], values[TIME_AXIS], rank), order, len(stages))
             if OF_PEAK in wanted:
-                # Of moments that need the same the first counts: so the order of the situations matters.
+                # Of several moments that need most the first one counts. Signatures do not keep the order of moments, so no rank is left out.
                 yield stages, self.live(axis, stages, order, (key, kinds, rank), wanted)
                 continue
             if any(other == kinds and found.needs_no_more_than(sig) for other, sig in seen):
@@ -252,12 +260,12 @@ class Structure:
             yield stages, self.live(axis, stages, order, (key[1:-2], kinds, found), wanted)
 
     def schedule(self, ranks: int, microbatches: int) -> Schedule:
-        """The schedule of the module's ranks, which may run a part of a pipeline."""
-        found = self.whole(ranks, microbatches)
+        """The schedule of the module's own ranks. In a pool that trains a part of the model these are some ranks of a pipeline."""
+        found = self.whole_schedule(ranks, microbatches)
         return found if self.part is None else part_of(found, self.part[0], ranks)
 
-    def whole(self, ranks: int, microbatches: int) -> Schedule:
-        """The whole schedule: that of so many ranks, or of those of all pools."""
+    def whole_schedule(self, ranks: int, microbatches: int) -> Schedule:
+        """The schedule of a whole pipeline: of `ranks` ranks, or, in a pool that trains a part of the model, of the ranks of all pools."""
         total = ranks if self.part is None else self.part[1]
         key = (total, microbatches)
         if key not in self._schedules:
@@ -269,17 +277,18 @@ class Structure:
 
     @cached_property
     def part(self) -> tuple[int, int] | None:
-        """For a pool that trains: where its ranks stand in the pipeline, and how many ranks the pipeline has."""
+        """For a pool that trains a part of the model: the place of its first rank in the pipeline, and how many ranks the pipeline has. None for others."""
         op = schedule_op(self.module)
         return None if op is None else op.part
 
     def signature(self, key: object, order: Order, num_stages: int) -> OrderSignature:
+        """The signature of an order of tasks, kept under `key`."""
         if key not in self._signatures:
             self._signatures[key] = signature(order, num_stages)
         return self._signatures[key]
 
     def stage_runs(self, values: Mapping[str, int], stages: int) -> list[StageRun]:
-        """Each virtual stage's program, with its own number of layers."""
+        """The run of each of `stages` virtual stages: its program, with its own number of layers. `values` are the sizes of one plan."""
         pipeline, listed = self.plan.pipeline, self.names.stages
         assert pipeline is not None
         assert listed is not None
@@ -314,7 +323,7 @@ class Structure:
         key: object,
         wanted: Sequence[str],
     ) -> Mapping[str, LiveCounts | KindsAtPeak]:
-        """The moments of a rank; once for all plans in which the same things happen."""
+        """The moments of a rank with this order of tasks, for each quantity in `wanted`. They are computed once for all plans that have the same `key`."""
         known = self._live.setdefault(key, {})
         if any(what not in known for what in wanted):
             listed = tuple(StageOfRank("", stage.stage) for stage in stages)
@@ -332,14 +341,16 @@ class Structure:
             lives = rank_lives(arrangement, tables, layers)
             for what in wanted:
                 known[what] = (
-                    lives.on_device.kinds_at_peak if what == OF_PEAK else PEAKS[what](lives).most
+                    lives.on_device.kinds_at_peak
+                    if what == OF_PEAK
+                    else PEAKS[what](lives).moments_of_most
                 )
         return known
 
     def stage_run(self, program: stg.ProgramOp, values: Mapping[str, int], stage: int) -> StageRun:
-        """A virtual stage. Those that have as many layers are laid out once, with the sizes of the first."""
+        """The run of a virtual stage with the sizes `values`. Stages of one program with equal trip counts share a layout: the first one's sizes make it."""
         count = dist.local_count(0)
-        counts = tuple(size.evaluate(values) for size in self.counts)
+        counts = tuple(size.evaluate(values) for size in self.trip_counts)
         key = (program, values.get(count), counts)
         own = {**values, dist.first_layer(count): 0}
 
@@ -352,6 +363,6 @@ class Structure:
 
 
 def layers_of(stage: StageRun) -> dict[str, Size | int]:
-    """The layers of a virtual stage, which sizes name."""
+    """The number of layers of a virtual stage, under the name by which sizes refer to it; empty without a pipeline."""
     name = dist.local_count(0)
     return {name: stage.values[name]} if name in stage.values else {}

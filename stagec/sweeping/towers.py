@@ -1,4 +1,4 @@
-"""In which plans of a sweep pools that have parts of a model agree on what they hand over: those of one structure, in columns of their own each."""
+"""In which plans of a sweep the pools agree on the values that they hand to each other, where each pool trains a part of the model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ PARTS_DISAGREE = "pools have other numbers of microbatches, or other sizes of wh
 
 
 def agreeing(pools: Sequence[PoolKnown], sizes: Mapping[str, Columns]) -> np.ndarray:
-    """As `said_after` asks it of one plan."""
+    """`[plan]`: whether the pools agree on numbers of microbatches and on the sizes of what they hand over (`stagec.pools.said_after_all` asks it of one plan).
+
+    `sizes` has the columns of each pool by name.
+    """
     own = {pool.name: with_sizes_of(pool, sizes[pool.name]) for pool in pools}
     by_name = {pool.name: pool for pool in pools}
     one = own[pools[0].name]
@@ -41,6 +44,6 @@ def agreeing(pools: Sequence[PoolKnown], sizes: Mapping[str, Columns]) -> np.nda
 
 
 def with_sizes_of(pool: PoolKnown, columns: Columns) -> Columns:
-    """The sizes of all names of a pool's module, its microbatches too."""
+    """The values of all names of a pool's module, the number of its microbatches included."""
     number = Names(pool.module, pool.plan).num_microbatches
     return with_definitions(columns, {**dim_sizes(pool.module), TIME_AXIS: number})
