@@ -37,6 +37,7 @@ ALL_PASSES = {
     "recompute-activations": "backward",
     "quantize-saved": "precision",
     "regather-operands": "collectives",
+    "reduce-maxima": "precision",
     "cast-exchanges": "experts",
     "exchange-counts": "experts",
     "spread-load": "experts",

@@ -52,6 +52,16 @@ def quantize_products(plan: Plan, stated: dist.PlanOp) -> Arguments:
     }
 
 
+def reduced_maxima(plan: Plan) -> tuple[str, ...]:
+    """The axes along which ranks agree on the maxima of delayed scaling."""
+    said, pipeline = plan.precision.maxima, plan.pipeline
+    if plan.precision.products != "fp8" or plan.precision.scaling != "delayed" or said == ("none",):
+        return ()
+    if said != ("all",):
+        return tuple(part for axis in said for part in plan.products.get(axis, (axis,)))
+    return tuple(axis for axis in plan.mesh if pipeline is None or axis != pipeline.axis)
+
+
 def split_microbatches(plan: Plan, stated: dist.PlanOp) -> Arguments:
     precision, whole = plan.precision, sums_whole_gradients(plan)
     return {

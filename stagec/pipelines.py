@@ -102,6 +102,8 @@ def default_pipeline(
             yield make("quantize-saved", what=precision.saved_values, form=precision.saved)
         if collectives.keep == "shard":
             yield make("regather-operands", modules=collectives.keep_in)
+        if maxima := arguments.reduced_maxima(plan):
+            yield make("reduce-maxima", axes=maxima)
 
     # How busy experts are
     yield make("exchange-counts", gathered=like_megatron)

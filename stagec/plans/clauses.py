@@ -198,6 +198,8 @@ class Precision(Clause):
     """How weights are stored that quantized products alone read, or, where products are not quantized, frozen ones. None: as others."""
     scaling: str = setting("choice", "delayed", "delayed", "current")
     """Where the one scale of an `fp8` operand comes from, for times: earlier steps, or the tensor itself, which is read once more for it."""
+    maxima: tuple[str, ...] = setting("words", ("all",))
+    """Axes along which ranks agree on the maxima of `delayed` scaling; `all` that are not stages of a pipeline, or `none`."""
     attention: str | None = setting("choice", None, "bf16", "fp8", "mxfp8")
     """What fused attention multiplies in, for times. None: as most of them do, bf16."""
     saved: str = setting("choice", "fp8_1x128", "fp8", "fp8_1x128", "mxfp8", "nvfp4")

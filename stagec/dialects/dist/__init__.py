@@ -41,6 +41,7 @@ from stagec.dialects.dist.host import (
     SumOnHostOp as SumOnHostOp,
     WriteOp as WriteOp,
 )
+from stagec.dialects.dist.maxima import ReduceMaximaOp as ReduceMaximaOp
 from stagec.dialects.dist.mesh import (
     MeshAttr as MeshAttr,
     MeshAxes as MeshAxes,

@@ -229,11 +229,29 @@ class PlanChecker:
         if span is not None and precision.products != "fp8":
             message = "`scaling` is that of `products = fp8`, which have one scale for a tensor"
             self.findings.say("E0401", message, span, help="write `products = fp8`")
+        self.check_maxima()
         gradients = self.plan.gradients
         for name in precision.unquantized:
             self.check_weight(name, precision.given.get("unquantized"))
         for name in gradients.late:
             self.check_weight(name, gradients.given.get("late"))
+
+    def check_maxima(self) -> None:
+        """Ranks that agree on scales are ranks along axes of the mesh; stages of a pipeline have other layers."""
+        plan = self.plan
+        names, span = plan.precision.maxima, plan.precision.given.get("maxima")
+        stages = plan.pipeline.axis if plan.pipeline is not None else None
+        for name in names if names not in (("all",), ("none",)) else ():
+            known = [*plan.mesh, *plan.products]
+            if name not in known:
+                help_ = (
+                    did_you_mean(name, known)
+                    or f"there are {quoted(known)}; or write `all`, or `none`"
+                )
+                self.findings.say("E0403", f"the mesh has no axis `{name}`", span, help=help_)
+            elif stages in plan.products.get(name, (name,)):
+                message = f"ranks along `{stages}` have other layers, and other maxima"
+                self.findings.say("E0401", message, span, help=f"leave `{name}` out")
 
     def weights(self) -> list[tuple[Scope, WeightStep]]:
         return list(weights_of(self.model, self.bodies, Scope(self.model.name)))

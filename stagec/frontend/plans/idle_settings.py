@@ -47,6 +47,12 @@ NEEDS = (
         "`products`, as in `products = fp8`, or a `freeze`",
         lambda p: p.precision.is_quantized or bool(p.frozen),
     ),
+    Need(
+        "precision",
+        ("maxima",),
+        "`products = fp8` under delayed `scaling`",
+        lambda p: p.precision.products == "fp8" and p.precision.scaling == "delayed",
+    ),
     Need("precision", ("saved",), "`saved_values`", lambda p: bool(p.precision.saved_values)),
     Need(
         "gradients",
@@ -102,7 +108,16 @@ OF_SERVING = (
     ),
 )
 WHAT_TRAINS = "a plan that trains: `serve` has no backward pass"
-STORED = ("gradients", "optimizer", "master", "reduce", "weight_gradients", "saved_values", "saved")
+STORED = (
+    "gradients",
+    "optimizer",
+    "master",
+    "reduce",
+    "weight_gradients",
+    "saved_values",
+    "saved",
+    "maxima",
+)
 UPDATED = ("activations", "optimizer", "update", "nvme")
 OF_TRAINING = (
     Need("precision", STORED, WHAT_TRAINS, lambda p: False),
