@@ -5,6 +5,7 @@ super().__init__([x, weight], [x.type], over=over, normalise=True)
 
 from __future__ import annotations
 
+from abc import ABCMeta
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar
@@ -29,7 +30,14 @@ PlainValue = Any
 """`None` and `False` are properties that an op has not; nor are no names, if it need not have them."""
 
 
-class DialectOp(IRDLOperation):
+class OpClass(ABCMeta):
+    """The class of our classes of ops, of which an object is one by inheritance alone: nobody registers others with them, as one may with a
+    class of `abc`, whose own check is several times slower. Passes ask so some thirty thousand times in a small compilation."""
+
+    __instancecheck__ = type.__instancecheck__
+
+
+class DialectOp(IRDLOperation, metaclass=OpClass):
     """An op of `stg`, `dist` or `sched`, or of a user."""
 
     def __init__(
@@ -49,6 +57,13 @@ class DialectOp(IRDLOperation):
             regions=regions,
             properties=said | dict(properties or {}),
         )
+
+    def __post_init__(self) -> None:
+        """xDSL looks for the default of each property that is not given; of few kinds of ops has one any."""
+        if has_defaults(type(self)):
+            super().__post_init__()
+        else:
+            Operation.__post_init__(self)
 
     def mistake(self, text: str) -> VerifyException:
         """What does not hold of it, to be raised."""
@@ -103,6 +118,16 @@ class DefaultBuilder(DialectOp):
 
 
 UNKNOWN = UnitAttr()
+
+
+@cache
+def has_defaults(kind: type[DialectOp]) -> bool:
+    """Whether a property or an attribute that is not given has a value by default."""
+    op = kind.get_irdl_definition()
+    return any(
+        each.default_value is not None
+        for each in (*op.properties.values(), *op.attributes.values())
+    )
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 
 from stagec.diagnostics import Diagnostics
@@ -18,22 +18,9 @@ MOST_OPS = 2_500
 """Ops after all calls are written out. Layers belong in a `repeat`."""
 
 
-def calls_in(item: syntax.Module | syntax.Model) -> Iterator[syntax.Call]:
-    """Every call of a body, as written."""
-    waiting: list[object] = [item.body]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, syntax.Call):
-            yield node
-        if isinstance(node, syntax.SyntaxNode):
-            waiting += [getattr(node, name) for name in node.__dataclass_fields__]
-        elif isinstance(node, tuple):
-            waiting += node
-
-
 def calls_of(item: syntax.Module | syntax.Model, known: Container[str]) -> list[syntax.Name]:
     """What of the known a body calls, as written."""
-    return [call.function for call in calls_in(item) if call.function.text in known]
+    return [call.function for call in item.body.calls if call.function.text in known]
 
 
 def dims_of_dispatches(definitions: Definitions, argument: str) -> set[str]:
@@ -41,7 +28,7 @@ def dims_of_dispatches(definitions: Definitions, argument: str) -> set[str]:
     return {
         each.value.name.text
         for item in (*definitions.modules.values(), *definitions.models)
-        for call in calls_in(item)
+        for call in item.body.calls
         if call.function.text == "dispatch"
         for each in call.arguments
         if each.name is not None

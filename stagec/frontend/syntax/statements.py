@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from stagec.frontend.syntax.expressions import Expr, Name, SyntaxNode
+from collections.abc import Iterator
+from functools import cached_property
+
+from stagec.frontend.syntax.expressions import Call, Expr, Name, SyntaxNode
 
 
 class Shape(SyntaxNode):
@@ -73,6 +76,23 @@ class Body(SyntaxNode):
     """`{ ... }`."""
 
     statements: tuple[Statement, ...]
+
+    @cached_property
+    def calls(self) -> tuple[Call, ...]:
+        """Every call in it, as written."""
+        return tuple(calls_in(self))
+
+
+def calls_in(body: Body) -> Iterator[Call]:
+    waiting: list[object] = [body]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, Call):
+            yield node
+        if isinstance(node, SyntaxNode):
+            waiting += [getattr(node, name) for name in node.__dataclass_fields__]
+        elif isinstance(node, tuple):
+            waiting += node
 
 
 class Repeat(SyntaxNode):
