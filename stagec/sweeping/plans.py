@@ -40,6 +40,8 @@ class SweepRequest:
     """Changes each plan before it is compiled, in settings that change no program, such as its device."""
     plug_ins: Registry = field(default_factory=registry)
     """The passes and functions of the language that a model may use, plug-ins included."""
+    bases: dict[object, NamedJob] = field(default_factory=dict, compare=False)
+    """What was compiled to say whether the quantities can be asked for, by pool or point: once for requests that differ in grid and quantities alone."""
 
     def checked_at(self, point: Point, limited: bool = False) -> CheckedModel:
         """The model and its plan at one point. The plan has no limit of memory, unless it is to keep that of its device (`limited`)."""
@@ -92,14 +94,17 @@ def first_that_checks(request: SweepRequest, points: Sequence[Point]) -> Checked
     raise first
 
 
-def first_that_compiles(request: SweepRequest, points: Sequence[Point]) -> tuple[Compiled, Point]:
+def first_that_compiles(request: SweepRequest, points: Sequence[Point]) -> tuple[NamedJob, Point]:
     """The plan as the file has it, or else at the first point at which it compiles, and that point. If none of `MOST_TRIED` compiles, an error is raised."""
     first: CompileError | None = None
     for point in [{}, *points[:MOST_TRIED]]:
         if MICROBATCH in request.grid.names and MICROBATCH not in point:
             point = {**point, MICROBATCH: request.grid.values.get(MICROBATCH, (1,))[0]}
+        key = tuple(sorted(point.items()))
         try:
-            return request.compiled_at(point), point
+            if key not in request.bases:
+                request.bases[key] = NamedJob(request.compiled_at(point), rounded=True)
+            return request.bases[key], point
         except CompileError as error:
             first = error
     assert first is not None

@@ -236,12 +236,20 @@ class PoolsSweep:
         """The sizes that a point gives one pool, in the names of that pool."""
         return {name: row[asked] for name, asked in self.own[pool].items()}
 
-    def first_that_compiles(self) -> Mapping[str, Compiled]:
+    def first_that_compiles(self) -> Mapping[str, NamedJob]:
         """The pools as the file has them, or else at the first point at which all compile. If none of `MOST_TRIED` does, the first error is raised."""
-        first: CompileError | None = None
+        known, first = self.request.bases, None
+        if known.keys() >= {*self.pools}:
+            return {pool: known[pool] for pool in self.pools}
         for number in [AS_WRITTEN, *range(min(MOST_TRIED, len(self.found.left)))]:
             try:
-                return self.at.compiled(number)
+                found = {
+                    pool: NamedJob(compiled, rounded=True)
+                    for pool, compiled in self.at.compiled(number).items()
+                }
+                if number == AS_WRITTEN:
+                    known.update(found)
+                return found
             except CompileError as error:
                 first = first or error
         assert first is not None
@@ -260,8 +268,8 @@ class PoolsSweep:
             self.quantities[pool],
             alone.adapt,
             alone.plug_ins,
-            pool,
-            self.at,
+            pool=pool,
+            pools=self.at,
         )
         found = Sweep(request, is_known_good=True)
         found.limit = first_that_checks(request, found.points).plan.device.memory
@@ -280,7 +288,7 @@ class PoolsSweep:
         own = [what for of, what in asked if of in ("", pool) and what not in (STEP_TIME, RANKS)]
         return tuple(dict.fromkeys(own))
 
-    def check_quantities(self, base: Mapping[str, Compiled]) -> None:
+    def check_quantities(self, base: Mapping[str, NamedJob]) -> None:
         """E0710 and E0715 for a quantity that the named pool does not have, or, where none is named, no pool."""
         for asked in self.request.quantities:
             of, what = self.split(asked)
@@ -290,7 +298,7 @@ class PoolsSweep:
             tried = [of] if of else self.pools
             for pool in tried:
                 try:
-                    check_quantities(NamedJob(base[pool], rounded=True), (what,))
+                    check_quantities(base[pool], (what,))
                 except CompileError as error:
                     errors.append(error)
             if len(errors) == len(tried):

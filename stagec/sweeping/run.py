@@ -108,13 +108,15 @@ class Sweep:
         self.points = list(request.grid.points())
         self.quantities = request.quantities
         self.num_compiled = 0
+        self.first: tuple[Point, Compiled] | None = None
+        """The plan that was compiled for a structure, which is asked about again as one of its plans."""
         if is_known_good:
             limited = first_that_checks(request, self.points)
             self.checked = without_limit(limited)
         else:
             base, base_point = first_that_compiles(request, self.points)
-            self.checked = base.checked
-            check_quantities(NamedJob(base, rounded=True), self.quantities)
+            self.checked = base.compiled.checked
+            check_quantities(base, self.quantities)
             limited = request.checked_at(base_point, limited=True)
         self.limit = limit if is_known_good else limited.plan.device.memory
         self.microbatch = name_of_microbatch(self.checked)
@@ -188,6 +190,7 @@ class Sweep:
                     plan = checked.plan
                     compiled = self.request.compiled_from(checked, self.verify, self.until)
                     job = NamedJob(compiled, rounded=True, sampled=True)
+                    self.first = self.point(sizes, first), compiled
                     message = ""
                 except CompileError as error:
                     job, message = None, error.diagnostics[0].message
@@ -300,12 +303,17 @@ class Sweep:
         """`[plan]`: the time of a step in seconds. Plans that cannot be timed together are compiled one by one."""
 
         def compile_at(row: int, others: Mapping[str, int]) -> Compiled:
-            return self.request.compiled_at({**self.point(given, row), **others})
+            return self.compiled_at({**self.point(given, row), **others})
 
         found = StepTimes(structure, sizes, compile_at).seconds()
         alone = np.flatnonzero(np.isnan(found))
         found[alone] = self.one_by_one(select(given, alone), [STEP_TIME])[STEP_TIME]
         return found
+
+    def compiled_at(self, point: Point) -> Compiled:
+        if self.first is not None and self.first[0] == point:
+            return self.first[1]
+        return self.request.compiled_at(point, until=self.until)
 
     def point(self, sizes: Columns, row: int) -> Point:
         """The values of the names that vary, in one row."""
@@ -331,7 +339,7 @@ class Sweep:
         for row in range(given.count if found else 0):
             self.num_compiled += 1
             try:
-                job = NamedJob(self.request.compiled_at(self.point(given, row), until=self.until))
+                job = NamedJob(self.compiled_at(self.point(given, row)))
             except CompileError as error:
                 if rows is None or left is None:
                     raise

@@ -96,7 +96,8 @@ SMALL = ("--fix", "batch=8,24", "--top", "1000")
 def test_every_plan_is_what_its_compilation_says(
     model: str, capsys: pytest.CaptureFixture[str], serve: str
 ) -> None:
-    found = searched(model, capsys, serve, *SMALL, "--fix", "pp=1,2", "--fix", "tp=1,2")
+    fixed = ("--fix", "pp=1,2", "--fix", "tp=1,2", "--fix", "batch=8")
+    found = searched(model, capsys, serve, "--top", "1000", *fixed)
     assert not found["mismatches"]
     best = found["best"]
     assert isinstance(best, list)
@@ -105,7 +106,7 @@ def test_every_plan_is_what_its_compilation_says(
         (2, 2, 1, 1), (2, 2, 1, 2), (1, 1, 4, 4), (2, 1, 2, 4), (2, 1, 2, 2), (1, 2, 2, 2)
     }  # fmt: skip
     assert {c["microbatches"] for c in choices} == {1, 2}
-    for each in best[:: max(1, len(best) // 8)]:
+    for each in best[:: max(1, len(best) // 4)]:
         step, peak, tokens = compiled(each["plan"])
         own = each["choices"]
         assert each["step_time"] == pytest.approx(step)
@@ -137,15 +138,19 @@ SHARED_KEYS = {
 
 
 @pytest.mark.parametrize(
-    ("keys", "serve"),
+    ("keys", "serve", "batches"),
     [
-        (2, "decode B at 1001, experts = average"),
-        (1, "decode B at 1001, experts = average"),
-        (2, "prefill 4 x 32, decode B at 1001, experts = average"),
+        (2, "decode B at 1001, experts = average", (8,)),
+        (1, "decode B at 1001, experts = average", (8, 16)),
+        (2, "prefill 4 x 32, decode B at 1001, experts = average", (16,)),
     ],
 )
 def test_shared_positions_are_searched_as_if_each_plan_were_compiled(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], keys: int, serve: str
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    keys: int,
+    serve: str,
+    batches: Sequence[int],
 ) -> None:
     text = MODEL.replace("dim K = 2", f"dim K = {keys}")
     path = tmp_path / "net.stg"
@@ -168,7 +173,7 @@ def test_shared_positions_are_searched_as_if_each_plan_were_compiled(
         serve,
         *some,
         "--fix",
-        "batch=8,16",
+        f"batch={','.join(map(str, batches))}",
         "--top",
         "99",
         "--fix",
@@ -183,7 +188,7 @@ def test_shared_positions_are_searched_as_if_each_plan_were_compiled(
             shared = (
                 f"shard T over {axis} context {axis} {{ method = partial, combine = {combine} }}"
             )
-            for batch in (8, 16):
+            for batch in batches:
                 done = compile_text(
                     f"{text}\nplan p {{ set B = {batch} mesh {data[0]}{mesh} {data[1]} {rules} {shared if axis else ''} "
                     f"precision {{ weights = bf16, activations = bf16 }} serve {{ {serve} }} device h100 }}"
@@ -232,7 +237,7 @@ def test_the_batch_of_the_text_need_not_divide(
 
 def test_limits_are_kept(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     serve = "decode B at 100, experts = average"
-    some = (*SMALL, "--fix", "pp=1", "--fix", "tp=1,2")
+    some = (*SMALL, "--fix", "pp=1", "--fix", "tp=1,2", "--fix", "ep=1,2")
     every = searched(model, capsys, serve, *some)["best"]
     assert isinstance(every, list)
     times = sorted(each["step_time"] for each in every)
@@ -327,7 +332,8 @@ def test_all_that_fit_are_drawn_and_the_best_are_written(model: str, tmp_path: P
         "1",
     ]
     served = "serve { decode B at 100, experts = average }"
-    run([*asked, "--clause", served, "--fix", "batch=8", "--plot", str(page), "-o", str(plans)])
+    few = ("--fix", "batch=8", "--fix", "pp=1", "--fix", "ep=1")
+    run([*asked, "--clause", served, *few, "--plot", str(page), "-o", str(plans)])
     assert "token_cost against step_time" in page.read_text()
     found = compile_text(plans.read_text(), plan="best1")
     assert batch_of(found)[0] == 8
@@ -335,7 +341,15 @@ def test_all_that_fit_are_drawn_and_the_best_are_written(model: str, tmp_path: P
 
 def test_a_number_of_sequences_stays(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     best = searched(
-        model, capsys, "decode 16 at 100, experts = average", "--fix", "pp=2", "--top", "50"
+        model,
+        capsys,
+        "decode 16 at 100, experts = average",
+        "--fix",
+        "pp=2",
+        "--fix",
+        "tp=2",
+        "--top",
+        "50",
     )["best"]
     assert isinstance(best, list)
     assert {each["choices"]["batch"] for each in best} == {16}
