@@ -41,7 +41,8 @@ class SweepRequest:
     plug_ins: Registry = field(default_factory=registry)
     """The passes and functions of the language that a model may use, plug-ins included."""
     bases: dict[object, NamedJob] = field(default_factory=dict, compare=False)
-    """What was compiled to say whether the quantities can be asked for, by pool or point: once for requests that differ in grid and quantities alone."""
+    """Plans that were compiled to find out whether the quantities can be asked for, by pool or by point. Requests that `replace` makes with another
+    grid or other quantities share them."""
 
     def checked_at(self, point: Point, limited: bool = False) -> CheckedModel:
         """The model and its plan at one point. The plan has no limit of memory, unless it is to keep that of its device (`limited`)."""

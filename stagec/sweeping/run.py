@@ -109,7 +109,7 @@ class Sweep:
         self.quantities = request.quantities
         self.num_compiled = 0
         self.first: tuple[Point, Compiled] | None = None
-        """The plan that was compiled for a structure, which is asked about again as one of its plans."""
+        """The point and the plan that were compiled last for a structure: what is asked of that plan alone needs no second compilation."""
         if is_known_good:
             limited = first_that_checks(request, self.points)
             self.checked = without_limit(limited)

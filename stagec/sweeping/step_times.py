@@ -180,23 +180,17 @@ class StepTimes:
             made = NamedJob(self.compile_at(row, others)).unrolled
         except CompileError as error:
             raise UnlikeError from error
-        if size_values(made.module).get(TIME_AXIS, 1) != microbatches:
+        own = size_values(made.module)
+        if own.get(TIME_AXIS, 1) != microbatches:
             raise UnlikeError
         require_numbers(made.plan, made.trace_set.classes)
         found = step_of(made, self.sizes.names.keys())
         if self._columns is None:
             names, kernels = self.structure.names, found.prices.kernels
             self._columns = PriceColumns(made.plan, self.sizes, tuple(names.mesh), kernels)
-        self.check(found, row)
+        here = {name: int(column[row]) for name, column in self.sizes.names.items()}
+        check_forms(found, {**here, **own} if others else here)
         return found
-
-    def check(self, step: CompiledStep, row: int) -> None:
-        """`UnlikeError` unless the forms of all nodes come to the numbers that the compiled step has, in the plan of this row."""
-        for forms in step.forms.values():
-            for each in forms:
-                own = tuple(int(self.columns.number(sizes)[row]) for sizes in each.numbers)
-                if own != numbers_of(each.node.action):
-                    raise UnlikeError
 
     @property
     def columns(self) -> PriceColumns:
@@ -253,6 +247,26 @@ class StepTimes:
         size = max(1, AT_ONCE // max(nodes, 1))
         for at in range(0, len(rows), size):
             yield [step.durations(self.columns, rows[at : at + size]) for step in steps]
+
+
+def check_forms(step: CompiledStep, values: Mapping[str, int]) -> None:
+    """`UnlikeError` unless the forms of all nodes come to the numbers that the step has, which was compiled with these sizes.
+
+    A step of fewer microbatches than its plan has is compared at its own sizes: what a step does once is a larger part of each of fewer.
+    """
+    known: dict[Size, int] = {}
+
+    def number(size: Size) -> int:
+        if size not in known:
+            exact = size.evaluate(values)
+            known[size] = -(-exact.numerator // exact.denominator)
+        return known[size]
+
+    for forms in step.forms.values():
+        for each in forms:
+            own = tuple(sum(map(number, sizes)) for sizes in each.numbers)
+            if own != numbers_of(each.node.action):
+                raise UnlikeError
 
 
 def step_of(compiled: Compiled, known: Collection[str]) -> CompiledStep:

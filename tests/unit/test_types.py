@@ -107,6 +107,7 @@ def test_each_tile_has_a_scale(
     dtype: str, sizes: list[int], kinds: list[str], seed: random.Random
 ) -> None:
     """Elements are walked through, one by one; those with a scale in common are of one tile of one matrix."""
+    assume(np.prod(sizes) <= 129 * 129 * 3)
     names: list[str] = ["B", "S", "D"][: len(sizes)]
     roles = dict(zip(names, kinds, strict=False))
     chosen = {role: [n for n in names if roles[n] == role] for role in ("over", "free", "apart")}

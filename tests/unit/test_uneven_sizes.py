@@ -140,7 +140,7 @@ CLAUSES = (
 )
 
 
-@settings(max_examples=6, deadline=None, database=None)
+@settings(max_examples=4, deadline=None, database=None)
 @given(
     st.integers(3, 40),
     st.integers(3, 7),

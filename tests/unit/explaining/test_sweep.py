@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
@@ -10,12 +11,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from stagec.arrays import Floats, Ints
 from stagec.diagnostics import CompileError
 from stagec.driver import Stops, compile_program
 from stagec.estimate import step_time
 from stagec.frontend import check, parse_file, parse_text
 from stagec.sweeping.plans import SweepRequest
 from stagec.sweeping.run import SweepTable, sweep
+from stagec.sweeping.step_times import StepTimes
 from stagec.symbolic import parse
 from stagec.symbolic.columns import Columns
 from stagec.symbolic.conditions import recording
@@ -259,16 +262,26 @@ OVERLAPS = "shard S over tp\n  overlap { tp = true }\n  device h100"
         ["device h100", OVERLAPS, f"{OVERLAPS} {{ kernels = eager, graphs = false }}"],
     ),
 )
-def test_step_time(clauses: str) -> None:
-    """Of few microbatches, and of as many as are reached from few."""
+def test_step_time(clauses: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of few microbatches, and of as many as are reached from few, though each does a part of what a step does once."""
+    reached: list[bool] = []
+    extended = StepTimes.extended
+
+    def noted(self: StepTimes, rows: Ints, few: Sequence[int]) -> Floats:
+        found = extended(self, rows, few)
+        reached.extend(np.isfinite(found).tolist())
+        return found
+
+    monkeypatch.setattr(StepTimes, "extended", noted)
     text = TINY.replace("CLAUSES", f"{clauses}\n  microbatch 1")
-    asked = request(parse_text(text, "tiny.stg"), "p", ("step_time",), "tp=1,2", "B=8,512")
+    asked = request(parse_text(text, "tiny.stg"), "p", ("step_time",), "tp=1,2", "B=8,256")
     table = sweep(asked)
     assert table.num_rows == 4
     for row in table.rows():
         sizes = {"tp": int(row["tp"]), "B": int(row["B"])}
         compiled = compile_program(asked.checked_at(sizes))
         assert row["step_time"] == pytest.approx(step_time(compiled), rel=1e-12)
+    assert sum(reached) == 2
 
 
 @settings(max_examples=60, deadline=None)
