@@ -499,6 +499,33 @@ def test_weights_in_fp8_are_those_that_products_in_fp8_read(tmp_path: Path) -> N
     assert "Not in the plan: weights in fp8" in unread.text
 
 
+@pytest.mark.parametrize(
+    ("flags", "said", "reduced"),
+    [
+        ("", "products = fp8 }", [("dp", "tp")] * 2),
+        ("--fp8-recipe delayed --tp-only-amax-red", "maxima = [tp] }", [("tp",)] * 2),
+        ("--fp8-recipe tensorwise --tp-only-amax-red", "products = fp8, scaling = current }", []),
+        ("--fp8-recipe blockwise", "products = fp8_1x128 }", []),
+        ("--fp8-recipe mxfp8", "products = mxfp8 }", []),
+    ],
+)
+def test_how_products_in_fp8_are_scaled(
+    tmp_path: Path, flags: str, said: str, reduced: list[tuple[str, ...]]
+) -> None:
+    """Ranks agree on the maxima of delayed scaling alone, and along the axes that Megatron-LM has for it."""
+    split = "--tensor-model-parallel-size 2 --fp8-format hybrid"
+    found = imported_with(f"{split} {flags}", tmp_path).trace_set
+    assert said in (tmp_path / "run.stg").read_text()
+    nodes = [node for segment in found.classes[0].program.segments for node in segment.nodes]
+    made = [node.action for node in nodes if node.made_by == "reduce-maxima"]
+    assert [each.axes for each in made if isinstance(each, Collective)] == reduced
+
+
+def test_scales_that_no_plan_knows() -> None:
+    with pytest.raises(CompileError, match="none of delayed, tensorwise, blockwise, mxfp8"):
+        import_plan(f"{USUAL} --fp8-recipe custom", "run.sh", "megatron", gpus=4)
+
+
 @pytest.mark.parametrize("tp", [2, 4])
 def test_what_linear_layers_hide_by_themselves_is_hidden(tmp_path: Path, tp: int) -> None:
     """Without rings of Transformer Engine backward passes gather and scatter beside products: as many bytes, whole."""

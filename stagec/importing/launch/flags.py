@@ -180,6 +180,15 @@ def products_in(dtype: str) -> Callable[[Launch, Any], None]:
     return apply
 
 
+RECIPES = ("delayed", "tensorwise", "blockwise", "mxfp8")
+"""What scales products in fp8 have (`Fp8Recipe` of Megatron-LM)."""
+
+
+def scaled(run: Launch, value: Any) -> None:
+    if value is not None and str(value) != "null":
+        one_of("recipe", {each: each for each in RECIPES})(run, value)
+
+
 def stored_in_fp8(run: Launch, value: Any) -> None:
     if value is None or is_true(value):
         run.stores_fp8 = True
@@ -305,6 +314,11 @@ MEGATRON: dict[str, Word] = {
     "world-size": Word("GPUs", size("gpus")),
     "fp8-format": Word("precision { products = fp8 }", products_in("fp8")),
     "fp8-hybrid": Word("precision { products = fp8 }", constant("products", "fp8"), False),
+    "fp8-recipe": Word(
+        "precision { scaling }, or products = fp8_1x128, mxfp8",
+        scaled,
+    ),
+    "tp-only-amax-red": Word("precision { maxima = tp }", truth("agrees_in_tp"), False),
     "fp4-format": Word("precision { products = fp4 }", products_in("fp4")),
     "fp8-param-gather": Word("precision { product_weights = fp8 }", stored_in_fp8, False),
     "virtual-pipeline-model-parallel-size": Word(
@@ -360,6 +374,8 @@ FIELDS: dict[str, Word] = {
     "num_gpus": MEGATRON["world-size"],
     "devices": MEGATRON["nproc-per-node"],
     "fp8": MEGATRON["fp8-format"],
+    "fp8_recipe": MEGATRON["fp8-recipe"],
+    "tp_only_amax_red": MEGATRON["tp-only-amax-red"],
     "fp4": MEGATRON["fp4-format"],
     "fp8_param_gather": MEGATRON["fp8-param-gather"],
     "ub_tp_comm_overlap": MEGATRON["tp-comm-overlap"],
@@ -462,10 +478,11 @@ def titan_shards(run: Launch, value: Any) -> None:
 
 
 def titan_converters(run: Launch, value: Any) -> None:
-    """What rewrites the model: `float8` and `mx` have products in fp8."""
+    """What rewrites the model: `float8` and `mx` have products in fp8, whose scales are of the tensors themselves, or of their blocks."""
     names = [str(name) for name in value] if isinstance(value, list) else []
-    if any("float8" in name or "mx" in name for name in names):
-        run.products = "fp8"
+    for part, recipe in (("float8", "tensorwise"), ("mx", "mxfp8")):
+        if any(part in name for name in names):
+            run.products, run.recipe = "fp8", recipe
 
 
 TORCHTITAN: dict[str, Word] = {
@@ -505,7 +522,9 @@ TORCHTITAN: dict[str, Word] = {
         "offload { optimizer = true, parameters = true, update = host }", titan_offload
     ),
     "activation_checkpoint.mode": Word("recompute full, or attention", titan_checkpoint),
-    "model.converters": Word("precision { products = fp8 }", titan_converters),
+    "model.converters": Word(
+        "precision { products = fp8, scaling = current }, or products = mxfp8", titan_converters
+    ),
     "training.max_norm": Word("optimizer { clip = N }; 1 without it", clipping),
     "optimizer.name": Word("optimizer", one_of("optimizer", {"adamw": "adamw", "adam": "adam"})),
 }

@@ -76,6 +76,10 @@ class Launch:
     precision: dict[str, str] = field(default_factory=dict)
     products: str = ""
     """The type of products of linear layers, if a narrower one than that of activations."""
+    recipe: str = "delayed"
+    """How products in fp8 are scaled, in the words of Megatron-LM."""
+    agrees_in_tp: bool = False
+    """Whether ranks agree on maxima along tensor parallelism alone."""
     stores_fp8: bool = False
     """Whether weights that products in fp8 read are stored so, and gathered (`fp8_model_init` of Transformer Engine)."""
     optimizer: str = ""
@@ -381,9 +385,7 @@ def rest(run: Launch) -> list[str]:
         clauses.append(f"collectives {{ {', '.join(collectives)} }}")
     precision = dict(run.precision)
     if run.products:
-        precision["products"] = run.products
-    if run.stores_fp8 and run.products == "fp8":
-        precision["product_weights"] = "fp8"
+        precision |= scaled_products(run)
     if precision:
         inner = ", ".join(f"{key} = {value}" for key, value in precision.items())
         clauses.append(f"precision {{ {inner} }}")
@@ -420,6 +422,27 @@ def rest(run: Launch) -> list[str]:
         offloads += [f"nvme = [{', '.join(beyond)}]"] if beyond else []
         clauses.append(f"offload {{ {', '.join(offloads)} }}")
     return clauses
+
+
+def scaled_products(run: Launch) -> dict[str, str]:
+    """What linear layers multiply in, and where scales are from. Those of blocks are of the blocks themselves."""
+    if run.products != "fp8":
+        return {"products": run.products}
+    products, weights = OF_RECIPE.get(run.recipe, ("fp8", "fp8"))
+    found = {"products": products}
+    if run.recipe == "tensorwise":
+        found["scaling"] = "current"
+    elif run.recipe == "delayed" and run.agrees_in_tp:
+        # `_TENSOR_AND_CONTEXT_PARALLEL_GROUP` in megatron/core/parallel_state.py.
+        axes = [axis for axis in ("cp", "tp") if getattr(run, axis) > 1]
+        found["maxima"] = f"[{', '.join(axes)}]" if axes else "none"
+    if run.stores_fp8:
+        found["product_weights"] = weights
+    return found
+
+
+OF_RECIPE = {"blockwise": ("fp8_1x128", "fp8_128x128"), "mxfp8": ("mxfp8", "mxfp8")}
+"""Formats of products, and of weights that are stored so."""
 
 
 def optimizer_clause(run: Launch) -> list[str]:
