@@ -34,13 +34,13 @@ from stagec.step_count import matrix_flops, pads_of
 
 @dataclass(frozen=True)
 class Estimate:
-    """A step of a whole job."""
+    """The estimated step of a whole job: when every node runs, and what follows from that."""
 
     timeline: Timeline
     compiled: Compiled = field(repr=False, compare=False)
     prices: Prices = field(repr=False, compare=False)
     others_us: float = 0.0
-    """When pools end that are parts of the same step."""
+    """When the last pool ends, in µs, if the compilation is one of several pools that compute a step together; else 0."""
 
     @property
     def mfu(self) -> float:
@@ -50,11 +50,12 @@ class Estimate:
 
     @property
     def hfu(self) -> float:
-        """Hardware FLOPs utilisation: likewise, of those that devices do."""
+        """Hardware FLOPs utilisation: the same with the matrix FLOPs that devices compute, recomputation and padding included."""
         return self.utilisation[1]
 
     @cached_property
     def utilisation(self) -> tuple[float, float]:
+        """MFU and HFU, as shares of 1; 0 if the device's peak is not known."""
         device, mesh = self.prices.plan.device, self.compiled.trace_set.mesh
         could = (device.flops_per_s or 0) * mesh.num_ranks * self.period_us / 1e6
         if not could:
@@ -64,16 +65,17 @@ class Estimate:
 
     @property
     def period_us(self) -> float:
-        """Until the next step."""
+        """The time from one step to the next in µs: with several pools, until all of them are done."""
         return max(self.step_time_us, self.others_us)
 
     @property
     def step_time_us(self) -> float:
+        """The time until the last rank is done, in µs."""
         return self.timeline.makespan_us
 
     @property
     def about(self) -> str:
-        """What the times rest on, in a few words."""
+        """A few words for the user on what the times are based on."""
         device = self.prices.plan.device.model
         if device is None or not device.tables:
             return "a roofline with an alpha-beta network, not a simulator"
@@ -86,7 +88,7 @@ class Estimate:
 
 
 def estimate_if_known(compiled: Compiled) -> Estimate | None:
-    """A step of a compilation whose plan says how fast its device is; nothing otherwise, nor of a series of steps."""
+    """The estimate of a compiled step. None if the plan does not say how fast its device is, and for a series of iterations."""
     is_step = compiled.traces is not None and compiled.num_iterations == 1
     if not is_step or missing_numbers(compiled.plan, compiled.trace_set.classes):
         return None
@@ -94,7 +96,7 @@ def estimate_if_known(compiled: Compiled) -> Estimate | None:
 
 
 def timeline_of(compiled: Compiled) -> Timeline | None:
-    """When nodes start and end; nothing where the plan does not say how fast its device is."""
+    """When the nodes of a compiled step start and end; None where `estimate_if_known` is None."""
     found = estimate_if_known(compiled)
     return found.timeline if found is not None else None
 
@@ -105,9 +107,10 @@ def estimate(
     graph: PieceGraph | None = None,
     arrived: Arrivals | None = None,
 ) -> Estimate:
-    """When everything happens in a step, on the plan's device or on that of another plan. E0410 if it does not say how fast its device is.
+    """Estimate a compiled step on the plan's device, or on the device of another `plan`. E0410 if that does not say how fast its device is.
 
-    What waits for what is `graph`, for those who ask about several devices. What other pools hand over is there from the start, or when `arrived` says.
+    A caller who asks about several devices gives the `graph` of what waits for what, so that it is built once. `arrived` says when values that other pools
+    hand over are there; without it, from the start.
     """
     traces, plan = compiled.trace_set, plan or compiled.plan
     require_numbers(plan, traces.classes)
@@ -131,6 +134,7 @@ def with_durations(traces: TraceSet, plan: Plan) -> TraceSet:
 
 
 def with_own_durations(rank_class: RankClass, prices: Prices) -> RankClass:
+    """A rank class whose nodes say how long each takes, in whole µs, at least 1."""
     program = rank_class.program
     segments = tuple(
         replace(
@@ -149,10 +153,12 @@ def with_own_durations(rank_class: RankClass, prices: Prices) -> RankClass:
 
 @dataclass(frozen=True)
 class StepSummary:
-    """A step in a few numbers."""
+    """An estimated step in a few numbers, as a report shows them."""
 
     device: str
+    """The name of the device; empty for one without a file."""
     step_s: float
+    """How long the step takes, in seconds."""
     mfu: float
     """Share of the peak of bf16 products. Each FLOP of the model counts once, masked scores as the model counts them (`count = causal` leaves them out)."""
     hfu: float
@@ -190,7 +196,7 @@ class StepSummary:
 
 
 def on_device(plan: Plan, device: str | Device) -> Plan:
-    """The plan on another device, or one by its name or its file: its numbers, and what the plan sets of how it is used."""
+    """The plan with another device, which is given itself or by its name or the path of its file. Settings of how the plan uses a device stay."""
     old, new = plan.device, device if isinstance(device, Device) else Device.of(device)
     kept = {
         name: getattr(old, name)
@@ -204,7 +210,7 @@ def on_device(plan: Plan, device: str | Device) -> Plan:
 
 
 def step_summary(compiled: Compiled, device: str | None = None) -> StepSummary:
-    """A step on the plan's device, or on another: its name, or its file. E0410 without any."""
+    """Estimate a step on the plan's device, or on another one, given by its name or the path of its file. E0410 if there is no device."""
     plan = compiled.plan if device is None else on_device(compiled.plan, device)
     found = estimate(compiled, plan)
     parts = found.breakdown
@@ -227,7 +233,7 @@ def step_summary(compiled: Compiled, device: str | None = None) -> StepSummary:
 
 
 def names_bags(value: SSAValue) -> bool:
-    """Whether an input holds numbers of categories, whose rows of a table are added up, and no tokens."""
+    """Whether an input of whole numbers holds categories, for each of which rows of a table are added up (as in DLRM), rather than tokens."""
     readers = [use.operation for use in value.uses]
     return any(
         sched.work_of(op) == Work.BAG
@@ -238,9 +244,9 @@ def names_bags(value: SSAValue) -> bool:
 
 
 def batch_of(compiled: Compiled) -> tuple[int, int | None]:
-    """Samples and tokens of a step, without padding: the size of the batch dim, and of the first input of whole numbers with a sequence.
+    """How many samples and tokens a step has, without padding: the size of the batch dim, and of the first input of whole numbers with a sequence.
 
-    Of an iteration that serves they are sequences and new tokens, which may have come as vectors.
+    In an iteration that serves these are sequences and new tokens, even if the tokens come as vectors. No tokens (None) if no input has a sequence.
     """
     served = ModuleSequences.of(compiled.module)
     if served is not None:

@@ -3,15 +3,15 @@
 The policy is that of vLLM's scheduler (`Scheduler.schedule`, version 1). In each iteration, with a budget of tokens:
 
 1. Sequences that run go first, in the order in which they were admitted: a prompt goes on by as many tokens as are left of the budget, a decode by one.
-   One that gets no block of the cache takes those of the sequence that was admitted last, which waits again, before all others, and is computed
-   anew.
-2. If nobody was thrown out, those that wait are admitted, the first that came first, while there are places, tokens and blocks.
+   If the cache has no block left for a sequence, the one that was admitted last is preempted: it gives up its blocks, waits again, before all others,
+   and is computed anew.
+2. If nothing was preempted, waiting sequences are admitted, in the order in which they came, while there are places, tokens and blocks.
 
-A sequence whose tokens are all computed has one more at the end of the iteration. Several engines (devices that have sequences of their own) keep
-step; a request goes to the one that has fewest.
+A sequence whose tokens are all computed has one more token at the end of the iteration. Several engines (devices that have sequences of their own) run
+their iterations at the same time; a request goes to the engine that has fewest.
 
-Of two pools (`batch_pools`) the first computes prompts and each prompt's token, the second goes on: it has a clock of its own, and a
-sequence arrives when its cache is handed over.
+Two pools can share the work (`batch_pools`): the first one computes each prompt and the first token after it, the second one all further tokens. The second
+has a clock of its own, and a sequence arrives there when its cache has been handed over.
 """
 
 from __future__ import annotations
@@ -21,28 +21,30 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 Kind = tuple[int, int, int]
-"""A number of sequences, their new positions, and the positions before these."""
+"""A kind of sequences: how many there are, how many new positions each has, and how many positions came before these."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """A request. `output` tokens are made; computing the prompt makes the first of them."""
+    """A request to the engine: a prompt, for which `output` tokens are generated. Computing the prompt makes the first of them."""
 
     arrival_s: float
     prompt: int
+    """Tokens of the prompt."""
     output: int
+    """Tokens to generate."""
 
 
 @dataclass(frozen=True)
 class Policy:
-    """The limits of an iteration of an engine."""
+    """The limits by which an engine chooses the sequences of an iteration."""
 
     tokens: int = 8192
-    """New tokens of an iteration, at most."""
+    """How many new tokens an iteration may have at most."""
     sequences: int = 256
-    """The most sequences that run at a time."""
+    """How many sequences may run at a time at most."""
     block: int = 16
-    """Positions of the cache that are allotted at a time."""
+    """How many positions one block of the cache has."""
     blocks: int | None = None
     """Blocks of the cache of one engine. None: as many as its devices have room for, or no limit if that is not known."""
     chunked: bool = True
@@ -51,55 +53,59 @@ class Policy:
 
 @dataclass(eq=False)
 class Running:
-    """A request, and how far it is."""
+    """A request that an engine has, whether it waits, runs or has ended, and how far it is."""
 
     request: Request
     computed: int = 0
-    """Positions in the cache."""
+    """How many of its positions are computed, and in the cache."""
     made: int = 0
-    """Tokens of the output."""
+    """How many tokens of its output are generated."""
     blocks: int = 0
+    """How many blocks of the cache it has."""
     first_s: float = 0.0
-    """When its first token was there."""
+    """When its first token was generated."""
     end_s: float = 0.0
+    """When its last token was generated, which is the end of its last iteration."""
     began_s: float = 0.0
-    """The iteration in which it ended: when that began."""
+    """When its last iteration began."""
     ended: int = 0
-    """The number of that iteration."""
+    """The number of its last iteration."""
     beside: int = 0
-    """Positions of the sequences that its engine completed in that iteration, its own too."""
+    """How many positions the sequences have together that its engine completed in its last iteration, its own included."""
     begun: int | None = None
     """The number of the first iteration that computed anything of it."""
     given: int | None = None
-    """Where another pool computed its prompt: the number of the iteration that completed it."""
+    """If another pool computed its prompt: the number of the iteration of that pool that completed it."""
     handover_s: float = 0.0
-    """Where another pool computed its prompt: how long what that computed in its last iteration is on its way."""
+    """If another pool computed its prompt: how long it takes to hand over what that pool completed in the same iteration."""
     late_s: float = 0.0
-    """Of that, what is behind the end of that iteration: before, it overlaps."""
+    """How much of that is after the end of that iteration; the rest runs while the iteration computes."""
 
     @property
     def known(self) -> int:
-        """Tokens that there are to compute: the prompt, and what was made."""
+        """How many of its tokens are known, and so can be computed: those of the prompt, and those that were generated."""
         return self.request.prompt + self.made
 
 
 @dataclass
 class Engine:
-    """One device, or a group that has its sequences in common."""
+    """One device, or a group of devices that work on the same sequences, with its requests and its cache."""
 
     policy: Policy
     waiting: deque[Running] = field(default_factory=deque)
     running: list[Running] = field(default_factory=list)
     used: int = 0
-    """Blocks."""
+    """How many blocks of the cache are in use."""
     preempted: int = 0
+    """How many times a sequence was preempted."""
 
     @property
     def load(self) -> int:
+        """How many requests it has, waiting or running."""
         return len(self.waiting) + len(self.running)
 
     def schedule(self) -> list[tuple[Running, int]]:
-        """The sequences of an iteration, and how many new tokens of each."""
+        """Choose the sequences of the next iteration, each with the number of its tokens that the iteration computes."""
         chosen: list[tuple[Running, int]] = []
         left, before = self.policy.tokens, self.preempted
         at = 0
@@ -108,7 +114,7 @@ class Engine:
             new = min(each.known - each.computed, left)
             while not self.take(each, new):
                 last = self.running.pop()
-                self.throw_out(last)
+                self.preempt(last)
                 if last is each:
                     break
             else:
@@ -128,7 +134,7 @@ class Engine:
         return chosen
 
     def take(self, each: Running, new: int) -> bool:
-        """Allot what `new` positions more need; whether there is as much."""
+        """Give a sequence the blocks that `new` more positions need. Returns whether the cache has as many; if not, nothing changes."""
         needed = -(-(each.computed + new) // self.policy.block) - each.blocks
         if self.policy.blocks is not None and self.used + needed > self.policy.blocks:
             return False
@@ -136,20 +142,22 @@ class Engine:
         self.used += needed
         return True
 
-    def throw_out(self, each: Running) -> None:
+    def preempt(self, each: Running) -> None:
+        """Take a sequence's blocks away. It waits before all others, and all of its tokens have to be computed anew."""
         self.free(each)
         each.computed = 0
         self.preempted += 1
         self.waiting.appendleft(each)
 
     def free(self, each: Running) -> None:
+        """Give the blocks of a sequence back."""
         self.used -= each.blocks
         each.blocks = 0
 
     def finish(
         self, chosen: Sequence[tuple[Running, int]], begin_s: float, now_s: float, number: int
     ) -> None:
-        """At the end of an iteration."""
+        """Note at the end of iteration `number`, which ran from `begin_s` to `now_s`, what it computed of the sequences that were chosen."""
         done = [each for each, new in chosen if each.computed + new == each.known]
         completed = sum(each.known for each in done)
         for each, new in chosen:
@@ -168,18 +176,19 @@ class Engine:
 
 @dataclass(frozen=True)
 class Iteration:
-    """What was computed from when to when."""
+    """One iteration: when it ran, and what it computed."""
 
     begin_s: float
     end_s: float
     devices: tuple[tuple[Kind, ...], ...]
+    """For each engine, the kinds of sequences that it computed."""
     used: int
-    """Blocks of the cache, of all engines."""
+    """How many blocks of the cache were in use, of all engines together."""
 
 
 @dataclass
 class Batches:
-    """The results of requests."""
+    """The result of serving requests: the iterations, and when each request was served."""
 
     iterations: list[Iteration] = field(default_factory=list)
     served: list[Running] = field(default_factory=list)
@@ -187,31 +196,33 @@ class Batches:
 
 
 IDLE: Kind = (1, 1, 0)
-"""What an engine computes that has nothing to do while others have: one token that nobody reads."""
+"""What an engine computes that has no sequences while others have some: one token that nobody reads."""
 
 GOES_ON: Kind = (1, 1, 1)
-"""Likewise where none may begin."""
+"""The same in an iteration in which no sequence may begin: one token after another one."""
 
 
 @dataclass(frozen=True)
 class BatchedPool:
-    """Devices that have sequences of their own, each an engine, and how long an iteration of theirs takes, by the sequences of each."""
+    """The engines that run iterations together, and how long an iteration takes."""
 
     engines: int
+    """How many engines there are: devices, or groups of them, that have sequences of their own."""
     step_s: Callable[[Sequence[Sequence[Kind]]], float]
+    """How many seconds an iteration takes, given the kinds of sequences of each engine."""
     blocks: int | None = None
-    """Of the cache of each engine, where the policy does not say."""
+    """How many blocks the cache of each engine has, if the policy does not say it."""
     begins_together: bool = False
     """Whether sequences begin on all of them in an iteration, or on none: encoders run in the one program that all have."""
 
     def policy(self, wanted: Policy) -> Policy:
-        """What its engines do: as is wanted, with as many blocks as they have."""
+        """The policy of the engines: the one that is `wanted`, with the blocks that the engines have if it says none."""
         return wanted if wanted.blocks is not None else replace(wanted, blocks=self.blocks)
 
     def devices(
         self, chosen: Sequence[Sequence[tuple[Running, int]]]
     ) -> tuple[tuple[Kind, ...], ...]:
-        """What they compute, those that have nothing to do or to begin too."""
+        """The kinds of sequences that each engine computes in an iteration, with the token of those that have nothing to do, or nothing to begin."""
         kinds = [tuple(kinds_of(each)) for each in chosen]
         begins = [any(not before for *_, before in each) for each in kinds]
         if not self.begins_together:
@@ -222,12 +233,14 @@ class BatchedPool:
 
 
 def batch(requests: Sequence[Request], policy: Policy, pool: BatchedPool) -> Batches:
-    """Serve all requests."""
-    return go_on([(each.arrival_s, Running(each)) for each in requests], policy, pool)
+    """Serve all requests with the engines of one pool."""
+    return serve_from([(each.arrival_s, Running(each)) for each in requests], policy, pool)
 
 
-def go_on(coming: Sequence[tuple[float, Running]], policy: Policy, pool: BatchedPool) -> Batches:
-    """Serve requests of which something may be computed already, from when they come."""
+def serve_from(
+    coming: Sequence[tuple[float, Running]], policy: Policy, pool: BatchedPool
+) -> Batches:
+    """Serve requests that another pool may have begun. Each comes with the time in seconds at which it arrives."""
     found = Batches()
     policy = pool.policy(policy)
     own = [Engine(policy) for _ in range(pool.engines)]
@@ -259,12 +272,13 @@ def batch_pools(
     second: BatchedPool,
     transfer_s: Callable[[int], float],
 ) -> tuple[Batches, Batches]:
-    """Prompts in one pool, further tokens in another. The second has a request for each that wants more than one token.
+    """Serve requests in two pools: the first computes prompts and first tokens, the second goes on with each request that wants more than one token.
 
-    What an engine of the first completes in an iteration is handed over while it computes: it is there at the end of the iteration, or,
-    from its beginning on, when `transfer_s` of so many positions is over. What waits for a place in the second waits in memory that is not counted.
+    The cache that an engine of the first pool completes in an iteration is handed over while the iteration computes. It is there at the end of the
+    iteration or, if that is later, `transfer_s` (seconds, by the number of positions) after its beginning. A sequence that waits for a place in the second
+    pool waits in memory that is not counted.
     """
-    prompts = go_on(
+    prompts = serve_from(
         [(r.arrival_s, Running(Request(r.arrival_s, r.prompt, 1))) for r in requests],
         policy,
         first,
@@ -286,11 +300,11 @@ def batch_pools(
                 late_s=there - done.end_s,
             )
             coming.append((there, goes_on))
-    return prompts, go_on(coming, policy, second)
+    return prompts, serve_from(coming, policy, second)
 
 
 def kinds_of(chosen: Sequence[tuple[Running, int]]) -> Iterator[Kind]:
-    """Sequences that are alike together, in the order in which they were chosen."""
+    """The kinds of the sequences of an iteration, in the order in which the first of each kind was chosen."""
     counts: dict[tuple[int, int], int] = {}
     for each, new in chosen:
         counts[new, each.computed] = counts.get((new, each.computed), 0) + 1

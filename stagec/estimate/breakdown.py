@@ -1,8 +1,9 @@
-"""Where a step's time goes, on the rank that computes longest: parts that add up to the step.
+"""Where a step's time goes on the rank that computes longest, in parts that add up to the step.
 
-Every moment belongs to one part: to what is computed, if anything is; else to the communication that runs, of several to the first in the
-order below; else to the host that launches what is next, where no graph does; else to waiting for other ranks, the bubble. So communication
-is what is *exposed*: what computation hides costs nothing here.
+Every moment belongs to one part. If the rank computes, the moment belongs to the kind of computation. Otherwise, if communication runs, it belongs to that
+(of several collectives at once, to the first by the names of their axes, copies to and from the host last). Otherwise, if the host is launching the next
+kernel, it belongs to the launch, and else to the *bubble*, in which the rank waits for others. So communication counts only where it is *exposed*: it costs
+nothing here while computation hides it.
 """
 
 from __future__ import annotations
@@ -28,24 +29,25 @@ EXPOSED = "exposed"
 
 @dataclass(frozen=True)
 class Breakdown:
-    """Of one rank of a class."""
+    """The parts of a step's time on one rank."""
 
     rank_class: str
-    """The one that computes longest; empty where all ranks are of one class."""
+    """The name of the rank's class, which is the one that computes longest; empty where all ranks are of one class."""
     parts: Mapping[str, float]
-    """µs: `products`, ..., `exposed tp`, ..., `bubble`; they add up to the step."""
+    """The time of each part in µs: `products`, ..., `exposed tp`, ..., `bubble`. They add up to the step."""
     basis: Mapping[Basis, float]
-    """Shares of the time that is no bubble."""
+    """For each basis of times, its share of the time outside the bubble. The shares add up to 1."""
     hidden_us: float
-    """Communication that computation hides."""
+    """How long communication runs while the rank computes, in µs."""
 
     @property
     def total_us(self) -> float:
+        """The time of the step in µs."""
         return sum(self.parts.values())
 
 
 def breakdown(traces: TraceSet, timeline: Timeline, prices: Prices) -> Breakdown:
-    """Of the class that computes longest, and so has least to wait for: which ranks end last depends on the schedule. Of several, the first."""
+    """Break down the time of the class that computes longest, and so waits least (of several, the first). Which ranks end last depends on the schedule."""
     number = longest(computing_us_of_classes(traces, timeline))
     rank_class = traces.classes[number]
     starts, ends = timeline.of_class(number)
@@ -95,7 +97,7 @@ def breakdown(traces: TraceSet, timeline: Timeline, prices: Prices) -> Breakdown
 
 
 def launches(timeline: Timeline, number: int) -> intervals.Intervals:
-    """The times in which the host of a class' rank launches what starts as soon as it has."""
+    """The times in which the host of a rank launches a node that starts as soon as it is launched. `number` is that of the rank's class."""
     if timeline.launched_us is None:
         return intervals.union(np.zeros(0), np.zeros(0))
     starts, _ = timeline.of_class(number)
@@ -109,22 +111,22 @@ def launches(timeline: Timeline, number: int) -> intervals.Intervals:
 
 COMPUTING, COMMUNICATING = 0, 1
 SAME = 1e-9
-"""Relative: sums of the same times in another order."""
+"""Relative difference that is left between two sums of the same times in different orders."""
 
 
 def longest(busy_us: np.ndarray) -> int:
-    """Which class computes longest; of several, the first."""
+    """The number of the class that computes longest, given the times of all classes; of several, the first."""
     return int(np.argmax(busy_us >= busy_us.max() * (1 - SAME)))
 
 
 def computing_us_of_classes(traces: TraceSet, timeline: Timeline) -> np.ndarray:
-    """How long a rank of each class computes."""
+    """`[class]`: how long a rank of each class computes, in µs."""
     pairs = ((c, timeline.of_class(number)) for number, c in enumerate(traces.classes))
     return np.array([computing_us(c, *times) for c, times in pairs])
 
 
 def computing_us(rank_class: RankClass, starts: np.ndarray, ends: np.ndarray) -> float:
-    """How long a rank of a class computes."""
+    """How long a rank of a class computes, in µs, given when its nodes start and end, `[node]` in µs."""
     program = rank_class.program
     computes = [
         np.array([node.computes for node in segment.nodes], bool) for segment in program.segments
@@ -136,7 +138,7 @@ def computing_us(rank_class: RankClass, starts: np.ndarray, ends: np.ndarray) ->
 
 
 def labels(rank_class: RankClass, prices: Prices) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of all nodes of a class, in issue order: their part, what their time rests on, and whether they compute."""
+    """`[node]` each, for the nodes of a class in issue order: the part they belong to, the basis of their time, and whether they compute."""
     program = rank_class.program
     first = program.first_node
     total = int(first[-1])
@@ -157,6 +159,7 @@ def labels(rank_class: RankClass, prices: Prices) -> tuple[np.ndarray, np.ndarra
 
 
 def part_of(node: Node) -> str:
+    """The part of a step's time that a node belongs to."""
     action = node.action
     if isinstance(action, Compute):
         if node.phase == "optim":
@@ -171,5 +174,5 @@ def part_of(node: Node) -> str:
 
 
 def order_of(name: str) -> tuple[bool, str]:
-    """Communication by the name of its axes, copies to and from the host last."""
+    """The order in which parts of communication that run at once are counted: by the names of axes, copies to and from the host last."""
     return (name == HOST, name)

@@ -1,4 +1,4 @@
-"""Whether a plan says enough of its device for times."""
+"""Check whether a plan states all numbers of its device that are needed to estimate times."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stagec.plans.clauses import Plan
 
 
 def missing_numbers(plan: Plan, classes: Iterable[RankClass]) -> list[str]:
-    """The settings of the device that a plan would need to say, for the classes' actions to have durations."""
+    """The names of the device's settings that the plan does not state, but without which the actions of these rank classes have no durations."""
     actions = [n.action for c in classes for s in c.program.segments for n in s.nodes]
     linked = {axis for link in plan.links if link.bytes_per_s is not None for axis in link.axes}
     wanted = ["flops_per_s", "memory_bytes_per_s"]
@@ -31,7 +31,7 @@ def missing_numbers(plan: Plan, classes: Iterable[RankClass]) -> list[str]:
 
 
 def why_unknown(plan: Plan, classes: Iterable[RankClass]) -> str:
-    """Why the plan gives no times."""
+    """A few words for the user on why there are no times."""
     missing = missing_numbers(plan, classes)
     if plan.device.span is None or not missing:
         return "the plan names no device (`device h100`)"
@@ -55,6 +55,7 @@ def require_numbers(plan: Plan, classes: Iterable[RankClass]) -> None:
 
 
 def advice(plan: Plan, missing: Sequence[str]) -> str:
+    """The help of E0410: what to write so that nothing is missing."""
     settings = ", ".join(f"{name} = ..." for name in missing)
     preset = plan.device.preset
     if preset is not None:

@@ -1,4 +1,4 @@
-"""Rows of bars on a time axis of characters, as a paper draws a pipeline."""
+"""Draw rows of bars on a time axis with characters, as papers draw the tasks of a pipeline."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ IDLE = "."
 
 @dataclass(frozen=True)
 class DrawnBar:
-    """A bar. `letter` stands for its label where that does not fit; `stage` says which bars share a colour, -1 is of none."""
+    """A bar from `start` to `end`, in any unit of time. It shows its label, or `letter` where the label does not fit.
+
+    Bars of the same `stage` have the same colour; a bar of stage -1 has none.
+    """
 
     start: float
     end: float
@@ -22,14 +25,14 @@ class DrawnBar:
 
 @dataclass(frozen=True)
 class Run:
-    """Characters that follow each other and are of one bar, or of none."""
+    """Neighbouring characters of a row that belong to one bar, or to none."""
 
     text: str
     bar: DrawnBar | None
 
 
 def runs(bars: Sequence[DrawnBar], span: float, width: int) -> Iterator[Run]:
-    """`F0--F1--....B0------`: bars on `width` columns that last from 0 to `span`. One too short to be seen is left out."""
+    """Draw one row, such as `F0--F1--....B0------`. Its `width` columns stand for the time from 0 to `span`. A bar that is too short to be seen is left out."""
     cells: list[tuple[str, DrawnBar | None]] = [(IDLE, None)] * width
     for bar in bars:
         first, last = (round(time / span * width) if span else 0 for time in (bar.start, bar.end))

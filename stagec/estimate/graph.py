@@ -1,8 +1,11 @@
-"""What waits for what in one step of a whole job: one rank of each class, and what passes between them.
+"""The graph of what waits for what in one step of a whole job, with one rank for each rank class.
 
-The nodes of a class stand at positions, those of the next class behind them. A node waits for the nodes that its trace
-names: those that make what it reads, and those before it on its streams. Besides, a receive waits for its send, and a
-collective of several classes for what any of its members waits for. Ranks of one class keep step.
+Every node has a position: those of the first class come first, in issue order, then those of the next. A node waits for the nodes that its trace names:
+those that make what it reads, and those before it on its streams. Besides, a receive waits for its send, and a collective whose members are of several
+classes waits for all that any of its members waits for. All ranks of a class do the same at the same time.
+
+Nodes are not kept one by one. A *piece* is a run of nodes of a segment between which nothing is heard of other ranks; it is kept once, with the positions
+of all of its instances.
 """
 
 from __future__ import annotations
@@ -25,35 +28,37 @@ from stagec.dialects.sched.actions import Collective, Transfer
 MOST_NOTES = 4
 
 Static = tuple[tuple[str, ...], int, int]
-"""What a send and its receive share whatever the instance: axes, the sender's shift, channel."""
+"""What a send and its receive have in common in all instances: the axes, how far the receiver is from the sender along them, and the channel."""
 
 
 @dataclass
 class GraphPiece:
-    """Nodes of a segment that run without hearing of other ranks in between, and all instances of them."""
+    """Nodes of a segment between which nothing is heard of other ranks, and all instances of them."""
 
     rank_class: int
+    """The number of the class."""
     nodes: tuple[Node, ...]
     inside: list[list[int]]
-    """For each node, those of the piece that it waits for."""
+    """For each node, the numbers of the nodes of the piece that it waits for."""
     outside: list[list[int]]
-    """For each node, the columns that it waits for."""
+    """For each node, the numbers of the `columns` that it waits for."""
     first: Ints
-    """The position of each instance's first node."""
+    """`[instance]`: the position of the instance's first node."""
     columns: list[Ints]
-    """Of each instance: positions, -1 for the start of the step."""
+    """`[instance]` each: the position of a node outside of the piece that some node of it waits for; -1 for the start of the step."""
     instance: Ints
-    """Which instances of the class' program they are."""
+    """`[instance]`: the number of the segment's run in the program of the class."""
     sends: list[int]
-    """The columns of the sends that a receive waits for."""
+    """The numbers of the `columns` that are sends, if the piece is a receive."""
     segment: int
+    """The number of the segment in the program of the class."""
     begin: int
-    """Which segment of the class' program its nodes are of, and the place of the first."""
+    """The place of the piece's first node in the segment."""
     told: int | None = None
-    """The column of what the host has to know before it launches the first node; None: it waits for nothing."""
+    """The number of the column with the node whose result the host has to read before it launches the piece; None if there is none."""
 
     def wait_for(self, columns: Sequence[Ints]) -> list[int]:
-        """Let the first node wait for more."""
+        """Let the first node wait for further columns. Returns their numbers."""
         new = list(range(len(self.columns), len(self.columns) + len(columns)))
         self.columns += columns
         self.outside[0] += new
@@ -62,22 +67,23 @@ class GraphPiece:
 
 @dataclass(frozen=True)
 class PieceGraph:
-    """All pieces, where each class' nodes begin (one more is the total), and who meets whom."""
+    """The graph of a job: all pieces of all classes."""
 
     pieces: list[GraphPiece]
     begins: list[int]
+    """The position of the first node of each class, and at the end the number of all nodes."""
     meetings: list[dict[int, list[int]]]
-    """Of each group of several classes: the pieces that are its collectives, by class."""
+    """For each group of ranks of several classes, the numbers of the pieces that are its collectives, by the number of the class."""
     classes: Sequence[RankClass]
 
     @cached_property
     def instances(self) -> Instances:
-        """All instances of pieces, in an order in which each comes behind what it waits for."""
+        """All instances of all pieces, in an order in which each comes behind those that it waits for."""
         return in_levels(self)
 
     @cached_property
     def exits(self) -> list[Ints]:
-        """Of each piece the nodes that decide when others end, or the step: those that another piece waits for, or nobody."""
+        """For each piece, the nodes whose ends decide when other pieces start or the step ends: another piece waits for them, or nothing does."""
         awaited = np.zeros(self.begins[-1] + 1, bool)
         for piece in self.pieces:
             for column in piece.columns:
@@ -93,11 +99,12 @@ class PieceGraph:
 
     @cached_property
     def columns(self) -> InstanceColumns:
+        """The columns and exits of all pieces as arrays."""
         return InstanceColumns.of(self)
 
     @cached_property
     def is_exit(self) -> Bools:
-        """Of each node, whether it is one of the `exits` of its piece."""
+        """`[position]`: whether a node is one of the `exits` of its piece."""
         found = np.zeros(self.begins[-1], bool)
         for piece, exits in zip(self.pieces, self.exits, strict=True):
             found[(piece.first[:, None] + exits).ravel()] = True
@@ -106,29 +113,30 @@ class PieceGraph:
 
 @dataclass(frozen=True)
 class Instances:
-    """Instances of pieces in levels, each behind all that it waits for: those of a level wait for none of the same."""
+    """All instances of pieces, level by level. An instance waits for instances of earlier levels alone, so that those of one level are solved together."""
 
     piece: Ints
+    """`[instance]`: the number of its piece."""
     row: Ints
-    """Of all instances, level by level."""
+    """`[instance]`: its number among the instances of its piece."""
     begins: list[int]
-    """Of each level; one more is the number of instances."""
+    """Where each level begins, and at the end the number of all instances."""
 
 
 @dataclass(frozen=True)
 class InstanceColumns:
-    """The columns and exits of the pieces of all instances, side by side to the width of the widest: instances as they stand in `Instances`."""
+    """The columns and exits of the pieces of all instances as arrays, wide enough for the piece that has most. Instances are ordered as in `Instances`."""
 
     widths: Ints
-    """Of each piece: its columns, and the start of the step before them."""
+    """`[piece]`: the number of its columns, plus one for the start of the step."""
     heights: Ints
-    """Of each piece: its exits."""
+    """`[piece]`: the number of its exits."""
     place: Ints
-    """Of each instance: where it is among all of the pieces, one after the other."""
+    """`[instance]`: its number if instances are counted piece by piece."""
     reads: Ints
-    """`[column, instance]`: the position that is waited for, -1 for the start of the step."""
+    """`[column, instance]`: the position that is waited for; -1 for the start of the step."""
     writes: Ints
-    """`[instance, exit]`: the position of an exit; behind the last one that of the last."""
+    """`[instance, exit]`: the position of an exit. A piece with fewer exits repeats its last one."""
 
     @staticmethod
     def of(graph: PieceGraph) -> InstanceColumns:
@@ -148,7 +156,7 @@ class InstanceColumns:
 
 
 def in_levels(graph: PieceGraph) -> Instances:
-    """All instances, each in the first level behind those of what it waits for. E0613 where ranks wait for each other."""
+    """All instances of pieces, each in the first level behind all that it waits for. E0613 where ranks wait for each other."""
     first = np.concatenate([np.zeros(0, np.int64), *(piece.first for piece in graph.pieces)])
     numbers = np.repeat(np.arange(len(graph.pieces)), [len(p.first) for p in graph.pieces])
     rows = np.concatenate([np.zeros(0, np.int64), *(np.arange(len(p.first)) for p in graph.pieces)])
@@ -191,7 +199,7 @@ def in_levels(graph: PieceGraph) -> Instances:
 
 
 def meaning(node: Node) -> tuple[str, int]:
-    """What members of a group have to agree on of a collective."""
+    """The facts of a collective on which all members of its group have to agree: its kind and the bytes of its operand."""
     assert isinstance(node.action, Collective)
     return node.action.kind, node.action.operand_bytes
 
@@ -199,7 +207,7 @@ def meaning(node: Node) -> tuple[str, int]:
 def waits_for_ever(
     classes: Sequence[RankClass], stuck: Sequence[tuple[GraphPiece, int]], why: str
 ) -> CompileError:
-    """E0613, as the writer says it of a set that it can not prove to get through. `stuck`: pieces, and which instance of each."""
+    """E0613 for ranks that wait for each other. `stuck` are places at which they do: a piece, and the number of its instance."""
     notes = [f"{where_is(classes, piece, row)} {why}" for piece, row in stuck]
     help_ = "an order of the plan's own, or a pass, asks for what cannot be: nothing is written"
     message = "ranks wait for each other for ever"
@@ -208,7 +216,7 @@ def waits_for_ever(
 
 
 def where_is(classes: Sequence[RankClass], piece: GraphPiece, row: int) -> str:
-    """The first node of an instance, by its ranks, its module, its microbatch and its stage."""
+    """The first node of an instance in words for the user: its module, its microbatch and stage, and its ranks."""
     ranks, node = classes[piece.rank_class], piece.nodes[0]
     at = int(piece.instance[row])
     microbatch, stage = int(ranks.program.microbatch[at]), int(ranks.program.stage[at])
@@ -218,7 +226,10 @@ def where_is(classes: Sequence[RankClass], piece: GraphPiece, row: int) -> str:
 
 
 def unpaired(pieces: Sequence[GraphPiece], tags: Ints, others: Ints) -> tuple[GraphPiece, int]:
-    """A receive that has no send, of the receives of a channel in their order: by the `tags` of those, and of the `others`, which send."""
+    """A receive of a channel that has no send, as a piece and the number of its instance.
+
+    `pieces` are the receives of the channel, `tags` the tags of all their instances in ascending order, and `others` those of the sends.
+    """
     shared = min(len(tags), len(others))
     differs = np.flatnonzero(tags[:shared] != others[:shared])
     at = int(differs[0]) if len(differs) else min(shared, len(tags) - 1)
@@ -230,21 +241,28 @@ def unpaired(pieces: Sequence[GraphPiece], tags: Ints, others: Ints) -> tuple[Gr
 
 
 def build_graph(traces: TraceSet, alone: bool = True, launches: bool = False) -> PieceGraph:
-    """`alone`: what is over all pools is over these ranks. `launches`: hosts launch kernels one by one, and so wait for sizes that devices make."""
+    """Build the graph of a job. E0613 where ranks wait for each other.
+
+    `alone`: a collective over all pools is over the ranks of these traces alone. `launches`: hosts launch kernels one by one, and so have to wait for sizes
+    that devices compute.
+    """
     return GraphBuilder(traces, alone, launches).build()
 
 
 class GraphBuilder:
+    """Builds the graph of a job; `build_graph` explains its settings."""
+
     def __init__(self, traces: TraceSet, alone: bool, launches: bool) -> None:
         self.traces, self.alone, self.launches = traces, alone, launches
         self.mesh = traces.mesh
         self.class_map = ClassMap.make(traces.mesh, [c.where for c in traces.classes])
         self.pieces: list[GraphPiece] = []
         self.sends: dict[tuple[int, Static], list[tuple[Ints, Ints]]] = defaultdict(list)
-        """By class: tags and positions."""
+        """The sends of each class and channel: the tags and positions of the instances of each node."""
         self._members: dict[tuple[object, ...], tuple[int, ...]] = {}
 
     def build(self) -> PieceGraph:
+        """The graph: the pieces of each class, then what pieces of different classes wait for of each other."""
         begins = [0]
         for number, rank_class in enumerate(self.traces.classes):
             program = rank_class.program
@@ -264,13 +282,16 @@ class GraphBuilder:
     # One class
 
     def note_sends(self, number: int, segment: TraceSegment, first: Ints, tags: Ints) -> None:
+        """Note the sends of a segment of class `number`. `first` and `tags` are those of the segment's instances."""
         for i, node in enumerate(segment.nodes):
             action = node.action
             if isinstance(action, Transfer) and action.kind == "send":
                 self.sends[number, self.static(action)].append((tags, first + i))
 
     def told(self, program: TraceProgram, first: Ints) -> Ints:
-        """The positions of what a host has to know before it launches more, in order. `first`: of the first node of each instance."""
+        """The positions, in ascending order, of the nodes whose results the host has to read before it launches more. `first` are the positions of the first
+        nodes of all instances of segments.
+        """
         found = [
             first[np.flatnonzero(program.segment == index)] + i
             for index, segment in enumerate(program.segments)
@@ -282,7 +303,7 @@ class GraphBuilder:
     def split(
         self, number: int, index: int, rows: Ints, first: Ints, slots: Ints, told: Ints
     ) -> None:
-        """A node that hears of other ranks is a piece of its own, and behind one that a host has to know of another begins."""
+        """Cut a segment into pieces. A node that hears of other ranks is a piece by itself; behind a node whose result the host has to read, a piece begins."""
         segment = self.traces.classes[number].program.segments[index]
         bounds = {0, len(segment.nodes)}
         for i, node in enumerate(segment.nodes):
@@ -317,7 +338,7 @@ class GraphBuilder:
             self.pieces.append(piece)
 
     def hears(self, number: int, node: Node) -> bool:
-        """Whether what other classes do, or other ranks of its own, decides when a node ends."""
+        """Whether other classes, or other ranks of its own class, decide when a node ends."""
         action = node.action
         if isinstance(action, Transfer):
             return action.kind == "recv"
@@ -328,7 +349,7 @@ class GraphBuilder:
     # Between classes
 
     def members(self, number: int, action: Collective) -> tuple[int, ...]:
-        """The classes of a collective's ranks, of this mesh."""
+        """The numbers of the classes that a collective's ranks belong to, in this mesh."""
         if action.ranks:
             return tuple(range(len(self.traces.classes)))
         key = (number, action.axes, action.among)
@@ -345,10 +366,14 @@ class GraphBuilder:
         return self._members[key]
 
     def classes_of(self, ranks: Ints) -> tuple[int, ...]:
+        """The numbers of the classes of these ranks, each once."""
         return tuple(np.unique(self.class_map.of(ranks)).tolist())
 
     def join_collectives(self) -> list[dict[int, list[int]]]:
-        """The n-th collective of a group waits for what its members' n-th waits for. E0613 where that is another one."""
+        """Let the n-th collective of a group wait, on each member, for all that the n-th one of any member waits for. E0613 if members have different ones.
+
+        Returns `PieceGraph.meetings`.
+        """
         groups: dict[tuple[object, ...], dict[int, list[int]]] = {}
         for i, piece in enumerate(self.pieces):
             action = piece.nodes[0].action
@@ -362,7 +387,7 @@ class GraphBuilder:
         return list(groups.values())
 
     def join_transfers(self) -> None:
-        """The n-th receive of a channel and tag waits for the n-th send of the rank it comes from."""
+        """Let the n-th receive of a channel and tag wait for the n-th send of the rank that it comes from. E0613 if there is none."""
         groups: dict[tuple[int, Static], list[GraphPiece]] = defaultdict(list)
         sources: dict[tuple[int, Static], tuple[int, ...]] = {}
         for piece in self.pieces:
@@ -388,6 +413,7 @@ class GraphBuilder:
                     piece.sends += piece.wait_for([sent[by_position[nth]]])
 
     def static(self, action: Transfer) -> Static:
+        """The key under which a receive finds its sends."""
         size = 1
         for axis in action.axes:
             size *= self.mesh.size(axis)
@@ -395,7 +421,7 @@ class GraphBuilder:
         return action.axes, shift % size, action.channel
 
     def peers(self, number: int, action: Transfer) -> tuple[int, ...]:
-        """The classes of the ranks that a class' ranks receive from."""
+        """The numbers of the classes whose ranks send to the ranks of a class."""
         where = self.traces.classes[number].where
         box = {
             axis: where.get(axis, tuple(range(size)) if axis in action.axes else (0,))
@@ -406,7 +432,7 @@ class GraphBuilder:
 
 
 def is_of_job(pieces: Sequence[GraphPiece], by_class: Mapping[int, Sequence[int]]) -> bool:
-    """Whether those who meet are the ranks of all pools."""
+    """Whether collectives (the numbers of their pieces by class) are over the ranks of all pools."""
     action = pieces[next(iter(by_class.values()))[0]].nodes[0].action
     return isinstance(action, Collective) and action.ranks > 0
 
@@ -416,7 +442,10 @@ def join(
     pieces: Sequence[GraphPiece],
     classes: Sequence[RankClass],
 ) -> None:
-    """Let the n-th collective of a group on each class wait for what that of each other class waits for. `by_class`: numbers of pieces."""
+    """Let the n-th collective of a group wait, on each class, for all that the n-th one of each other class waits for.
+
+    `by_class` has the numbers of the pieces that are the group's collectives. E0613 where classes have different ones.
+    """
     found = {n: [pieces[i] for i in which] for n, which in by_class.items()}
     tables = {number: waits(own) for number, own in found.items()}
     check_alike(found, classes)
@@ -429,7 +458,7 @@ def join(
 
 
 def check_alike(members: Mapping[int, Sequence[GraphPiece]], classes: Sequence[RankClass]) -> None:
-    """That classes issue the same collectives of a group, by kind and bytes, in the same order. E0613 else."""
+    """Check that all classes of a group issue the same collectives, by kind and bytes, in the same order. E0613 if they do not."""
     kinds: dict[tuple[str, int], int] = {}
     first: Ints | None = None
     for pieces in members.values():
@@ -443,7 +472,7 @@ def check_alike(members: Mapping[int, Sequence[GraphPiece]], classes: Sequence[R
 
 
 def waits(pieces: Sequence[GraphPiece]) -> tuple[Ints, Ints]:
-    """The positions of collectives in order, and what each waits for, -1 where there is less."""
+    """The positions of a class's collectives in ascending order, `[n]`, and the positions that each waits for, `[n, column]`, filled up with -1."""
     width = max(len(piece.columns) for piece in pieces)
     positions = np.concatenate([piece.first for piece in pieces])
     table = np.full((len(positions), width), -1, np.int64)
@@ -457,7 +486,7 @@ def waits(pieces: Sequence[GraphPiece]) -> tuple[Ints, Ints]:
 
 
 def in_order(found: Sequence[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
-    """Tags and positions, by tag and then by position."""
+    """The tags and the positions of sends or receives, sorted by tag and then by position."""
     if not found:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     tags = np.concatenate([tags for tags, _ in found])

@@ -1,8 +1,8 @@
-"""What communication takes from the computation that hides it.
+"""How much computation is slowed by the communication that runs beside it.
 
-A collective's kernel occupies some multiprocessors while it runs (`collective_units` of the device's file, `exchange_units` of an all-to-all's), and kernels
-that compute beside it have the rest: in that time they are slower by the share that is taken. The first timeline says how long that is on each rank class; in
-the second, computation of that class takes so much longer.
+A collective's kernel occupies some multiprocessors while it runs (the device's file says how many: `collective_units`, or `exchange_units` for an
+all-to-all). Kernels that compute at the same time have only the rest, and are slower by the share that is taken. So a step is timed twice: the first
+timeline says how much computation of each rank class runs beside communication, and in the second that computation takes longer accordingly.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from stagec.estimate.timeline import Arrivals, Timeline, simulate_graph
 from stagec.plans.clauses import Device
 
 LEAST = 1.001
-"""A rank whose computation is slower by less is as fast as it would be alone, if all are."""
+"""If no rank's computation is slowed by this factor or more, none is taken to be slowed at all."""
 
 
 def slowed(
@@ -30,7 +30,7 @@ def slowed(
     graph: PieceGraph | None = None,
     arrived: Arrivals | None = None,
 ) -> Timeline:
-    """The timeline of a job, with what ranks' own collectives cost their computation. Its graph is built if nobody did."""
+    """The timeline of a job in which computation is slowed by communication beside it. `graph` is built if it is not given."""
     graph = graph or build_graph(traces, launches=prices.host_launch_us > 0)
     timeline = simulate_graph(graph, traces, prices, arrived=arrived)
     factors = factors_of(traces, prices, timeline)
@@ -40,7 +40,7 @@ def slowed(
 
 
 def factors_of(traces: TraceSet, prices: Prices, timeline: Timeline) -> Floats:
-    """By which the computation of each rank class is slower than its prices say, in this timeline."""
+    """`[class]`: how many times as long the computation of each rank class takes as its prices say, given what runs at the same time in `timeline`."""
     device = prices.plan.device
     if not takes_units(device):
         return np.ones(len(traces.classes))
@@ -50,12 +50,12 @@ def factors_of(traces: TraceSet, prices: Prices, timeline: Timeline) -> Floats:
 
 
 def takes_units(device: Device) -> bool:
-    """Whether communication takes multiprocessors from computation, as far as is known."""
+    """Whether the device's file says how many multiprocessors a collective takes from computation."""
     return device.model is not None and device.model.collective_units > 0
 
 
 def slowdown(computing: Floats, lost: Floats) -> Floats:
-    """By which the computation of each rank class is slower, `[class]` or `[class, plan]`, that computes so long and loses so much to what it hides."""
+    """`[class]` or `[class, plan]`: how many times as long computation takes. Both arguments are in µs: how long a class computes, and what it loses."""
     share = np.divide(lost, computing, out=np.zeros_like(lost), where=computing > 0)
     factors = 1 + share
     return np.where(factors.max(axis=0) < LEAST, 1.0, factors)
@@ -64,9 +64,10 @@ def slowdown(computing: Floats, lost: Floats) -> Floats:
 def lost_us(
     device: Device, rank_class: RankClass, starts: Floats, ends: Floats
 ) -> tuple[Floats, Floats]:
-    """How long a rank computes, and how much longer it would for collectives that run in that time; of several plans with times of nodes as `[node, plan]`.
+    """How long a rank of a class computes, and how much longer it would because of collectives that run at the same time, both in µs.
 
-    Where several run at once, those that take most multiprocessors count.
+    `starts` and `ends` are those of its nodes in µs, `[node]`, or `[node, plan]` for several plans, whose results are `[plan]`. Of several collectives that
+    run at once, the one counts that takes most multiprocessors.
     """
     computing = nodes_of(rank_class.program, lambda node: node.computes)
     shares = share_by_node(device)
@@ -89,7 +90,9 @@ def lost_us(
 def lost_in(
     starts: Floats, ends: Floats, computing: Ints, moving: Mapping[float, Ints]
 ) -> tuple[float, float]:
-    """The time that something computes, and what that loses to what moves in it: nodes by the least that they take, the most first."""
+    """The same for one plan. `computing` are the positions of nodes that compute; `moving` has, for each share of multiprocessors in descending order, the
+    positions of nodes that take at least that share.
+    """
     busy = intervals.union(starts[computing], ends[computing])
     lost, before = 0.0, 0.0
     for share, nodes in moving.items():
@@ -101,7 +104,10 @@ def lost_in(
 
 
 def share_by_node(device: Device) -> Callable[[Node], float]:
-    """Of a node: the multiprocessors that it takes, over those that it leaves to computation; 0 of what computes, or is copied by other engines."""
+    """A function that gives, for a node, the number of multiprocessors that it takes over the number that it leaves to computation.
+
+    It is 0 for a node that computes, and for a copy, which other engines of the device do.
+    """
     model = device.model
     if model is None:
         return lambda _: 0.0
@@ -120,7 +126,7 @@ def share_by_node(device: Device) -> Callable[[Node], float]:
 
 
 def nodes_of(program: TraceProgram, holds: Callable[[Node], bool]) -> Ints:
-    """The nodes of a program of which something holds, by position."""
+    """The positions, in ascending order, of the nodes of a program for which `holds` is true."""
     first = program.first_node
     found = [np.zeros(0, np.int64)]
     for index, segment in enumerate(program.segments):

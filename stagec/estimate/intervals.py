@@ -8,7 +8,7 @@ Intervals = np.ndarray
 
 
 def union(starts: np.ndarray, ends: np.ndarray, gap: float = 0.0) -> Intervals:
-    """What any of the intervals covers; those with at most `gap` between them become one."""
+    """The times that any of the intervals covers, where `starts` and `ends` are `[n]`. Intervals with at most `gap` between them become one."""
     kept = ends > starts
     starts, ends = starts[kept], ends[kept]
     if not len(starts):
@@ -21,11 +21,12 @@ def union(starts: np.ndarray, ends: np.ndarray, gap: float = 0.0) -> Intervals:
 
 
 def length(intervals: Intervals) -> float:
+    """The total length of a set."""
     return float((intervals[:, 1] - intervals[:, 0]).sum())
 
 
 def covered_before(intervals: Intervals, times: np.ndarray) -> np.ndarray:
-    """How much of the set lies before each time."""
+    """For each time, the length of the part of the set that lies before it."""
     if not len(intervals):
         return np.zeros(len(times))
     total = np.concatenate([[0.0], np.cumsum(intervals[:, 1] - intervals[:, 0])])
@@ -36,12 +37,12 @@ def covered_before(intervals: Intervals, times: np.ndarray) -> np.ndarray:
 
 
 def overlap(intervals: Intervals, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Of each given interval, the length that is in the set."""
+    """For each interval from `starts` to `ends`, the length of the part of it that is in the set."""
     return covered_before(intervals, ends) - covered_before(intervals, starts)
 
 
 def complement(intervals: Intervals, end: float) -> Intervals:
-    """What is left of 0 to `end`."""
+    """The times from 0 to `end` that are not in the set."""
     starts = np.concatenate([[0.0], intervals[:, 1]])
     ends = np.concatenate([intervals[:, 0], [end]])
     kept = ends > starts
@@ -49,7 +50,7 @@ def complement(intervals: Intervals, end: float) -> Intervals:
 
 
 def intersection(first: Intervals, second: Intervals) -> Intervals:
-    """What is in both."""
+    """The times that are in both sets."""
     bounds = np.unique(np.concatenate([first.ravel(), second.ravel()]))
     if len(bounds) < 2:
         return np.zeros((0, 2))
@@ -59,19 +60,20 @@ def intersection(first: Intervals, second: Intervals) -> Intervals:
 
 
 def contains(intervals: Intervals, times: np.ndarray) -> np.ndarray:
+    """For each time, whether it is in the set; the end of an interval is not."""
     at = np.searchsorted(intervals[:, 0], times, side="right") - 1
     return (at >= 0) & (times < intervals[np.maximum(at, 0), 1]) if len(intervals) else at >= 0
 
 
 def difference(first: Intervals, second: Intervals) -> Intervals:
-    """What is in the first and not in the second."""
+    """The times that are in the first set and not in the second."""
     if not len(first):
         return first
     return intersection(first, complement(second, float(first[-1, 1])))
 
 
 def at_most(intervals: Intervals, count: int) -> Intervals:
-    """As many as one can draw: the shortest gaps between them are closed."""
+    """The set, with at most `count` intervals: the shortest gaps between intervals are closed until there are no more."""
     if len(intervals) <= count:
         return intervals
     starts, ends = intervals.T

@@ -1,4 +1,4 @@
-"""What waits for what in a step of several pools that wait for each other: their graphs side by side, and the messages between them."""
+"""The graph of what waits for what in a step of several pools that wait for each other: the graph of each pool, joined by the messages between them."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from stagec.estimate.timeline import Timeline
 
 @dataclass(frozen=True)
 class JointGraph:
-    """Of all pools. The nodes and classes of the first come first."""
+    """The graph of all pools. Their nodes and classes follow each other in the order of the pools."""
 
     graph: PieceGraph
     own: dict[str, PieceGraph]
-    """Of each pool by itself, as its classes and positions are numbered there."""
+    """The graph of each pool by itself, with its own numbers of classes and positions."""
     pool_of: Sequence[str]
-    """Of each piece."""
+    """`[piece]`: the name of the pool that each piece of `graph` belongs to."""
 
     @staticmethod
     def of(traces: PooledTraces) -> JointGraph:
-        """E0613 where pools wait for each other for ever."""
+        """Build the graph. E0613 where pools wait for each other for ever."""
         own = {name: build_graph(each, alone=False) for name, each in traces.pools}
         pieces: list[GraphPiece] = []
         begins: list[int] = [0]
@@ -45,7 +45,7 @@ class JointGraph:
         classes_ = [each for graph in own.values() for each in graph.classes]
         for name, graph in own.items():
             classes, above, before = len(begins) - 1, begins[-1], len(pieces)
-            pieces += [moved(piece, classes, above) for piece in graph.pieces]
+            pieces += [renumbered(piece, classes, above) for piece in graph.pieces]
             meetings += [
                 {n + classes: [i + before for i in which] for n, which in each.items()}
                 for each in graph.meetings
@@ -58,6 +58,7 @@ class JointGraph:
         return joint
 
     def own_pieces(self, name: str) -> Sequence[GraphPiece]:
+        """The pieces of one pool, with the pool's own numbers."""
         return self.own[name].pieces
 
     def begin(self, name: str) -> int:
@@ -66,7 +67,7 @@ class JointGraph:
         return sum(self.own[each].begins[-1] for each in before)
 
     def of_pool(self, timeline: Timeline, name: str) -> Timeline:
-        """What a timeline of all says of one."""
+        """The part of a timeline of all pools that is about one pool."""
         begins, first = self.own[name].begins, self.begin(name)
         here = slice(first, first + begins[-1])
         launched = timeline.launched_us
@@ -87,11 +88,12 @@ class JointGraph:
             graph.meetings[:] = [of_job, *(each for each in graph.meetings if each not in found)]
 
     def link(self, traces: PooledTraces) -> None:
-        """Let receives wait for the sends of other pools."""
+        """Let each receive from another pool wait for its send."""
         for once in (False, True):
             self.link_parties({party.key: party for party in self.parties(traces, once)})
 
     def link_parties(self, parties: Mapping[Key, Party]) -> None:
+        """Let each receive of these classes wait for its send. E0613 where a send or a receive has no other end."""
         try:
             found = links(list(parties.values()))
         except TraceError:
@@ -108,7 +110,9 @@ class JointGraph:
                     piece.sends += piece.wait_for([own])
 
     def sources(self, found: Sequence[PoolLink], parties: Mapping[Key, Party]) -> Iterator[Ints]:
-        """For each position a send that it takes from, -1 for none; then another one, until there are no more."""
+        """Columns that say for each position in the graph the position of a send that it waits for, or -1. There are as many columns as the most sends that
+        one receive waits for.
+        """
         first = {key: self.position(key) for key in parties}
         pairs = [np.zeros((2, 0), np.int64)]
         for link in found:
@@ -125,6 +129,7 @@ class JointGraph:
             yield column
 
     def parties(self, traces: PooledTraces, once: bool) -> Iterator[Party]:
+        """Each class of each pool, with its sends to other pools and its receives from them: those that run once per step, or those of microbatches."""
         for name, each in traces.pools:
             for number, rank_class in enumerate(each.classes):
                 sends, takes = (handed(rank_class.program, kind, once) for kind in ("send", "recv"))
@@ -132,14 +137,14 @@ class JointGraph:
                 yield Party((name, number), ranks, traces.firsts[name], each.mesh, sends, takes)
 
     def position(self, key: tuple[int | str, ...]) -> int:
-        """Of the first node of a class."""
+        """The position of the first node of a class, which is given by its pool and its number there."""
         name, number = key
         assert isinstance(name, str) and isinstance(number, int)
         return self.begin(name) + self.own[name].begins[number]
 
 
-def moved(piece: GraphPiece, classes: int, positions: int) -> GraphPiece:
-    """A piece behind so many classes and nodes."""
+def renumbered(piece: GraphPiece, classes: int, positions: int) -> GraphPiece:
+    """A piece of one pool, numbered as it stands in the graph of all pools: behind this many classes and positions of other pools."""
 
     def shifted(column: Ints) -> Ints:
         return np.where(column >= 0, column + positions, -1)

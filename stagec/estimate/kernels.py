@@ -1,9 +1,10 @@
-"""How long a kernel takes on a device: by its table where the shape was measured, by a rule, or by the roofline.
+"""How long a kernel takes on a device, in µs. There are three ways to find out, the best one first (`Basis`):
 
-- *measured*: the device has a table for the kind and dtype, and the sizes are within it.
-- *rule*: the sizes are beyond the table, or the time follows from another one: attention's backward pass from its forward pass, a product
-  whose rows are dealt to experts from one product of as many tiles.
-- *roofline*: FLOPs at the dtype's peak, or bytes at the share of the memory's bandwidth that copies reach.
+- *measured*: the device's file has a table of measurements for the kind of kernel and its dtype, and the sizes are within it.
+- *rule*: the sizes are beyond the table, or the time follows from that of another kernel: attention's backward pass from its forward pass, or a product
+  whose rows are dealt to experts from one product with as many tiles.
+- *roofline*: there is no table. The time is that of the FLOPs at the dtype's peak, or of the bytes at the share of the memory's bandwidth that copies
+  reach, whichever is longer.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from stagec.dialects.work import Work
 
 
 class Basis(IntEnum):
-    """What a time rests on."""
+    """What a time is based on: a measurement, a rule that starts from one, or the roofline of the device. A smaller number is the better basis."""
 
     MEASURED = 0
     RULE = 1
@@ -42,27 +43,27 @@ class Basis(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """A time, and what it rests on."""
+    """The time of one kernel or message in µs, and what it is based on."""
 
     us: float
     basis: Basis
 
 
 RESULT_BYTES = 2
-"""Of an element of a product, as tables have it."""
+"""Bytes of an element of a product's result, as the tables of products have it."""
 WIDE_BYTES = 2
-"""Of an element that is quantized: bf16."""
+"""Bytes of an element before it is quantized: bf16."""
 TILE = 128
-"""Rows of a product that a multiprocessor works on at a time; experts with fewer tokens leave places empty."""
+"""Rows of a product that a multiprocessor works on at a time. An expert with fewer tokens leaves some of them empty."""
 FORWARD_PRODUCTS, BACKWARD_PRODUCTS = 2, 5
-"""Of fused attention, whose backward pass makes scores again (Dao 2023, FlashAttention-2, section 3.1)."""
+"""How many products fused attention computes in each pass: its backward pass computes scores again (Dao 2023, FlashAttention-2, section 3.1)."""
 LEAST = {
     name: np.float64(size)
     for name, size in dict(batch=1, seq=16, keys=16, heads=1, kv_heads=1).items()
 }
-"""Of attention: the smallest that tables have. What it takes is what a kernel takes however little it computes."""
+"""The smallest sizes of attention that tables have. The time at these sizes is the fixed time that a kernel takes however little it computes."""
 TRAINED_WIDTHS = (64, 128)
-"""Of heads, for which there are tables of kernels of training."""
+"""The widths of heads for which there are tables of attention kernels for training."""
 BLOCKS = ("fp8_block", "fp8")
 TABLES = {
     "fp16": ("bf16",),
@@ -70,44 +71,46 @@ TABLES = {
     "fp8": ("fp8",),
     "nvfp4": ("nvfp4", "fp4"),
 }
-"""Of operands that are in a dtype, if it is not the table's name: formats with many scales have kernels of their own."""
-QUANTIZING = {"fp8": ("computescale", "scale_matrix"), "fp8_block": ("scale_matrix",)}
-"""What the layers of a table of products do first with their bf16 input: find a scale for all of it, and convert it.
+"""For a dtype of operands, the names of the tables of products that apply, the best first; a dtype that is not listed is the name of its own table.
 
-Products of few columns show it: on H100 [32768, 51200] by [51200, 128] takes 4.83 ms, of which the two take 2.54 and 1.68."""
+Formats with many scales have kernels, and so tables, of their own."""
+QUANTIZING = {"fp8": ("computescale", "scale_matrix"), "fp8_block": ("scale_matrix",)}
+"""Kernels whose time a table of products includes, by the name of the table: measured layers first find a scale for their bf16 input, and convert it.
+
+Products of few columns show this: on H100 a product of [32768, 51200] by [51200, 128] takes 4.83 ms, of which the two kernels take 2.54 and 1.68 ms."""
 STATIC = {"fp8": ("computescale",)}
-"""What of that an engine leaves out whose scales are known."""
+"""Those of the kernels in `QUANTIZING` that an engine does not run if it knows its scales beforehand."""
 
 
 @dataclass(frozen=True)
 class KernelPrices:
-    """Times on one device."""
+    """The times of kernels on one device, under the settings of a plan that decide which kernels run."""
 
     device: DeviceModel
     merges: bool = True
-    """Whether linear layers of one input are one product."""
+    """Whether linear layers that read the same input are computed as one product."""
     attends: str = "bf16"
-    """What fused attention multiplies in."""
+    """The dtype in which fused attention multiplies."""
     scales_are_known: bool = True
-    """Of operands in `fp8`: from earlier steps, or fixed."""
+    """Whether the scales of operands in `fp8` are known before the operand is read, from earlier steps or because they are fixed."""
     keeps_transposed: bool = False
-    """Whether weights that are stored in 8 bits are kept a second time, transposed."""
+    """Whether a weight that is stored in 8 bits is also kept as a transposed copy."""
     products_add: bool = True
-    """Whether the product that makes a weight's gradient adds it to those of earlier microbatches; else a kernel of its own does."""
+    """Whether the product that makes a weight's gradient adds it to the sum over earlier microbatches. If not, another kernel does."""
     sums_tables: bool = True
-    """Whether gradients of tables are added to those of earlier microbatches; in a batch that is not cut the first one is the sum."""
+    """Whether gradients of embedding tables are added to those of earlier microbatches. If the batch is not cut, the only gradient is the sum."""
     trains: str = ""
-    """Whose kernels of training attention has, where there are tables of them: `cudnn`, which Transformer Engine calls, or `flash2`, FlashAttention-2,
-    which PyTorch calls; empty for those of an engine that serves."""
+    """In a step that trains, the library whose attention kernels run, where there are tables of them: `cudnn`, which Transformer Engine calls, or `flash2`,
+    FlashAttention-2, which PyTorch calls. Empty in an iteration that serves, whose kernels are those of an inference engine."""
     engine: str = "trtllm"
-    """Whose kernels experts have, where there are tables of several."""
+    """The engine whose kernels compute experts, where there are tables of several engines."""
     devices: int = 1
-    """That wait for each other, and so for the slowest of them."""
+    """How many devices wait for each other, and so for the slowest of them."""
     _known: dict[object, Price] = field(default_factory=dict, compare=False)
     _among: dict[int, KernelPrices] = field(default_factory=dict, compare=False)
 
     def among(self, devices: int) -> KernelPrices:
-        """On so many devices that wait for each other: at their power limit no two of them are equally fast."""
+        """The same kernels in a job of this many devices, which wait for each other: at their power limit no two of them are equally fast."""
         if not (self.device.sustained and self.device.sustained_spread):
             return self
         if devices not in self._among:
@@ -116,9 +119,11 @@ class KernelPrices:
 
     @property
     def serves(self) -> bool:
+        """Whether the kernels are those of an inference engine."""
         return not self.trains
 
     def price(self, compute: Compute, backward: bool = False) -> Price:
+        """How long a node that computes takes. `backward`: it belongs to the backward pass."""
         kernel = compute.kernel
         key = (kernel, compute.num_ops, compute.num_bytes, backward)
         if key not in self._known:
@@ -126,6 +131,7 @@ class KernelPrices:
         return self._known[key]
 
     def find(self, compute: Compute, backward: bool) -> Price:
+        """Compute what `price` keeps, by the kind of the kernel."""
         kernel = compute.kernel
         if kernel is None:
             return self.moved(compute.num_bytes, compute.num_ops)
@@ -149,7 +155,7 @@ class KernelPrices:
         return self.at_most_sustained(price, self.attends, compute.num_ops)
 
     def scan(self, compute: Compute, backward: bool) -> Price:
-        """At the FLOP/s that the device's file says of Mamba-2's kernels, which are Triton's, or as fast as memory is."""
+        """The time of a state-space scan: by the FLOP/s that the device's file gives for Mamba-2's Triton kernels, but no faster than memory allows."""
         moved = self.moved(compute.num_bytes, compute.num_ops)
         rate = self.device.scan_flops_per_s
         if not rate:
@@ -158,21 +164,21 @@ class KernelPrices:
         return Price(max(us, moved.us), Basis.RULE)
 
     def products_in_turn(self, compute: Compute, dtype: str) -> Price:
-        """Of square products on matrix units, one after the other, at the peak or as fast as memory is."""
+        """The time of square products on matrix units, one after the other: FLOPs at the dtype's peak, but no faster than memory allows."""
         peak = self.device.peak(dtype) or self.device.peak("bf16") or 1.0
         rate = float(self.device.numbers["memory_bytes_per_s"]) * self.device.reached.memory
         seconds = max(compute.num_ops / peak, compute.num_bytes / rate)
         return Price(1e6 * seconds + self.device.launch_us, Basis.ROOFLINE)
 
     def moved(self, num_bytes: float, num_ops: float = 0.0) -> Price:
-        """What a kernel takes that moves so many bytes."""
+        """The time of a kernel that is bound by memory: it reads and writes `num_bytes` bytes, and computes `num_ops` FLOPs."""
         key = (num_bytes, num_ops)
         if key not in self._known:
             self._known[key] = self.find_moved(num_bytes, num_ops)
         return self._known[key]
 
     def quantized(self, kernel: Kernel, num_bytes: float) -> Price:
-        """What it takes to read an operand and to write it in few bits, of experts by a kernel for each.
+        """The time to read an operand and write it in fewer bits; operands of several experts may take a kernel each.
 
         Transformer Engine has one kernel for all with delayed scaling (`multi_tensor_quantize_impl`: "Quantize kernels individually") and in nvfp4
         (`split_quantize_nvfp4_impl`, since release 2.11).
@@ -181,7 +187,7 @@ class KernelPrices:
         return scaled(self.moved(num_bytes / experts), experts)
 
     def kernels_of(self, kernel: Kernel) -> int:
-        """How many kernels a product or a quantization is: one for each expert where these take turns."""
+        """How many kernels a product or a quantization consists of: one for each expert where experts are computed one after the other."""
         together = kernel.kind == Work.QUANTIZE and (
             kernel.dtype == "nvfp4" or (kernel.dtype == "fp8" and self.scales_are_known)
         )
@@ -189,12 +195,12 @@ class KernelPrices:
         return 1 if is_one else max(int(dict(kernel.sizes).get("batch", 1)), 1)
 
     def turns_us(self, kernel: Kernel) -> float:
-        """What products of experts in turn take beyond what each takes by itself."""
+        """The time in µs that products of experts, computed one after the other, take in addition to what each takes by itself."""
         turns = self.kernels_of(kernel)
         return turns * self.device.turn_us if turns > 1 else 0.0
 
     def further_launches(self, action: object) -> float:
-        """Of kernels beyond the first that one call launches, in launches."""
+        """How long the host takes to launch the kernels of one call behind the first one, as a multiple of the time of one launch."""
         if not isinstance(action, Compute) or action.kernel is None:
             return 0.0
         device, kind = self.device, action.kernel.kind
@@ -209,6 +215,7 @@ class KernelPrices:
         return self.trains == "cudnn" and self.engine != "grouped"
 
     def find_moved(self, num_bytes: float, num_ops: float) -> Price:
+        """Compute what `moved` keeps: by the table of copies, else by the bandwidth of memory."""
         found = self.by_table(("memory",), {"bytes": np.float64(max(num_bytes, 1))})
         if found is not None:
             return found
@@ -218,6 +225,7 @@ class KernelPrices:
         return Price(1e6 * seconds + self.device.launch_us, Basis.ROOFLINE)
 
     def product(self, kernel: Kernel, backward: bool) -> Price:
+        """The time of a product of `batch` pairs of matrices [m, k] and [k, n]: by the table of its dtype, or by the roofline if there is none."""
         own = {name: np.float64(max(size, 1)) for name, size in kernel.sizes}
         sizes = {name: own[name] for name in ("batch", "m", "n", "k")}
         if self.merges and (own["batch"] == 1 or not self.serves):
@@ -245,12 +253,14 @@ class KernelPrices:
         return scaled(self.roofline_product((*narrow, *wide)[0], sizes), share)
 
     def at_most_sustained(self, price: Price, dtype: str, flops: float) -> Price:
-        """No faster than products go for long. A table is of short measurements, and between its points may be a little too good."""
+        """The price, but no less than at the FLOP/s that products of this dtype sustain. Tables are made of short measurements, and between the points of a
+        table its rule may be a little too fast.
+        """
         rate = self.device.most_of_products(dtype, self.devices) or float("inf")
         return Price(max(price.us, 1e6 * flops / rate), price.basis)
 
     def columnwise_us(self, kernel: Kernel) -> float:
-        """What it takes to have quantized operands along columns too, for the gradient of a weight.
+        """The time in µs to quantize a product's operands along columns too, as the gradient of a weight needs them.
 
         Blocks of a row share a scale that those of a column do not: an operand is quantized in both directions at once, and written twice. With one
         scale the second copy is the first one transposed, where the device's products need it: written at once too, or, if the operand is gathered,
@@ -279,7 +289,7 @@ class KernelPrices:
         return 1e6 * moved / rate
 
     def summed_us(self, kernel: Kernel) -> float:
-        """What it takes to add the gradient of a weight to those of earlier microbatches, and a microbatch's part of setting the sum to zero.
+        """The time in µs to add the gradient of a weight to those of earlier microbatches, and a microbatch's part of setting the sum to zero.
 
         A fused product reads the sum and writes it in place of its result (`gradient_accumulation_fusion` of Megatron-LM); else another kernel
         reads both. On B200 a product of [28672, 4096] by [4096, 8192] takes 0.13 ms longer when it adds in fp32 than when it adds in bf16: four
@@ -297,7 +307,7 @@ class KernelPrices:
         return 1e6 * (2 * sizes["summed"] + once) / rate + self.device.launch_us
 
     def added_us(self, kernel: Kernel) -> float:
-        """What a kernel takes that adds a gradient, which another kernel made, to those of earlier microbatches: Megatron-LM's hooks (`main_grad.add_`)."""
+        """The time in µs of a kernel that adds a finished gradient to the sum over earlier microbatches, as Megatron-LM's hooks do (`main_grad.add_`)."""
         if not self.sums_tables:
             return 0.0
         sizes = dict(kernel.sizes)
@@ -306,10 +316,11 @@ class KernelPrices:
         return 1e6 * (2 * sizes["summed"] + zeroed + sizes["made"]) / rate + self.device.launch_us
 
     def experts(self, dtype: str, own: Mapping[str, np.float64]) -> Price | None:
-        """A product of a device's experts, where an engine serves or tokens are few: its part of the measured kernels of a whole layer, by FLOPs.
+        """The time of a product of a device's experts where an engine serves or tokens are few: its share, by FLOPs, of a measured layer of experts. None if
+        there is no table of such layers.
 
-        Tables are of tokens dealt out evenly, so that as many experts as can be have one. Tokens that choose at random leave some experts with none: of
-        experts with r tokens each on average a share e^-r (Poisson's limit of r X choices among X experts), whose weights no kernel reads.
+        Tables were measured with tokens dealt out evenly, so that as many experts as possible have one. Tokens that choose at random leave some experts
+        without any: if experts have r tokens on average, a share e^-r of them (Poisson's limit of r X choices among X experts). No kernel reads their weights.
         """
         gated = own["leading"] > 1
         key = self.layer_table(dtype, bool(gated))
@@ -330,7 +341,7 @@ class KernelPrices:
         return Price((found.us - unread) / (3 if gated else 2), found.basis)
 
     def is_in_layer_of_experts(self, action: object) -> bool:
-        """Whether an engine that serves has it in the kernels of a whole layer, of which there is a table."""
+        """Whether an action is part of a layer of experts that an inference engine computes as a whole, and of which there is a table."""
         if not self.serves or not isinstance(action, Compute) or action.kernel is None:
             return False
         sizes, kernel = dict(action.kernel.sizes), action.kernel
@@ -341,7 +352,7 @@ class KernelPrices:
         return any(self.layer_table(n, sizes["leading"] > 1) in self.device.tables for n in names)
 
     def layer_table(self, dtype: str, gated: bool) -> tuple[str, ...]:
-        """The name of the table of whole layers of experts: of the engine, if there are several."""
+        """The key of the device's table of whole layers of experts: the one of the engine, where engines have tables of their own."""
         key = ("experts", dtype, "balanced", *(() if gated else ("plain",)))
         own = (*key, self.engine)
         return own if own in self.device.tables else key
@@ -349,7 +360,10 @@ class KernelPrices:
     def without_quantization(
         self, price: Price, dtype: str, sizes: Sizes, is_quantized: bool
     ) -> Price:
-        """A product alone, where nodes of a step quantized what it reads; elsewhere one that converts its input by a scale that is known."""
+        """The price of a measured product without the quantization of its input that the measurement includes.
+
+        If nodes of the step quantized the input (`is_quantized`), all of it is left out; else only the search for a scale, where scales are known.
+        """
         rows = {"m": sizes["m"] * sizes["batch"], "k": sizes["k"]}
         if dtype == "nvfp4" and is_quantized:
             # Of a conversion alone there is no table: it reads and writes memory. What is left is what NVIDIA measured of products of operands that are
@@ -364,7 +378,8 @@ class KernelPrices:
         return Price(max(us, self.device.launch_us), price.basis) if found else price
 
     def matrix(self, dtype: str, sizes: Sizes) -> Price | None:
-        """By the table of products. Several of one shape take as long as one of as many rows, if rows fill tiles.
+        """The time of a product by the table of its dtype; None if there is none. Several products of one shape take as long as one that has all of their
+        rows, if rows fill tiles.
 
         Transformer Engine's are kernels of cuBLAS, one for each expert, on four streams that share the device (`multi_stream_cublas_gemm`).
         """
@@ -384,6 +399,7 @@ class KernelPrices:
         return Price(found.us * apart / together, Basis.RULE)
 
     def roofline_product(self, dtype: str, sizes: Sizes) -> Price:
+        """The time of a product without a table: FLOPs at the dtype's peak, or reading operands and writing the result, whichever is longer."""
         peak = self.device.peak(dtype) or self.device.peak("bf16") or 1.0
         batch, m, n, k = (float(sizes[name]) for name in ("batch", "m", "n", "k"))
         rate = float(self.device.numbers["memory_bytes_per_s"]) * self.device.reached.memory
@@ -393,7 +409,9 @@ class KernelPrices:
         return Price(1e6 * seconds + self.device.launch_us, Basis.ROOFLINE)
 
     def delta_rule(self, compute: Compute, kernel: Kernel) -> Price:
-        """One kernel of all sequences that have several new positions, and one of those that have one; backward as fast as forward, by FLOPs."""
+        """The time of a gated delta rule: one kernel for all sequences with several new positions, and one for all with a single one. The backward pass is as
+        fast as the forward pass, by FLOPs.
+        """
         sizes = {name: np.float64(max(size, 1)) for name, size in kernel.sizes}
         kinds = [(n, new) for n, new, _ in kernel.requests if n] or [(1, int(sizes["seq"]))]
         steps = sum(n for n, new in kinds if new == 1) if "state_bytes" in sizes else 0
@@ -410,14 +428,15 @@ class KernelPrices:
         return Price(us, basis)
 
     def delta_steps(self, sizes: Sizes, count: int) -> Price | None:
-        """A token for each of so many sequences of a row."""
+        """The time to compute one token of each of `count` sequences, which share a kernel; None if there is no table."""
         found = self.by_table(("delta_step", "bf16"), of_sequences(sizes, count))
         if found is None or sizes["state_bytes"] == MEASURED_STATE_BYTES:
             return found
         return Price(found.us, Basis.RULE)
 
     def delta_chunks(self, sizes: Sizes, kinds: Sequence[tuple[int, int]]) -> Price | None:
-        """So many sequences of so many new positions each: together they fill the device, as in `attention`.
+        """The time to compute sequences with several new positions: `kinds` are pairs of a number of sequences and their new positions. All of them together
+        fill the device, as in `attention`. None if there is no table.
 
         Each kind takes its share, by positions, of what the kernel would take if all were of that kind. The state of a sequence goes from chunk to chunk,
         so that none is done sooner than its kind is alone.
@@ -436,7 +455,7 @@ class KernelPrices:
         return Price(max(us, longest), basis)
 
     def attention(self, compute: Compute, kernel: Kernel) -> Price:
-        """One kernel of all sequences that have several new positions, and one of those that have one.
+        """The time of attention: one kernel for all sequences with several new positions, and one for all with a single one.
 
         Their sequences may have any lengths (`varlen` kernels of FlashAttention, paged decoding): blocks of all of them fill the device together.
         So each kind of sequences takes its share, by pairs of positions, of what the kernel would take if all of its pairs were of that kind.
@@ -469,8 +488,8 @@ class KernelPrices:
     def one_attention(
         self, num_ops: float, num_bytes: float, kernel: Kernel, sizes: dict[str, np.float64]
     ) -> Price:
-        """By the table of causal prefill, as much longer or shorter as FLOPs are more or fewer: of other pairs than under its mask, of heads of another width,
-        of a backward pass.
+        """The time of attention for sequences of equal lengths. It is that of the table of causal prefill times the ratio of FLOPs, which differ with another
+        mask, another width of heads, or in a backward pass.
         """
         cache = self.cache_of(kernel)
         if kernel.kind == Work.LATENT_ATTENTION:
@@ -520,18 +539,19 @@ class KernelPrices:
 
     @property
     def attended(self) -> tuple[str, ...]:
-        """Whose tables of attention count, the nearest first."""
+        """The dtypes whose tables of attention apply, the nearest first."""
         return (self.attends, "fp8") if self.attends == "mxfp8" else (self.attends,)
 
     def trained_attention(
         self, num_ops: float, backward: bool, sizes: dict[str, np.float64], *windowed: str
     ) -> Price | None:
-        """By the table of a kernel of training; beyond its lengths, and with fewer heads, as an engine's kernel of that width changes with them.
+        """The time of attention by the table of a training kernel; None if there is none. Beyond the table's lengths, and with fewer heads than it has, the
+        time changes as that of an inference engine's kernel of the same width does.
 
-        With more heads it takes as much longer, as those of tables fill the device: on H100 cuDNN reaches 613 TFLOP/s with 32 heads of 128 and 4,096 positions
-        (`cudnn-frontend`), and with 64 an older release 518 (FlashAttention-3, figure 5), where an engine's kernel gains 15 % from 32 to 64. How many heads of
-        queries share keys makes no difference without a window: on H200 cuDNN takes as long with 64 heads of queries and 8 of keys as with as many of both
-        (`cudnn-frontend`, df73764 and de355c7). An engine's kernel, measured with what writes its cache, is 8 % faster where four share.
+        With more heads the time grows in proportion, since those of the tables fill the device: on H100 cuDNN reaches 613 TFLOP/s with 32 heads of 128 and
+        4,096 positions (`cudnn-frontend`), and with 64 an older release 518 (FlashAttention-3, figure 5), where an engine's kernel gains 15 % from 32 to 64.
+        How many heads of queries share keys makes no difference without a window: on H200 cuDNN takes as long with 64 heads of queries and 8 of keys as with
+        as many of both (`cudnn-frontend`, df73764 and de355c7). An engine's kernel, measured with what writes its cache, is 8 % faster where four share.
         """
         whose = () if self.trains == "cudnn" else (self.trains,)
         step = f"{'backward' if backward else 'forward'} pass"
@@ -570,9 +590,10 @@ class KernelPrices:
         return Price(longest, Basis.MEASURED if covered else Basis.RULE)
 
     def share_of_window(self, sizes: Sizes) -> float:
-        """Of what a kernel takes for all positions beyond its fixed time, what one takes whose queries look back to a window: more than its share of pairs.
+        """The time of attention whose queries look back to a window only, over that of attention to all positions; the fixed time counts in neither. It is
+        larger than the share of pairs that the window leaves.
 
-        By the tables of an engine's kernels, which know both; nothing where all look back as far or no table says it.
+        Both times are from the tables of an engine's kernels. 0 if the window is no limit, or no table knows windows.
         """
         window = sizes.get("reach", sizes["keys"])
         if window >= sizes["keys"]:
@@ -587,7 +608,7 @@ class KernelPrices:
         return min(max(part.us - least.us, 0.0) / more, 1.0) if more > 0 else 1.0
 
     def converted_us(self, sizes: dict[str, np.float64], backward: bool) -> float:
-        """What it takes to hand bf16 to attention in 8 bits, and to have bf16 of it (`FusedAttnFunc` of Transformer Engine 2).
+        """The time in µs to convert what attention in 8 bits reads from bf16, and what it makes to bf16 (`FusedAttnFunc` of Transformer Engine 2).
 
         In fp8 queries, keys and values are converted in front of it and its output behind it, in the backward pass the gradient of the output and those of
         the three: as much in both directions (`combine_and_quantize`, `combine_and_dequantize`). In mxfp8 what it makes is bf16, and what it reads is
@@ -609,7 +630,9 @@ class KernelPrices:
     def resumed_attention(
         self, num_ops: float, num_bytes: float, kernel: Kernel, sizes: dict[str, np.float64]
     ) -> Price:
-        """Of new positions after others: a causal prefill of as many pairs, or one token's reading of all keys if that takes longer."""
+        """The time of attention from new positions to earlier ones as well: that of a causal prefill with as many pairs, or, if longer, of reading all keys
+        for one token.
+        """
         per_pair = 2 * (sizes["head_dim"] + sizes["value_dim"]) * sizes["batch"] * sizes["heads"]
         length = np.sqrt(2 * num_ops / per_pair)
         whole = {**sizes, "seq": np.maximum(length, 2), "keys": np.maximum(length, 2)}
@@ -623,7 +646,9 @@ class KernelPrices:
     def latent(
         self, num_ops: float, num_bytes: float, cache: str, sizes: dict[str, np.float64]
     ) -> Price:
-        """By the table of one token against DeepSeek's latent cache: several tokens of a sequence are as many heads more, as in FlashMLA's tiles."""
+        """The time of attention to DeepSeek's latent cache, by the table for one token. Several tokens of a sequence count as that many times the heads, as
+        FlashMLA tiles them.
+        """
         one = {"batch": sizes["batch"], "context": sizes["keys"]}
         heads = sizes["heads"] * sizes["seq"]
         key = ("decode_latent_attention", "bf16")
@@ -638,17 +663,19 @@ class KernelPrices:
         )
 
     def decode(self, num_ops: float, num_bytes: float, cache: str, sizes: Sizes) -> Price:
-        """One token's kernels are told apart by what the cache holds alone: tables of what they multiply in are not published."""
+        """The time of attention from one token to a cache. Tables differ by the dtype of the cache alone: none are published by what kernels multiply in."""
         one = {**sizes, "context": sizes["keys"], "window": np.float64(0)}
         key = ("decode_attention", "bf16", str(int(sizes["head_dim"])))
         return self.by_cache(key, cache, one) or self.moved(num_bytes, num_ops)
 
     def cache_of(self, kernel: Kernel) -> str:
-        """The dtype that keys and values are read in; empty for what attention multiplies in, as in a step that trains, which has no cache."""
+        """The dtype in which keys and values are read; empty if it is the one that attention multiplies in, as in a step that trains, which has no cache."""
         return "" if self.trains else kernel.stored
 
     def by_cache(self, key: tuple[str, ...], cache: str, sizes: Sizes) -> Price | None:
-        """By the table of a cache of this dtype; where there is none, of the nearest one, whose time changes as the rule's does with the cache's bytes."""
+        """The time by the table for a cache of this dtype, or without one by the table of the nearest dtype: then the time changes with the bytes of the
+        cache as the rule of its kind says. None if there is no table at all.
+        """
         cache = cache or key[1]
         read = {**sizes, "cache_bytes": np.float64(bytes_per_element(cache))}
         alike = (cache, *(("fp8",) if cache in QUANTIZED else ()), key[1])
@@ -660,6 +687,7 @@ class KernelPrices:
         return None
 
     def by_table(self, key: tuple[str, ...], sizes: Sizes) -> Price | None:
+        """The time by one of the device's tables: measured within it, a rule beyond it. None if the device does not have the table."""
         table = self.device.tables.get(key)
         if table is None:
             return None
@@ -671,15 +699,16 @@ class KernelPrices:
 
 
 def of_sequences(sizes: Sizes, count: float) -> Sizes:
-    """Of so many sequences in each row."""
+    """The sizes of a kernel with `count` times the sequences."""
     return {**sizes, "batch": sizes["batch"] * count}
 
 
 def stretched(us: float, least_us: float, share: float) -> float:
-    """A kernel that computes `share` of what one of `us` does: what it takes however little it computes (`least_us`) stays as it is."""
+    """The time of a kernel that computes `share` times as much as one that takes `us`. The fixed time (`least_us`) does not change."""
     fixed = min(us, least_us)
     return fixed + (us - fixed) * share
 
 
 def scaled(price: Price, share: Floats | float) -> Price:
+    """The price times a factor."""
     return Price(float(price.us * share), price.basis)

@@ -1,4 +1,4 @@
-"""What ranks need in memory at any time of the estimated step, beside what they need in the order in which nodes are issued."""
+"""The peak of memory along the time of the estimated step. The memory plan itself knows only the order in which nodes are issued, not when they run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stagec.memory import TimedPeak, peak_along_time
 
 
 def timed_peaks(compiled: Compiled, timeline: Timeline | None) -> list[TimedPeak]:
-    """The peak of each rank class along the time of a step; none where that is not known."""
+    """The peak of each rank class along the time of a step; empty if `timeline` is None, as the time is not known."""
     if timeline is None:
         return []
     return [
@@ -20,7 +20,7 @@ def timed_peaks(compiled: Compiled, timeline: Timeline | None) -> list[TimedPeak
 
 
 def most_along_time(peaks: Sequence[TimedPeak]) -> tuple[int, TimedPeak] | None:
-    """The highest of the peaks of all classes, with the number of its class."""
+    """The highest of the peaks of all classes, and the number of its class; None if there are no peaks."""
     if not peaks:
         return None
     number = max(range(len(peaks)), key=lambda each: peaks[each].num_bytes)

@@ -1,4 +1,4 @@
-"""Dtypes that a plan multiplies in and its device has no units for: W0502."""
+"""Warn of dtypes that a plan multiplies in, but for which its device has no matrix units: W0502."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stagec.dialects.work import Work
 
 
 def missing_units(compiled: Compiled) -> Iterator[Diagnostic]:
-    """A warning for each of them: their products are timed as if what they read was made bf16 first."""
+    """A warning (W0502) for each such dtype. Its products are timed as if their operands were converted to bf16 first."""
     plan, model = compiled.plan, compiled.plan.device.model
     if model is None or compiled.traces is None:
         return

@@ -32,24 +32,26 @@ ENGINES = {
     "sglang": ("sglang custom graph",),
     "trtllm": ("trtllm custom",),
 }
-"""Tables of all-reduces in a node, by whose they are."""
+"""For each setting `all_reduce` of a device, the names of the tables of an engine's own all-reduces within a node. NCCL's tables have no name."""
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """One of NCCL's: how long a step of a ring takes beside one with large buffers, and what share of the bandwidth is data."""
+    """One of NCCL's protocols: how long a step of a ring takes, and which share of the bandwidth carries data."""
 
     base_us: float
+    """The time that a collective takes besides its steps, in µs."""
     near: float
-    """Of the latency of a step over the links of a node, as `Simple` has it."""
+    """The latency of a step within a node, as a multiple of that of the protocol `Simple`."""
     far_us: float
-    """Of a step over a network whose plugin adds nothing."""
+    """The latency of a step between nodes in µs, over a network whose plugin adds nothing."""
     share: float
+    """The bytes of data over all bytes that are sent."""
     waits: int = 1
-    """How often the latency of the network's plugin counts: large buffers are flushed besides."""
+    """How many times the latency of the network's plugin counts in a step: `Simple` also flushes its large buffers."""
 
     def over_network_us(self, step_us: float) -> float:
-        """Of a step over the network, where one of `Simple` takes `step_us`: 14 us and twice what the plugin says."""
+        """The time of a step between nodes in µs, where a step of `Simple` takes `step_us`: for that, 14 µs and twice the latency of the plugin."""
         plugin_us = (step_us - SIMPLE.far_us) / SIMPLE.waits
         own = self.far_us * min(step_us / SIMPLE.far_us, 1)
         return own + self.waits * max(plugin_us, 0)
@@ -61,20 +63,20 @@ LL128 = Protocol(14.0, 1.9 / 3.4, 4.0, 0.92)
 LL = Protocol(6.6, 1.0 / 3.4, 2.7, 0.25)
 """A flag beside each four bytes, and no direct reading. A step in a node takes no less than it takes to post one to the network (`getNetOverhead`)."""
 PROTOCOLS = (SIMPLE, LL128, LL)
-"""Of a ring between nodes, by NCCL's cost model (`baseLat`, `hwLat`, and how `busBw` and `interLat` are made, in src/graph/tuning.cc of 2.18.3; the
-same in 2.30). NCCL takes the fastest by it."""
+"""The protocols of a ring between nodes, with the numbers of NCCL's cost model (`baseLat`, `hwLat`, and how `busBw` and `interLat` are made, in
+src/graph/tuning.cc of 2.18.3; the same in 2.30). NCCL takes the one that is fastest by this model."""
 
 
 @dataclass(frozen=True)
 class Level:
-    """One kind of connection in a group: what it joins are ranks, or sets of ranks that faster levels join."""
+    """One kind of connection within a group of ranks. It joins single ranks, or the sets of ranks that faster levels have joined."""
 
     size: int
-    """How many it joins; of nodes that have unequal numbers of ranks, the least."""
+    """How many ranks or sets it joins; if nodes have different numbers of ranks of the group, the smallest."""
     steps: float
-    """Of a ring around them, not closed; of nodes, the mean."""
+    """How many steps a ring takes that passes through all of them and is not closed; if nodes have different numbers, the mean."""
     bytes_per_s: float
-    """Of a rank's port."""
+    """The bandwidth of one rank's port."""
     latency_us: float
     is_far: bool
     """Whether it joins ranks of several nodes."""
@@ -82,30 +84,34 @@ class Level:
 
 @dataclass(frozen=True)
 class Route:
-    """What a ring over a group of ranks runs on."""
+    """The connections that a collective over a group of ranks runs on."""
 
     size: int
-    """Ranks of the group."""
+    """How many ranks the group has."""
     levels: tuple[Level, ...]
-    """The fastest first; nodes last."""
+    """The kinds of connections, those within a node before those between nodes, and the faster first."""
     bytes_per_s: float
+    """The bandwidth of a ring through all ranks."""
     latency_us: float
-    """Of one pass around the ring: `size - 1` steps."""
+    """The latency of one pass around the ring, which is `size - 1` steps."""
     crossings: int = 0
-    """Of these, the steps over the network."""
+    """How many of these steps are between nodes."""
     far_step_us: float = 0.0
-    """Of one of them."""
+    """The latency of one step between nodes."""
     protocols: tuple[Protocol, ...] = ()
-    """What NCCL chooses from; none: messages take what an alpha-beta network says."""
+    """The protocols that NCCL chooses from. Empty: messages take what an alpha-beta network says."""
     in_node: int = 1
-    """Ranks of the group in a node, with this one."""
+    """How many ranks of the group are in one node."""
     tree_latency_us: float | None = None
-    """Of one way up or down a double binary tree between nodes; None where the ring is all there is."""
+    """The latency of one way up or down a double binary tree between nodes; None where there is only the ring."""
     in_switch_us: float | None = None
-    """The latency of an all-reduce in switches, up to them and down; None where they do not reduce."""
+    """The latency of an all-reduce in switches, up to them and down again; None where switches do not reduce."""
 
     def ring_us(self, num_bytes: int, passes: int = 1) -> float:
-        """Passes around the ring, one in an all-gather or a reduce-scatter of `num_bytes` in all: (n-1) a + (n-1)/n b / B."""
+        """The time in µs of some passes around the ring: an all-gather or a reduce-scatter of b = `num_bytes` in all is one pass, an all-reduce is two.
+
+        A pass takes (n-1) a + (n-1)/n b / B, where n ranks have links of latency a and bandwidth B (Thakur, Rabenseifner and Gropp 2005).
+        """
         moved = 1e6 * num_bytes * (self.size - 1) / self.size / self.bytes_per_s
         near = self.latency_us - self.crossings * self.far_step_us
         return min(
@@ -138,22 +144,22 @@ class Network:
 
     @cached_property
     def model(self) -> DeviceModel | None:
-        """The device's, with what the plan sets."""
+        """What the device's file says, with the numbers that the plan sets; None for a device that is a few settings alone."""
         return self.device.model
 
     @cached_property
     def own(self) -> dict[str, Link]:
-        """The link of each axis that has one: of speeds of its own, not of switches alone."""
+        """The link of each axis that the plan gives a bandwidth or a latency of its own. A `link` that only says that switches reduce is none."""
         numbers = [x for x in self.links if (x.bytes_per_s, x.latency_us) != (None, None)]
         return {axis: link for link in numbers for axis in link.axes}
 
     def is_reduced(self, axes: Sequence[str]) -> bool:
-        """Whether switches add up what ranks along all these axes have."""
+        """Whether the switches of the network reduce over all of these axes."""
         known = {axis for link in self.links if link.reduces for axis in link.axes}
         return set(axes) <= known
 
     def collective(self, action: Collective) -> Price:
-        """By the device's table inside a node, else by a rule."""
+        """The time of a collective: by the device's table if the group is within a node, else by a rule."""
         route = self.route(action)
         model = self.model
         if model is None:
@@ -172,7 +178,10 @@ class Network:
         return Price(us, Basis.RULE)
 
     def in_node(self, action: Collective, route: Route) -> Price | None:
-        """Among the ranks of a node, by the device's table; over links of their own, as if these were the device's."""
+        """The time of a collective among the ranks of the group in one node, by the device's table; None without one.
+
+        Where an axis has links of its own, they take the place of the device's links.
+        """
         model = self.model
         assert model is not None
         table = model.table("collective", action.kind)
@@ -196,9 +205,9 @@ class Network:
         return self.of_engine(model, found, action.kind, sizes)
 
     def further_us(self, kind: str, route: Route, known: int, num_bytes: int) -> float:
-        """What more devices on the same links take than were measured: they move a larger share of the bytes, and a ring has more steps.
+        """The time in µs that a group needs beyond a measured one of `known` ranks: more ranks move a larger share of the bytes, and a ring has more steps.
 
-        An exchange has no steps, nor has a sum in the switch.
+        An all-to-all has no steps, nor has an all-reduce in the switch.
         """
         model = self.model
         assert model is not None
@@ -213,7 +222,7 @@ class Network:
     def of_engine(
         self, model: DeviceModel, price: Price, kind: str, sizes: dict[str, np.float64]
     ) -> Price:
-        """An inference engine's own all-reduce, where it is faster: engines choose by size."""
+        """The price of an inference engine's own all-reduce where that is faster, since engines choose by size; else `price`, which is that of NCCL."""
         names = ENGINES[self.device.all_reduce]
         if kind != "all_reduce" or not names:
             return price
@@ -225,9 +234,10 @@ class Network:
         return price
 
     def ring_collective_us(self, action: Collective) -> float:
-        """all-gather and reduce-scatter (n-1)/n of the whole, all-reduce twice that, all-to-all (n-1)/n.
+        """The time of a collective in µs without a table. On a ring of n ranks each sends (n-1)/n of the whole tensor in an all-gather or a reduce-scatter,
+        and twice that in an all-reduce (Patarasuk and Yuan 2009); for an all-to-all see `exchange_us`.
 
-        Where switches reduce, a rank sends what it has once and gets the sum once, in both directions at a time (Graham et al., SHARP, 2016).
+        Where switches reduce, a rank sends its operand once and receives the sum once, both at the same time (Graham et al., SHARP, 2016).
         """
         route = self.route(action)
         if action.kind == "all_reduce" and route.in_switch_us is not None and route.size > 1:
@@ -244,9 +254,9 @@ class Network:
         return route.ring_us(max(action.operand_bytes, action.result_bytes))
 
     def exchange_us(self, route: Route, action: Collective) -> float:
-        """Each rank sends every other its part, over all levels at the same time.
+        """The time of an all-to-all in µs: each rank sends every other one its part, over all levels at the same time.
 
-        Between nodes nobody waits for another's message: what it takes to begin, and one way over the network.
+        Between nodes no message waits for another, so its latency is the time to begin and that of one way over the network.
         """
         part, joined, longest = action.operand_bytes / route.size, 1, 0.0
         for level in route.levels:
@@ -261,37 +271,37 @@ class Network:
         return latency + 1e6 * longest
 
     def transfer(self, action: Transfer) -> Price:
-        """Of a receive none of its own: it ends when what is sent is there."""
+        """The time of a send. A receive has none of its own: it ends when the message is there."""
         basis = Basis.ROOFLINE if self.model is None else Basis.RULE
         return Price(self.transfer_us(action) if action.kind == "send" else 0.0, basis)
 
     def transfer_us(self, action: Transfer) -> float:
-        """One message; to another pool over the network. Where some ranks' peers are in another node, that is what all of them take."""
+        """The time of one message in µs. A message to another pool goes over the network; so do all, if the peer of some rank is in another node."""
         if action.peer is not None:
             link = self.far
         elif set(action.axes) & self.own.keys():
             link = self.slowest(action.axes)
         else:
             link = self.far if self.leaves_node(action) else self.near
-        return number(link.latency_us) + 1e6 * action.num_bytes / rate(link.bytes_per_s)
+        return latency_or_zero(link.latency_us) + 1e6 * action.num_bytes / rate(link.bytes_per_s)
 
     @property
     def reached(self) -> Reached:
-        """What large messages reach of the links' bandwidths, where the device's file says it."""
+        """The shares of the bandwidths of links that large messages reach, where the device's file says them; else 1."""
         return self.model.reached if self.model is not None else Reached()
 
     @cached_property
     def near(self) -> Link:
-        """Between devices of a node, as far as large messages reach it."""
+        """The link between devices of one node, with the bandwidth that large messages reach."""
         return self.reaching(self.datasheet(is_far=False), is_far=False)
 
     @cached_property
     def far(self) -> Link:
-        """Between nodes."""
+        """The link between nodes, with the bandwidth that large messages reach."""
         return self.reaching(self.datasheet(is_far=True), is_far=True)
 
     def datasheet(self, is_far: bool) -> Link:
-        """What the device says. One without a network of its own has the same links everywhere."""
+        """The bandwidth and latency that the device states, within a node or between nodes. One without a network of its own has the same links everywhere."""
         device = self.device
         if is_far and device.network_bytes_per_s is not None:
             speed, latency = device.network_bytes_per_s, device.network_latency_us
@@ -300,6 +310,7 @@ class Network:
         return Link(axes=(), bytes_per_s=speed, latency_us=latency)
 
     def reaching(self, link: Link, is_far: bool) -> Link:
+        """The link with the bandwidth that large messages reach."""
         if link.bytes_per_s is None:
             return link
         is_network = is_far and self.device.network_bytes_per_s is not None
@@ -307,12 +318,14 @@ class Network:
         return replace(link, bytes_per_s=link.bytes_per_s * share)
 
     def route(self, action: Collective) -> Route:
+        """The connections that a collective runs on."""
         key = action.axes, action.among, action.ranks
         if key not in self._routes:
             self._routes[key] = self.find_route(action)
         return self._routes[key]
 
     def find_route(self, action: Collective) -> Route:
+        """Compute what `route` keeps."""
         levels = self.levels(action)
         size = action.ranks or len(self.members(action.axes, dict(action.among)))
         speed, latency = ring_of(levels)
@@ -345,9 +358,10 @@ class Network:
         )
 
     def levels(self, action: Collective) -> tuple[Level, ...]:
-        """Axes with links of their own are a level each; ranks along the others are in nodes. What has the same numbers is one level.
+        """The kinds of connections of a collective's group. Each axis with links of its own is a level; ranks along the other axes are in nodes, which makes
+        one level within nodes and one between them. Levels with the same numbers are joined to one.
 
-        Of a collective over all pools that between nodes like this pool's, one behind the other.
+        A collective over all pools is taken to run on nodes like those of this pool, one behind the other.
         """
         among = dict(action.among)
         found: list[Level] = []
@@ -371,7 +385,7 @@ class Network:
         return tuple(merged[key] for key in sorted(merged))
 
     def members(self, axes: Sequence[str], among: dict[str, tuple[int, ...]]) -> np.ndarray:
-        """The group of rank 0, ascending."""
+        """The ranks of the group along these axes that rank 0 is in, in ascending order. `among` limits the places on an axis."""
         ranks = np.zeros(1, np.int64)
         for axis, size in zip(self.mesh.axes, self.mesh.sizes, strict=True):
             if axis in axes:
@@ -380,20 +394,20 @@ class Network:
         return np.sort(ranks)
 
     def slowest(self, axes: Sequence[str]) -> Link:
-        """The least of what the axes have, each on its own."""
+        """A link with the lowest bandwidth and the highest latency that any of these axes has."""
         links = [self.own_or_route(axis) for axis in axes]
         return Link(
             axes=tuple(axes),
             bytes_per_s=min(rate(link.bytes_per_s) for link in links),
-            latency_us=max(number(link.latency_us) for link in links),
+            latency_us=max(latency_or_zero(link.latency_us) for link in links),
         )
 
     def own_or_route(self, axis: str) -> Link:
-        """What joins ranks along an axis, as far as large messages reach it."""
+        """The link that joins ranks along an axis, with the bandwidth that large messages reach."""
         return self.reaching(self.said_of(axis), self.leaves(axis))
 
     def said_of(self, axis: str) -> Link:
-        """What the plan says of an axis, else its device."""
+        """The link along an axis as the plan states it, and where it does not, as the device does."""
         own, given = self.own.get(axis), self.datasheet(self.leaves(axis))
         if own is None:
             return given
@@ -410,6 +424,7 @@ class Network:
         return node is not None and bool(np.ptp(self.members((axis,), {}) // node))
 
     def leaves_node(self, action: Transfer) -> bool:
+        """Whether some rank's peer in a transfer is in another node."""
         node = self.device.node
         if node is None:
             return False
@@ -419,16 +434,17 @@ class Network:
 
 
 def level_of(link: Link, size: int, steps: float, is_far: bool) -> Level:
-    return Level(size, steps, rate(link.bytes_per_s), number(link.latency_us), is_far)
+    """A level with the numbers of a link."""
+    return Level(size, steps, rate(link.bytes_per_s), latency_or_zero(link.latency_us), is_far)
 
 
 def as_one(one: Level, other: Level) -> Level:
-    """Two levels of the same links."""
+    """Two levels with the same numbers as one."""
     return replace(one, size=one.size * other.size, steps=(one.steps + 1) * (other.steps + 1) - 1)
 
 
 def ring_of(levels: Sequence[Level]) -> tuple[float, float]:
-    """Bytes per second of a ring over levels, and the latency of one pass around it: ranks that a faster level joins follow each other.
+    """The bandwidth of a ring over levels in bytes per second, and the latency of one pass around it in µs. Ranks that a faster level joins are neighbours.
 
     Bytes go by bandwidths and steps by latencies, so that neither is worse where the other is better.
     """
@@ -444,11 +460,11 @@ def ring_of(levels: Sequence[Level]) -> tuple[float, float]:
 
 
 def rate(bytes_per_s: float | None) -> float:
-    """A bandwidth that `needs.py` has seen to be there."""
+    """A bandwidth that is known to be stated: `stagec.estimate.costs.require_numbers` has checked it."""
     assert bytes_per_s is not None
     return bytes_per_s
 
 
-def number(latency_us: float | None) -> float:
-    """A latency; none is 0."""
+def latency_or_zero(latency_us: float | None) -> float:
+    """A latency in µs; 0 if none is stated."""
     return latency_us or 0.0

@@ -1,4 +1,4 @@
-"""A step as a trace that ui.perfetto.dev and chrome://tracing show: a process per rank class, a track per stream.
+"""Write a step as a trace that ui.perfetto.dev and chrome://tracing show, with a process for each rank class and a track for each stream.
 
 The form is that of the Trace Event Format (Google, "Trace Event Format", section "Complete Events"): `ph` is `X`, `ts` and `dur` are µs.
 Times are whole nanoseconds, so that what follows each other on a track does not overlap by a rounding.
@@ -19,7 +19,7 @@ from stagec.dialects.sched.actions import Collective, Compute
 from stagec.estimate.timeline import Timeline
 
 MOST_NODES = 150_000
-"""In a trace with more, the nodes of a layer that follow each other on a stream are one event: viewers take no more."""
+"""If a trace has more nodes, those of a layer that follow each other on a stream become one event, since viewers do not take more."""
 
 
 def perfetto_trace(traces: TraceSet, timeline: Timeline, about: Mapping[str, object]) -> bytes:
@@ -30,7 +30,7 @@ def perfetto_trace(traces: TraceSet, timeline: Timeline, about: Mapping[str, obj
 def perfetto_traces(
     parts: Sequence[tuple[str, TraceSet, Timeline]], about: Mapping[str, object]
 ) -> bytes:
-    """Of several parts of a job on one time axis, each with the name that stands before those of its classes."""
+    """The file for several parts of a job, such as pools, on one time axis. The name of a part stands before the names of its classes."""
     joined = sum(timeline.begins[-1] for _, _, timeline in parts) > MOST_NODES
     events: list[str] = []
     process = 0
@@ -47,10 +47,12 @@ def perfetto_traces(
 
 
 def nanoseconds(times_us: np.ndarray) -> Ints:
+    """Times in µs as whole nanoseconds."""
     return np.rint(times_us * 1000).astype(np.int64)
 
 
 def title(rank_class: RankClass, mesh: Mesh) -> str:
+    """The name of a class and how many ranks it has."""
     count = mesh.num_ranks
     for axis, places in rank_class.where.items():
         count = count // mesh.size(axis) * len(places)
@@ -58,13 +60,13 @@ def title(rank_class: RankClass, mesh: Mesh) -> str:
 
 
 def streams_of(rank_class: RankClass) -> list[str]:
-    """Computation first."""
+    """The names of the streams of a class: the one that computes first, then the others in alphabetical order."""
     found = {node.stream for segment in rank_class.program.segments for node in segment.nodes}
     return sorted(found, key=lambda stream: (stream != COMPUTE_STREAM, stream))
 
 
 def names(number: int, process: str, streams: Sequence[str]) -> Iterator[str]:
-    """What processes and threads are called, and their order."""
+    """The events that name a process and its threads, and set their order. `number` is that of the process."""
     yield metadata("process_name", number, 0, name=process)
     yield metadata("process_sort_index", number, 0, sort_index=number)
     for thread, stream in enumerate(streams):
@@ -73,25 +75,26 @@ def names(number: int, process: str, streams: Sequence[str]) -> Iterator[str]:
 
 
 def metadata(what: str, process: int, thread: int, **values: object) -> str:
+    """One metadata event."""
     event = {"name": what, "ph": "M", "pid": process, "tid": thread, "args": values}
     return json.dumps(event, ensure_ascii=False)
 
 
 @dataclass(frozen=True)
 class TrackSlice:
-    """What a segment's instances each have on a track: the nodes from `first` to `last`."""
+    """An event that every instance of a segment has on a track. It lasts from the start of the node `first` to the end of the node `last`."""
 
     first: int
     last: int
     stream: str
     head: str
-    """The event but for its times and its instance."""
+    """The text of the event without its times, its track and its instance."""
 
 
 def class_events(
     number: int, rank_class: RankClass, starts: Ints, ends: Ints, joined: bool
 ) -> Iterator[str]:
-    """One event for each node, in issue order; with `joined`, for each stream of each instance."""
+    """One event for each node of a class, in issue order; with `joined`, one for each stream of each instance of a segment. Times are in nanoseconds."""
     program = rank_class.program
     threads = {stream: thread for thread, stream in enumerate(streams_of(rank_class))}
     first_node = program.first_node
@@ -126,7 +129,7 @@ def class_events(
 
 
 def keep_apart(table: Ints, num_tracks: int) -> Ints:
-    """No event begins before the one ahead of it on its track has ended: times were rounded to nanoseconds."""
+    """Move events that begin, because times were rounded to nanoseconds, before the one ahead of them on their track has ended."""
     for track in range(num_tracks):
         here = np.flatnonzero(table[2] == track)
         start, end = table[3, here], table[4, here]
@@ -138,12 +141,14 @@ def keep_apart(table: Ints, num_tracks: int) -> Ints:
 
 
 def node_bars(segment: TraceSegment) -> Iterator[TrackSlice]:
+    """An event for each node of a segment."""
     for i, node in enumerate(segment.nodes):
         name = f"{node.op} {node.scope}".rstrip()
         yield TrackSlice(i, i, node.stream, head(name, node.phase, costs(node)))
 
 
 def joined_bars(segment: TraceSegment) -> Iterator[TrackSlice]:
+    """An event for each stream of a segment."""
     by_stream: dict[str, list[int]] = {}
     for i, node in enumerate(segment.nodes):
         by_stream.setdefault(node.stream, []).append(i)
@@ -153,12 +158,13 @@ def joined_bars(segment: TraceSegment) -> Iterator[TrackSlice]:
 
 
 def head(name: str, phase: str, costs: Mapping[str, object]) -> str:
+    """The text of an event up to its times; `costs` are shown as its arguments."""
     event = {"ph": "X", "name": name, "cat": phase, "args": costs}
     return json.dumps(event, ensure_ascii=False)[1:-2]
 
 
 def costs(node: Node) -> dict[str, object]:
-    """What a node's time follows from."""
+    """The numbers from which a node's time follows, as a viewer shows them: FLOPs and bytes."""
     action = node.action
     if isinstance(action, Compute):
         return {"flops": action.num_ops, "bytes": action.num_bytes}

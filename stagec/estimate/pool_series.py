@@ -1,7 +1,7 @@
-"""Series of iterations of pools against one time.
+"""Time series of iterations of several pools on one time axis.
 
-All pools begin at 0, and each runs its iterations one behind the other: one begins when all of the one before has ended, but for what that hands to another
-pool, and waits in it, layer by layer, for what is handed over. Messages of different iterations do not slow each other.
+All pools begin at time 0, and each runs its iterations one after the other. An iteration begins when all of the one before has ended, except its messages to
+other pools. Within an iteration a pool waits, layer by layer, for the messages of other pools. Messages of different iterations do not slow each other.
 """
 
 from __future__ import annotations
@@ -23,36 +23,44 @@ from stagec.estimate.timeline import Timeline
 
 @dataclass
 class IterationTimes:
-    """Of a pool: when each iteration begins and ends, in µs, and for how long of that it waits for what is handed over."""
+    """The times of a pool's iterations. All arrays are `[iteration]`, in µs."""
 
     begin_us: Floats
     end_us: Floats
     waited_us: Floats
+    """How much longer each iteration takes because it waits for messages of other pools."""
 
 
 @dataclass
 class PoolClock:
-    """The iterations of a pool, each as a job of its own."""
+    """The iterations of a pool, each as a job of its own. A pool may be compiled to several programs, each of which is some of its iterations."""
 
     clocks: list[Clock]
+    """The clock of each program."""
     which: np.ndarray
+    """`[iteration]`: the number of its program."""
     number: np.ndarray
-    """Of each iteration, its number in its part."""
+    """`[iteration]`: its number among the iterations of its program."""
 
     def traces(self, iteration: int) -> TraceSet:
+        """The traces of one iteration."""
         return self.clocks[self.which[iteration]].traces(int(self.number[iteration]))
 
     def prices(self, traces: TraceSet) -> Prices:
+        """The times of the nodes of these traces on the pool's device."""
         return Prices.of(traces, self.clocks[0].compiled.plan)
 
 
 @dataclass
-class _Axis:
+class SeriesTimes:
+    """Times the iterations of all pools of a series, pool by pool."""
+
     series: CompiledPoolSeries
     clocks: dict[str, PoolClock] = field(default_factory=dict)
     times: dict[str, IterationTimes] = field(default_factory=dict)
+    """The times of the pools that have run."""
     given: dict[int, tuple[TraceSet, Timeline, float]] = field(default_factory=dict)
-    """Of each handover, the iteration that gives it: its traces, its timeline and when it begins."""
+    """For each handover by its number, the iteration that gives it: its traces, its timeline, and when it begins in µs."""
 
     def __post_init__(self) -> None:
         for name, each in self.series.pools.items():
@@ -63,7 +71,7 @@ class _Axis:
             self.clocks[name] = PoolClock(list(map(Clock, each.parts)), each.which, number)
 
     def run(self, name: str) -> None:
-        """All iterations of a pool whose givers have run."""
+        """Time all iterations of a pool. The pools that it takes values from have run before."""
         clock = self.clocks[name]
         count = len(clock.which)
         times = IterationTimes(*(np.zeros(count) for _ in range(3)))
@@ -90,7 +98,7 @@ class _Axis:
         self.times[name] = times
 
     def run_together(self) -> None:
-        """Iterations that all pools compute together, one behind the other: each begins when all of the one before has ended."""
+        """Time iterations that all pools compute together. Each begins when all of the one before has ended."""
         count = next(iter(self.clocks.values())).which.size
         end = np.zeros(count)
         for at in range(count):
@@ -102,7 +110,7 @@ class _Axis:
         self.times = {name: IterationTimes(begin, end, np.zeros(count)) for name in self.clocks}
 
     def of_iterations(self, name: str) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
-        """The numbers of the handovers that iterations of a pool take, and give."""
+        """The numbers of the handovers that each iteration of a pool takes, and of those that it gives, by the number of the iteration."""
         taken: dict[int, list[int]] = {}
         given: dict[int, list[int]] = {}
         for number, each in enumerate(self.series.handovers):
@@ -113,7 +121,7 @@ class _Axis:
         return taken, given
 
     def ends(self, name: str, traces: TraceSet, timeline: Timeline) -> float:
-        """When all is done but what is sent to other pools."""
+        """When an iteration of a pool has ended in µs, its sends to other pools apart."""
         ends = timeline.end_us.copy()
         for other in self.series.pools:
             if other != name:
@@ -122,7 +130,7 @@ class _Axis:
         return float(ends.max(initial=0.0))
 
     def pooled(self, known: Mapping[str, TraceSet]) -> PooledTraces:
-        """Iterations of all pools, of which these are `known`, as a job."""
+        """One iteration of each pool as a job: those that are `known`, and of other pools their first ones."""
         return PooledTraces(
             tuple(
                 (name, known.get(name, each.parts[0].trace_set))
@@ -133,7 +141,7 @@ class _Axis:
     def arrived(
         self, name: str, traces: TraceSet, number: int
     ) -> Mapping[tuple[int, int, int], Floats]:
-        """When each message of a handover is there."""
+        """When each message of a handover is there, in µs on the time axis of all pools, by the receive (`Arrivals`)."""
         each = self.series.handovers[number]
         theirs, timeline, begin = self.given[number]
         pooled = self.pooled({each.giver: theirs, name: traces})
@@ -145,7 +153,7 @@ class _Axis:
     def messages(
         self, pooled: PooledTraces, each: Handover, number: int, kind: str
     ) -> Iterator[PoolMessages]:
-        """Those of a handover, over the channels of the first."""
+        """The messages of one handover at its giver (`kind` is `send`) or its taker (`recv`), with the channels that the first handover of a series has."""
         here, there = (each.giver, each.taker) if kind == "send" else (each.taker, each.giver)
         at = each.given if kind == "send" else each.taken
         channels = self.series.channels
@@ -156,14 +164,14 @@ class _Axis:
 
 
 def end_of_all_us(traces: Mapping[str, TraceSet], prices: Mapping[str, Prices]) -> float:
-    """Of an iteration that all pools compute together: until the last rank is done."""
+    """The time in µs until the last rank is done with an iteration that all pools compute together."""
     return timeline_of_all(PooledTraces(tuple(traces.items())), prices)[1].makespan_us
 
 
 def time_together_us(
     clocks: Mapping[str, Clock], devices: Sequence[Sequence[tuple[int, int, int]]]
 ) -> float:
-    """Of any sequences on the devices that have their caches, as an iteration of the program of all pools."""
+    """The time in µs of an iteration that all pools compute together, for any sequences on the devices that have their caches (`Clock.time_of_us`)."""
     traces: dict[str, TraceSet] = {}
     for name, clock in clocks.items():
         clock.serve(devices)
@@ -173,8 +181,8 @@ def time_together_us(
 
 
 def times_of_series(series: CompiledPoolSeries) -> dict[str, IterationTimes]:
-    """Of all pools. E0410 for one that does not say how fast its device is."""
-    axis = _Axis(series)
+    """The times of the iterations of each pool. E0410 for a pool that does not say how fast its device is."""
+    axis = SeriesTimes(series)
     if series.is_together:
         axis.run_together()
         return axis.times

@@ -1,7 +1,7 @@
-"""Pools against one time: what a pool takes from another is there when that one has sent it.
+"""Estimate several pools on one time axis: a value that a pool takes from another one is there when that pool has sent it.
 
-Pools that serve wait for each other one way (E0423), so that each is estimated when those that it waits for are. Those that train
-wait for each other, so that all are one graph.
+Among pools that serve, waiting goes one way (E0423 otherwise), so each pool is estimated after those that it waits for. Pools that train wait for each other
+in both directions, so all of them are one graph.
 """
 
 from __future__ import annotations
@@ -22,47 +22,50 @@ from stagec.estimate import Estimate, estimate
 from stagec.estimate.costs import missing_numbers, require_numbers
 from stagec.estimate.interference import factors_of
 from stagec.estimate.joint_graph import JointGraph
-from stagec.estimate.network import Network, number as latency, rate
+from stagec.estimate.network import Network, latency_or_zero, rate
 from stagec.estimate.prices import Prices
 from stagec.estimate.timeline import Arrivals, Hosts, Timeline, piece_durations, simulate_pieces
 
 
 @dataclass(frozen=True)
 class HandOverTimes:
-    """When a pool hands over to another: of each message, the start and the end of its send, in µs."""
+    """When one pool sends its messages to another one."""
 
     giver: str
     taker: str
     start_us: Floats
+    """`[message]`: when its send starts."""
     end_us: Floats
+    """`[message]`: when its send ends, and the message is there."""
     num_bytes: int
-    """Of all messages."""
+    """The bytes of all messages together."""
 
 
 @dataclass(frozen=True)
 class PoolsEstimate:
-    """An iteration of each pool, from the time when the first begins."""
+    """One iteration or step of each pool, in times from the start of the first one."""
 
     pools: Mapping[str, Estimate]
     ways: Sequence[HandOverTimes]
+    """The messages of each pool to each other pool that it sends to."""
     mfu: float | None = None
-    """Model FLOPs utilisation of all devices until all pools are done, for pools that train."""
+    """Model FLOPs utilisation of the devices of all pools until all are done; None for pools that serve."""
 
     @property
     def joint(self) -> Mapping[str, Estimate]:
-        """Of pools that train: of one step of all, which none of them does by itself."""
+        """The estimates of pools that compute a step together, as pools that train do; empty for pools that serve."""
         return self.pools if self.mfu is not None else {}
 
     @property
     def end_us(self) -> float:
-        """When all are done."""
+        """When all pools are done, in µs."""
         return max(each.step_time_us for each in self.pools.values())
 
 
 def estimate_pools(
     pools: Mapping[str, Compiled], traces: PooledTraces | None = None
 ) -> PoolsEstimate:
-    """All pools of a plan. E0410 for one that does not say how fast its device is."""
+    """Estimate all pools of a plan. E0410 for one that does not say how fast its device is."""
     traces = traces or PooledTraces(tuple((name, c.trace_set) for name, c in pools.items()))
     if waits_both_ways(traces):
         return estimate_towers(pools, traces)
@@ -76,13 +79,13 @@ def estimate_pools(
                 arrived |= arrivals(
                     sent, list(messages(traces, taker, giver, "recv")), known.timeline
                 )
-                ways.append(way(giver, taker, sent, known.timeline))
+                ways.append(hand_over_times(giver, taker, sent, known.timeline))
         found[taker] = estimate(pools[taker], arrived=arrived)
     return PoolsEstimate({name: found[name] for name in pools}, ways)
 
 
 def estimate_towers(pools: Mapping[str, Compiled], traces: PooledTraces) -> PoolsEstimate:
-    """Of pools that are parts of one pipeline: all nodes of all pools on one graph."""
+    """Estimate pools that are parts of one pipeline: the nodes of all pools are one graph."""
     prices = {name: priced(compiled) for name, compiled in pools.items()}
     joint, timeline = timeline_of_all(traces, prices)
     found = {
@@ -93,7 +96,7 @@ def estimate_towers(pools: Mapping[str, Compiled], traces: PooledTraces) -> Pool
     for giver, taker in permutations(pools, 2):
         sent = list(messages(traces, giver, taker, "send"))
         if sent:
-            ways.append(way(giver, taker, sent, found[giver].timeline))
+            ways.append(hand_over_times(giver, taker, sent, found[giver].timeline))
     could = {
         name: each.trace_set.mesh.num_ranks * (each.plan.device.flops_per_s or 0)
         for name, each in pools.items()
@@ -105,7 +108,7 @@ def estimate_towers(pools: Mapping[str, Compiled], traces: PooledTraces) -> Pool
 def timeline_of_all(
     traces: PooledTraces, prices: Mapping[str, Prices]
 ) -> tuple[JointGraph, Timeline]:
-    """Of pools that wait for each other: one graph of all, and when everything in it runs."""
+    """The graph of pools that wait for each other, and when all of its nodes run."""
     joint = JointGraph.of(traces)
     durations = [
         piece_durations(piece, each, prices[name])
@@ -128,12 +131,13 @@ def timeline_of_all(
 
 
 def priced(compiled: Compiled) -> Prices:
+    """The prices of a pool's nodes. E0410 if it does not say how fast its device is."""
     require_numbers(compiled.plan, compiled.trace_set.classes)
     return Prices.of(compiled.trace_set, compiled.plan)
 
 
 def estimate_pools_if_known(pools: Mapping[str, Compiled]) -> PoolsEstimate | None:
-    """Likewise; nothing where the plan does not say how fast all devices are."""
+    """The estimate of all pools. None if the plan does not say how fast all devices are, and for a series of iterations."""
     known = (
         each.traces is not None
         and each.num_iterations == 1
@@ -144,7 +148,7 @@ def estimate_pools_if_known(pools: Mapping[str, Compiled]) -> PoolsEstimate | No
 
 
 def order(traces: PooledTraces) -> list[str]:
-    """The names of pools, each behind those that it takes something from."""
+    """The names of pools in an order in which each comes behind those that it takes values from."""
     waits = {
         name: {
             action.peer.pool
@@ -166,24 +170,25 @@ def order(traces: PooledTraces) -> list[str]:
 
 @dataclass(frozen=True)
 class PoolMessages:
-    """What a node of a class sends or takes: a row for each rank and each time that it runs."""
+    """The messages that one send or receive of a rank class makes: a row for each rank, and each time that the node runs."""
 
     key: tuple[int, int, int]
-    """The class, the segment, the node of the segment."""
+    """The number of the class, that of the segment, and the place of the node in the segment."""
     ends: Ints
-    """[2, rows]: the rank of the giver and that of the taker, in the whole job."""
+    """`[2, row]`: the rank that sends and the rank that receives, as they are numbered in the whole job."""
     instance: Ints
-    """Which time it is."""
+    """`[row]`: how many times the node ran before."""
     tag: Ints
+    """`[row]`: the tag of the message."""
     channel: int
     position: Ints
-    """Of the node, on the timeline of its pool."""
+    """`[row]`: the position of the node on the timeline of its pool."""
     num_bytes: int
-    """Of one message."""
+    """The bytes of one message."""
 
 
 def messages(traces: PooledTraces, name: str, other: str, kind: str) -> Iterator[PoolMessages]:
-    """What a pool sends to another, or takes from it."""
+    """The messages of the pool `name` to the pool `other` (`kind` is `send`), or from it (`recv`): one item for each node."""
     pool, first = dict(traces.pools)[name], traces.firsts[name]
     begin = 0
     for number, each in enumerate(pool.classes):
@@ -206,7 +211,7 @@ def messages(traces: PooledTraces, name: str, other: str, kind: str) -> Iterator
 
 
 def handed(each: RankClass, other: str, kind: str) -> Iterator[tuple[int, int, Transfer]]:
-    """Segments and nodes of a class that exchange with another pool."""
+    """The transfers of a class to or from another pool, each with the number of its segment and its place in the segment."""
     for number, segment in enumerate(each.program.segments):
         for place, node in enumerate(segment.nodes):
             action = node.action
@@ -219,9 +224,9 @@ def handed(each: RankClass, other: str, kind: str) -> Iterator[tuple[int, int, T
 def arrivals(
     sent: Sequence[PoolMessages], got: Sequence[PoolMessages], timeline: Timeline
 ) -> Arrivals:
-    """When what is taken is there. The n-th message of a channel and tag between two ranks is the n-th that was sent.
+    """When messages of another pool are there, given its `timeline`: the n-th one received on a channel and tag between two ranks is the n-th one sent.
 
-    Ranks of a class keep step: all wait for what comes last.
+    The ranks of a class do everything at the same time, so all of them wait for the last of their messages.
     """
     one, other = in_order(sent), in_order(got)
     assert len(one) == len(other), "a receive without its send"
@@ -239,7 +244,7 @@ def arrivals(
 
 
 def in_order(found: Sequence[PoolMessages]) -> Ints:
-    """Rows of all, by who sends to whom, channel and tag, and then as their nodes follow each other."""
+    """The order of the rows of all messages: by sender and receiver, channel and tag, and then by position."""
     columns = [
         np.concatenate([each.position for each in found]),
         np.concatenate([each.tag for each in found]),
@@ -249,7 +254,10 @@ def in_order(found: Sequence[PoolMessages]) -> Ints:
     return np.lexsort(columns)
 
 
-def way(giver: str, taker: str, sent: Sequence[PoolMessages], timeline: Timeline) -> HandOverTimes:
+def hand_over_times(
+    giver: str, taker: str, sent: Sequence[PoolMessages], timeline: Timeline
+) -> HandOverTimes:
+    """When the giver sends these messages, by its timeline."""
     positions = np.concatenate([each.position for each in sent])
     num_bytes = sum(each.num_bytes * len(each.instance) for each in sent)
     at = np.unique(positions)
@@ -259,10 +267,10 @@ def way(giver: str, taker: str, sent: Sequence[PoolMessages], timeline: Timeline
 def transfer_s(
     pools: Mapping[str, Compiled], giver: str, taker: str, engines: tuple[int, int]
 ) -> Callable[[int], float]:
-    """How long the positions take that an engine of one pool hands to one of another, one message after the other: in seconds, by their number.
+    """A function that says how long an engine of one pool takes to hand positions of the cache to an engine of another: in seconds, by the number of positions.
 
-    In proportion to what a rank sends, and one takes, in the iteration that the plan has of each pool. `engines` are the devices of both
-    that have sequences of their own.
+    Messages follow one another. Their bytes are in proportion to those that a rank sends, or receives, in the iteration that the plan has for each pool.
+    `engines` says for both pools how many devices have sequences of their own.
     """
     traces = PooledTraces(tuple((name, each.trace_set) for name, each in pools.items()))
     batch = pools[giver].checked.batch
@@ -278,6 +286,8 @@ def transfer_s(
             )
             found = [(runs[s], action) for s, _, action in handed(rank_class, other, kind)]
             moved = sum(int(n) * action.num_bytes for n, action in found) * number / positions
-            fixed_us = max(fixed_us, sum(int(n) for n, _ in found) * latency(far.latency_us))
+            fixed_us = max(
+                fixed_us, sum(int(n) for n, _ in found) * latency_or_zero(far.latency_us)
+            )
             each_us = max(each_us, 1e6 * moved / rate(far.bytes_per_s))
     return lambda count: (fixed_us + each_us * count) / 1e6

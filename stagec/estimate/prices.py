@@ -1,8 +1,9 @@
-"""What every node of a step costs: kernels as a framework runs them, communication as the network does.
+"""How long every node of a step takes: kernels as a framework launches them, and communication as the network carries it.
 
-`kernels = eager` gives each op a kernel of its own. `fused` is what Megatron-LM and Transformer Engine do: elementwise ops that follow each other are one
-kernel, and a norm's gradients are one. `compiled` is what `torch.compile` does besides: norms, softmax and reductions join what they read and what reads
-them. What a fused kernel hands on inside itself is neither written nor read, unless something else reads it too.
+The device's setting `kernels` says which ops share a kernel. Under `eager` each op has a kernel of its own. Under `fused`, as in Megatron-LM and Transformer
+Engine, elementwise ops that follow each other are one kernel, and so are a norm's two gradients. Under `compiled`, as with `torch.compile`, norms, softmax
+and reductions also join the ops that they read and those that read them. A value that one op of a fused kernel hands to another is neither written to
+memory nor read from it, unless something else reads it too.
 """
 
 from __future__ import annotations
@@ -25,25 +26,28 @@ from stagec.plans.clauses import Plan
 
 @dataclass(frozen=True)
 class SegmentPrices:
-    """Of the nodes of a segment."""
+    """How long the nodes of a segment take."""
 
     us: np.ndarray
+    """`[node]`, in µs."""
     basis: np.ndarray
+    """`[node]`: what each time is based on (`Basis`)."""
 
 
 @dataclass(frozen=True)
 class NodeCosts:
-    """The nodes of a segment in several plans that differ in sizes alone: `[node, plan]`."""
+    """The times and bytes of the nodes of a segment, in several plans that differ in sizes alone. All arrays are `[node, plan]`; times are µs."""
 
     us: Floats
     basis: Ints
     moved: Floats
-    """Bytes that a node which computes reads and writes, or that a collective has before and after."""
+    """The bytes that a computing node reads and writes, or those of a collective's operand and result together."""
     written: Floats
+    """The bytes of these that are written."""
 
     @staticmethod
     def of(nodes: Sequence[Node], prices: Sequence[Price]) -> NodeCosts:
-        """In one plan."""
+        """The costs of nodes in one plan: the arrays are `[node, 1]`."""
         found = np.array([bytes_of(node.action) for node in nodes], float).reshape(-1, 2)
         one = (len(nodes), 1)
         return NodeCosts(
@@ -55,7 +59,7 @@ class NodeCosts:
 
 
 def bytes_of(action: NodeAction) -> tuple[int, int]:
-    """What computation reads and writes, or a collective has before and after; the second of each by itself too."""
+    """The bytes that a computing action reads and writes, and those of them that it writes. A collective reads its operand and writes its result."""
     if isinstance(action, Collective):
         return action.operand_bytes + action.result_bytes, action.result_bytes
     return (action.num_bytes, action.num_written) if isinstance(action, Compute) else (0, 0)
@@ -67,11 +71,12 @@ BACKWARD = ("bwd", "wgrad")
 
 @dataclass
 class Prices:
-    """Of a whole job."""
+    """The times of all nodes of a job."""
 
     plan: Plan
     network: Network
     kernels: KernelPrices | None
+    """The times of kernels; None for a device that is a few settings alone, whose nodes are timed by a roofline."""
     _segments: dict[tuple[int, int], SegmentPrices] = field(default_factory=dict)
     _escaping: dict[int, list[set[int]]] = field(default_factory=dict)
 
@@ -82,7 +87,7 @@ class Prices:
         return Prices(plan, Network.of(plan, traces.mesh), kernels)
 
     def segment(self, rank_class: RankClass, index: int) -> SegmentPrices:
-        """Of a segment of a class, by its number."""
+        """The times of the nodes of one segment of a rank class, by the segment's number."""
         program = rank_class.program
         key = (id(program), index)
         if key not in self._segments:
@@ -90,13 +95,17 @@ class Prices:
         return self._segments[key]
 
     def find(self, program: TraceProgram, index: int) -> SegmentPrices:
+        """Compute what `segment` keeps."""
         segment = program.segments[index]
         costs = NodeCosts.of(segment.nodes, [self.node(node) for node in segment.nodes])
         self.share(segment.nodes, self.escaping(program)[index], costs)
         return SegmentPrices(costs.us[:, 0], costs.basis[:, 0])
 
     def share(self, nodes: Sequence[Node], escaping: Collection[int], costs: NodeCosts) -> None:
-        """From what each node of a segment takes by itself to what it takes among its neighbours; other segments read those that are `escaping`."""
+        """Change the costs of the nodes of a segment, from what each takes by itself to what it takes where it shares kernels with its neighbours.
+
+        Other segments read the results of the nodes in `escaping`, so these are written to memory.
+        """
         if self.kernels is None:
             return
         if self.plan.device.kernels != "eager":
@@ -107,7 +116,7 @@ class Prices:
         self.pack_exchanges(nodes, costs)
 
     def node(self, node: Node) -> Price:
-        """By itself."""
+        """The time of a node by itself."""
         if node.pieces > 1:
             # Kernels of the pieces of a product fill the device together, and copy engines move them as fast as one message.
             whole = self.node(replace(node, pieces=1, action=of_all_pieces(node)))
@@ -150,14 +159,17 @@ class Prices:
 
     @property
     def writes_early(self) -> bool:
-        """Whether logits become their gradients beside the loss, and are multiplied by its own when the backward pass is there.
+        """Whether the kernel of the loss already writes the gradients of the logits, so that the backward pass only multiplies them by the loss's gradient.
 
-        So in Transformer Engine (`cross_entropy_kernel` and `element_mul_kernel`, 2.9), which reads and writes them twice.
+        Transformer Engine does so (`cross_entropy_kernel` and `element_mul_kernel`, 2.9), and so reads and writes the logits twice.
         """
         return self.plan.device.kernels == "fused"
 
     def early_gradient(self, action: Compute, once: Price) -> Price:
-        """What reads and writes logits twice: by the device's file what the whole loss takes, but for its first reading; else as long as memory does."""
+        """The time of a gradient of logits that is read and written twice (`writes_early`). `once` is the time of reading and writing once.
+
+        If the device's file states the rate of the whole loss, it is the time of that without the first reading.
+        """
         assert self.kernels is not None
         rate = self.kernels.device.loss_bytes_per_s
         if not rate:
@@ -176,7 +188,7 @@ class Prices:
         return dtype == "nvfp4" or (dtype == "fp8" and not self.kernels.scales_are_known)
 
     def roofline_us(self, compute: Compute) -> float:
-        """On a device that is peaks alone. A node of a trace has at least one operation and one byte."""
+        """The time in µs on a device that is peaks alone. A node of a trace has at least one operation and one byte."""
         device = self.plan.device
         return 1e6 * max(
             max(1, compute.num_ops) / rate(device.flops_per_s),
@@ -186,7 +198,7 @@ class Prices:
     # Kernels of several ops
 
     def fuse(self, nodes: Sequence[Node], escaping: Collection[int], costs: NodeCosts) -> None:
-        """Let neighbours that share a kernel pay for what comes in and goes out, in proportion, and for one launch."""
+        """Change the times of nodes that share a kernel: together they take one launch, and the bytes that go into and out of the kernel."""
         assert self.kernels is not None
         moved: dict[int, Floats] = {}
         readers: dict[int, list[int]] = defaultdict(list)
@@ -223,7 +235,7 @@ class Prices:
                 costs.us[i], costs.basis[i] = us * share, basis
 
     def inside(self, nodes: Sequence[Node], escaping: Collection[int]) -> set[int]:
-        """Nodes of a segment whose work is in the measured kernels of what they feed, where an engine serves.
+        """The nodes of a segment whose time is part of a measured kernel of an inference engine, so that they take none of their own.
 
         Layers of experts sort tokens as they read them, apply the activation, and weigh and add up what experts made (`fused_moe` in vLLM,
         `CutlassFusedMoE` and `TRTLLMGenFusedMoE` in TensorRT-LLM). Attention was measured from one tensor of queries, keys and values on: it rotates them and
@@ -248,7 +260,7 @@ class Prices:
         return found.difference(escaping)
 
     def groups(self, nodes: Sequence[Node]) -> tuple[dict[int, int], dict[int, list[int]]]:
-        """Of nodes that may share a kernel: the first of theirs, and those that they join."""
+        """Which nodes share kernels: for each node that may share one, the first node of its kernel, and the nodes before it whose kernel it joins."""
         compiled = self.plan.device.kernels == "compiled"
         group_of: dict[int, int] = {}
         joined: dict[int, list[int]] = {}
@@ -268,7 +280,7 @@ class Prices:
         return group_of, joined
 
     def joins(self, node: Node, compiled: bool) -> Collection[Work] | None:
-        """The kinds of work whose results the kernel of a node makes itself, if it is theirs; None where a node's kernel is its own.
+        """The kinds of work that a node can join: if a node of such a kind makes what it reads, both are one kernel. None if it never shares its kernel.
 
         A compiler joins all that is elementwise, reductions and quantizations too. Megatron-LM's activations hand bf16 to Transformer Engine's linear
         layers, which quantize it by a kernel of their own; a norm in front of one writes fp8 itself where the scale is known
@@ -288,7 +300,7 @@ class Prices:
         return ELEMENTWISE if work in ELEMENTWISE else None
 
     def escaping(self, program: TraceProgram) -> Sequence[Collection[int]]:
-        """Of each segment the nodes that other instances read."""
+        """For each segment of a program, the nodes whose results other instances of segments read."""
         key = id(program)
         if key not in self._escaping:
             first = program.first_node
@@ -304,7 +316,7 @@ class Prices:
         return self._escaping[key]
 
     def sum_pieces(self, nodes: Sequence[Node], costs: NodeCosts) -> None:
-        """Where ranks send each other pieces of what a product makes, a kernel behind them reads all that came and writes the sum.
+        """Add the time of a sum: where ranks send each other pieces of a product, another kernel reads all pieces that came and writes their sum.
 
         So do PyTorch (`_fused_matmul_reduce_scatter_impl`, on the stream of the products) and the rings that Transformer Engine has for quantized
         operands (`reduce_bf16` in `CommOverlapP2PBase::split_overlap_rs`). In bf16 its collective's own kernel adds up.
@@ -330,7 +342,7 @@ class Prices:
                 costs.us[made] += np.array([known[each] for each in moved.tolist()]) / node.pieces
 
     def pack_exchanges(self, nodes: Sequence[Node], costs: NodeCosts) -> None:
-        """An exchange of heads for positions beside attention is packed by a kernel in front of it, rank by rank, and put into place by one behind it.
+        """Add the time of packing: around an all-to-all beside attention, one kernel puts the parts for each rank together and one puts them into place after.
 
         So do Transformer Engine (`flash_attn_a2a_communicate`: `movedim(...).contiguous()` and `index_select`) and DeepSpeed (`single_all_to_all`); of
         experts' exchanges these are nodes of their own.
@@ -354,17 +366,17 @@ class Prices:
 
     @property
     def host_launch_us(self) -> float:
-        """What the host takes to launch a kernel, where no graph does it; else 0."""
+        """The time in µs that the host takes to launch a kernel; 0 where graphs launch all kernels, or the device's file does not say it."""
         model = self.plan.device.model
         return 0.0 if model is None or self.plan.device.graphs else model.host_launch_us
 
     def is_captured(self, node: Node) -> bool:
-        """Whether it is in a call of a module that a graph launches."""
+        """Whether a node is part of a module that a graph launches as a whole (`captured`)."""
         path = f".{node.scope}."
         return any(f".{module}." in path for module in self.plan.device.captured)
 
     def launches(self, nodes: Sequence[Node], escaping: Collection[int]) -> Floats:
-        """How many kernels the host launches for each node of a segment.
+        """`[node]`: how many kernels the host launches for each node of a segment.
 
         Ops and products that share a kernel are launched with their first. The update of all weights is a few kernels, whichever framework
         (`multi_tensor_apply`). Modules that are `captured` are launched at once. Kernels for one expert after the other are launched by one call, and each
@@ -407,7 +419,7 @@ class Prices:
 
 
 def kernel_prices(plan: Plan, works: Collection[Work]) -> KernelPrices | None:
-    """Of a device that is measured, for a step that does these kinds of work."""
+    """The times of kernels on the plan's device, in a step that does these kinds of work; None for a device without a file."""
     model = plan.device.model
     if model is None:
         return None
@@ -431,15 +443,15 @@ SCALE_BYTES = 4
 ATTENTION = (Work.ATTENTION, Work.LATENT_ATTENTION)
 ELEMENTWISE = (Work.ELEMENTWISE, Work.CAST)
 FED = (*ELEMENTWISE, Work.APPEND, Work.DISPATCH)
-"""What kernels do themselves with what they read."""
+"""Work that a measured kernel does itself with the values that it reads, so that it takes no time of its own before it."""
 JOINED = (*ELEMENTWISE, Work.QUANTIZE, Work.REDUCTION, Work.LOSS_GRAD)
-"""What a compiler makes one kernel of."""
+"""Work that a compiler joins to one kernel."""
 TRAINING_ATTENTION = {"fused": "cudnn", "compiled": "flash2", "eager": "flash2"}
-"""Whose kernels `kernels` has: those of Transformer Engine, or of PyTorch's `scaled_dot_product_attention`."""
+"""For each setting `kernels`, whose attention kernels run in training: those that Transformer Engine calls, or PyTorch's `scaled_dot_product_attention`."""
 
 
 def notes_on_kernels(traces: TraceSet, plan: Plan) -> list[str]:
-    """What `kernels` decides of training besides what shares a kernel."""
+    """Notes for the user on what the setting `kernels` decides in a step that trains, besides which ops share a kernel."""
     works = works_of(traces)
     if plan.device.model is None or Work.ATTENTION_GRAD not in works:
         return []
@@ -459,16 +471,18 @@ def works_of(traces: TraceSet) -> set[Work]:
 
 
 def work_of(node: Node) -> Work:
-    """Of a node that computes; communication and copies are none in particular."""
+    """The kind of work of a computing node; communication and copies have the kind `OTHER`."""
     return node.action.work if isinstance(node.action, Compute) else Work.OTHER
 
 
 def kernel_sizes(node: Node) -> dict[str, int]:
+    """The sizes of a node's kernel by name; empty for a node without one."""
     action = node.action
     return dict(action.kernel.sizes) if isinstance(action, Compute) and action.kernel else {}
 
 
 def of_all_pieces(node: Node) -> NodeAction:
+    """The action that a node's pieces make together."""
     action, pieces = node.action, node.pieces
     if isinstance(action, Collective):
         operand_bytes, result_bytes = pieces * action.operand_bytes, pieces * action.result_bytes

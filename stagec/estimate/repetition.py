@@ -1,7 +1,8 @@
-"""Whether a step of more microbatches is one of fewer with blocks put in, each of which repeats the one before it.
+"""Find out whether a step of many microbatches is a step of fewer ones with blocks of nodes put in, each of which repeats the block before it.
 
-A node starts when the last of what it waits for ends. So if, on all ranks, everything in a block and behind it is later by one time than in the block before
-it and behind that, then it is later by as much with each block more. `docs/decisions/many-microbatches.md` says for which questions that is used.
+A node starts when the last node that it waits for ends. Suppose that on all ranks every node of a block, and every node after it, runs later by one and the
+same time than the corresponding node of the block before. Then each further block delays everything after it by that time again.
+`docs/decisions/many-microbatches.md` says which questions are answered in this way.
 """
 
 from __future__ import annotations
@@ -17,25 +18,27 @@ from stagec.plans.clauses import Plan
 from stagec.schedules.catalogue import CATALOGUE
 
 SAME = 1e-9
-"""Relative to the step: times that differ by less are the same."""
+"""Times that differ by less than this share of the step are taken to be the same."""
 
 
 @dataclass(frozen=True)
 class RepeatedNodes:
-    """What the longer step of a rank has that the shorter one has not: nodes `start` to `stop`."""
+    """The nodes that the longer step of a rank has and the shorter one has not: those at the positions `start` to `stop` - 1."""
 
     start: int
     stop: int
 
 
 def may_repeat(plan: Plan) -> bool:
-    """Whether a plan's schedule goes on evenly with more microbatches. A user's own may do anything, and so may a user's passes."""
+    """Whether a plan's schedule can be expected to repeat itself with more microbatches. A schedule or a pass of the user's own may do anything."""
     own = plan.pipeline is not None and plan.pipeline.schedule not in CATALOGUE
     return not own and not plan.passes
 
 
 def pairs(plan: Plan, ranks: int, microbatches: int) -> Iterator[tuple[int, int]]:
-    """Numbers of microbatches from which those of a step are reached in whole blocks, the smallest first."""
+    """Pairs of numbers of microbatches, the smallest first. A step of `microbatches` differs from each pair's second number by a multiple of the difference
+    of its two numbers, so that it may be the longer of their steps with whole blocks put in.
+    """
     pipeline = plan.pipeline
     step, warm_up = 1, 3
     if pipeline is not None:
@@ -61,12 +64,12 @@ def block_of(few: TraceProgram, more: TraceProgram) -> RepeatedNodes | None:
 
 
 def sequence(program: TraceProgram) -> np.ndarray:
-    """What runs, row by row, without its microbatch: `[n, 3]`."""
+    """The segments that a program runs in their order, without their microbatches: `[n, 3]`, segment, layer and stage."""
     return np.stack([program.segment, program.layer, program.stage], axis=1)
 
 
 def put_in(before: np.ndarray, after: np.ndarray) -> tuple[int, int]:
-    """Where the longer of two tables has what the other has not."""
+    """The rows, from the first up to the one after the last, that `after` has and the shorter table `before` has not, if the others are equal."""
     differ = np.flatnonzero((after[: len(before)] != before).any(axis=1))
     start = int(differ[0]) if len(differ) else len(before)
     return start, start + len(after) - len(before)
@@ -79,9 +82,10 @@ def is_put_in(
     delay: Floats | float,
     near: Floats | float = 0.0,
 ) -> Bools:
-    """Whether numbers of nodes are as before, then those of a block as of that before it, and all from then on more by `delay`.
+    """Whether the numbers of the nodes of a longer step (`after`) are those of a shorter one (`before`) with a block put in.
 
-    Of several plans, `[node, plan]`, each for itself. Of nodes whose number is NaN nothing is asked.
+    In front of the block they have to be the same; in the block, those of the block before it plus `delay`; behind it, those of the shorter step plus
+    `delay`. `near` is the difference that is allowed. Numbers are `[node]`, or `[node, plan]` for several plans with an answer each. NaN agrees with anything.
     """
     start, stop = block.start, block.stop
     size = stop - start

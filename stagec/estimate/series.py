@@ -1,4 +1,4 @@
-"""How long iterations of serving take, each by itself: the clock of a series."""
+"""How long the iterations of a series take, each by itself, where a plan serves a series of iterations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from stagec.unrolling.module import ModuleReader
 def timed(
     program: TraceProgram, durations: Sequence[np.ndarray], names: dict[bytes, Sum]
 ) -> TraceProgram:
-    """A program whose nodes say what they take in each iteration: of each segment `[iteration, node]`. Equal columns have one name."""
+    """The program of a series with the time that each node takes in each iteration. `durations` has for each segment `[iteration, node]` in µs.
+
+    Nodes refer to a column of times by a name; `names` gives equal columns the same one.
+    """
     assert program.series is not None
     numbers = dict(program.series.numbers)
     segments: list[TraceSegment] = []
@@ -39,7 +42,7 @@ def timed(
 
 @dataclass
 class Clock:
-    """Times of iterations of a compiled series, or of others of the same program. E0410 if the plan does not say how fast its device is."""
+    """Times the iterations of a compiled series, and other iterations of the same program. E0410 if the plan does not say how fast its device is."""
 
     compiled: Compiled
     reader: ModuleReader = field(init=False)
@@ -49,17 +52,19 @@ class Clock:
         self.reader = ModuleReader(self.compiled.module)
 
     def traces(self, iteration: int) -> TraceSet:
-        """One iteration as a job of its own."""
+        """The traces of one iteration, as if it were a job of its own."""
         runs = self.reader.at(iteration)
         return self.compiled.unroller.trace_set(self.compiled.module, runs)
 
     def time_of_us(self, devices: Sequence[Sequence[tuple[int, int, int]]]) -> float:
-        """Of any sequences on each device, as an iteration of the program: how many, of how many new positions, after how many."""
+        """The time in µs of an iteration with any sequences. For each device, `devices` lists kinds of sequences: how many there are, how many new positions
+        each has, and how many positions came before these.
+        """
         self.serve(devices)
         return self.time_us(0)
 
     def serve(self, devices: Sequence[Sequence[tuple[int, int, int]]]) -> None:
-        """Let the first iteration be of these."""
+        """Make the first iteration serve these sequences, which are given as to `time_of_us`."""
         known = self.reader.sequences
         assert known is not None
         kinds = [[(*kind, 1) for kind in device] for device in devices]
@@ -67,7 +72,7 @@ class Clock:
         self.compiled.unroller.serve(served)
 
     def times_us(self) -> np.ndarray:
-        """Of all iterations, each alone."""
+        """`[iteration]`: the time of every iteration in µs, each as if it ran alone."""
         return np.array([self.time_us(number) for number in range(self.compiled.num_iterations)])
 
     def with_durations(self) -> TraceSet:
@@ -76,7 +81,7 @@ class Clock:
         found: list[list[list[np.ndarray]]] = [
             [[] for _ in each.program.segments] for each in series.classes
         ]
-        """Of each class and each of its segments what its nodes take, iteration by iteration."""
+        """For each class and each of its segments, the times of its nodes in each iteration."""
         for number in range(self.compiled.num_iterations):
             traces = self.traces(number)
             prices = Prices.of(traces, self.compiled.plan)
@@ -91,6 +96,6 @@ class Clock:
         return replace(series, classes=tuple(classes))
 
     def time_us(self, iteration: int) -> float:
-        """How long it takes alone, until the last rank is done."""
+        """The time of one iteration in µs, if it ran alone, until the last rank is done."""
         traces = self.traces(iteration)
         return slowed(traces, Prices.of(traces, self.compiled.plan)).makespan_us

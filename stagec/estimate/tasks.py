@@ -1,4 +1,4 @@
-"""The tasks of a rank against time: the forward and backward passes of each microbatch, on the compute stream."""
+"""When the tasks of a rank run: the forward and backward pass of each microbatch through each stage, on the compute stream."""
 
 from __future__ import annotations
 
@@ -10,21 +10,24 @@ import numpy as np
 from stagec.backend.program import RankClass, TraceSegment
 
 STEP = "step"
-"""What runs once, before and after the microbatches."""
+"""The letter of tasks that run once per step, before or after the microbatches."""
 LETTERS = ("F", "B", "I", "W", STEP)
+"""Forward pass; whole backward pass; backward pass for inputs; backward pass for weights; once per step."""
 
 
 @dataclass(frozen=True)
 class TaskSpan:
-    """`2F5`: a part of a microbatch's way through a stage, from its first computation to its last."""
+    """One task and its time, from its first computation to its last: `2F5` is the forward pass of microbatch 5 through stage 2."""
 
     letter: str
     stage: int
     microbatch: int
+    """-1 for a task that runs once per step."""
     start_us: float
     end_us: float
 
     def label(self, with_stage: bool) -> str:
+        """The task as a picture names it: `2F5`, or without the stage `F5`."""
         if self.microbatch < 0:
             return self.letter
         return f"{self.stage if with_stage else ''}{self.letter}{self.microbatch}"
@@ -33,7 +36,10 @@ class TaskSpan:
 def tasks_of(
     rank_class: RankClass, start_us: np.ndarray, end_us: np.ndarray, halves: bool
 ) -> list[TaskSpan]:
-    """Tasks in order. With `halves`, the backward pass is two: I for inputs, W for weights."""
+    """The tasks of a class in the order in which they are issued, given when its nodes start and end, `[node]`.
+
+    With `halves`, the backward pass is two tasks: I for inputs, W for weights.
+    """
     program = rank_class.program
     first_node = program.first_node
     found: list[np.ndarray] = []
@@ -66,6 +72,7 @@ def tasks_of(
 
 
 def letter_of(segment: TraceSegment, at: Sequence[int], halves: bool) -> str:
+    """The letter of the task that a segment belongs to. `at` are its nodes that compute."""
     phases = {segment.nodes[i].phase for i in at}
     if phases == {"fwd"}:
         return "F"

@@ -1,8 +1,8 @@
-"""When each node of a step starts and ends: the longest path through what waits for what.
+"""When each node of a step starts and ends: the longest path through the graph of what waits for what (`stagec.estimate.graph`).
 
-Within a piece a node's end is the largest of `end of what the piece waits for + longest path from there`. Those paths are found
-once for all instances of the piece (max-plus algebra: Baccelli, Cohen, Olsder and Quadrat 1992, "Synchronization and Linearity"), so
-that an instance costs one small array operation, however many nodes it has.
+A node of a piece ends at the latest of these times: for each column, the end of the node that the piece waits for, plus the longest path from there to the
+node. These paths are the same in all instances of a piece, so they are found once (max-plus algebra: Baccelli, Cohen, Olsder and Quadrat 1992,
+"Synchronization and Linearity"). An instance then costs one small array operation, however many nodes it has.
 """
 
 from __future__ import annotations
@@ -22,36 +22,39 @@ from stagec.estimate.network import Network
 from stagec.estimate.prices import Prices
 
 FEW = 8
-"""Plans that are quicker solved one by one than together."""
+"""With fewer plans than this, solving them one by one is quicker than together."""
 Arrivals = Mapping[tuple[int, int, int], Floats]
-"""When what other pools send is there, in µs: by class, segment, and node of the segment, for each instance. What is not named is there from the start."""
+"""When messages of other pools are there, in µs: `[instance]` for each receive, which is named by its class, its segment and its place in the segment.
+
+A message that is not listed is there from the start."""
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """Times of all nodes of a rank of each class, in µs from the start of the step.
+    """The times of all nodes of one rank of each class, in µs from the start of the step. All arrays are `[position]`.
 
-    Class c has the positions `begins[c]` to `begins[c + 1]`, its nodes in issue order.
+    The nodes of class c have the positions `begins[c]` to `begins[c + 1]` - 1, in issue order.
     """
 
     start_us: Floats
     end_us: Floats
     begins: tuple[int, ...]
     launched_us: Floats | None = None
-    """When hosts have launched what runs, where no graphs do it; NaN of what is launched with others."""
+    """When the host has launched each node; NaN for a node that is launched with another one. None where graphs launch all nodes."""
 
     def of_class(self, number: int) -> tuple[Floats, Floats]:
-        """Starts and ends of the nodes of one class."""
+        """When the nodes of one class start and end, in µs: `[node]` each."""
         here = slice(self.begins[number], self.begins[number + 1])
         return self.start_us[here], self.end_us[here]
 
     @property
     def makespan_us(self) -> float:
+        """When the last node of any class ends."""
         return float(self.end_us.max(initial=0.0))
 
 
 def simulate(traces: TraceSet, prices: Prices) -> Timeline:
-    """Of a job, whose nodes take what `prices` says."""
+    """The timeline of a job whose nodes take as long as `prices` says."""
     graph = build_graph(traces, launches=prices.host_launch_us > 0)
     return simulate_graph(graph, traces, prices)
 
@@ -63,7 +66,9 @@ def simulate_graph(
     factors: Floats | None = None,
     arrived: Arrivals | None = None,
 ) -> Timeline:
-    """`factors`: by which the computation of each class is slower than it would be alone."""
+    """The timeline of a job whose graph is built. `factors`, `[class]`: how many times as long computation takes as `prices` says. `arrived`: when messages
+    of other pools are there.
+    """
     durations = [piece_durations(piece, traces, prices) for piece in graph.pieces]
     networks = [prices.network] * len(graph.pieces)
     hosts = Hosts.of(graph, [(traces, prices)] * len(graph.pieces))
@@ -78,7 +83,7 @@ def simulate_pieces(
     factors: Floats | None = None,
     arrived: Arrivals | None = None,
 ) -> Timeline:
-    """The same, of pieces that take so long, each on a network."""
+    """The timeline of a graph, given for each piece the durations of its nodes in µs, `[node]`, and the network that its transfers run on."""
     if factors is not None:
         durations = slower(graph, durations, factors)
     came = arrived_by_piece(graph, arrived or {})
@@ -95,24 +100,24 @@ def simulate_pieces(
 class Hosts:
     """Hosts that launch the kernels of their devices one after the other, in issue order.
 
-    They are ahead of a device that is busy, but for sizes that it makes: how many tokens come to a rank's experts they have to know before they launch
-    the exchange (`MoEAlltoAllTokenDispatcher._maybe_dtoh_and_synchronize` of Megatron-LM, HybridEP without a budget, torchtitan's `.tolist()`). Each step
-    begins with nothing launched, as the one before ends with a number that the host reads: a norm of gradients or a loss (`MegatronOptimizer.step`,
-    `DistributedTrainer.train_step_logs` of nanotron).
+    A host runs ahead of a busy device until it has to read a size that the device computes: before it launches the exchange of tokens, it has to know how
+    many come to a rank's experts (`MoEAlltoAllTokenDispatcher._maybe_dtoh_and_synchronize` of Megatron-LM, HybridEP without a budget, torchtitan's
+    `.tolist()`). Each step begins with nothing launched, since the step before ends with a number that the host reads: a norm of gradients or a loss
+    (`MegatronOptimizer.step`, `DistributedTrainer.train_step_logs` of nanotron).
     """
 
     each_us: Floats
-    """Of each piece: what a launch takes."""
+    """`[piece]`: how long a launch takes."""
     kernels: Sequence[Floats]
-    """Of each piece: how many are launched for each node, those that cost less than a launch in part."""
+    """For each piece, `[node]`: how many kernels are launched for the node. A kernel that costs less than a launch counts in part."""
     before_us: Sequence[Floats]
-    """Of each piece: when each instance's first node can be launched, from when the host knew what it had to know last."""
+    """For each piece, `[instance]`: how long the host needs, from reading the last result that it has to read, until it can launch the first node."""
     told: Sequence[Ints]
-    """Of each piece: where for each instance that is, -1 for the start of the step."""
+    """For each piece, `[instance]`: the position of the node with that result; -1 for the start of the step."""
 
     @staticmethod
     def of(graph: PieceGraph, owners: Sequence[tuple[TraceSet, Prices]]) -> Hosts | None:
-        """Of pieces of these jobs, whose classes have the numbers that their pieces say; nothing where graphs launch all of them."""
+        """The hosts of a graph, given the traces and prices of the job that each piece belongs to. None where graphs launch all kernels."""
         each_us = np.array([prices.host_launch_us for _, prices in owners])
         if not each_us.any():
             return None
@@ -141,7 +146,9 @@ class Hosts:
         return Hosts(each_us, kernels, before, told)
 
     def paths(self, number: int, piece: GraphPiece, durations: Floats) -> Floats:
-        """To the end of each node of a piece, from when its first can be launched."""
+        """The longest path in µs to the end of each node of a piece, from the time at which its first node can be launched: like `durations`, `[node]` or
+        `[node, plan]`. `number` is that of the piece.
+        """
         launch = self.each_us[number] * np.cumsum(self.kernels[number])
         found = np.zeros_like(durations)
         for i, inside in enumerate(piece.inside):
@@ -151,7 +158,7 @@ class Hosts:
         return found
 
     def launched_us(self, graph: PieceGraph, ends: Floats) -> Floats:
-        """When each node is launched, in a step whose nodes end so."""
+        """`[position]`: when each node is launched, given when nodes end; NaN for a node without a launch of its own."""
         found = np.full(graph.begins[-1], np.nan)
         for piece, us, own, before, at in zip(
             graph.pieces,
@@ -168,12 +175,13 @@ class Hosts:
 
 
 def piece_durations(piece: GraphPiece, traces: TraceSet, prices: Prices) -> Floats:
+    """`[node]`: how long the nodes of a piece take, in µs."""
     of_segment = prices.segment(traces.classes[piece.rank_class], piece.segment).us
     return of_segment[piece.begin : piece.begin + len(piece.nodes)]
 
 
 def slower(graph: PieceGraph, durations: list[Floats], factors: Floats) -> list[Floats]:
-    """What nodes take if the computation of each class takes so many times as long: `[class]`, or `[class, plan]`."""
+    """The durations of the nodes of each piece if computation takes `factors` times as long: `[class]`, or `[class, plan]`."""
     found: list[Floats] = []
     for piece, own in zip(graph.pieces, durations, strict=True):
         computes = np.array([node.computes for node in piece.nodes], bool)
@@ -185,14 +193,15 @@ def slower(graph: PieceGraph, durations: list[Floats], factors: Floats) -> list[
 
 @dataclass(frozen=True)
 class Times:
-    """When each node ends: `[node + 1]`, the last is the start of the step. Of several plans that wait alike all arrays are `[..., plan]`."""
+    """When each node of a graph ends, in µs, in one plan, or in several plans with the same graph: then all arrays have a last axis `plan`."""
 
     graph: PieceGraph
     durations: list[Floats]
-    """Of the nodes of each piece."""
+    """For each piece, `[node]`."""
     slowest: dict[int, Floats]
-    """Of pieces that are collectives of several classes, what each instance takes."""
+    """For each piece that is a collective of several classes, by its number, `[instance]`: how long it takes."""
     ends: Floats
+    """`[position + 1]`: the last entry is the start of the step, so that position -1 stands for it."""
 
     @property
     def makespan(self) -> Floats:
@@ -201,7 +210,7 @@ class Times:
 
     @cached_property
     def starts(self) -> Floats:
-        """When each node starts; a receive at its end, as if all came at once."""
+        """`[position]`: when each node starts. A receive starts at its end, as if the whole message came at once."""
         starts = np.empty((len(self.ends) - 1, *self.ends.shape[1:]))
         for i, (piece, own) in enumerate(zip(self.graph.pieces, self.durations, strict=True)):
             if i in self.slowest:
@@ -213,9 +222,9 @@ class Times:
 
 
 def shared_durations(graph: PieceGraph, durations: list[Floats]) -> dict[int, Floats]:
-    """How long each instance of a collective of several classes takes, by piece: as long as the slowest member.
+    """How long each instance of a collective of several classes takes in µs, `[instance]`, by the number of its piece: as long as on its slowest member.
 
-    Members may send more and less in one all-to-all.
+    Members of one all-to-all may send different numbers of bytes.
     """
     found: dict[int, Floats] = {}
     for by_class in graph.meetings:
@@ -238,13 +247,16 @@ def shared_durations(graph: PieceGraph, durations: list[Floats]) -> dict[int, Fl
 
 
 def arrived_by_piece(graph: PieceGraph, arrived: Arrivals) -> dict[int, Floats]:
-    """The same by the number of the piece, which is the receive alone."""
+    """When messages of other pools are there, `[instance]` in µs, by the number of the piece that is the receive."""
     keys = [(piece.rank_class, piece.segment, piece.begin) for piece in graph.pieces]
     return {number: arrived[key] for number, key in enumerate(keys) if key in arrived}
 
 
 def arrivals(piece: GraphPiece, ends: Floats, network: Network, came: Floats | None) -> Floats:
-    """When something starts to arrive: its send has started, and the receive waits for nothing else. `came` is when what another pool sends is there."""
+    """`[instance]`: when the message of a receive starts to arrive, in µs. Its send has started then, and the receive waits for nothing else.
+
+    `ends` are the ends of all nodes; `came` is when the message of another pool is there, None if it comes from this one.
+    """
     action = piece.nodes[0].action
     assert isinstance(action, Transfer)
     known = [] if came is None else [came]
@@ -255,7 +267,9 @@ def arrivals(piece: GraphPiece, ends: Floats, network: Network, came: Floats | N
 
 
 def longest_paths(piece: GraphPiece, durations: Floats) -> Floats:
-    """To the end of each node from each column, and from the start of the step: `[node, column + 1]`, of several plans `[..., plan]`."""
+    """The longest paths in µs to the end of each node of a piece, from each of its columns, and last from the start of the step: `[node, column + 1]`, or
+    with several plans `[node, column + 1, plan]`.
+    """
     width = len(piece.columns)
     paths = np.full((len(piece.nodes), width + 1, *durations.shape[1:]), -np.inf)
     paths[:, width] = 0.0
@@ -269,14 +283,14 @@ def longest_paths(piece: GraphPiece, durations: Floats) -> Floats:
 
 
 Launches = tuple[Floats, Floats, Ints]
-"""Of a piece: to the end of each node from when its host can launch the first; when that is for each instance, from what the host had to know last; and where
-that is."""
+"""What launching means for a piece: the longest path to the end of each node from the launch of its first, `[node]`; how long after the last result that the
+host has to read that launch can be, `[instance]`; and the position of the node with that result, `[instance]`."""
 
 
 def launch_paths(
     graph: PieceGraph, durations: Sequence[Floats], hosts: Hosts | None
 ) -> list[Launches]:
-    """Nothing where graphs launch."""
+    """The launches of each piece; empty where graphs launch all kernels."""
     if hosts is None:
         return []
     paths = [
@@ -292,9 +306,10 @@ def solve(
     came: Mapping[int, Floats] | None = None,
     hosts: Hosts | None = None,
 ) -> Times:
-    """The end of every node; or of the exits of pieces alone, which the ends of others and of the step follow from: NaN for what is not told.
+    """Find when every node ends, given for each piece the durations of its nodes in µs, `[node]`, or for several plans `[node, plan]`.
 
-    `came`: when what other pools send is there, by piece, of one plan.
+    `only_exits`: find the ends of the exits of pieces alone, from which the end of the step follows; all others are NaN. `came`: when messages of other pools
+    are there, `[instance]` by the number of the piece, if there is one plan.
     """
     came = came or {}
     slowest = shared_durations(graph, durations)
@@ -338,7 +353,7 @@ def follow_each(
     behind: Sequence[Launches],
     ends: Floats,
 ) -> None:
-    """Find the ends of all exits, instance by instance, of several plans at once."""
+    """Write the ends of all exits into `ends`, instance by instance, for several plans at once."""
     exits = [own[at] for own, at in zip(paths, graph.exits, strict=True)]
     # Column -1, which is 0, stands for the start of the step.
     tables = [
@@ -365,9 +380,9 @@ def follow_levels(
     behind: Sequence[Launches],
     ends: Floats,
 ) -> None:
-    """The same of one plan: of the instances of a level together, whatever pieces they are of.
+    """Write the ends of all exits into `ends` for one plan. All instances of a level are solved together, whatever their pieces.
 
-    The columns and exits of all pieces are put side by side, to the width of the widest.
+    To that end the columns and exits of all pieces are put side by side, as wide as those of the piece that has most.
     """
     pieces, exits, table_of = graph.pieces, graph.exits, graph.columns
     widths, heights = table_of.widths, table_of.heights
@@ -376,7 +391,7 @@ def follow_levels(
     for number, (piece, at, own) in enumerate(zip(pieces, exits, paths, strict=True)):
         used = len(piece.columns) + 1
         table[:used, number, : len(at)] = np.roll(own[at], 1, axis=1).T
-        # What is said of exits too many, is said of the last one.
+        # A piece with fewer exits repeats its last one.
         table[:used, number, len(at) :] = table[:used, number, len(at) - 1, None]
     instances, place, number = graph.instances, table_of.place, graph.instances.piece
     longer = np.zeros(len(place))
