@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from tests.fidelity.archive import RECORDED, names_in, read_cases
@@ -16,6 +17,9 @@ from tests.fidelity.randomly import run_random
 from tests.fidelity.report import outcome_text, summary_text
 from tests.fidelity.run import run_case
 from tests.fidelity.stg_text import stg_text
+
+CASES_AT_ONCE = 4
+"""How many cases a process is given at a time."""
 
 
 def main(arguments: list[str]) -> int:
@@ -59,15 +63,17 @@ def main(arguments: list[str]) -> int:
     if not known:
         parser.error(f"{options.cases} has no cases")
     outcomes = []
-    for case in read_cases(options.cases, options.only):
-        if options.show_text:
-            try:
-                print(stg_text(case))
-            except NotInTheLanguage as reason:
-                print(f"# {case.name}: there are no words for {reason}\n")
-        outcome = run_case(case)
-        print(outcome_text(outcome), end="\n\n", flush=True)
-        outcomes.append(outcome)
+    with ProcessPoolExecutor() as pool:
+        cases = read_cases(options.cases, options.only)
+        # In the order of the archive, whichever is done first.
+        for outcome in pool.map(run_case, cases, chunksize=CASES_AT_ONCE):
+            if options.show_text:
+                try:
+                    print(stg_text(outcome.case))
+                except NotInTheLanguage as reason:
+                    print(f"# {outcome.case.name}: there are no words for {reason}\n")
+            print(outcome_text(outcome), end="\n\n", flush=True)
+            outcomes.append(outcome)
     print(summary_text(outcomes))
     return 0 if all(outcome.agrees and not outcome.not_yet for outcome in outcomes) else 1
 
