@@ -298,16 +298,16 @@ def is_beside(
     user: sched.ComputeOp, op: sched.ComputeOp, position: int, contracted: set[str]
 ) -> bool:
     """Whether another product could be one with this: of the same input, over the same dims, by a matrix of its own in the same format."""
+    if user is op:
+        return True
     if sched.work_of(user) != Work.PRODUCT or user.parent != op.parent:
         return False
     if stg.phase_of(user) != stg.phase_of(op):
         return False
-    if user.inputs[position] is not op.inputs[position] or not is_linear(user):
-        return False
-    if stored_weight(user) != stored_weight(op):
-        return False
     left, right = (set(tensor_of(value.type).names) for value in user.inputs[:2])
-    return left & right == contracted
+    if left & right != contracted or user.inputs[position] is not op.inputs[position]:
+        return False
+    return is_linear(user) and stored_weight(user) == stored_weight(op)
 
 
 def attention_form(op: sched.ComputeOp) -> KernelForm:

@@ -76,7 +76,7 @@ def wrong(seed: int) -> tuple[list[str], int]:
     return found, told
 
 
-@pytest.mark.parametrize("seed", mostly((3).__eq__, range(12)))
+@pytest.mark.parametrize("seed", mostly((7).__eq__, range(12)))
 def test_what_is_said_to_change_nothing_does_not(seed: int):
     found, _ = wrong(seed)
     assert not found, "\n".join(found)
