@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from stagec.cli import main
 from stagec.dialects import dist, sched, stg
+from stagec.dialects.op import DialectOp, OpClass
 from stagec.dialects.stg.op_classes import mistakes_of_class
+from tests.unit.examples import FOLDER, compile_example
 
 OP = """
 from typing import ClassVar
@@ -219,3 +222,22 @@ def test_our_own_classes():
     ops = [op for each in (stg.Stg, dist.Dist, sched.Sched) for op in each.operations]
     # The frontend builds calls of `append` by itself: its first operand is no tensor of the text.
     assert [m for op in ops if op is not stg.AppendOp for m in mistakes_of_class(op)] == []
+
+
+def classes_of_ops(kind: type[DialectOp] = DialectOp) -> Iterator[type[DialectOp]]:
+    yield kind
+    for each in kind.__subclasses__():
+        yield from classes_of_ops(each)
+
+
+def test_an_op_is_of_the_classes_that_its_own_inherits() -> None:
+    """`isinstance`, as ops are asked, against `issubclass`, which is that of `abc`; what is no op of ours is of none of them."""
+    kinds = {*classes_of_ops()}
+    ops = {type(op): op for op in compile_example(FOLDER / "gpt.stg", "dp4_tp8").module.walk()}
+    assert len(ops) > 10
+    for kind in kinds:
+        assert isinstance(kind, OpClass)
+        for own, op in ops.items():
+            assert isinstance(op, kind) == issubclass(own, kind)
+        assert not isinstance(kind, kind)
+        assert not isinstance("", kind)

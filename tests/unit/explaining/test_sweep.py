@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -13,9 +14,10 @@ from hypothesis import given, settings, strategies as st
 
 from stagec.arrays import Floats, Ints
 from stagec.diagnostics import CompileError
-from stagec.driver import Stops, compile_program
+from stagec.driver import Compiled, Stops, compile_program
 from stagec.estimate import step_time
-from stagec.frontend import check, parse_file, parse_text
+from stagec.frontend import CheckedModel, check, parse_file, parse_text
+from stagec.sweeping.grid import grid
 from stagec.sweeping.plans import SweepRequest
 from stagec.sweeping.run import SweepTable, sweep
 from stagec.sweeping.step_times import StepTimes
@@ -282,6 +284,30 @@ def test_step_time(clauses: str, monkeypatch: pytest.MonkeyPatch) -> None:
         compiled = compile_program(asked.checked_at(sizes))
         assert row["step_time"] == pytest.approx(step_time(compiled), rel=1e-12)
     assert sum(reached) == 2
+
+
+def test_a_plan_is_compiled_once_for_all_that_is_asked_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The plan as it is in the file, to say whether the quantities can be asked for, and that of the structure; of another grid the latter alone."""
+    made: list[CheckedModel] = []
+    compiled_from = SweepRequest.compiled_from
+
+    def noted(self: SweepRequest, checked: CheckedModel, *how: bool | str | None) -> Compiled:
+        made.append(checked)
+        return compiled_from(self, checked, *how)
+
+    monkeypatch.setattr(SweepRequest, "compiled_from", noted)
+    clauses = "gradients { bucket_bytes = 4KiB }\n  microbatch 1\n  device h100"
+    text = TINY.replace("CLAUSES", clauses)
+    asked = request(parse_text(text, "tiny.stg"), "p", ("step_time", "memory.peak"), "tp=1")
+    first = sweep(asked)
+    assert len(made) == 2
+    same_rows(asked, first, [0])
+    made.clear()
+    again = sweep(replace(asked, grid=grid(["tp=2"], ["tp"])))
+    assert len(made) == 1
+    assert again.row(0) == sweep(replace(asked, grid=grid(["tp=2"], ["tp"]), bases={})).row(0)
 
 
 @settings(max_examples=60, deadline=None)
