@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import NamedTuple
 
 from xdsl.context import Context
@@ -71,6 +72,34 @@ NEEDS = (
 )
 
 
+class ListedNames(NamedTuple):
+    """Names that a setting lists, and that a pass looks for."""
+
+    clause: str
+    setting: str
+    of_pass: str
+    parameter: str
+    reason: str
+
+
+LISTS = (
+    ListedNames(
+        "precision",
+        "unquantized",
+        "quantize-products",
+        "wide",
+        "no product of it would be quantized",
+    ),
+    ListedNames(
+        "gradients",
+        "late",
+        "reduce-gradients",
+        "late",
+        "no gradient of it would be reduced earlier",
+    ),
+)
+
+
 class IdleParts:
     """Watches the passes of a plan that may change nothing, for its own calls of passes and the settings that it says itself, at `own`."""
 
@@ -88,6 +117,12 @@ class IdleParts:
         """For each pass that is watched: whether the program was another one behind it."""
         self.changes |= {need.kind: False for need in self.needs if need.kind in OF_ONE_PASS}
         self.links = idle_links(plan, own)
+        self.lists = {
+            each.of_pass: (each, span)
+            for each in LISTS
+            if (span := getattr(plan, each.clause).unusual.get(each.setting)) in own
+        }
+        self.names: list[Diagnostic] = []
         self.recomputes = True
         self.ran: set[str] = set()
 
@@ -100,6 +135,8 @@ class IdleParts:
             if self.plan.pipeline is not None and self.plan.pipeline.schedule == OVERLAPPED:
                 self.has.add("ep")
             self.is_lowered = True
+        if each.name in self.lists and is_our_class(type(each)):
+            self.names += idle_names(each, module, *self.lists[each.name])
         if each.name == BEHIND_DEFER and DEFER in self.changes:
             self.changes[DEFER] = would_change(load_pass(DEFER)(), module)
         if each.name == RECOMPUTE:
@@ -118,7 +155,7 @@ class IdleParts:
 
     def diagnostics(self) -> list[Diagnostic]:
         """A warning for each that changed nothing, of the passes that ran."""
-        return [*self.passes(), *self.settings(), *self.recomputing(), *self.links]
+        return [*self.passes(), *self.settings(), *self.recomputing(), *self.names, *self.links]
 
     def passes(self) -> Iterator[Diagnostic]:
         for call in self.plan.passes:
@@ -163,12 +200,30 @@ def idle_links(plan: Plan, own: Collection[Span]) -> list[Diagnostic]:
     ]
 
 
-def would_change(left_out: ModulePass, module: ModuleOp) -> bool:
-    """Whether a pass that does not run would make another program of it."""
+def idle_names(
+    each: ModulePass, module: ModuleOp, listed: ListedNames, span: Span | None
+) -> Iterator[Diagnostic]:
+    """A warning for each name without which the pass makes the same program."""
+    names: tuple[str, ...] = getattr(each, listed.parameter)
+    whole = made_by(each, module)
+    for name in names:
+        others = tuple(other for other in names if other != name)
+        if made_by(replace(each, **{listed.parameter: others}), module) == whole:
+            message = f"`{name}` in `{listed.setting}` of `{listed.clause}` changes nothing here"
+            yield Diagnostic("W0304", message, span, label=listed.reason, help="leave it out")
+
+
+def made_by(each: ModulePass, module: ModuleOp) -> str:
+    """The program that a pass would make."""
     tried = module.clone()
     with conditions.unrecorded():
-        left_out.apply(Context(), tried)
-    return str(tried) != str(module)
+        each.apply(Context(), tried)
+    return str(tried)
+
+
+def would_change(left_out: ModulePass, module: ModuleOp) -> bool:
+    """Whether a pass that does not run would make another program of it."""
+    return made_by(left_out, module) != str(module)
 
 
 def kinds(module: ModuleOp) -> Iterator[str]:
@@ -176,7 +231,7 @@ def kinds(module: ModuleOp) -> Iterator[str]:
     mesh, contexts = mesh_of(module), Contexts.of(module).axes()
     for op in module.walk():
         axes = op.axes.data if isinstance(op, dist.CollectiveBase | dist.StorageOp) else ()
-        if axes and all(mesh[axis] == 1 for axis in axes):
+        if axes and all(mesh.get(axis) == 1 for axis in axes):  # `all_pools` is no axis
             continue
         yield communication_kind(op, contexts)
         if isinstance(op, dist.AllReduceGradientOp | dist.ReduceShardOp):

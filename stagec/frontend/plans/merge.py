@@ -119,7 +119,7 @@ def with_pools(plans: Mapping[str, syntax.Plan]) -> dict[str, syntax.Plan]:
 def _pools_of_each(
     asked: Iterable[syntax.Plan], plans: Mapping[str, syntax.Plan]
 ) -> dict[str, tuple[syntax.Pool, ...]]:
-    """The pools of plans and of all that they extend, each plan looked at once."""
+    """The pools of plans and of all that they extend, as the last plan that names one says it, each plan looked at once."""
     found: dict[str, tuple[syntax.Pool, ...]] = {}
     for plan in asked:
         steps: list[syntax.Plan] = []
@@ -130,13 +130,12 @@ def _pools_of_each(
         for step in reversed(steps):
             if step.name.text in found:
                 continue
-            inherited = found.get(step.base.text, ()) if step.base is not None else ()
-            names = {pool.name.text for pool in inherited}
+            base = step.base.text if step.base is not None else ""
+            named = {pool.name.text: pool for pool in found.get(base, ())}
             own: dict[str, syntax.Pool] = {}
             for pool in _pools_of_step(step):
-                if pool.name.text not in names:
-                    own.setdefault(pool.name.text, pool)
-            found[step.name.text] = (*inherited, *own.values())
+                own.setdefault(pool.name.text, pool)
+            found[step.name.text] = tuple((named | own).values())
     return found
 
 
