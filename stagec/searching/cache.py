@@ -1,4 +1,4 @@
-"""What is known already: the answers of earlier searches in a file."""
+"""A file that keeps the answers of earlier searches, so that nothing is computed twice (`stagec search --cache FILE`)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from stagec.searching.whole_plans import WholeAnswer, WholePlan
 
 MOST_CACHE_BYTES = 1 << 30
 BEGIN = '{"key": '
-"""Of each line."""
+"""How each line of the file begins."""
 
 
 class Cache:
-    """Answers of earlier searches, a line each; one that was interrupted goes on from there.
+    """The answers of earlier searches, one line of JSON each. A search that was interrupted goes on from there.
 
-    A line says what it is about (`key`) and its own CRC-32 (`crc`): one that was cut off or changed is no answer.
+    A line has a hash of the question that it answers (`key`) and its own CRC-32 (`crc`). A line that was cut off or changed is ignored. Without a path
+    nothing is kept. E0701 for a file that cannot be read, or is no cache.
     """
 
     def __init__(self, path: Path | None, beside: str = "") -> None:
@@ -48,7 +49,7 @@ class Cache:
             self.append("")
 
     def append(self, text: str) -> None:
-        """E0603 where the disk takes nothing."""
+        """Append text to the file. E0603 where the disk takes nothing."""
         assert self.path is not None
         try:
             with self.path.open("a") as file:
@@ -57,6 +58,7 @@ class Cache:
             raise disk_error(error, str(self.path)) from None
 
     def read(self, line: str) -> None:
+        """Note the answer that a line has, if it is whole."""
         try:
             said = json.loads(line)
             if said.pop("crc") != crc_of(said):
@@ -66,6 +68,7 @@ class Cache:
             return
 
     def key(self, task: FormsTask) -> str:
+        """The hash of all that the answer to a task depends on."""
         return self.key_of(
             [
                 task.text,
@@ -81,9 +84,11 @@ class Cache:
         )
 
     def key_of(self, asked: Sequence[object]) -> str:
+        """The hash of a question, the compiler's version and what else answers depend on."""
         return hashlib.sha256(f"{self.about}\n{json.dumps(asked)}".encode()).hexdigest()
 
     def get(self, task: FormsTask) -> Found | None:
+        """The answer to a task, if an earlier search had it."""
         said = self.lines.get(self.key(task)) if self.path is not None else None
         if said is None:
             return None
@@ -94,6 +99,7 @@ class Cache:
         return Found(task.numbers, columns, said["reasons"])
 
     def put(self, task: FormsTask, found: Found) -> None:
+        """Keep the answer to a task."""
         if self.path is None:
             return
         columns = {
@@ -102,19 +108,22 @@ class Cache:
         self.keep(self.key(task), {"columns": columns, "reasons": found.reasons})
 
     def key_of_whole(self, plan: WholePlan) -> str:
+        """The hash of all that the answer of a whole compilation depends on."""
         return self.key_of(["whole", plan.text, plan.overrides, plan.wants_twice])
 
     def get_whole(self, plan: WholePlan) -> WholeAnswer | None:
+        """The answer of a whole compilation, if an earlier search had it."""
         said = self.lines.get(self.key_of_whole(plan)) if self.path is not None else None
         return None if said is None else WholeAnswer(plan.number, *said["whole"])
 
     def put_whole(self, plan: WholePlan, found: WholeAnswer) -> None:
-        """What is no plan says why with its place in the text, and is found out again."""
+        """Keep the answer of a whole compilation. Errors are not kept, since they point to places in the text; they are found again."""
         if self.path is not None and not found.diagnostics:
             numbers = [found.step_time, found.peak_bytes, found.compute, found.with_twice]
             self.keep(self.key_of_whole(plan), {"whole": numbers})
 
     def keep(self, key: str, answer: Mapping[str, object]) -> None:
+        """Append a line with an answer."""
         said = {"key": key, **answer}
         begin = "" if self.ends_in_line else "\n"
         self.append(f"{begin}{json.dumps({**said, 'crc': crc_of(said)})}\n")
@@ -122,21 +131,23 @@ class Cache:
 
 
 def no_cache(path: Path, why: str) -> CompileError:
+    """E0701 for a file that cannot be used as a cache."""
     message = f"cannot read `{path}`: {why}"
     return CompileError([Diagnostic("E0701", message, origin=f"--cache {path}")])
 
 
 def crc_of(said: Mapping[str, object]) -> int:
+    """The CRC-32 of a line's content."""
     return zlib.crc32(json.dumps(said, sort_keys=True).encode())
 
 
 def version() -> str:
-    """What answers depend on besides their questions: the compiler."""
+    """The compiler's version and when its files last changed: answers depend on both."""
     return f"{installed('stagec')} {newest_source()}"
 
 
 def newest_source() -> str:
-    """When the compiler's files were changed last."""
+    """The time of the latest change of the compiler's files, in nanoseconds."""
     root = Path(__file__).parents[1]
     # Two of its folders are links in a source tree, which `rglob` does not follow.
     folders = (root, root / "passes", root / "grammar")

@@ -1,4 +1,4 @@
-"""The points of a search's spaces, and what is known of each until now."""
+"""The points (possible plans) of a search, and what is known of each of them so far."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from stagec.searching.space import Point, Space, points
 from stagec.sweeping.run import PEAK
 
 FURTHER = 6
-"""Plans behind those that are wanted that are compiled whole if by their bounds they may be better; more only where they may by what outlines are off."""
+"""How many plans beyond those that are wanted are compiled whole, if their bounds leave it open whether they are better. Further ones are compiled only if
+they might be better judging by how far the outlines of compiled plans were off."""
 TOO_LARGE = "a rank needs more memory than its device has"
 TOO_LATE = "a step takes longer than it may"
 ROUGHLY = 1.1
-"""So many times as long as a step may take its outline may be."""
+"""The outline of a step's time may be this many times the limit on the time, since outlines are rough."""
 
 
 class Candidates:
-    """What may be among the best plans. `outcome` counts why others are not."""
+    """The points of a search and the numbers that are known of each (`known`, by name). `outcome` counts why points are left out."""
 
     def __init__(self, goal: Goal, spaces: Iterable[Space]) -> None:
         self.goal = goal
@@ -37,19 +38,20 @@ class Candidates:
         self.outcome.num_points = len(self.points)
         self.known: list[dict[str, float]] = [{} for _ in self.points]
         self.left: set[int] = set()
-        """Points that no bound on memory leaves out."""
+        """The numbers of the points that no bound on memory has left out."""
 
     @property
     def wanted(self) -> int:
-        """Plans that may be compiled whole, as the outline may rank them a little otherwise."""
+        """How many plans the rounds look for. Where times decide, these are more than the user wants, as outlines may rank plans a little differently."""
         return self.goal.top + (max(self.goal.top, FURTHER) if self.goal.is_timed else 0)
 
     @property
     def evaluated(self) -> str:
-        """What is known of those that were asked what decides which are the best."""
+        """The name of the number that decides which plans are best: a point that has it was evaluated."""
         return "step" if self.goal.is_timed else PEAK
 
     def chosen(self, numbers: Iterable[int]) -> dict[int, Point]:
+        """The points with these numbers."""
         return {number: self.points[number] for number in numbers}
 
     def note(self, found: Found) -> None:
@@ -61,37 +63,38 @@ class Candidates:
         self.outcome.reasons.update(found.reasons)
 
     def value(self, number: int) -> float:
-        """What is known of it: no more than it is."""
+        """What is minimised, by what is known of a point so far: not more than its real value, if that is only bounded yet."""
         known = self.known[number]
         if not self.goal.rises and self.evaluated not in known:
             return -np.inf
         return self.would_be(number, 1.0)
 
     def ranked(self) -> list[int]:
-        """Points that may be plans, the best as far as is known first."""
+        """The numbers of the points that were evaluated and not refused, the best by what is known first."""
         known = enumerate(self.known)
         found = [n for n, k in known if k.get(self.evaluated, 0.0) > 0 and not self.is_refused(n)]
         return sorted((n for n in found if self.value(n) < np.inf), key=self.value)
 
     def may_fit(self, number: int) -> bool:
+        """Whether what is known of a point's memory does not exceed the limit."""
         known = self.known[number]
         needs = known.get(PEAK, known.get(HELD, np.nan))
         return needs == needs and (self.goal.memory is None or needs <= self.goal.memory)
 
     def refuse(self, number: int) -> None:
-        """It needs too much memory, if it is a plan at all."""
+        """Refuse a point that needs too much memory, and count that if it is a plan at all."""
         known = self.known[number]
         if known.get("step", np.nan) == known.get("step", np.nan):
             self.outcome.reasons[TOO_LARGE] += 1
         known["step"] = float("nan")
 
     def is_refused(self, number: int) -> bool:
-        """Whether it turned out to be no plan, or not to fit."""
+        """Whether a point turned out to be no plan, or not to fit."""
         step = self.known[number].get("step", 0.0)
         return step != step
 
     def bound(self, number: int) -> float:
-        """No more than what is minimised can be of it."""
+        """A lower bound on what is minimised, for one point."""
         known = self.known[number]
         if not self.goal.rises:
             return -np.inf
@@ -101,7 +104,7 @@ class Candidates:
         return self.goal.value(self.points[number], least, known.get(PEAK, known.get(HELD, 0.0)))
 
     def would_be(self, number: int, ratio: float) -> float:
-        """What is minimised, of a plan that takes so many times as long as its outline, or a bound on that."""
+        """What is minimised, if a plan takes `ratio` times as long as its outline says, or as a bound on it if it has no outline."""
         known = self.known[number]
         step = known.get("step", known.get(LEAST, 0.0)) * ratio
         if step > self.goal.within * (ROUGHLY if self.goal.iteration is None else 1):

@@ -1,4 +1,4 @@
-"""From a plan of the user's own: every single change of it, compiled whole."""
+"""Single changes of a plan of the user's own, each of which is compiled whole to see what it gains."""
 
 from __future__ import annotations
 
@@ -18,19 +18,23 @@ SCHEDULES = ("1f1b", "zb_h1", "gpipe")
 
 @dataclass(frozen=True)
 class PlanChange:
-    """One thing that is done otherwise."""
+    """One change of a plan."""
 
     title: str
+    """The change in a few words, for the user."""
     clauses: tuple[str, ...] = ()
+    """The clauses that replace those of the plan."""
     sizes: tuple[tuple[str, str], ...] = ()
+    """The sizes that replace those of the plan, as `--set` takes them."""
 
     def text(self, plan: str, further: tuple[str, ...]) -> str:
+        """The text of a plan that extends the user's by this change, and by further clauses."""
         body = "".join(f"  {line}\n" for line in (*self.clauses, *further))
         return f"plan {NAME} extends {plan} {{\n{body}}}\n"
 
 
 def changes(checked: CheckedModel, dims: ModelDims) -> Iterator[PlanChange]:
-    """The plan as it is first. One that cannot be compiled is none to propose."""
+    """All single changes of a plan; the first one changes nothing. A changed plan may turn out not to compile, and is not proposed then."""
     plan = checked.plan
     yield PlanChange("as it is")
     yield from of_mesh(checked)
@@ -52,7 +56,7 @@ def changes(checked: CheckedModel, dims: ModelDims) -> Iterator[PlanChange]:
 
 
 def of_mesh(checked: CheckedModel) -> Iterator[PlanChange]:
-    """Half of an axis' ranks become ranks of another; of an odd number the largest part that divides it."""
+    """Move ranks from one axis of the mesh to another: for each pair of axes, by the smallest factor above 1 that divides the first one's size."""
     mesh = checked.plan.mesh
     for more, less in permutations(mesh, 2):
         if mesh[less] > 1:
@@ -63,7 +67,7 @@ def of_mesh(checked: CheckedModel) -> Iterator[PlanChange]:
 
 
 def of_microbatch(plan: Plan, sequences: int) -> Iterator[PlanChange]:
-    """The next larger and the next smaller that divides a rank's sequences."""
+    """Change the microbatch to the next larger and the next smaller size that divides a rank's sequences; in a pipeline, also change the schedule."""
     size = plan.microbatch_size
     if not size:
         yield PlanChange("microbatch 1", ("microbatch 1",))
@@ -88,6 +92,7 @@ def of_microbatch(plan: Plan, sequences: int) -> Iterator[PlanChange]:
 
 
 def sequences_of_rank(plan: Plan, dims: ModelDims) -> int:
+    """How many sequences of the batch a rank has."""
     split = {axis for rule in plan.rules if dims.batch in rule.dims for axis in rule.axes}
     split = {part for axis in split for part in plan.products.get(axis, (axis,))}
     ranks = prod(plan.mesh.get(axis, 1) for axis in split)
@@ -95,7 +100,7 @@ def sequences_of_rank(plan: Plan, dims: ModelDims) -> int:
 
 
 def with_pipeline(plan: Plan, title: str, **other: object) -> PlanChange:
-    """The pipeline's clause with some settings changed; without one, the microbatch's."""
+    """The pipeline clause with some settings changed; in a plan without a pipeline, the microbatch clause."""
     pipeline = plan.pipeline
     if pipeline is None:
         return PlanChange(title, (f"microbatch {other['microbatch']}",))
@@ -122,6 +127,7 @@ def with_pipeline(plan: Plan, title: str, **other: object) -> PlanChange:
 
 
 def of_storage(plan: Plan, dims: ModelDims) -> Iterator[PlanChange]:
+    """Change the level of ZeRO."""
     axes = plan.zero.axes if plan.zero is not None else plan.data_axes(dims.batch)
     now = plan.zero_level
     if not axes or not dims.is_training:

@@ -1,4 +1,4 @@
-"""All sizes of one choice at once: what a worker does."""
+"""Evaluate many points that share one plan text, and so differ in sizes alone: the task of a worker process."""
 
 from __future__ import annotations
 
@@ -22,45 +22,49 @@ from stagec.symbolic.columns import Columns
 
 TIMES = ("step", *PARTS)
 HELD = "held"
-"""Bytes that a rank holds at least: less than that is no peak."""
+"""The name of a lower bound on the peak of memory: bytes that a rank holds at least."""
 NAME = "searched"
+"""The name of a searched plan in its text."""
 
 
 def held_as(storage: Storage) -> str:
-    """The column of what a rank holds that stores what it has otherwise."""
+    """The name of the same bound for a plan that stores its state in another way."""
     return f"{HELD}, zero {storage.level} in {storage.replicas}, saves {storage.saves}"
 
 
 @dataclass(frozen=True)
 class FormsTask:
-    """Plans of one text: what they are, and what is asked of them."""
+    """Plans that share one text and differ in sizes, and what is asked of them."""
 
     file: str
     text: str
-    """Of the file."""
+    """The text of the model's file."""
     names: tuple[str, ...]
+    """The names of the sizes in which the plans differ."""
     rows: tuple[tuple[int, ...], ...]
+    """For each plan, its values of these sizes."""
     numbers: tuple[int, ...]
-    """Of the points that these are."""
+    """For each plan, its number among the points of the search."""
     exactly: tuple[str, ...] = ()
-    """What is asked of each as a compilation would say it: the peak of memory, the time of a step. Nothing for times in outline."""
+    """The quantities that are asked as a compilation would give them: the peak of memory, the time of a step. Empty if outlines and bounds are asked."""
     overrides: tuple[tuple[str, str], ...] = ()
+    """The sizes that `--set` gives."""
     turns: tuple[Turns, ...] = ()
-    """How each plan runs its pipeline, where that is not as the text says."""
+    """For each plan, how it runs its pipeline; empty if all do as the text says."""
     plan: str = ""
-    """The text of a plan `searched`, behind that of the file if it is not in there."""
+    """The text of the plan `searched`, which is added to that of the file; empty if the file has it."""
     plug_ins: tuple[str, ...] = ()
     """The files of `--load-pass`."""
     storages: tuple[Storage, ...] = ()
-    """In which other ways plans may store what these have whole, of which it is asked what they hold."""
+    """Other ways to store the state of these plans. The bound on memory is asked for each of them, too."""
     memory: int | None = None
-    """Bytes that a plan may need whose time is asked exactly."""
+    """How many bytes a plan may need: the exact time is asked only of plans that need no more. None for no limit."""
     is_timed: bool = True
-    """Whether times in outline are asked, beside what is held at least."""
+    """Whether times in outline are asked, beside the bound on memory."""
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """What is asked of each plan."""
+        """The names of the numbers that are asked of each plan."""
         if self.exactly:
             return self.exactly
         times = (*TIMES, *BOUNDS) if self.is_timed else ()
@@ -69,27 +73,30 @@ class FormsTask:
 
 @dataclass(frozen=True)
 class Found:
-    """What is known of some points."""
+    """The answer to a task."""
 
     numbers: tuple[int, ...]
+    """For each plan, its number among the points of the search."""
     columns: dict[str, list[float]] = field(default_factory=dict)
-    """For each point; NaN where it is no plan."""
+    """The numbers that were asked for by name, one for each plan; NaN where a point is no plan."""
     reasons: dict[str, int] = field(default_factory=dict)
+    """Why points are no plans, and how many for each reason."""
 
 
 UNTIL = "build-programs"
-"""What a rank runs is known then; when its nodes run, and where buffers are, is not asked for."""
+"""The last pass that runs for outlines and bounds. After it, it is known what a rank runs; the order of nodes and the place of buffers are not needed."""
 UNTIL_MEMORY = "plan-memory"
-"""When buffers are born and die is known then. What waits for what besides is not asked for."""
+"""The last pass that runs for a peak of memory. After it, it is known when buffers are born and die; what else waits for what is not needed."""
 
 
 @lru_cache(maxsize=2)
 def source_of(text: str, file: str) -> Source:
+    """A file, parsed once."""
     return parse_text(text, file)
 
 
 def source_with(text: str, plan: str, file: str) -> Source:
-    """A file, which is read once for all plans, and a plan behind it."""
+    """A file, which is parsed once for all plans, with a plan added at its end."""
     source = source_of(text, file)
     own = parse_text(plan, file).files[file]
     items = (*source.files[file].items, *own.items)
@@ -99,7 +106,7 @@ def source_with(text: str, plan: str, file: str) -> Source:
 
 
 def evaluate(task: FormsTask) -> Found:
-    """Times in outline, and what is held at least; or the peaks of memory."""
+    """Answer a task."""
 
     def measured(structure: Structure, sizes: Columns, rows: np.ndarray) -> dict[str, np.ndarray]:
         turns = [task.turns[row] for row in rows.tolist()] if task.turns else ()

@@ -1,8 +1,8 @@
-"""The search among plans that serve: memory and time of each are found as a compilation would say them.
+"""The search among plans that serve, whose memory and time are computed exactly, as a compilation gives them.
 
-Where sequences are alike and no ranks share positions, plans that differ in sizes are one compilation, and all of them are asked for.
-Else each plan is compiled: of plans that differ in their number of sequences some are, with more and more
-sequences until one needs too much, and then those beside the best.
+Where all sequences are alike and no ranks share positions of caches, plans that differ in sizes alone need one compilation, so all of them are evaluated.
+Otherwise each plan has to be compiled by itself. Then plans that differ only in their number of sequences are tried with more and more sequences, in steps,
+until one needs too much memory or time; after that, the plans next to the best ones are compiled.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ NOT_ASKED = "more sequences than with which a plan needs too much, or not beside
 
 
 class Exact(SearchStep):
-    """Of one search."""
+    """The step of a search that evaluates all plans that serve."""
 
     def evaluate(self) -> None:
+        """Evaluate plans until the best ones are known."""
         points = self.candidates.points
         together = [n for n, point in enumerate(points) if self.is_one_of_many(point)]
         self.ask(together)
@@ -42,11 +43,12 @@ class Exact(SearchStep):
         self.outcome.reasons[NOT_ASKED] += self.outcome.num_not_asked
 
     def is_one_of_many(self, point: Point) -> bool:
-        """Whether plans that differ from it in sizes are one compilation: not where what a rank has depends on which it is."""
+        """Whether plans that differ from this one in sizes alone need one compilation. They do not where the parts of ranks differ."""
         assert self.goal.iteration is not None
         return self.goal.iteration.is_alike and point["dcp"] == 1
 
     def ask(self, numbers: Iterable[int]) -> None:
+        """Evaluate the points with these numbers, and note their time and memory."""
         candidates, outcome = self.candidates, self.outcome
         tasks = self.questions.tasks(candidates.chosen(numbers), None)
         for found in self.questions.evaluated([*tasks]):
@@ -59,11 +61,12 @@ class Exact(SearchStep):
             self.told("closed forms", outcome.num_outlined, len(candidates.points))
 
     def is_good(self, number: int) -> bool:
+        """Whether a plan compiles, fits, and takes no longer than it may."""
         return self.candidates.known[number]["step"] <= self.goal.within
 
 
 def by_sequences(points: Mapping[int, Point]) -> Iterable[list[int]]:
-    """Plans that differ in nothing else, the fewest sequences first."""
+    """Rows of the numbers of plans that differ in their number of sequences alone, the fewest sequences first."""
     rows: dict[tuple[object, ...], list[int]] = defaultdict(list)
     for number, point in points.items():
         rows[tuple(v for name, v in point.items() if name not in ("batch", "tokens"))].append(

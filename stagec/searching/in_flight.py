@@ -1,4 +1,4 @@
-"""What the layers of a pipeline's rank hold just before each of its backward passes, by its schedule."""
+"""How many microbatches a pipeline's rank has in flight just before each of its backward passes, by its schedule: so often its layers hold what they save."""
 
 from __future__ import annotations
 
@@ -15,22 +15,25 @@ from stagec.searching.coarse_times import Turns
 from stagec.sweeping.peaks import distinct
 
 SAVED, LATE, SUMS, GATHERED = range(4)
-"""What a layer holds: of each microbatch that went forward and not back; of each that went back, but for the gradients of weights; sums of these
-gradients, from the first microbatch to the last; and parameters that are gathered once for all microbatches."""
+"""The four things that a layer may hold. `SAVED`: what it saved of a microbatch that has gone forward and not yet back. `LATE`: what the gradients of its
+weights still read of a microbatch that has gone back. `SUMS`: sums of gradients, from the first microbatch to the last. `GATHERED`: parameters that are
+gathered once for all microbatches."""
 
 END, OTHER = 0, 1
-"""The stage of a rank that is at an end of the pipeline, and may have other layers than the rest."""
+"""The two kinds of stages of a rank: one that is at an end of the pipeline, which may have other layers than the rest, and all others."""
 
 
 def is_looped(schedule: str) -> bool:
-    """Whether it is a schedule of which it is known what ranks do: stage s is on rank s mod p, and microbatches come back."""
+    """Whether a schedule places stage s on rank s mod p, for p ranks, and has backward passes. Of other schedules it is not known what ranks hold."""
     entry = CATALOGUE.get(schedule)
     return entry is not None and entry.placement == "loop" and schedule != FORWARD_ONLY
 
 
 @cache
 def in_flight(turns: Turns, ranks: int, microbatches: int) -> dict[int, Ints]:
-    """Of the ranks that are looked at, moments that may be the peak: how often stages hold what a layer does, `[moment, END or OTHER, SAVED to GATHERED]`."""
+    """For each rank that is looked at, the moments that may be its peak: how often each kind of stage holds each of the four things that a layer may hold,
+    `[moment, kind of stage, thing]`.
+    """
     rows = CATALOGUE[turns.schedule].rows(ranks, turns.virtual_stages, microbatches)
     return {
         rank: moments(rows[rank], rank, ranks, turns.virtual_stages, microbatches)
@@ -39,11 +42,15 @@ def in_flight(turns: Turns, ranks: int, microbatches: int) -> dict[int, Ints]:
 
 
 def looked_at(ranks: int) -> Iterator[int]:
-    """The first two, which have most microbatches in flight, and the last two, which hold back most gradients of weights: ends may have fewer layers."""
+    """The ranks that may need most memory: the first two, which have most microbatches in flight, and the last two, which delay most gradients of weights.
+
+    Two at each end are looked at, because the stage at the very end may have fewer layers.
+    """
     yield from sorted({0, min(1, ranks - 1), max(ranks - 2, 0), ranks - 1})
 
 
 def moments(row: ActionColumns, rank: int, ranks: int, virtual: int, microbatches: int) -> Ints:
+    """The moments of one rank that may be its peak (see `in_flight`), given what it runs in order (`row`) and its number of stages (`virtual`)."""
     kind, stage = row.kind, row.stage // ranks
     forward = kind == ActionKind.FORWARD
     inputs = (kind == ActionKind.BACKWARD) | (kind == ActionKind.BACKWARD_INPUT)

@@ -1,4 +1,4 @@
-"""What of a model can be split, and for what: read off the IR, whatever its dims are called."""
+"""Find the roles that the dims of a model have (heads, feed-forward widths, vocabulary, experts, ...), by how ops use them, whatever their names are."""
 
 from __future__ import annotations
 
@@ -18,31 +18,34 @@ from stagec.rewriting import programs
 
 @dataclass(frozen=True)
 class ModelDims:
-    """The dims of a model by what splitting them is called."""
+    """The names of a model's dims, by their role."""
 
     values: Mapping[str, int]
+    """The size of each dim by its name."""
     batch: str
+    """The dim of sequences in the batch."""
     sequence: tuple[str, ...]
-    """Tokens of what goes from layer to layer: context and sequence parallelism."""
+    """Dims of tokens, which context and sequence parallelism split."""
     heads: tuple[str, ...]
-    """Of queries, and of keys and values."""
+    """Dims of heads: of queries, and of keys and values."""
     key_heads: tuple[str, ...]
-    """Of these, those of keys and values where queries have more."""
+    """Those of `heads` that keys and values have, if queries have more heads."""
     inner: tuple[str, ...]
-    """What two products of a layer have between them: feed-forward widths."""
+    """Feed-forward widths: dims that one product of a layer makes and another sums over."""
     vocabulary: tuple[str, ...]
     experts: tuple[str, ...]
     expert_inner: tuple[str, ...]
-    """Of `inner`, those of experts alone."""
+    """Those of `inner` that experts alone have."""
     expert_tokens: tuple[str, ...]
+    """Dims of the tokens that are dealt to an expert."""
     positions: tuple[str, ...]
-    """Those of caches that attention sees whole, under no window."""
+    """Dims of the positions of caches that attention sees as a whole, under no window."""
     caches: tuple[tuple[str, ...], ...]
     """The dims of each cache that has such positions."""
     layers: tuple[str, ...]
-    """The dims that say how often repeats of the model's own body run, which can be cut into stages."""
+    """Dims that say how often the repeats in the model's own body run. A pipeline can cut these into stages."""
     units: tuple[str, ...]
-    """Modules of which each layer is a call."""
+    """The modules that layers call, whose weights FSDP gathers together."""
     has_layers: bool
     """Whether anything is repeated."""
     has_attention: bool
@@ -51,12 +54,12 @@ class ModelDims:
 
     @property
     def tensor_parallel(self) -> tuple[str, ...]:
-        """What tensor parallelism splits (Shoeybi et al. 2019)."""
+        """The dims that tensor parallelism splits (Shoeybi et al. 2019)."""
         return (*self.heads, *self.inner, *self.vocabulary)
 
 
 def read_model(checked: CheckedModel) -> ModelDims:
-    """The dims of a model."""
+    """The dims of a model by their role."""
     module = lower(checked)
     values = dict(size_values(module))
     stated = plan_of_model(checked, module)
@@ -72,7 +75,7 @@ def read_model(checked: CheckedModel) -> ModelDims:
     carried = {name for op in repeats(module) for v in op.carried for name in names_of(v.type)}
     tables = [op for op in ops if isinstance(op, stg.EmbeddingOp)]
     losses = [op for op in ops if isinstance(op, stg.CrossEntropyOp | stg.LogSoftmaxLossOp)]
-    # Of tables, that of the words: positions have one too.
+    # The loss knows the vocabulary. Tables tell it only where there is no loss, since positions may have one too.
     rows = unique(tensor_of(op.operands[1].type).names[0] for op in tables)
     words = unique(tensor_of(op.operands[0].type).names[-1] for op in losses)
     vocabulary = words or rows
@@ -107,11 +110,12 @@ def read_model(checked: CheckedModel) -> ModelDims:
 
 
 def unique(names: Iterator[str] | list[str] | tuple[str, ...]) -> tuple[str, ...]:
+    """Each name once, in the order of their first use."""
     return tuple(dict.fromkeys(names))
 
 
 def heads_of_scan(op: Operation) -> tuple[str, ...]:
-    """The dims of heads of a recurrence."""
+    """The dims of heads that a recurrence has; empty for other ops."""
     if isinstance(op, stg.SsdScanOp):
         return (tensor_of(op.x.type).names[-2],)
     if isinstance(op, stg.GatedDeltaRuleOp):
@@ -120,11 +124,12 @@ def heads_of_scan(op: Operation) -> tuple[str, ...]:
 
 
 def names_of(kind: object) -> tuple[str, ...]:
+    """The names of a tensor type's dims; empty for other types."""
     return kind.names if isinstance(kind, TensorType) else ()
 
 
 def repeats(module: ModuleOp) -> list[stg.RepeatOp]:
-    """Those in the model's own body, which can be cut into stages."""
+    """The repeats in the model's own body. A pipeline can cut these into stages."""
     return [
         op
         for program in programs(module)
@@ -136,7 +141,7 @@ def repeats(module: ModuleOp) -> list[stg.RepeatOp]:
 def weights_of_products(
     ops: list[Operation], tokens: set[str]
 ) -> Iterator[tuple[set[str], set[str]]]:
-    """Of each weight of a product, which dims it makes and which it sums over. What has no tokens is a weight."""
+    """For each weight of a product, the dims that are in the result, and those that are summed over. An operand without a dim of `tokens` is a weight."""
     for op in ops:
         if isinstance(op, stg.ContractOp):
             result = set(tensor_of(op.result.type).names)
@@ -150,7 +155,11 @@ def inner_dims(
     split: set[str],
     values: Mapping[str, int],
 ) -> tuple[str, ...]:
-    """Dims that a product makes and another sums over. A weight is split along one dim: heads or words, or the largest it has of these."""
+    """Dims that one product makes and another sums over, as feed-forward widths are.
+
+    Tensor parallelism splits a weight along one dim. So weights that have heads or the vocabulary are left out, and of several such dims of one weight only
+    the largest counts.
+    """
     free = [(made - taken, over - taken) for made, over in weights if not split & (made | over)]
     made = unique([name for names, _ in free for name in sorted(names)])
     both = {name for _, over in free for name in over}.intersection(made)
@@ -161,12 +170,12 @@ def inner_dims(
 
 
 def layers_of(found: list[stg.RepeatOp]) -> tuple[str, ...]:
-    """Counts that are dims: a pipeline can be asked for by these."""
+    """The counts of repeats that are dims by themselves, as a `pipeline` clause has to name them."""
     return unique([text for op in found if (text := str(op.count.data)).isidentifier()])
 
 
 def units_of(module: ModuleOp) -> tuple[str, ...]:
-    """Modules that layers call, whose weights are gathered together. A second call is called `Block_2`."""
+    """The modules that layers call, whose weights FSDP gathers together. The second call of a module has the name `Block_2`, and is left out."""
     calls = {call for op in module.walk() for call in stg.scope_of(op).split(".")}
     found: dict[str, None] = {}
     for repeat in repeats(module):
@@ -179,6 +188,7 @@ def units_of(module: ModuleOp) -> tuple[str, ...]:
 
 
 def num_parameters(ops: list[Operation], values: Mapping[str, int]) -> int:
+    """How many parameters the model has."""
     total = 0
     for op in ops:
         if isinstance(op, stg.WeightOp):

@@ -13,11 +13,12 @@ Objective = Callable[[Mapping[str, float]], float]
 
 TOKENS = "tokens"
 KNOWN = ("step_time", "ranks", "memory.peak", TOKENS)
-"""Seconds; devices; bytes of the rank that needs most; tokens of a step, or new ones of an iteration that serves."""
+"""The numbers of a plan that an expression may name: seconds of a step; devices; bytes of the rank that needs most memory; tokens of a step, or new tokens of
+an iteration that serves."""
 SAMPLES = ((1e-3, 8.0, 1e9, 64.0), (0.5, 63.0, 2e10, 1e3), (7.0, 4096.0, 8e10, 4e6))
-"""Of those: what is no number for any of these is none for plans."""
+"""Values of these numbers to try an expression with. One that is no number for any of them is taken to be none for any plan."""
 NAMED = {"cost": "step_time * ranks", "token_cost": "step_time * ranks / tokens"}
-"""`cost`: device-seconds of a step; `token_cost`: of a token."""
+"""Objectives with names of their own. `cost` is the device-seconds of a step, `token_cost` those of a token."""
 OPERATORS: dict[type, Callable[[float, float], float]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -28,7 +29,7 @@ OPERATORS: dict[type, Callable[[float, float], float]] = {
 
 
 def objective(text: str) -> Objective:
-    """E0710 for what is no expression of these numbers."""
+    """The function of a plan's numbers (`KNOWN`) that an expression describes. E0710 for text that is no such expression, or the same for all plans."""
     source = NAMED.get(text.strip(), text)
     try:
         tree = ast.parse(source.strip(), mode="eval").body
@@ -50,7 +51,7 @@ def objective(text: str) -> Objective:
 
 
 def rises(text: str) -> bool:
-    """Whether it is no less where each of the numbers is no less, but for tokens: as far as one can see, sums, products and powers of what is not negative."""
+    """Whether an objective can be seen never to fall when one of the numbers grows, tokens apart: it has only sums, products and powers of numbers."""
     tree = ast.parse(NAMED.get(text.strip(), text).strip(), mode="eval").body
     return all(
         isinstance(node.op, ast.Add | ast.Mult | ast.Pow)
@@ -65,19 +66,19 @@ def rises(text: str) -> bool:
 
 
 def asks_time(text: str) -> bool:
-    """Whether how long a step takes decides it."""
+    """Whether an objective depends on the time of a step."""
     tree = ast.parse(NAMED.get(text.strip(), text).strip(), mode="eval")
     names = {name_of(node) for node in ast.walk(tree) if isinstance(node, ast.expr)}
     return not names.isdisjoint(("step_time", *NAMED))
 
 
 def is_same(node: ast.expr) -> bool:
-    """Whether it is above 0, and the same where plans differ but in tokens."""
+    """Whether a part of an expression is above 0 and the same for all plans with the same number of tokens."""
     return isinstance(node, ast.Constant) or name_of(node) == TOKENS
 
 
 def name_of(node: ast.expr) -> str | None:
-    """`memory.peak`, as Python reads it."""
+    """The name that a part of an expression is, such as `memory.peak`, which Python parses as an attribute; None if it is no name."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
@@ -87,6 +88,7 @@ def name_of(node: ast.expr) -> str | None:
 
 
 def check(node: ast.expr, text: str) -> None:
+    """E0710 unless an expression has nothing but known names, numbers and the operators `+ - * / **`."""
     name = name_of(node)
     if name is not None:
         if name not in (*KNOWN, *NAMED):
@@ -102,6 +104,7 @@ def check(node: ast.expr, text: str) -> None:
 
 
 def evaluate(node: ast.expr, numbers: Mapping[str, float]) -> float:
+    """The value of an expression for the numbers of one plan."""
     name = name_of(node)
     if name is not None:
         if name in NAMED:

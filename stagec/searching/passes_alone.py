@@ -1,8 +1,9 @@
-"""How long a rank's forward and backward passes take: each op when what it reads is there, and its stream is free.
+"""How long the forward and backward passes of one rank take, if everything that they read of other passes and other ranks is there.
 
-Ops stand in their stream's queue in the order of the program, serial communication in that of computation as well. So it is found out what communication hides
-behind what: the first piece of a split product waits for nothing that could hide it, and what attention reads of other ranks is waited for, behind the
-gradients on the same stream. Layers are alike: of a repeat that runs more than a few times three iterations are followed, and those behind repeat the last.
+Each op starts when the values that it reads are there and its stream is free. The ops of a stream run in the order of the program; serial communication also
+waits for its turn among computation. So it is found which communication is hidden: the first piece of a split product waits for a gather that nothing hides,
+and attention waits for what it reads of other ranks, which runs behind the gradients on the same stream. Layers are alike, so of a repeat that runs more
+than a few times, three iterations are followed, and all further ones take as long as the last.
 """
 
 from __future__ import annotations
@@ -19,48 +20,53 @@ from stagec.dialects import sched, stg
 from stagec.dialects.sched import COMPUTE_STREAM
 
 UNROLLED = 8
-"""Iterations that are followed one by one, if all plans have so many: pieces of a product, of which one is handed on before the next."""
+"""A repeat with at most this many iterations, the same number in all plans, is followed iteration by iteration. Such are the pieces of a split product."""
 FOLLOWED = 3
+"""How many iterations of other repeats are followed."""
 LAUNCHES = "launches"
-"""Where a stream would be called: when the host has launched what it has until now."""
+"""The name, among those of streams, of the host that launches kernels one after the other."""
 When = Floats | float
-"""Seconds from the start of the pass, of each plan."""
+"""A time for each plan, `[plan]`, in seconds from the start of the pass; or one for all."""
 Stack = list[When]
-"""Of each iteration of a repeat."""
+"""The times at which the elements of a stack are there, one for each iteration of a repeat."""
 
 
 @dataclass(frozen=True)
 class PassNode:
-    """An op that becomes a node of the pass."""
+    """An op of a pass that takes time."""
 
     seconds: Floats
+    """`[plan]`: how long it takes."""
     stream: str
     is_serial: bool
+    """Whether it is communication that computation waits for."""
     launching: float = 0.0
-    """Seconds that the host takes to launch it, one behind the other."""
+    """Seconds that the host takes to launch it."""
 
 
 @dataclass
 class Streams:
-    """When each is free again, of a rank."""
+    """When each stream of a rank is free again."""
 
     free: dict[str, When] = field(default_factory=dict)
 
     @property
     def computed(self) -> When:
-        """When it has computed all passes until now."""
+        """When the rank has computed all passes that were run so far."""
         return self.free.get(COMPUTE_STREAM, 0.0)
 
 
 @dataclass
 class PassAlone:
-    """A pass through a stage. What it reads of other passes and other ranks is there."""
+    """A forward or backward pass through a stage. Values of other passes and other ranks are there from its start."""
 
     block: Block
     nodes: Mapping[Operation, PassNode]
+    """The ops that take time. All others take none."""
     count: Callable[[stg.RepeatOp], Floats]
-    """How often a repeat runs, of each plan."""
+    """How often a repeat runs, `[plan]`."""
     streams: Streams
+    """The streams of the rank, which its passes share."""
     _ready: dict[SSAValue, When | Stack] = field(default_factory=dict)
     _sent: deque[When] = field(default_factory=deque)
     _inside: set[Operation] = field(default_factory=set)
@@ -73,10 +79,12 @@ class PassAlone:
                 around = around.parent_op()
 
     def run_once(self) -> None:
+        """Run the pass on its streams, from when these are free."""
         self._ready.clear()
         self.follow(self.block)
 
     def follow(self, block: Block) -> None:
+        """Run the ops of a block in their order."""
         for op in block.ops:
             if op in self.nodes:
                 self.run(op, self.nodes[op])
@@ -90,12 +98,13 @@ class PassAlone:
                 self.hand_on(op)
 
     def hand_on(self, op: Operation) -> None:
-        """A view: what it sees is there when that is which it is a view of."""
+        """Note when the results of an op that takes no time, such as a view, are there: when all of its operands are."""
         found = latest(self.there(value) for value in op.operands)
         if isinstance(found, np.ndarray):
             self._ready.update(dict.fromkeys(op.results, found))
 
     def run(self, op: Operation, node: PassNode) -> None:
+        """Run an op that takes time."""
         queues = {node.stream, COMPUTE_STREAM} if node.is_serial else {node.stream}
         if node.launching:
             launched = self.streams.free.get(LAUNCHES, 0.0) + node.launching
@@ -103,7 +112,7 @@ class PassAlone:
         waits = [self.streams.free.get(each, 0.0) for each in (*queues, LAUNCHES)]
         begins = latest([*map(self.there, op.operands), *waits])
         if isinstance(op, sched.RecvOp) and self._sent:
-            # Ranks keep step: what is received was sent as this rank sends its own.
+            # All ranks do the same at the same time, so a value is sent to this rank when it sends its own.
             begins = latest([begins, self._sent.popleft()])
         end = begins + node.seconds
         if isinstance(op, sched.SendOp):
@@ -112,10 +121,12 @@ class PassAlone:
         self._ready.update(dict.fromkeys(op.results, end))
 
     def there(self, value: SSAValue) -> When:
+        """When a value is there; a stack, when all of its elements are."""
         found = self._ready.get(value, 0.0)
         return latest(found) if isinstance(found, list) else found
 
     def repeat(self, op: stg.RepeatOp) -> None:
+        """Run the iterations of a repeat: a few of them, or all if they are few."""
         times = self.count(op)
         most = int(times.max())
         is_unrolled = most <= UNROLLED and bool((times == most).all())
@@ -145,6 +156,7 @@ class PassAlone:
         self._ready.update(zip(op.stack_results, stacks, strict=True))
 
     def element(self, stack: SSAValue, at: int, of: int) -> When:
+        """When an element of a stack is there: the one at `at` of `of`, if each is known by itself."""
         found = self._ready.get(stack, 0.0)
         if isinstance(found, list):
             return found[at] if len(found) == of else latest(found)
@@ -152,6 +164,7 @@ class PassAlone:
 
 
 def latest(times: Iterable[When]) -> When:
+    """The latest of some times, in each plan."""
     found: When = 0.0
     for each in times:
         found = each if isinstance(found, float) and found == 0 else np.maximum(found, each)
@@ -159,7 +172,9 @@ def latest(times: Iterable[When]) -> When:
 
 
 def at_the_end(states: list[dict[str | int, When]], times: Floats) -> dict[str | int, When]:
-    """Of plans with so many iterations, each behind those that were followed as long as the last of them."""
+    """The times after the last iteration of a repeat, by name. `states` are those after each iteration that was followed; `times`, `[plan]`, says how many
+    iterations a plan has. Each further iteration takes as long as the last one that was followed.
+    """
     found: dict[str | int, When] = {}
     for name in states[-1]:
         ends = [np.asarray(each.get(name, 0.0), float) for each in states]

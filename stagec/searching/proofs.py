@@ -1,4 +1,4 @@
-"""The proof: plans that closed forms found are compiled whole, and so are those behind them that might be among the best."""
+"""The proof of a search: the best plans by closed forms are compiled whole, and so are further ones that might be among the best."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from stagec.searching.whole_plans import WholeAnswer
 from stagec.sweeping.run import PEAK
 
 PROVED_AT_A_TIME = 2
+"""How many plans are compiled at a time, once as many as are wanted were compiled."""
 
 
 @dataclass
 class Proofs(SearchStep):
-    """Of one search."""
+    """The step of a search that compiles plans whole."""
 
     answers: dict[int, WholeAnswer] = field(default_factory=dict)
-    """Of plans that were compiled whole."""
+    """The results of the plans that were compiled whole, by the number of the point."""
 
     def prove(self, ranked: Sequence[int]) -> None:
-        """As many as are wanted, and those behind them that may be among these by a lower bound: a few, and all that would be if their outline were as far
-        off as that of any before.
+        """Compile the best of the points `ranked`, as many as are wanted, and then others that may be better by their lower bounds: a few of them, and all
+        that would be better if their outlines were as far off as the worst one so far.
         """
         found: list[Proved] = []
         waiting = list(ranked)
@@ -59,13 +60,13 @@ class Proofs(SearchStep):
             self.judge(found)
 
     def compiled(self, numbers: Sequence[int], waiting: int = 0) -> list[Proved]:
-        """Those that fit, compiled whole; so many more are `waiting`."""
+        """The points with these numbers that fit, compiled whole. `waiting` is the number of further ones, for the report of progress."""
         self.compile([n for n in numbers if self.candidates.may_fit(n)], waiting)
         good = (n for n in numbers if n in self.answers and not self.candidates.is_refused(n))
         return [self.proved(n) for n in good]
 
     def compile(self, numbers: Iterable[int], waiting: int = 0) -> None:
-        """Whole, once. What they need is known then, and whether they are plans at all."""
+        """Compile points that were not compiled before. Afterwards it is known what they need, and whether they are plans at all."""
         proofs = [
             self.questions.whole(n, self.plan(n), False) for n in numbers if n not in self.answers
         ]
@@ -75,7 +76,9 @@ class Proofs(SearchStep):
             self.note(answer)
 
     def on_front(self, found: Sequence[Proved]) -> list[int]:
-        """Further plans of which none that was evaluated is faster and needs less memory, as far as is known: as many as are wanted, the fastest first."""
+        """The numbers of further points on the front of time and memory: no other point, by what is known, is both faster and smaller. The fastest come first;
+        there are at most as many as are wanted.
+        """
         candidates, compiled = self.candidates, {id(each.point) for each in found}
         numbers = [n for n in candidates.ranked() if candidates.may_fit(n)]
         known = [candidates.known[n] for n in numbers]
@@ -85,7 +88,9 @@ class Proofs(SearchStep):
         return [numbers[i] for i in chosen[: self.goal.top]]
 
     def judge(self, found: Sequence[Proved]) -> None:
-        """How many of the best no other plan can be better than, by lower bounds; and how far off outlines of others would have to be."""
+        """Note how many of the best plans are certain to be the best by the lower bounds of all others; and, for the others, how far off their outlines would
+        have to be for one of them to be better.
+        """
         candidates, outcome, best = self.candidates, self.outcome, found[0].value
         last = found[: self.goal.top][-1].value
         others = [
@@ -102,7 +107,7 @@ class Proofs(SearchStep):
             outcome.least_ratio = least_ratio(found)
 
     def test(self, found: list[Proved]) -> None:
-        """The best on other devices."""
+        """Estimate the best plans again on devices with twice of one number each."""
         proofs = [
             self.questions.whole(n, each.text, True)
             for n, each in enumerate(found[: self.goal.tested])
@@ -111,9 +116,11 @@ class Proofs(SearchStep):
             found[answer.number] = replace(found[answer.number], with_twice=answer.with_twice)
 
     def plan(self, number: int) -> str:
+        """The text of a point's plan."""
         return self.questions.plan(self.candidates.points[number])
 
     def note(self, answer: WholeAnswer) -> None:
+        """Note the result of a compilation, and where it differs from what closed forms said."""
         candidates, outcome = self.candidates, self.outcome
         point, known = candidates.points[answer.number], candidates.known[answer.number]
         if answer.error:
@@ -131,6 +138,7 @@ class Proofs(SearchStep):
             known["step"] = float("nan")
 
     def proved(self, number: int) -> Proved:
+        """A point that was compiled, as a result of the search."""
         answer = self.answers[number]
         point, known = self.candidates.points[number], self.candidates.known[number]
         exposed = answer.step_time - answer.compute

@@ -1,4 +1,4 @@
-"""Questions about points, asked of workers or of the cache: points that share a text are one question."""
+"""Ask worker processes, or the cache, about points. Points whose plans share a text are asked about together."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ from stagec.sweeping.run import PEAK, STEP_TIME
 
 
 class Questions:
-    """Of one search, among plans that train or that serve."""
+    """The questions of one search."""
 
     def __init__(self, goal: Goal, executor: Executor, cache: Cache) -> None:
         self.goal, self.executor, self.cache = goal, executor, cache
 
     def evaluated(self, tasks: Sequence[FormsTask]) -> Iterator[Found]:
+        """The answers to tasks, in any order."""
         waiting: list[FormsTask] = []
         for task in tasks:
             found = self.cache.get(task)
@@ -34,13 +35,14 @@ class Questions:
                 waiting.append(task)
             else:
                 yield found
-        # The largest first, so that none is left alone in the end.
+        # The largest first, so that no process works on a large one alone at the end.
         waiting.sort(key=lambda task: -len(task.rows))
         for task, found in run_tasks(self.executor, answered, waiting):
             self.cache.put(task, found)
             yield found
 
     def compiled_whole(self, plans: Sequence[WholePlan]) -> Iterator[WholeAnswer]:
+        """The results of compiling plans whole, in any order."""
         waiting: dict[int, WholePlan] = {}
         for plan in plans:
             found = self.cache.get_whole(plan)
@@ -55,7 +57,10 @@ class Questions:
     def tasks(
         self, points: Mapping[int, Point], structure: Callable[[Point], Point] | None
     ) -> Iterator[FormsTask]:
-        """Points that share a text, together: their own, to know their memory, or that of a `structure` that says as much of their times."""
+        """The tasks that ask about some points. Without `structure` the peak of memory of each point is asked.
+
+        `structure` gives for a point another one with the same times and bounds, which more points have in common; then times in outline and bounds are asked.
+        """
         if self.goal.iteration is not None:
             yield from self.serving_tasks(points, self.goal.iteration)
             return
@@ -64,7 +69,7 @@ class Questions:
         for number, point in shown.items():
             groups[text_key(point)].append(number)
         for group in groups.values():
-            # What is compiled for all is the plan with the fewest passes.
+            # The first plan of a task is compiled for all: the one with the fewest passes.
             group.sort(key=lambda n: self.num_passes(shown[n]))
             first = shown[group[0]]
             is_pipeline = structure is not None and first["pp"] != 1
@@ -86,7 +91,7 @@ class Questions:
     def serving_tasks(
         self, points: Mapping[int, Point], iteration: ServedIteration
     ) -> Iterator[FormsTask]:
-        """Of plans that serve: memory and times are asked exactly."""
+        """The tasks that ask about plans that serve, whose memory and times are asked exactly."""
         goal = self.goal
         groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
         for number, point in points.items():
@@ -107,18 +112,19 @@ class Questions:
             )
 
     def num_passes(self, point: Point) -> int:
-        """Of microbatches through ranks."""
+        """How many passes of microbatches through stages a step has, of all ranks of the pipeline together."""
         microbatches = self.goal.batch // int(point["dp"]) // int(point["microbatch"])
         return int(point["pp"]) * int(point["virtual_stages"]) * microbatches
 
     def plan(self, point: Point) -> str:
+        """The text of a point's plan."""
         goal = self.goal
         if goal.iteration is not None:
             return serving_text(NAME, point, goal.dims, goal.iteration, goal.clauses)
         return plan_text(NAME, point, goal.dims, goal.batch, goal.clauses)
 
     def whole(self, number: int, plan: str, wants_twice: bool) -> WholePlan:
-        """To compile a plan of this text whole."""
+        """The question that asks for the whole compilation of a plan with this text."""
         goal = self.goal
         text = f"{goal.text}\n{plan}"
         return WholePlan(goal.file, text, number, goal.overrides, wants_twice, goal.plug_ins)
@@ -126,12 +132,12 @@ class Questions:
 
 @dataclass
 class SearchStep:
-    """What a step of a search has."""
+    """What the steps of a search have in common."""
 
     candidates: Candidates
     questions: Questions
     told: Callable[[str, int, int], None]
-    """Hears of progress: what is done, how much, of how much."""
+    """Called to tell the user of progress: what is done, how much of it, and how much there is."""
 
     @property
     def goal(self) -> Goal:
@@ -143,5 +149,5 @@ class SearchStep:
 
 
 def answered(task: FormsTask) -> tuple[FormsTask, Found]:
-    """Results come in any order: each with its task."""
+    """A task with its answer, since answers come in any order."""
     return task, evaluate(task)

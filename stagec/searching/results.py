@@ -1,4 +1,4 @@
-"""What a search is asked for, and what it found: plans that were compiled whole, why each is better than the next, and why others are left out."""
+"""The goal of a search and its outcome: the plans that were compiled whole, why each is better than the next, and why others were left out."""
 
 from __future__ import annotations
 
@@ -17,43 +17,46 @@ from stagec.sweeping.run import PEAK, STEP_TIME
 
 @dataclass(frozen=True)
 class Goal:
-    """What is searched for."""
+    """What a search is asked for."""
 
     file: str
     text: str
-    """Of the model's file."""
+    """The text of the model's file."""
     dims: ModelDims
     devices: tuple[int, ...]
+    """The numbers of devices to search plans for."""
     batch: int
+    """Sequences in the global batch."""
     clauses: tuple[str, ...]
-    """Of every plan: the device, and what else is said."""
+    """Clauses that every plan has: its device, and what else the user asks for."""
     memory: int | None
-    """Bytes that a plan may take at most, the margin taken off; nothing for no limit."""
+    """The bytes that a rank may need at most, after the margin was subtracted; None for no limit."""
     minimised: Callable[[dict[str, float]], float]
-    """Of `step_time`, `ranks`, `memory.peak` and `tokens`."""
+    """What is minimised, as a function of `step_time`, `ranks`, `memory.peak` and `tokens`."""
     top: int = 10
+    """How many plans are wanted."""
     overrides: tuple[tuple[str, str], ...] = ()
     plug_ins: tuple[str, ...] = ()
     """The files of `--load-pass`."""
     beside: str = ""
-    """What answers depend on besides the text: the files that it imports, plug-ins, what is known of the device."""
+    """Everything but the text that answers depend on: imported files, plug-ins, the device's file. It is part of the key in the cache."""
     wants_front: bool = False
-    """Whether plans are compiled, too, of which none is faster and needs less memory."""
+    """Whether to compile also the plans on the front of time and memory: those that no other plan beats in both."""
     tested: int = 0
-    """Of so many of the best it is asked what they would take on other devices."""
+    """For how many of the best plans to estimate the step with twice of each number of the device."""
     rises: bool = True
-    """Whether that is no less where each of these is no less: then bounds leave out what cannot be among the best."""
+    """Whether `minimised` never falls when one of its numbers grows. Then bounds can leave out points that cannot be among the best."""
     is_timed: bool = True
-    """Whether times decide which plans are the best; else only what they hold is asked before they are compiled."""
+    """Whether times decide which plans are the best. If not, only memory is asked before plans are compiled."""
     tokens: int = 1
-    """Of a step."""
+    """Tokens of a step."""
     iteration: ServedIteration | None = None
-    """What plans serve; nothing if they train."""
+    """What plans serve; None if they train."""
     within: float = inf
-    """Seconds that a step may take at most."""
+    """The seconds that a step may take at most."""
 
     def value(self, point: Point, step_time: float, peak: float) -> float:
-        """What is minimised, of a plan."""
+        """What is minimised, for a plan with this time in seconds and this peak in bytes."""
         tokens = float(point.get(TOKENS, self.tokens))
         numbers = {
             STEP_TIME: step_time,
@@ -71,16 +74,19 @@ class Proved:
     point: Point
     text: str
     step_time: float
-    """Seconds, estimated node by node."""
+    """Seconds of a step, estimated node by node."""
     peak_bytes: int
+    """Bytes of the rank that needs most."""
     outline: dict[str, float]
+    """The rough time of a step and its parts by closed forms, in seconds."""
     compute: float
-    """Seconds that the rank which computes longest does so."""
+    """Seconds that the rank which computes longest computes."""
     exposed: float
-    """Seconds of the step in which it does nothing else but communicate, or waits."""
+    """Seconds of the step in which that rank does not compute, but communicates or waits."""
     value: float
+    """What is minimised."""
     with_twice: Mapping[str, float] = field(default_factory=dict)
-    """Seconds on a device with twice of one number, where that was asked."""
+    """Seconds of a step on a device with twice of one number, by the number's name, if that was asked."""
 
     @property
     def num_ranks(self) -> int:
@@ -88,50 +94,51 @@ class Proved:
 
     @property
     def tokens_per_s(self) -> float:
-        """New ones of an iteration that serves, by each device."""
+        """New tokens that each device makes in a second, in an iteration that serves."""
         return int(self.point[TOKENS]) / self.step_time / self.num_ranks
 
 
 @dataclass
 class Outcome:
-    """What a search found."""
+    """What a search found. Counts are of points."""
 
     proved: list[Proved] = field(default_factory=list)
-    """The best first."""
+    """The best plans that were compiled whole, the best first."""
     num_points: int = 0
     num_bounded: int = 0
-    """Left out by a bound on their memory, without a compilation."""
+    """Points that a bound on memory left out before anything was compiled."""
     num_outlined: int = 0
-    """Evaluated by closed forms."""
+    """Points that were evaluated by closed forms."""
     num_slower: int = 0
-    """Slower by a lower bound than all that were to be compiled, so never evaluated."""
+    """Points whose lower bound was worse than all plans that were to be compiled, so that they were not evaluated."""
     num_undecided: int = 0
-    """Slower in outline than all that were to be compiled, so their memory was never asked for."""
+    """Points whose outline was worse than all plans that were to be compiled, so that their memory was not asked for."""
     num_not_asked: int = 0
-    """Of those that serve, and of which each would be a compilation."""
+    """Points of plans that serve which were not asked about, as each would have been a compilation."""
     num_sure: int = 0
-    """Of those that were proved, the first so many: no other plan can be better by a lower bound."""
+    """How many of `proved`, from the first on, are certain to be the best by the lower bounds of all other points."""
     num_rivals: int = 0
-    """Plans that were not compiled and may be better than the first by their bounds."""
+    """Points that were not compiled, and may be better than the first of `proved` by their bounds."""
     nearest: float = 0.0
-    """Of what its outline says, what the best of these is worth at most if it is better; 0 where nobody knows."""
+    """For the most promising of these points, the ratio to its outline at or below which it would be better than the best; 0 if that is not known."""
     least_ratio: float = 1.0
-    """The least that one that was compiled takes, of what its outline says."""
+    """The smallest ratio of a compiled plan's time to its outline."""
     reasons: Counter[str] = field(default_factory=Counter)
+    """Why points are no plans, and how many for each reason."""
     mismatches: list[str] = field(default_factory=list)
-    """Where a compilation said otherwise than its closed forms. There are none."""
+    """Where a compilation gave another number than closed forms. There are none, unless there is a bug."""
     interrupted: bool = False
     compiled: list[Proved] = field(default_factory=list)
-    """All that were compiled whole and fit; those too of which none is faster and needs less memory, if that was asked."""
+    """All plans that were compiled whole and fit, with those on the front of time and memory if these were asked for."""
 
 
 def least_ratio(found: Sequence[Proved]) -> float:
-    """The least that a plan takes, in times of its outline."""
+    """The smallest ratio of a compiled plan's time to its outline."""
     return min(each.step_time / each.outline["step"] for each in found)
 
 
 def in_order(each: Proved) -> tuple[float, int, str]:
-    """Of two that are as good, the one that needs less memory; whoever was answered first."""
+    """The key by which plans are sorted: the best first; of equally good ones the one that needs less memory, and then by text."""
     return each.value, each.peak_bytes, each.text
 
 
@@ -143,7 +150,10 @@ PARTS_IN_WORDS = (
 
 
 def compare(one: Proved, other: Proved, *, is_timed: bool = True) -> str:
-    """Why one plan is better than another, in words: what of a step is less, and what is more. Where times do not decide it, memory comes first."""
+    """Why one plan is better than another, in words for the user: which parts of a step take less, and which take more.
+
+    If times do not decide which plan is better (`is_timed`), memory comes first.
+    """
     scale = [each.step_time / max(each.outline["step"], 1e-12) for each in (one, other)]
     less: list[str] = []
     more: list[str] = []

@@ -1,4 +1,4 @@
-"""The best by closed forms, round by round: the most promising structures are asked for, until no other can have a better plan."""
+"""Find the best points by closed forms, round by round: the most promising structures are evaluated, until no other structure can have a better point."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ from stagec.searching.texts import in_turn, is_bucketed, text_key
 from stagec.sweeping.run import PEAK
 
 AT_A_TIME = 8
-"""Structures that are asked for at a time, the most promising first: those that follow may be left out by what they say."""
+"""How many structures are evaluated at a time, the most promising first. What they say may leave out the structures behind them."""
 PEAKS_AT_A_TIME = 32
-"""Plans, where no time decides, and what they hold is asked at once."""
+"""How many points are asked for their peak of memory at a time, where memory alone decides."""
 SLACK = 1.02
-"""Of a structure that is compiled anyway, plans are evaluated that may be so much worse than what is enough, which rises when some of the best do not fit."""
+"""A structure that is compiled anyway has also those points evaluated that are worse than what is good enough, up to this factor. What is good enough rises
+when some of the best points turn out not to fit, and then the structure need not be compiled again."""
 TextKey = tuple[object, ...]
-"""Of a structure: `text_key`."""
+"""The key of a structure (`text_key`)."""
 
 
 @dataclass
 class Rounds(SearchStep):
-    """Of one search."""
+    """The step of a search that finds the best points by closed forms."""
 
     proofs: Proofs
 
     def find_best(self) -> None:
-        """The best that fit, by closed forms: of the structures the most promising first, until no other can have a better plan."""
+        """Evaluate the most promising structures until the best points that fit are known, and no other point can be better."""
         if not self.goal.is_timed:
             self.find_smallest()
             return
@@ -56,7 +57,7 @@ class Rounds(SearchStep):
         self.count_undecided()
 
     def find_smallest(self) -> None:
-        """Where only what plans hold decides: a bound by its own structure, then the peak, of those that may hold least, until all others hold more."""
+        """The same where memory alone decides: for the points that may hold least, first a better bound and then the peak, until all others hold more."""
         candidates, value = self.candidates, self.candidates.value
         waiting, bounded = {*candidates.left}, set[int]()
         while waiting:
@@ -78,10 +79,11 @@ class Rounds(SearchStep):
         self.outcome.num_slower = len(waiting)
 
     def structure(self, number: int) -> TextKey:
+        """The key of a point's structure."""
         return structure_of(self.candidates.points[number])
 
     def outline(self, numbers: Sequence[int]) -> list[int]:
-        """Those that are plans, whether they fit or not."""
+        """Evaluate points in outline. Returns the numbers of those that are plans, whether they fit or not."""
         known, plans = self.candidates.known, list[int]()
         for found in self.answers(numbers, in_turn):
             self.outcome.num_outlined += len(found)
@@ -90,7 +92,7 @@ class Rounds(SearchStep):
         return plans
 
     def peaks(self, numbers: Sequence[int]) -> None:
-        """By closed forms, but for what these do not cover: that is compiled whole, as it would be in the end."""
+        """Find the peak of memory of some points: by closed forms, or by whole compilations of points that these do not cover."""
         points = self.candidates.points
         whole = [n for n in numbers if self.goal.dims.is_training and is_bucketed(points[n])]
         for found in self.answers(sorted({*numbers} - {*whole}), None):
@@ -101,18 +103,20 @@ class Rounds(SearchStep):
     def answers(
         self, numbers: Sequence[int], structure: Callable[[Point], Point] | None
     ) -> Iterator[tuple[int, ...]]:
-        """Points of which more is known now."""
+        """Ask about points, and note the answers. Each item has the numbers of the points of one answer."""
         tasks = self.questions.tasks(self.candidates.chosen(numbers), structure)
         for found in self.questions.evaluated(list(tasks)):
             self.candidates.note(found)
             yield found.numbers
 
     def refuse_large(self, numbers: Iterable[int]) -> None:
+        """Refuse the points that are known not to fit."""
         for number in numbers:
             if not self.candidates.may_fit(number):
                 self.candidates.refuse(number)
 
     def count_undecided(self) -> None:
+        """Count the points that were not evaluated, or whose memory was not asked for."""
         candidates = self.candidates
         proposed = set(candidates.ranked()[: self.goal.top])
         for number in candidates.left - proposed:
@@ -122,17 +126,18 @@ class Rounds(SearchStep):
 
 
 def structure_of(point: Point) -> TextKey:
+    """The key of a point's structure: points with the same key are compiled together."""
     return text_key(in_turn(point))
 
 
 class Queue:
-    """The points that wait for their closed forms, by structure."""
+    """The points that were not evaluated yet, by structure, the most promising structures first."""
 
     def __init__(self, candidates: Candidates) -> None:
         self.candidates = candidates
         self.waiting: dict[TextKey, list[int]] = defaultdict(list)
         self.further: dict[object, list[int]] = defaultdict(list)
-        """Points that differ in what each does besides: see `behind`."""
+        """Groups of points that differ only in recomputation and storage (`BESIDES`), so that one may do all that another does, and more (`behind`)."""
         for number in candidates.left:
             if "step" in candidates.known[number]:
                 continue
@@ -142,13 +147,17 @@ class Queue:
         self.least = {key: self.best_of(group) for key, group in self.waiting.items()}
 
     def alike(self, point: Point) -> object:
+        """The key of a point's group in `further`."""
         return tuple(value for name, value in point.items() if name not in BESIDES)
 
     def best_of(self, group: Sequence[int]) -> float:
+        """The best value that a point of a group may have."""
         return min(map(self.candidates.value, group))
 
     def take(self, enough: float) -> list[int]:
-        """Points of the most promising structures that may be better than `enough`. Those that do what others do, and more, come behind them."""
+        """Take out the points of the most promising structures that may be better than `enough`. A structure that does all that another one does, and more,
+        waits for that one.
+        """
         better = {key for key, least in self.least.items() if not least >= enough}
         in_order = sorted(filter(better.__contains__, self.least), key=self.least.__getitem__)
         now = [key for key in in_order if not any(self.first_of(key, better))][:AT_A_TIME]
@@ -157,7 +166,7 @@ class Queue:
             group = self.waiting.pop(key)
             chosen = [n for n in group if not self.candidates.value(n) >= enough * SLACK]
             taken += chosen
-            # What is enough may be even more when some of the best turn out not to fit.
+            # What is good enough may rise further when some of the best turn out not to fit.
             rest = sorted({*group} - {*chosen})
             del self.least[key]
             if rest:
@@ -165,13 +174,13 @@ class Queue:
         return taken
 
     def first_of(self, key: TextKey, better: Collection[TextKey]) -> Iterator[bool]:
-        """Whether a structure does no more than what others that are better by their bounds do: for each of these."""
+        """For each structure that does a part of what this one does, whether it is among those that may be `better` than what is enough, and so comes first."""
         point = self.candidates.points[self.waiting[key][0]]
         for less in behind(point):
             yield structure_of(less) in better
 
     def tighten(self, numbers: Iterable[int]) -> None:
-        """What is known of plans is a bound for those that do more."""
+        """Use what is known of these points as bounds for points that do more."""
         candidates = self.candidates
         changed: set[TextKey] = set()
         for number in numbers if candidates.goal.rises else ():

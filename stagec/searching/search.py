@@ -1,4 +1,4 @@
-"""A search: bounds, closed forms, the best by them, and their proof by whole compilations."""
+"""A search from the first bound to the last proof: bounds leave points out, closed forms find the best, and whole compilations prove them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stagec.searching.space import Space
 
 
 class Search:
-    """One search. `told(stage, done, of)` hears of progress."""
+    """One search. `told(stage, done, of)` is called to tell the user of progress. `cache` is a file with the answers of earlier searches."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Search:
         self.rounds = Rounds(self.candidates, self.questions, told, self.proofs)
 
     def run(self) -> Outcome:
-        """Ctrl-C leads to the best of what is known until then."""
+        """Run the search. After Ctrl-C the best plans by what is known until then are proved."""
         candidates = self.candidates
         try:
             if candidates.goal.iteration is not None:

@@ -1,4 +1,4 @@
-"""Which number of the device an answer hangs on: the same plans with twice of each."""
+"""Find out which number of the device decides the time of a plan: estimate the step again with twice of each number."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ DEVICE_NUMBERS = {
     "link_bytes_per_s": "bandwidth in the node",
     "network_bytes_per_s": "bandwidth of the network",
 }
-"""Numbers of a device, and what they are called."""
+"""The settings of a device that are tried, and their names for the user."""
 
 
 def with_twice(compiled: Compiled, graph: PieceGraph) -> dict[str, float]:
-    """Seconds of a step with twice of each number that the device has."""
+    """For each number that the device states, the seconds of a step on a device with twice of it. `graph` is the plan's graph of what waits for what."""
     plan = compiled.plan
     found: dict[str, float] = {}
     for name in DEVICE_NUMBERS:

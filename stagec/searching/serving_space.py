@@ -1,4 +1,4 @@
-"""What is chosen of plans that serve, and their texts."""
+"""The choices of a search among plans that serve, and how a choice is written as a plan."""
 
 from __future__ import annotations
 
@@ -24,38 +24,39 @@ from stagec.searching.space import (
 from stagec.searching.texts import mesh_text, tensor_lines, with_clauses
 
 MOST_BATCH = 4096
-"""Sequences of a device in a microbatch."""
+"""The most sequences of a device in a microbatch that are tried."""
 STEPS = 8
-"""So many numbers of sequences between one and twice as many."""
+"""How many numbers of sequences are tried between a power of two and the next one."""
 
 
 @dataclass
 class ServedIteration:
-    """What plans serve, with any number of sequences."""
+    """The iteration that plans serve, with any number of sequences."""
 
     clause: str
-    """`serve { ... }`, as it stands in each plan."""
+    """The `serve { ... }` clause of each plan."""
     batch: str
-    """The dim that says how many sequences there are; nothing if they are a number."""
+    """The dim that says how many sequences there are; empty if the clause gives a number."""
     checked_at: Callable[[int], CheckedModel]
-    """The model under the clause alone, with so many in that dim."""
+    """The model under a plan with this clause alone, if that dim has a given size."""
     one: int
-    """A number with which the model can be served."""
+    """A size of that dim with which the model can be served."""
     _known: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     @cached_property
     def is_alike(self) -> bool:
-        """Whether all sequences are of one kind: then a microbatch is a number of them."""
+        """Whether all sequences are of one kind, so that a microbatch is described by their number."""
         return len(self.kinds(self.one)) == 1
 
     def numbers(self, batch: int) -> tuple[int, int]:
-        """Sequences and new tokens, with so many in the dim."""
+        """How many sequences and new tokens the iteration has, if the dim has the size `batch`."""
         if batch not in self._known:
             kinds = [(int(each.count.value), int(each.new.value)) for each in self.kinds(batch)]
             self._known[batch] = sum(n for n, _ in kinds), sum(n * new for n, new in kinds)
         return self._known[batch]
 
     def kinds(self, batch: int) -> Sequence[Sequences]:
+        """The kinds of sequences of the iteration, if the dim has the size `batch`."""
         found = self.checked_at(batch).batch
         assert found is not None
         return found.serve.sequences
@@ -64,7 +65,7 @@ class ServedIteration:
 def serving_space(
     dims: ModelDims, devices: int, node: int | None, iteration: ServedIteration
 ) -> Space:
-    """What the model's sizes and the nodes permit."""
+    """The choices that the model's sizes and the nodes permit. `node` is the number of devices in a node."""
     of_training = default_space(dims, devices, node)
     values = {n: of_training.values[n] for n in SERVING_NAMES if n in of_training.values}
     left_out = {why: n for why, n in of_training.left_out.items() if why[:2] in ("tp", "pp")}
@@ -79,7 +80,7 @@ def serving_space(
 def serving_points(
     space: Space, dims: ModelDims, devices: int, iteration: ServedIteration
 ) -> Iterator[dict[str, Value]]:
-    """Every plan of a space. What the sizes forbid is counted in `left_out`."""
+    """Every point of a space. Combinations that the sizes do not permit are counted in `left_out`."""
     values = space.values
     layers = sum(dims.values[name] for name in dims.layers)
     for tp, pp in product(values["tp"], values["pp"]):
@@ -109,7 +110,7 @@ def serving_points(
 
 
 def alike_ranks(dims: ModelDims, tp: int) -> int:
-    """How many ranks of tp would have the same positions of every cache: those of others have other heads."""
+    """How many ranks along tp would hold the same part of every cache, because heads are not split over them."""
     cut = {*dims.tensor_parallel}
     parts = (
         max((gcd(dims.values[n], tp) for n in cut & {*each}), default=1) for each in dims.caches
@@ -120,7 +121,9 @@ def alike_ranks(dims: ModelDims, tp: int) -> int:
 def shared_positions(
     space: Space, dims: ModelDims, tp: int, cut: Mapping[str, Value]
 ) -> Iterator[dict[str, Value]]:
-    """What ranks of tp share of positions of caches, beside what is said of other dims."""
+    """The choices of decode context parallelism: how many ranks along tp share the positions of caches, and how results are combined. `cut` says what becomes
+    of dims that tp does not divide.
+    """
     alike = alike_ranks(dims, tp)
     for dcp in space.values["dcp"]:
         assert isinstance(dcp, int)
@@ -141,7 +144,7 @@ def shared_positions(
 def of_batches(
     space: Space, own: Mapping[str, Value], iteration: ServedIteration
 ) -> Iterator[dict[str, Value]]:
-    """How many sequences, and in how many microbatches."""
+    """The choices of the number of sequences, and of the number of microbatches."""
     tp, pp, dp, ep = (int(own[name]) for name in ("tp", "pp", "dp", "ep"))
     # Beside a pipeline, microbatches are for tokens that travel to experts.
     for number in space.values.get(
@@ -166,7 +169,7 @@ def of_batches(
 
 
 def grid(most: int) -> list[int]:
-    """1 to so many, the next at most a part of it larger."""
+    """Numbers from 1 to `most`, each larger than the one before by at most a share of 1 in `STEPS`, or by 1."""
     found = [1]
     while found[-1] < most:
         found.append(found[-1] + max(1, 2 ** (found[-1].bit_length() - 1) // STEPS))
@@ -177,7 +180,7 @@ def grid(most: int) -> list[int]:
 
 
 def text_key(point: Point) -> tuple[object, ...]:
-    """Points with the same key have the same text but for sizes."""
+    """The key of a point's text: plans of points with the same key differ in sizes alone."""
     named = ("devices", "pad", "replicate", "combine", "precision", "microbatches")
     cut = (point[name] for name in named)
     axes = *(point[name] != 1 for name in ("tp", "pp", "dp", "dcp")), point["dcp"] == point["tp"]
@@ -186,7 +189,7 @@ def text_key(point: Point) -> tuple[object, ...]:
 
 
 def sizes_of(point: Point, iteration: ServedIteration) -> dict[str, int]:
-    """The axes, the batch and the microbatch, as a sweep varies them."""
+    """The sizes of a point's mesh axes, its batch and its microbatch, under the names by which a sweep varies them."""
     tp, pp, dp = (int(point[name]) for name in ("tp", "pp", "dp"))
     found = {"pp": pp} if pp > 1 else {}
     dcp = int(point["dcp"])
@@ -208,14 +211,14 @@ def sizes_of(point: Point, iteration: ServedIteration) -> dict[str, int]:
 
 
 def is_cut(point: Point) -> bool:
-    """Whether its text says how many microbatches there are."""
+    """Whether a point's plan cuts the iteration into microbatches."""
     return point["pp"] != 1 or point["microbatches"] != 1
 
 
 def serving_text(
     name: str, point: Point, dims: ModelDims, iteration: ServedIteration, clauses: Sequence[str]
 ) -> str:
-    """A whole plan, with the `clauses` of all."""
+    """The text of a point's plan; `clauses` are those that all plans have."""
     sizes, number = sizes_of(point, iteration), int(point["microbatches"])
     tensor = ["tp"] if point["tp"] != 1 else []
     lines = [f"set {iteration.batch} = {sizes[iteration.batch]}"] if iteration.batch else []

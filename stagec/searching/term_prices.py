@@ -1,4 +1,7 @@
-"""What one run of each op of a structure takes, for all its plans at once: among the neighbours that it shares kernels with, as in a trace."""
+"""How long one run of each op of a structure takes, for all of its plans at once, given the neighbours that it shares kernels with.
+
+A *term* is an op of a rank class with the number of times that it runs (`stagec.explaining.rolled_operations`).
+"""
 
 from __future__ import annotations
 
@@ -28,39 +31,43 @@ from stagec.symbolic.columns import Columns
 
 
 class TermTime(NamedTuple):
-    """Of one run, in each plan."""
+    """The time of one run of a term's op."""
 
     seconds: Floats
+    """`[plan]`."""
     launching: float = 0.0
     """Seconds that the host takes to launch it."""
 
 
 class TermSizes(NamedTuple):
-    """What a term's price depends on, and the share of it that the term takes."""
+    """The sizes that a term's price depends on. A gradient that joins a bucket has the sizes of a full bucket, and a share of its price."""
 
     sizes: tuple[Size, ...] | None
-    """Nothing of an op whose numbers are no sizes alone."""
+    """The sizes of its `ActionForm`; None for an op that sizes alone do not describe."""
     share: Floats | float
+    """The share of the price that the term takes, `[plan]` or one for all; 1 outside of buckets."""
 
 
 @lru_cache(maxsize=4)
 def shared(prices: KernelPrices) -> KernelPrices:
-    """The same ones for all structures, which ask for kernels of the same sizes."""
+    """The first object that is equal to `prices`, so that all structures share its cache of kernels."""
     return prices
 
 
 @dataclass
 class TermPrices:
-    """Of the rank classes of a job."""
+    """Computes the times of the terms of all rank classes of a job."""
 
     job: NamedJob
     sizes: Columns
+    """The sizes of the plans, one row each."""
     _forms: dict[int, tuple[Size, ...] | None] = field(default_factory=dict)
     _segments: dict[object, tuple[Floats, Sequence[float]]] = field(default_factory=dict)
     _classes: dict[int, list[TermTime]] = field(default_factory=dict)
 
     @cached_property
     def columns(self) -> PriceColumns:
+        """The prices of single ops in all plans."""
         terms = [term for each in self.job.classes for term in each.terms]
         works = {sched.work_of(term.counted.op) for term in terms}
         found = kernel_prices(self.job.compiled.plan, works)
@@ -71,16 +78,16 @@ class TermPrices:
 
     @cached_property
     def prices(self) -> Prices:
-        """Plans have as many devices: how kernels are shared does not depend on their meshes."""
+        """The prices on the mesh of the first plan. They are used for sharing of kernels, which does not depend on the mesh."""
         return self.columns.prices(0)
 
     @cached_property
     def escaping(self) -> Collection[Operation]:
-        """Ops of which something is read outside their segment."""
+        """The ops whose results are read outside of their segment."""
         return {op for op in self.job.compiled.module.walk() for op in read_from_outside(op)}
 
     def of_class(self, each: ClassOperations) -> list[TermTime]:
-        """Of its terms, in their order."""
+        """The times of the terms of a rank class, in the order of the terms."""
         if id(each) not in self._classes:
             segments: dict[object, list[int]] = defaultdict(list)
             for at, term in enumerate(each.terms):
@@ -97,7 +104,7 @@ class TermPrices:
     def of_segment(
         self, terms: Sequence[Term], where: Mapping[str, Sequence[int]]
     ) -> Iterator[TermTime]:
-        """Of the ops of one."""
+        """The times of the terms of one segment. `where` are the coordinates of the ranks of the class."""
         numbers = [self.numbers(term, where) for term in terms]
         key = tuple((id(t.counted.op), n.sizes) for t, n in zip(terms, numbers, strict=True))
         if any(own.sizes is None for own in numbers) or key not in self._segments:
@@ -109,7 +116,7 @@ class TermPrices:
     def among_neighbours(
         self, terms: Sequence[Term], numbers: Sequence[TermSizes]
     ) -> tuple[Floats, Sequence[float]]:
-        """Microseconds: `[op, plan]`, and what launching takes."""
+        """How long the ops of a segment take in µs, `[op, plan]`, where they share kernels with each other; and how long the launch of each takes in µs."""
         nodes = nodes_of(terms)
         escaping = {at for at, t in enumerate(terms) if t.counted.op in self.escaping}
         costs = self.costs(terms, nodes, numbers)
@@ -121,7 +128,7 @@ class TermPrices:
     def costs(
         self, terms: Sequence[Term], nodes: Sequence[Node], numbers: Sequence[TermSizes]
     ) -> NodeCosts:
-        """By themselves: `[op, plan]`."""
+        """The costs of the ops of a segment, each by itself: `[op, plan]`."""
         rows: list[Sequence[Floats]] = []
         for term, node, own in zip(terms, nodes, numbers, strict=True):
             if own.sizes is None:
@@ -134,7 +141,7 @@ class TermPrices:
         return NodeCosts(us, basis, moved, written)
 
     def numbers(self, term: Term, where: Mapping[str, Sequence[int]]) -> TermSizes:
-        """Of what joins a bucket: those of a full one, and its share of that."""
+        """The sizes that a term's price depends on (`TermSizes`)."""
         counted = term.counted
         if id(counted.op) not in self._forms:
             form = ActionForm.of(counted.op, counted.known.forms)
@@ -155,7 +162,7 @@ class TermPrices:
         return TermSizes(joined, self.sizes.number(most) / self.sizes.number(full))
 
     def one_by_one(self, term: Term) -> Sequence[Floats]:
-        """Of an op whose numbers are no sizes alone."""
+        """The µs, basis, moved and written bytes, `[plan]` each, of an op that sizes alone do not describe: it is priced plan by plan."""
         found = np.zeros((4, self.sizes.count))
         for row in range(self.sizes.count):
             sizes = {name: int(column[row]) for name, column in self.sizes.names.items()}
@@ -166,12 +173,12 @@ class TermPrices:
 
 
 def number_of(op: sched.NodeOp) -> int:
-    """Of its segment."""
+    """The number of an op's segment; -1 if it has none."""
     return op.segment.number if op.segment is not None else -1
 
 
 def read_from_outside(op: Operation) -> Iterator[Operation]:
-    """What an op reads of other segments."""
+    """The ops of other segments whose results an op reads."""
     if isinstance(op, sched.ViewOp):
         return
     for value in op.operands:
@@ -183,7 +190,7 @@ def read_from_outside(op: Operation) -> Iterator[Operation]:
 
 
 def nodes_of(terms: Sequence[Term]) -> list[Node]:
-    """With what they read of each other."""
+    """The nodes of a segment's terms. Each names the nodes of the segment whose results it reads."""
     place: dict[Operation | Block, int] = {t.counted.op: at for at, t in enumerate(terms)}
     found: list[Node] = []
     for term in terms:
@@ -194,6 +201,6 @@ def nodes_of(terms: Sequence[Term]) -> list[Node]:
 
 
 def at_first(where: Mapping[str, Sequence[int]], size: Size) -> Size:
-    """On the first rank of a class, where a size depends on that: what a window sees of a sequence in parts."""
+    """A size as it is on the first rank of a class, if it depends on the rank, such as what a window sees of a sequence that is split."""
     places = {name: constant(where.get(name.removesuffix(SUFFIX), (0,))[0]) for name in size.names}
     return size.substitute({n: at for n, at in places.items() if n.endswith(SUFFIX)})

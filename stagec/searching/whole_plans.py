@@ -1,4 +1,4 @@
-"""Whole compilations: what a worker does to prove a plan."""
+"""Compile a plan as a whole: the task of a worker process that proves a plan."""
 
 from __future__ import annotations
 
@@ -22,32 +22,41 @@ from stagec.searching.sensitivity import with_twice
 
 @dataclass(frozen=True)
 class WholePlan:
-    """A plan to compile whole."""
+    """A plan to compile as a whole."""
 
     file: str
     text: str
+    """The text of the model's file, with the plan at its end."""
     number: int
+    """The number of the plan, by which its answer is found."""
     overrides: tuple[tuple[str, str], ...] = ()
-    """Of `--set`."""
+    """The sizes that `--set` gives."""
     wants_twice: bool = False
+    """Whether the step is also estimated with twice of each number of the device (`stagec.searching.sensitivity`)."""
     plug_ins: tuple[str, ...] = ()
     """The files of `--load-pass`."""
 
 
 @dataclass(frozen=True)
 class WholeAnswer:
-    """What a whole compilation says."""
+    """The result of compiling a plan as a whole."""
 
     number: int
+    """The number of the plan."""
     step_time: float = 0.0
+    """Seconds of a step."""
     peak_bytes: int = 0
+    """Bytes of the rank that needs most."""
     compute: float = 0.0
+    """Seconds that the rank which computes longest computes."""
     with_twice: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of a step with twice of each number of the device, by the number's name, if that was asked."""
     diagnostics: tuple[Diagnostic, ...] = ()
-    """Why it is no plan."""
+    """The errors, if the plan does not compile."""
 
     @property
     def error(self) -> str:
+        """The message of the first error; empty if the plan compiles."""
         return self.diagnostics[0].message if self.diagnostics else ""
 
 
@@ -77,7 +86,7 @@ def compiled_whole(proof: WholePlan) -> WholeAnswer:
 
 
 def computing(compiled: Compiled, timeline: Timeline) -> float:
-    """Seconds that the rank which computes longest does so."""
+    """Seconds that the rank which computes longest computes."""
     longest = 0.0
     for number, rank_class in enumerate(compiled.trace_set.classes):
         start, end = timeline.of_class(number)
