@@ -39,7 +39,7 @@ def default_pipeline(
         yield make("cut-experts")
 
     # Layers of which the first needs no gradient of its input
-    if trains and plan.frozen:
+    if trains:
         yield make("peel-layers")
 
     # Which part of each tensor a device has

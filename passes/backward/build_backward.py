@@ -465,7 +465,9 @@ class RepeatGradient:
         Rewriter.replace_op(inner.end, finished)
         stacks = [level.use(stack) for stack in inner.slices]
         is_back = repeat.reverse is None
-        backward = stg.RepeatOp(repeat.count.data, starts, stacks, inner.mirrored, reverse=is_back)
+        backward = stg.RepeatOp(
+            repeat.count.data, starts, stacks, inner.mirrored, reverse=is_back, first=repeat.first
+        )
         backward.layers_of = repeat.layers_of
         level.current = repeat
         level.add(backward, repeat, "bwd")

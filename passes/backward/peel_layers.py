@@ -18,15 +18,15 @@ After:
     stg.dim "L" = "3"
     stg.program "M" (%x : !stg.tensor<[B, D], bf16>) {
       %w = stg.weight "Layer.w" {scope = "Layer"} : !stg.stack<"1" x !stg.tensor<[D], bf16>>
-      %w_1 = stg.weight "Layer_2.w" {scope = "Layer_2"} : !stg.stack<"L - 1" x !stg.tensor<[D], bf16>>
+      %w_1 = stg.weight "Layer_2.w" {scope = "Layer_2"} : !stg.stack<"L - 1" from 1 x !stg.tensor<[D], bf16>>
       %y = stg.repeat "1" carry(%h = %x : !stg.tensor<[B, D], bf16>)
           slice(%v = %w : !stg.stack<"1" x !stg.tensor<[D], bf16>>)
           -> (!stg.tensor<[B, D], bf16>) attributes {layers_of = "L", made_by = "peel-layers"} {
         %n = stg.mul %h, %v {scope = "Layer"} : (!stg.tensor<[B, D], bf16>, !stg.tensor<[D], bf16>) -> !stg.tensor<[B, D], bf16>
         stg.yield %n : !stg.tensor<[B, D], bf16>
       }
-      %y_1 = stg.repeat "L - 1" carry(%h_1 = %y : !stg.tensor<[B, D], bf16>)
-          slice(%v_1 = %w_1 : !stg.stack<"L - 1" x !stg.tensor<[D], bf16>>)
+      %y_1 = stg.repeat "L - 1" from 1 carry(%h_1 = %y : !stg.tensor<[B, D], bf16>)
+          slice(%v_1 = %w_1 : !stg.stack<"L - 1" from 1 x !stg.tensor<[D], bf16>>)
           -> (!stg.tensor<[B, D], bf16>) attributes {layers_of = "L", made_by = "peel-layers"} {
         %n_1 = stg.mul %h_1, %v_1 {scope = "Layer_2"} : (!stg.tensor<[B, D], bf16>, !stg.tensor<[D], bf16>) -> !stg.tensor<[B, D], bf16>
         stg.yield %n_1 : !stg.tensor<[B, D], bf16>
@@ -34,9 +34,9 @@ After:
       stg.output %y_1 : !stg.tensor<[B, D], bf16>
     }
 
-All iterations of a repeat have one backward pass. Where nothing before the layers is trained (adapters beside frozen weights, LoRA), PyTorch makes no
-gradient of what goes into the first one: autograd stops at the first tensor that requires none. So that is a repeat of its own, as if the text had
-called the module once before the repeat, and is called as such a text calls it: `Block`, and `Block_2` in the repeat.
+All iterations of a repeat have one backward pass. Where nothing before the layers is trained (an input of the model goes straight into them, or what frozen
+weights make of it, as in LoRA), PyTorch makes no gradient of what goes into the first one: autograd stops at the first tensor that requires none. So that is
+a repeat of its own, as if the text had called the module once before the repeat, and is called as such a text calls it: `Block`, and `Block_2` in the repeat.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
 from xdsl.ir import BlockArgument, Operation, SSAValue
 from xdsl.passes import ModulePass
 
@@ -106,12 +106,12 @@ def peel(program: stg.ProgramOp, first: stg.RepeatOp, has_others: bool) -> None:
             old.replace_all_uses_with(new)
         rest = [of_others(stack, calls) for stack in first.stacks]
         others.operands = [*carried, *rest]
-        others.properties["count"] = SizeAttr(count)
+        others.properties |= {"count": SizeAttr(count), "first": IntegerAttr(1, i64)}
         for op in others.body.walk():
             calls.rename(op)
         insert_after(first, [others], NAME)
         for stack in rest:
-            set_count(stack, count)
+            set_count(stack, count, 1)
     for stack in first.stacks:
         set_count(stack, ONE)
     first.properties["count"] = SizeAttr(ONE)
@@ -131,16 +131,16 @@ def of_others(stack: SSAValue, calls: Calls) -> SSAValue:
     return others.weight
 
 
-def set_count(stack: SSAValue, count: Size) -> None:
-    """How many layers a stack is of. An outer repeat slices it from one of its own count."""
+def set_count(stack: SSAValue, count: Size, first: int = 0) -> None:
+    """How many layers a stack is of, and the number of the first. An outer repeat slices it from one of its own count."""
     kind = stack.type
     assert isinstance(kind, StackType)
-    set_type(stack, StackType.of(count, kind.element))
+    set_type(stack, StackType.of(count, kind.element, first))
     while isinstance(stack, BlockArgument):
         around = stack.block.parent_op()
         assert isinstance(around, stg.RepeatOp) and isinstance(stack.type, StackType)
         sliced = around.operands[stack.index]
-        set_type(sliced, StackType.of(around.count.data, stack.type))
+        set_type(sliced, around.stack_of(stack.type))
         stack = sliced
 
 

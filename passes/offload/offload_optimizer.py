@@ -122,18 +122,18 @@ class Streaming:
         ]
         if not self.options.parameters and not any(update.kept for update in updates):
             return
-        by_count: dict[object, list[OffloadedUpdate]] = {}
+        by_layers: dict[object, list[OffloadedUpdate]] = {}
         for update in updates:
             own = self.where_it_stays(update.weight)
             if isinstance(update.weight.type, StackType):
-                key = (update.weight.type.count, own is self)
-                by_count.setdefault(key, []).append(update)
+                key = (update.weight.type.layers, own is self)
+                by_layers.setdefault(key, []).append(update)
             else:
                 ops, news = own.updated([update], is_layer=False)
                 self.insert(ops)
                 for new in news:
                     self.come_back(update.weight, new)
-        for layers in by_count.values():
+        for layers in by_layers.values():
             repeat = self.where_it_stays(layers[0].weight).repeated(layers)
             self.insert([repeat])
             for update, new in zip(layers, repeat.results, strict=False):
@@ -287,7 +287,7 @@ class Streaming:
         plain: list[OffloadedUpdate] = []
         for update in inner:
             if isinstance(update.weight.type, StackType):
-                nested.setdefault(update.weight.type.count, []).append(update)
+                nested.setdefault(update.weight.type.layers, []).append(update)
             else:
                 plain.append(update)
         news: dict[SSAValue, SSAValue] = {}
@@ -300,9 +300,7 @@ class Streaming:
             body.add_op(within)
             news |= zip((u.weight for u in layers), within.results, strict=False)
         body.add_op(stg.YieldOp([news[u.weight] for u in inner] if news else []))
-        kind = updates[0].weight.type
-        assert isinstance(kind, StackType)
-        repeat = stg.RepeatOp(kind.count, [], stacks, body)
+        repeat = stg.RepeatOp.over(stacks, body)
         self.own(repeat)
         return repeat
 
@@ -412,11 +410,11 @@ class Leaving:
         ops: list[Operation] = []
         gone: dict[SSAValue, SSAValue] = {}
         terms: list[list[SSAValue]] = [[] for _ in self.kinds]
-        by_count: dict[object, list[SSAValue]] = {}
+        by_layers: dict[object, list[SSAValue]] = {}
         for gradient in gradients:
             if isinstance(gradient.type, StackType):
-                by_count.setdefault(gradient.type.count, []).append(gradient)
-        for stacks in by_count.values():
+                by_layers.setdefault(gradient.type.layers, []).append(gradient)
+        for stacks in by_layers.values():
             repeat = self.of_layers(stacks)
             ops.append(repeat)
             gone |= zip(stacks, repeat.results, strict=False)
@@ -441,13 +439,12 @@ class Leaving:
 
     def of_layers(self, stacks: Sequence[SSAValue]) -> stg.RepeatOp:
         """The gradients of stacks of one length, layer by layer as the backward pass makes them; behind what is gone, terms."""
-        body, kind = Block(), stacks[0].type
-        assert isinstance(kind, StackType)
+        body = Block()
         arguments = [stg.slice_arg(body, stack) for stack in stacks]
         ops, gone, terms = self.of(arguments, is_layer=True)
         yielded = [*(gone[each] for each in arguments), *(each for own in terms for each in own)]
         body.add_ops([*ops, stg.YieldOp(yielded)])
-        repeat = stg.RepeatOp(kind.count, [], stacks, body, reverse=True)
+        repeat = stg.RepeatOp.over(stacks, body, reverse=True)
         self.marked(repeat)
         del stg.marks(repeat)[stg.LEAVES]
         return repeat

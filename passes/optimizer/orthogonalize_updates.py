@@ -171,7 +171,7 @@ def repeated(stack: SSAValue, make: Make) -> stg.RepeatOp | None:
         return None
     body.add_ops(made)
     body.add_op(stg.YieldOp([made[-1].results[0]]))
-    return stg.RepeatOp(stack.type.count, [], [stack], body)
+    return stg.RepeatOp.over([stack], body)
 
 
 def gathers(moment: SSAValue, matrix: stg.Matrix) -> list[Operation]:

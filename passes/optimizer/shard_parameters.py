@@ -75,7 +75,7 @@ from stagec.analysis.units import (
 from stagec.dialects import dist, stg
 from stagec.dialects.dist.storage import shard_of
 from stagec.dialects.op import ancestor_in, around
-from stagec.dialects.types import StackType, tensor_of
+from stagec.dialects.types import StackType, said_first, tensor_of
 from stagec.pipeline_schedule import read_sizes
 from stagec.rewriting import programs, set_operand, set_type
 from stagec.rewriting.saved_values import BlockPair, levels_of
@@ -313,11 +313,13 @@ class Sharder:
             self.num_hooks += 1
 
     def unit_of_weight(self, weight: stg.WeightOp) -> str:
-        """A unit, with the number of the layers that each have one."""
+        """A unit, with the layers that each have one."""
         if self.options.one_unit or is_of_root(weight, self.options.units):
             return ROOT
         unit, stored = unit_of(weight.path.data, self.options.units), weight.weight.type
-        return f"{unit}[{stored.count}]" if isinstance(stored, StackType) else unit
+        if not isinstance(stored, StackType):
+            return unit
+        return f"{unit}[{stored.count}{said_first(stored.first)}]"
 
     def gather_before_loop(
         self, unit: str, members: Sequence[stg.WeightOp]
@@ -331,8 +333,7 @@ class Sharder:
         return dict(zip(values, repeat.results, strict=True))
 
     def over_layers(self, stacks: Sequence[SSAValue]) -> stg.RepeatOp:
-        count = stacks[0].type.count  # pyright: ignore[reportAttributeAccessIssue]
-        return repeat_over(count, stacks, lambda values: self.unshard(values, FORWARD), FORWARD)
+        return repeat_over(stacks, lambda values: self.unshard(values, FORWARD), FORWARD)
 
     def use_gathered(self, members, readers, gathered: dict[SSAValue, SSAValue]) -> None:
         for weight in members:

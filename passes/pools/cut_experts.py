@@ -225,7 +225,7 @@ def carrying_nothing(op: stg.RepeatOp) -> None:
     """A repeat whose iterations hand nothing on."""
     for argument in reversed(op.carry_args):
         op.body.block.erase_arg(argument)
-    new = stg.RepeatOp(op.count.data, [], op.stacks, op.detach_region(op.body))
+    new = stg.RepeatOp(op.count.data, [], op.stacks, op.detach_region(op.body), first=op.first)
     insert_before(op, [new], NAME)
     op.detach()
     op.erase()

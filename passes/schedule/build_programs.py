@@ -143,7 +143,10 @@ class ProgramBuilder:
                 self.tasks_of(
                     stage.kind,
                     kinds[stage.kind],
-                    {**local_counts(stage.layers), **self.counted(kinds[stage.kind], ranks.values)},
+                    {
+                        **dist.local_counts(stage.layers),
+                        **self.counted(kinds[stage.kind], ranks.values),
+                    },
                 )
                 for stage in stages.stages.data
             ]
@@ -223,11 +226,6 @@ def gathers_before(program: stg.ProgramOp) -> bool:
     before = [op for op in tops if not isinstance(op, stg.AccumulateOp)]
     marks = [inner.properties for op in before for inner in op.walk()]
     return any(stg.UNIT in each and stg.EVICTED not in each for each in marks)
-
-
-def local_counts(layers: Sequence[int]) -> dict[str, int]:
-    """A stage's number of layers of each repeat, by name."""
-    return {dist.local_count(index): count for index, count in enumerate(layers)}
 
 
 def no_work(program: stg.ProgramOp) -> Diagnostic:

@@ -19,6 +19,7 @@ from stagec.dialects import dist, sched, stg
 from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.op import around
 from stagec.dialects.types import StackType
+from stagec.symbolic import Size
 
 Path = tuple[int, ...]
 
@@ -299,7 +300,7 @@ class Dataflow:
         counts: list[tuple[int, int]] = []
         element = weight.weight.type
         while isinstance(element, StackType):
-            first = self.values.get(dist.first_layer(str(element.count)), 0)
+            first = self._first(element.count) + element.first
             counts.append((element.count.integer(self.values), first))
             element = element.element
         rest = [range(count) for count, _ in counts[len(chosen) :]]
@@ -333,8 +334,12 @@ class Dataflow:
         return layer
 
     def first_layer(self, repeat: stg.RepeatOp) -> int:
-        """The number of a stage's first layer in the whole model; 0 for a repeat that is not cut."""
-        return self.values.get(dist.first_layer(str(repeat.count.data)), 0)
+        """The number of its first layer on this stage, in the whole model."""
+        return self._first(repeat.count.data) + repeat.first
+
+    def _first(self, count: Size) -> int:
+        """How many layers of a repeat with that count are on the stages before; 0 if it is not cut."""
+        return self.values.get(dist.first_layer(str(count)), 0)
 
     def _depth(self, value: SSAValue) -> int:
         if value not in self._depths:

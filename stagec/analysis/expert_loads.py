@@ -20,10 +20,12 @@ from xdsl.dialects.builtin import ModuleOp
 from stagec.analysis.apportioning import apportion
 from stagec.analysis.coordinates import joint_index
 from stagec.analysis.copy_loads import CopyLoad, copy_load
+from stagec.analysis.dataflow import Dataflow
 from stagec.analysis.sequences import at_device
 from stagec.analysis.sizes import size_values
 from stagec.analysis.token_copies import Routing
 from stagec.dialects import dist, stg
+from stagec.dialects.op import around
 from stagec.dialects.uneven_parts import BALANCED, part_of
 from stagec.symbolic import Size, constant
 
@@ -167,17 +169,20 @@ class ExpertLoad:
 
 
 def num_layers(module: ModuleOp) -> int:
-    """Layers of the repeat that has most, over all stages."""
-    stages = dist.stages_of(module)
-    if stages is not None:
-        return max(map(sum, zip(*(stage.layers for stage in stages.stages.data), strict=True)))
-    values = size_values(module)
-    repeats = (
-        op
-        for op in module.walk()
-        if isinstance(op, stg.RepeatOp) and stg.STEPS not in op.properties
-    )
-    return max((op.count.data.integer(values) for op in repeats), default=0)
+    """How many numbers of layers there are, over all stages."""
+    values, stages = size_values(module), dist.stages_of(module)
+    listed = stages.stages.data if stages is not None else ()
+    totals = map(sum, zip(*(stage.layers for stage in listed), strict=True))
+    flow = Dataflow({**values, **dist.local_counts(list(totals))})
+    found = 0
+    for op in module.walk():
+        if isinstance(op, stg.RepeatOp):
+            inside = (r for r in reversed((op, *around(op))) if isinstance(r, stg.RepeatOp))
+            repeats = tuple(r for r in inside if stg.STEPS not in r.properties)
+            last = tuple(flow.count(each) - 1 for each in repeats)
+            if min(last, default=-1) >= 0:
+                found = max(found, flow.layer(repeats, last) + 1)
+    return found
 
 
 @dataclass(frozen=True)

@@ -426,41 +426,63 @@ def elements_of(dims: tuple[Dim, ...]) -> Size:
 
 
 @dataclass(frozen=True, slots=True)
+class Layers:
+    """How many there are, and the number of the first in the model."""
+
+    count: Size
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
 class Stack:
     """What a `StackType` says."""
 
     count: Size
     element: TensorType | ShardType | StackType
+    first: int = 0
 
 
 @irdl_attr_definition
 class StackType(Data[Stack], TypeAttribute):
-    """One value per iteration of a repeat that runs `count` times."""
+    """One value per iteration of a repeat that runs `count` times.
+
+    `!stg.stack<"L - 1" from 1 x T>`: where they are layers of a model, `first` is the number of the first of them there.
+    """
 
     name = "stg.stack"
 
     @staticmethod
-    def of(count: Size, element: TensorType | ShardType | StackType) -> StackType:
-        return StackType(Stack(count, element))
+    def of(count: Size, element: TensorType | ShardType | StackType, first: int = 0) -> StackType:
+        return StackType(Stack(count, element, first))
 
     @classmethod
     def parse_parameter(cls, parser: AttrParser) -> Stack:
         with parser.in_angle_brackets():
             count = parse_size(parser)
+            first = parse_first(parser)
             parser.parse_keyword("x")
             element = parser.parse_type()
             if not isinstance(element, TensorType | ShardType | StackType):
                 parser.raise_error("expected a tensor, a shard or a stack")
-            return Stack(count, element)
+            return Stack(count, element, first)
 
     def print_parameter(self, printer: Printer) -> None:
-        printer.print_string(f'<"{self.data.count}" x ')
+        printer.print_string(f'<"{self.data.count}"{said_first(self.data.first)} x ')
         printer.print_attribute(self.data.element)
         printer.print_string(">")
 
     @property
     def count(self) -> Size:
         return self.data.count
+
+    @property
+    def first(self) -> int:
+        return self.data.first
+
+    @property
+    def layers(self) -> Layers:
+        """Which layers: stacks of the same go into one repeat."""
+        return Layers(self.count, self.first)
 
     @property
     def element(self) -> TensorType | ShardType | StackType:
@@ -496,11 +518,25 @@ class StackType(Data[Stack], TypeAttribute):
     def with_tensor(self, tensor: TensorType | ShardType) -> StackType:
         """The same stack of another tensor, or of shards."""
         if isinstance(self.element, StackType):
-            return StackType.of(self.count, self.element.with_tensor(tensor))
-        return StackType.of(self.count, tensor)
+            return self.with_element(self.element.with_tensor(tensor))
+        return self.with_element(tensor)
+
+    def with_element(self, element: TensorType | ShardType | StackType) -> StackType:
+        """As many of something else."""
+        return StackType.of(self.count, element, self.first)
 
 
 ValueType = TensorType | ShardType | StackType
+
+
+def parse_first(parser: AttrParser) -> int:
+    """`from 1` behind a count: the number of the first layer."""
+    is_said = parser.parse_optional_keyword("from") is not None
+    return parser.parse_integer(allow_boolean=False, allow_negative=False) if is_said else 0
+
+
+def said_first(first: int) -> str:
+    return f" from {first}" if first else ""
 
 
 def tensor_of(value_type: object) -> TensorType:

@@ -133,7 +133,7 @@ def rebuilt(op: stg.RepeatOp, stacks: Sequence[SSAValue], kept: Sequence[int]) -
     """Replace a repeat by one of the same body that slices `stacks` and has the `kept` results."""
     body = op.detach_region(op.body)
     reverse = op.reverse is not None
-    new = stg.RepeatOp(op.count.data, op.carried, stacks, body, reverse=reverse)
+    new = stg.RepeatOp(op.count.data, op.carried, stacks, body, reverse=reverse, first=op.first)
     stg.marks(new).take(stg.marks(op))
     new.location = op.location
     Rewriter.insert_op(new, InsertPoint.before(op))

@@ -12,10 +12,9 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from stagec.dialects import dist, stg
 from stagec.dialects.dist.storage import whole_of
 from stagec.dialects.op import around, block_of, first_op
-from stagec.dialects.types import StackType, tensor_of
+from stagec.dialects.types import Layers, StackType, tensor_of
 from stagec.dialects.use_def import followed, from_body, from_stack, one_by_one, through
 from stagec.rewriting import inherit, output_of, set_operand, set_type
-from stagec.symbolic import Size
 
 NAME = "shard-parameters"
 
@@ -73,16 +72,16 @@ def storage_axes(weight: SSAValue, axes: Sequence[str]) -> tuple[str, ...]:
     return tuple(a for a in axes if a not in own)
 
 
-def repeat_over(count: Size, stacks: Sequence[SSAValue], make: Gather, phase: str) -> stg.RepeatOp:
+def repeat_over(stacks: Sequence[SSAValue], make: Gather, phase: str) -> stg.RepeatOp:
     """A repeat that applies an op to a slice of each stack."""
     body = Block()
     slices = [stg.slice_arg(body, stack) for stack in stacks]
-    so_far = of_stacks(count, stacks, body)
-    nested = {s: s.type.count for s in slices if isinstance(s.type, StackType)}
+    so_far = of_stacks(stacks, body)
+    nested = [s for s in slices if isinstance(s.type, StackType)]
     plain = [s for s in slices if s not in nested]
     results: dict[SSAValue, SSAValue] = {}
-    for inner, inner_count in nested.items():
-        repeat = repeat_over(inner_count, [inner], make, phase)
+    for inner in nested:
+        repeat = repeat_over([inner], make, phase)
         body.add_op(repeat)
         results[inner] = repeat.results[0]
     if plain:
@@ -90,7 +89,7 @@ def repeat_over(count: Size, stacks: Sequence[SSAValue], make: Gather, phase: st
             body.add_op(op)
             results |= dict(zip(op.values, op.outputs, strict=True))
     body.add_op(stg.YieldOp([results[s] for s in slices]))
-    repeat = stg.RepeatOp(count, [], stacks, so_far.detach_region(0))
+    repeat = stg.RepeatOp.over(stacks, so_far.detach_region(0))
     so_far.erase()
     stg.marks(repeat)["phase"] = StringAttr(phase)
     for op in body.ops:
@@ -98,9 +97,9 @@ def repeat_over(count: Size, stacks: Sequence[SSAValue], make: Gather, phase: st
     return repeat
 
 
-def of_stacks(count: Size, stacks: Sequence[SSAValue], body: Block) -> stg.RepeatOp:
+def of_stacks(stacks: Sequence[SSAValue], body: Block) -> stg.RepeatOp:
     """A repeat of nothing yet: what its slices are of is known from the start, whose weights may have a dtype of their own."""
-    return stg.RepeatOp(count, [], stacks, body)
+    return stg.RepeatOp.over(stacks, body)
 
 
 def stored_rows(weight: stg.WeightOp, flat: bool) -> int:
@@ -167,9 +166,9 @@ def gather_updated(
     else:
         whole = {}
         for members in by_layers(shards) if loop else [shards]:
-            count, made = layers_of(members[0]), []
-            if loop and count is not None:
-                made.append(repeat_over(count, members, gather, phase))
+            made: list[stg.RepeatOp] = []
+            if loop and is_stacked(members[0]):
+                made.append(repeat_over(members, gather, phase))
             for op in made or gather(members):
                 insert_gather(op)
                 whole |= dict(zip(op.operands, op.results, strict=True))
@@ -194,8 +193,8 @@ def gather_persistent(
         return [op for v in values for op in unshard([v], tensor_of(v.type).dtype, "optim")]
 
     for members in by_layers([shards[value] for value in values]):
-        count = layers_of(members[0])
-        made = gather(members) if count is None else [repeat_over(count, members, gather, "optim")]
+        of_layers = is_stacked(members[0])
+        made = [repeat_over(members, gather, "optim")] if of_layers else gather(members)
         for op in made:
             insert(op, before, updated)
 
@@ -230,8 +229,7 @@ def by_layers(shards: Sequence[SSAValue]) -> list[list[SSAValue]]:
     """What layers have one of each, by their number; any other shard alone."""
     found: dict[object, list[SSAValue]] = {}
     for shard in shards:
-        count = layers_of(shard)
-        found.setdefault(shard if count is None else count, []).append(shard)
+        found.setdefault(layers_of(shard) or shard, []).append(shard)
     return list(found.values())
 
 
@@ -284,10 +282,10 @@ def insert_gathers(
 ) -> dict[SSAValue, SSAValue]:
     """One gather for each group, or for each of its parts, the last layer first and the last part; what each shard becomes."""
     made: dict[SSAValue, SSAValue] = {}
-    for count, alike in groupby(groups, key=lambda group: layers_of(group[0][0])):
+    for layers, alike in groupby(groups, key=lambda group: layers_of(group[0][0])):
         members = list(alike)
-        if count is not None:
-            made |= gathers_in_repeat(count, members, gather, insert_op)
+        if layers is not None:
+            made |= gathers_in_repeat(members, gather, insert_op)
             continue
         for group, is_apart in members:
             if is_apart:
@@ -306,9 +304,7 @@ def gathers_of_parts(
     for op in apart:
         insert_op(op)
     stacks = [op.result for op in apart]
-    (count,) = {layers_of(stack) for stack in stacks}
-    assert count is not None
-    parts = gathers_in_repeat(count, [(stacks, False)], gather, insert_op, steps=True)
+    parts = gathers_in_repeat([(stacks, False)], gather, insert_op, steps=True)
     made: dict[SSAValue, SSAValue] = {}
     for shard, stack in zip(group, stacks, strict=True):
         whole = tensor_of(shard.type).with_dtype(tensor_of(parts[stack].type).dtype)
@@ -319,7 +315,6 @@ def gathers_of_parts(
 
 
 def gathers_in_repeat(
-    count: Size,
     groups: Sequence[tuple[Group, bool]],
     gather: Gather,
     insert_op: Callable[[Operation], None],
@@ -330,11 +325,11 @@ def gathers_in_repeat(
     stacks = [stack for group, _ in groups for stack in group]
     body = Block()
     inner = {stack: stg.slice_arg(body, stack) for stack in stacks}
-    so_far = of_stacks(count, stacks, body)
+    so_far = of_stacks(stacks, body)
     slices = [([inner[s] for s in group], is_apart) for group, is_apart in groups]
     whole = insert_gathers(slices, gather, body.add_op)
     body.add_op(stg.YieldOp([whole[inner[stack]] for stack in stacks]))
-    repeat = stg.RepeatOp(count, [], stacks, so_far.detach_region(0), reverse=True)
+    repeat = stg.RepeatOp.over(stacks, so_far.detach_region(0), reverse=True)
     so_far.erase()
     if steps:
         stg.marks(repeat)[stg.STEPS] = UnitAttr()
@@ -342,6 +337,10 @@ def gathers_in_repeat(
     return dict(zip(stacks, repeat.results, strict=True))
 
 
-def layers_of(value: SSAValue) -> Size | None:
-    """How many layers a stack has."""
-    return value.type.count if isinstance(value.type, StackType) else None
+def layers_of(value: SSAValue) -> Layers | None:
+    """The layers that a stack is of."""
+    return value.type.layers if isinstance(value.type, StackType) else None
+
+
+def is_stacked(value: SSAValue) -> bool:
+    return isinstance(value.type, StackType)

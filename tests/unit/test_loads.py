@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -104,6 +105,37 @@ def test_tokens_are_conserved(
     for layer in range(LAYERS):
         done = sum(expert_flops(each, layer) * ranks_of(traces, each) for each in traces.classes)
         assert done == router + SENT * per_token
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_layers_of_which_the_first_is_peeled_have_the_loads_of_their_numbers(
+    seed: int, tmp_path: Path
+):
+    """Nothing is trained before the layers, so that the first is a repeat of its own: forward, all is as if something were."""
+    rng = Random(seed)
+    histograms = [[rng.randint(1, 50) for _ in range(EXPERTS)] for _ in range(LAYERS)]
+    (tmp_path / "load.csv").write_text("\n".join(", ".join(map(str, row)) for row in histograms))
+    edp, ep = rng.choice(MESHES)
+    stages = rng.choice((1, 3))
+    plan = mesh_plan(edp, ep, 'load { file = "load.csv" }')
+    if stages > 1:
+        plan = f"{plan}\npipeline L over pp {{ }}".replace("mesh ", f"mesh pp = {stages}, ", 1)
+    found: list[list[dict[int, int]]] = []
+    for frozen in (False, True):
+        more = "\nfreeze first" if frozen else ""
+        done = compile_text(text(plan + more), str(tmp_path / "net.stg"), "p")
+        assert ("Experts_2.up" in str(done.module)) == frozen
+        found.append(
+            sorted(
+                [
+                    {layer: expert_flops(each, layer) for layer in range(-1, LAYERS)}
+                    for each in done.trace_set.classes
+                    for _ in range(ranks_of(done.trace_set, each))
+                ],
+                key=str,
+            )
+        )
+    assert found[0] == found[1]
 
 
 @settings(deadline=None, max_examples=10)

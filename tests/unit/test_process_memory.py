@@ -101,6 +101,7 @@ def test_transposed_weights_are_those_that_are_quantized() -> None:
         text = f"""
 dim B = {2 * microbatches}
 dim D = 32
+dim V = 64
 {"".join(f"dim F{i} = {width}{chr(10)}" for i, width in enumerate(widths))}
 dim L = {layers}
 module Block(x0[B, D]) -> [B, D] {{
@@ -109,7 +110,8 @@ module Block(x0[B, D]) -> [B, D] {{
   return x{len(widths)}
 }}
 model M(x[B, D], y[B]: i32) {{
-  weight head[D, D -> V]
+  weight first[D], head[D, V]
+  x = x * first
   repeat L {{ x = Block(x) }}
   loss = cross_entropy(x @ head, y)
 }}
@@ -118,9 +120,7 @@ plan p {{
   precision {{ weights = bf16, products = fp8, product_weights = fp8{left} }}
   process {{ transposed_weights = true }}
 }}
-""".replace("weight head[D, D -> V]", "weight head[D, V]").replace(
-            "dim D = 32", "dim D = 32\ndim V = 64"
-        )
+"""
         (plan,) = compile_text(text, plan="p").memory
         sizes = [layers * 32 * width for width in widths]
         expected = 2 * sum(sizes) - sum(sizes[i] for i in wide)

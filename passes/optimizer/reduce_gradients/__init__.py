@@ -59,13 +59,21 @@ from stagec.analysis.units import (
 )
 from stagec.dialects import dist, stg
 from stagec.dialects.op import first_op
-from stagec.dialects.types import ShardType, StackType, ValueType, leaf_of, tensor_of, with_dtype
+from stagec.dialects.types import (
+    Layers,
+    ShardType,
+    StackType,
+    ValueType,
+    leaf_of,
+    tensor_of,
+    with_dtype,
+)
 from stagec.dialects.use_def import followed, through, weight_path
 from stagec.passes.optimizer.reduce_gradients.ready_order import ReadyOrder, loop_of
 from stagec.passes.optimizer.reduce_gradients.registered import registration
 from stagec.rewriting import inherit, output_of, programs, set_type
 from stagec.rewriting.stored_weights import stored_rows
-from stagec.symbolic import ONE, Size
+from stagec.symbolic import ONE
 
 NAME = "reduce-gradients"
 DATA = "data"
@@ -256,11 +264,10 @@ class Reducer:
             return self.reduce_as_one(partial, paths, insert)
         root = self.root_with_layers(partial, paths)
         for together in self.in_order(partial, paths, root):
-            first = together[0].type
             if together == root:
                 reduced |= self.reduce_as_one(root, paths, insert)
-            elif isinstance(first, StackType):
-                repeat = self.over_layers(first.count, together, paths, before)
+            elif isinstance(together[0].type, StackType):
+                repeat = self.over_layers(together, paths, before)
                 insert(repeat)
                 reduced |= dict(zip(together, repeat.results, strict=True))
             else:
@@ -291,7 +298,7 @@ class Reducer:
             elif gradient in of_data:
                 key = (DATA, of_data[gradient])
             elif isinstance(gradient.type, StackType):
-                key = (gradient.type.count, loop_of(gradient))
+                key = (gradient.type.layers, loop_of(gradient))
             elif self.options.join:
                 key = (None, unit_of(paths[gradient], self.options.units))
             else:
@@ -389,7 +396,7 @@ class Reducer:
         body = Block(arg_types=[gradient.type.element])
         whole = self.reduced_over(body.args[0], axes, path, body.add_op)
         body.add_op(stg.YieldOp([whole]))
-        repeat = stg.RepeatOp(gradient.type.count, [], [gradient], body)
+        repeat = stg.RepeatOp.over([gradient], body)
         insert(repeat)
         for op in body.walk():
             self.mark(op, repeat)
@@ -402,7 +409,6 @@ class Reducer:
 
     def over_layers(
         self,
-        count: Size,
         stacks: Sequence[SSAValue],
         paths: Mapping[SSAValue, str],
         origin: Operation,
@@ -418,18 +424,18 @@ class Reducer:
             body.add_op(op)
 
         results: dict[SSAValue, SSAValue] = {}
-        nested: dict[Size, list[SSAValue]] = {}
+        nested: dict[Layers, list[SSAValue]] = {}
         for value in slices:
             if isinstance(value.type, StackType):
-                nested.setdefault(value.type.count, []).append(value)
-        for inner_count, inner in nested.items():
-            repeat = self.over_layers(inner_count, inner, inner_paths, origin)
+                nested.setdefault(value.type.layers, []).append(value)
+        for inner in nested.values():
+            repeat = self.over_layers(inner, inner_paths, origin)
             insert(repeat)
             results |= dict(zip(inner, repeat.results, strict=True))
         plain = [s for s in slices if not isinstance(s.type, StackType)]
         results |= self.reductions(plain, inner_paths, insert)
         body.add_op(stg.YieldOp([results[s] for s in slices]))
-        return stg.RepeatOp(count, [], stacks, body, reverse=self.backwards)
+        return stg.RepeatOp.over(stacks, body, reverse=self.backwards)
 
     def reductions(
         self,
@@ -498,7 +504,6 @@ class Reducer:
         for op in apart:
             insert(op)
         stacks = [op.result for op in apart]
-        (count,) = {each.count for each in map(stack_type, stacks)}
         body = Block(arg_types=[stack_type(each).element for each in stacks])
         values: Sequence[SSAValue] = body.args
         partial = stg.tensor_type(values[0]).partial
@@ -509,7 +514,7 @@ class Reducer:
             body.add_op(step)
             values = step.outputs
         body.add_op(stg.YieldOp(values))
-        repeat = stg.RepeatOp(count, [], stacks, body, reverse=True)
+        repeat = stg.RepeatOp.over(stacks, body, reverse=True)
         stg.marks(repeat)[stg.STEPS] = UnitAttr()
         insert(repeat)
         together: list[SSAValue] = []

@@ -377,7 +377,7 @@ class StageProgram:
                 value_type = result.type
                 if isinstance(value_type, StackType) and value_type.count in names:
                     local = self.local_of(result, names[value_type.count])
-                    set_type(result, StackType.of(local, value_type.element))
+                    set_type(result, StackType.of(local, value_type.element, value_type.first))
 
     def local_of(self, value: SSAValue, default: Size) -> Size:
         """The count of the repeat that makes or slices a stack."""

@@ -224,7 +224,7 @@ def retype_stacks(repeat: stg.RepeatOp) -> None:
     yielded = repeat.yield_op.values[repeat.num_carried :]
     for value, result in zip(yielded, repeat.stack_results, strict=True):
         if isinstance(value.type, TensorType | StackType):  # Not stored in parts already.
-            set_type(result, StackType.of(repeat.count.data, value.type))
+            set_type(result, repeat.stack_of(value.type))
 
 
 def place_weights(program: stg.ProgramOp, rules: Sequence[PlacementRule]) -> None:

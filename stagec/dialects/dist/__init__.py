@@ -80,6 +80,7 @@ from stagec.dialects.dist.stages import (
     TakeGradientOp as TakeGradientOp,
     first_layer as first_layer,
     local_count as local_count,
+    local_counts as local_counts,
     stage_axis as stage_axis,
     stage_kinds as stage_kinds,
     stages_of as stages_of,

@@ -182,6 +182,11 @@ def local_count(index: int) -> str:
     return f"stage.layers{index}"
 
 
+def local_counts(layers: Sequence[int]) -> dict[str, int]:
+    """A stage's number of layers of each repeat, by name."""
+    return {local_count(index): count for index, count in enumerate(layers)}
+
+
 def first_layer(count: str) -> str:
     """The name of the number, in the whole model, of a stage's first layer of a repeat with that count."""
     return f"{count}.first"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from xdsl.dialects.builtin import DenseArrayBase, StringAttr, UnitAttr, i32
+from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, StringAttr, UnitAttr, i32, i64
 from xdsl.ir import Attribute, Block, BlockArgument, OpResult, Region, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
@@ -25,7 +25,15 @@ from xdsl.traits import IsTerminator, NoTerminator, SingleBlockImplicitTerminato
 from stagec.dialects.attributes import SizeAttr, parse_size
 from stagec.dialects.marks import MarkedOp, flag_mark, marks, put_marks, text_mark
 from stagec.dialects.op import DefaultBuilder
-from stagec.dialects.types import ShardType, StackType, TensorType, ValueType, tensor_of
+from stagec.dialects.types import (
+    ShardType,
+    StackType,
+    TensorType,
+    ValueType,
+    parse_first,
+    said_first,
+    tensor_of,
+)
 from stagec.symbolic import Size, size
 
 
@@ -132,6 +140,8 @@ class RepeatOp(LoopOp):
     carried = var_operand_def()
     stacks = var_operand_def()
     count = prop_def(SizeAttr)
+    first_number = opt_prop_def(IntegerAttr, prop_name="first")
+    """`"L - 1" from 1`: the number of its first layer in the model, if that is not 0."""
     reverse = opt_prop_def(UnitAttr)
     steps = flag_mark("steps")
     """Its iterations are steps of one op, not layers of a model."""
@@ -151,26 +161,51 @@ class RepeatOp(LoopOp):
         body: Block | Region,
         result_types: Sequence[Attribute] | None = None,
         reverse: bool = False,
+        first: int | None = None,
     ) -> None:
-        """Its results have the types of what is carried, then stacks of what else the body yields, unless they are said."""
+        """Its results have the types of what is carried, then stacks of what else the body yields, unless they are said.
+
+        Its layers are those of its stacks, unless the number of the first is said.
+        """
+        if first is None:
+            first = next((s.type.first for s in stacks if isinstance(s.type, StackType)), 0)
         region = body if isinstance(body, Region) else Region(body)
         last = region.block.last_op
         if result_types is None:
             own = last.values[len(carried) :] if isinstance(last, YieldOp) else ()
-            made = [StackType.of(count, value.type) for value in own]  # pyright: ignore
+            made = [StackType.of(count, value.type, first) for value in own]  # pyright: ignore
             result_types = [*(value.type for value in carried), *made]
         super().__init__(
             [list(carried), list(stacks)],
             [list(result_types)],
             regions=[region],
             count=count,
+            first=IntegerAttr(first, i64) if first else None,
             reverse=reverse,
         )
+
+    @classmethod
+    def over(
+        cls, stacks: Sequence[SSAValue], body: Block | Region, reverse: bool = False
+    ) -> RepeatOp:
+        """A repeat of the layers that stacks have, which carries nothing."""
+        stack = stacks[0].type
+        assert isinstance(stack, StackType), stack
+        return cls(stack.count, [], stacks, body, reverse=reverse)
 
     @property
     def layers(self) -> Size:
         """How often the model repeats what it repeats, here or in another repeat."""
         return self.count.data if self.layers_of is None else size(self.layers_of.data)
+
+    @property
+    def first(self) -> int:
+        """The number of the first layer."""
+        return self.first_number.value.data if self.first_number is not None else 0
+
+    def stack_of(self, element: Attribute) -> StackType:
+        """What comes out where each iteration yields one of these."""
+        return StackType.of(self.count.data, element, self.first)  # pyright: ignore
 
     @property
     def num_carried(self) -> int:
@@ -217,12 +252,11 @@ class RepeatOp(LoopOp):
         for stack, argument in zip(self.stacks, self.slice_args, strict=True):
             if not isinstance(stack.type, StackType) or stack.type.element != argument.type:
                 raise self.mistake(f"a slice of {stack.type} is not {argument.type}")
-            if stack.type.count != self.count.data:
-                raise self.mistake(
-                    f"a stack of {stack.type.count} in a repeat of {self.count.data}"
-                )
+            if (stack.type.count, stack.type.first) != (self.count.data, self.first):
+                one, other = self.stack_of(argument.type), stack.type
+                raise self.mistake(f"it slices {one}, but is given {other}")
         for value, result in zip(yielded[num_carried:], self.stack_results, strict=True):
-            if result.type != StackType.of(self.count.data, value.type):  # pyright: ignore
+            if result.type != self.stack_of(value.type):
                 raise self.mistake(f"{value.type} comes out as {result.type}")
 
     @classmethod
@@ -240,7 +274,7 @@ class RepeatOp(LoopOp):
                 return []
             return parser.parse_comma_separated_list(parser.Delimiter.PAREN, binding)
 
-        count = parse_size(parser)
+        count, first = parse_size(parser), parse_first(parser)
         reverse = parser.parse_optional_keyword("reverse") is not None
         carried, slices = bindings("carry"), bindings("slice")
         arguments = [a.resolve(t) for a, _, t in carried]
@@ -250,7 +284,8 @@ class RepeatOp(LoopOp):
             arguments.append(argument.resolve(stack.element))
         result_types, attributes = parse_end(parser)
         body = parser.parse_region(arguments)
-        op = cls(count, [v for _, v, _ in carried], [v for _, v, _ in slices], body, result_types)
+        values, stacks = ([value for _, value, _ in each] for each in (carried, slices))
+        op = cls(count, values, stacks, body, result_types, first=first)
         if reverse:
             op.properties["reverse"] = UnitAttr()
         put_marks(op, attributes)
@@ -264,7 +299,7 @@ class RepeatOp(LoopOp):
             printer.print_string(" : ")
             printer.print_attribute(pair[1].type)
 
-        printer.print_string(f' "{self.count.data}"')
+        printer.print_string(f' "{self.count.data}"{said_first(self.first)}')
         if self.reverse is not None:
             printer.print_string(" reverse")
         for keyword, arguments, values in (
@@ -369,7 +404,9 @@ def grown(op: RepeatOp, values: Sequence[SSAValue]) -> RepeatOp:
     """Replace a repeat by one of the same body that yields some more values, as stacks; its first results keep their uses."""
     op.yield_op.operands = [*op.yield_op.operands, *values]
     body = op.detach_region(op.body)
-    new = RepeatOp(op.count.data, op.carried, op.stacks, body, reverse=op.reverse is not None)
+    new = RepeatOp(
+        op.count.data, op.carried, op.stacks, body, reverse=op.reverse is not None, first=op.first
+    )
     marks(new).take(marks(op))
     new.location = op.location
     Rewriter.insert_op(new, InsertPoint.before(op))

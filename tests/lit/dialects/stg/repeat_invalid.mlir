@@ -25,11 +25,24 @@ stg.repeat "L" carry(%h = %x : !stg.tensor<[B], bf16>) {
 
 // -----
 
-// CHECK: error[E0709]: `stg.repeat`: a stack of M in a repeat of L
+// CHECK: error[E0709]: `stg.repeat`: it slices !stg.stack<"L" x !stg.tensor<[D], bf16>>, but is given !stg.stack<"M" x !stg.tensor<[D], bf16>>
 %ws = "test.op"() : () -> !stg.stack<"M" x !stg.tensor<[D], bf16>>
 stg.repeat "L" slice(%w = %ws : !stg.stack<"M" x !stg.tensor<[D], bf16>>) {
   stg.yield
 }
+
+// -----
+
+// CHECK: error[E0709]: `stg.repeat`: it slices !stg.stack<"L" from 1 x !stg.tensor<[D], bf16>>, but is given !stg.stack<"L" x !stg.tensor<[D], bf16>>
+%ws = "test.op"() : () -> !stg.stack<"L" x !stg.tensor<[D], bf16>>
+stg.repeat "L" from 1 slice(%w = %ws : !stg.stack<"L" x !stg.tensor<[D], bf16>>) {
+  stg.yield
+}
+
+// -----
+
+// CHECK: error[E0708]: expected integer literal
+%ws = "test.op"() : () -> !stg.stack<"L" from -1 x !stg.tensor<[D], bf16>>
 
 // -----
 

@@ -20,3 +20,10 @@ stg.repeat "2*L" reverse {
 stg.repeat "L" reverse slice(%s = %saved : !stg.stack<"L" x !stg.tensor<[B, D], bf16>>) {
   stg.yield
 }
+
+// CHECK: stg.repeat "L - 1" from 1 reverse slice(%o = %others : !stg.stack<"L - 1" from 1 x !stg.tensor<[D], bf16>>) -> (!stg.stack<"L - 1" from 1 x !stg.tensor<[D], bf16>>) {
+%others = "test.op"() : () -> !stg.stack<"L - 1" from 1 x !stg.tensor<[D], bf16>>
+%same = stg.repeat "L - 1" from 1 reverse slice(%o = %others : !stg.stack<"L - 1" from 1 x !stg.tensor<[D], bf16>>)
+    -> (!stg.stack<"L - 1" from 1 x !stg.tensor<[D], bf16>>) {
+  stg.yield %o : !stg.tensor<[D], bf16>
+}
