@@ -133,7 +133,7 @@ class Model:
             np.testing.assert_allclose(
                 loss, self.reference.outputs[0], rtol=1e-7, atol=1e-9, err_msg=name
             )
-        if name not in ("localize-shapes", "quantize-products"):
+        if name not in ("peel-layers", "localize-shapes", "quantize-products"):
             self.check_gradients(outcome, name)
 
     def check_gradients(self, outcome: Outcome, name: str) -> None:
