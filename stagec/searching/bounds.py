@@ -1,4 +1,4 @@
-"""What leaves points out before they are evaluated: bounds on their memory and on their times."""
+"""Lower bounds on the memory and the time of points, which leave points out before they are evaluated."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from stagec.searching.space import Point
 from stagec.searching.texts import at_least, experts_of_data, in_turn
 
 BOUND_OF_AGAIN = {"selective": LEAST_AGAIN, "full": LEAST_WHOLE}
-"""Of what a plan that computes nothing again says of others, the bound of those that do."""
+"""For a choice of recomputation, the name of the bound on its time. All bounds are evaluated for a plan without recomputation, and hold for the others."""
 STORED = {"freeze", "offload", "optimizer", "precision"}
-"""Clauses of all plans that say what is stored of parameters, and where."""
+"""Clauses that decide which state of the parameters is stored, and where. If the user gives one, the simplest bound on memory does not hold."""
 BESIDES = ("recompute", "zero")
-"""What says how much a plan does besides what others do, too."""
+"""The names in which two points may differ while one of them does all that the other does, and more."""
 
 
 class Bounds(SearchStep):
-    """Of the points of one search."""
+    """The step of a search that leaves points out by bounds."""
 
     def within_bounds(self) -> list[int]:
-        """Points whose state might fit, were it split as far as their axes can."""
+        """The numbers of the points whose state might fit, if it were split as far as their axes can split it."""
         points, limit = self.candidates.points, self.goal.memory
         if not STORED.isdisjoint(clause.split(maxsplit=1)[0] for clause in self.goal.clauses):
             limit = None
@@ -38,7 +38,7 @@ class Bounds(SearchStep):
         return kept
 
     def least(self, point: Point) -> float:
-        """Bytes of parameters, master weights and two moments on a rank, if every axis that may split them does."""
+        """The bytes of parameters, master weights and two moments on a rank, if every axis that may split them does."""
         tp, pp, ep, dp, cp = (int(point[name]) for name in ("tp", "pp", "ep", "dp", "cp"))
         ways = tp * pp * ep
         spread = dp * cp // int(point["replicas"]) // experts_of_data(point) if point["zero"] else 1
@@ -50,7 +50,10 @@ class Bounds(SearchStep):
         return self.goal.dims.num_parameters / ways * (weights + state / spread)
 
     def bound(self, numbers: Sequence[int]) -> None:
-        """How long each plan takes and what it holds at least: of a few structures, which do what all others do besides."""
+        """Find a lower bound on the time and on the memory of each of these points, and leave out those that do not fit.
+
+        Only a few structures are evaluated for that: those without recomputation and split storage, which do no more than any other (`at_least`).
+        """
         self.candidates.left = set(numbers)
         if not self.goal.rises:
             return
@@ -69,7 +72,10 @@ class Bounds(SearchStep):
             self.note_bounds(found, same)
 
     def note_bounds(self, found: Found, same: Mapping[int, Sequence[int]]) -> None:
-        """What points take at least, and leave out those that need more memory than there is, by what is said of those that do no more."""
+        """Note the bounds that an answer gives for all points of its structures, and leave out those that need more memory than there is.
+
+        `same` has, for each point that was evaluated, the points whose bounds it gives.
+        """
         candidates, names, limit = self.candidates, tuple(found.columns), self.goal.memory
         rows = zip(*found.columns.values(), strict=True)
         for number, row in zip(found.numbers, rows, strict=True):
@@ -91,7 +97,7 @@ class Bounds(SearchStep):
                     self.outcome.num_outlined += 1
 
     def drop_refused(self, found: Found, same: Mapping[int, Sequence[int]]) -> None:
-        """What is no plan without recomputation and with whole storage is none with them."""
+        """Leave out points that are no plan even without recomputation and with whole storage: they are none with recomputation or split storage either."""
         no_plan = [n for n, v in zip(found.numbers, found.columns[HELD], strict=True) if v != v]
         refused = [each for n in no_plan for each in same[n]]
         self.candidates.left -= set(refused)
@@ -101,22 +107,24 @@ class Bounds(SearchStep):
 
 
 def own_turns(point: Point) -> dict[str, int | str]:
+    """How a point runs its pipeline."""
     return {name: point[name] for name in ("schedule", "virtual_stages")}
 
 
 def bound_of(point: Point, recompute: str) -> str:
-    """The bound that holds for a point, of those of one that does no more and computes less again."""
+    """The name of the bound on a point's time, among those of a point that does no more and has this choice of `recompute`."""
     again = str(point["recompute"])
     return BOUND_OF_AGAIN.get(again, LEAST) if recompute == "none" else LEAST
 
 
 def storage_of(point: Point) -> Storage:
+    """How a point stores its state."""
     saves = WHAT_IS_SAVED.get(str(point["recompute"]), UNKNOWN)
     return Storage(int(point["zero"]), int(point["replicas"]), saves)
 
 
 def behind(point: Point) -> Iterator[Point]:
-    """Points of which a point does all that they do, and more: it computes something again, or reduces gradients for each microbatch."""
+    """The points that do only a part of what this one does: it also computes something again, or reduces gradients for each microbatch."""
     if point["recompute"] != "none":
         yield {**point, "recompute": "none"}
     if point["recompute"] == "full":
@@ -126,4 +134,5 @@ def behind(point: Point) -> Iterator[Point]:
 
 
 def is_behind(further: Point, point: Point) -> bool:
+    """Whether `further` does all that `point` does and more, if they differ in `BESIDES` alone."""
     return any(all(each[name] == point[name] for name in BESIDES) for each in behind(further))

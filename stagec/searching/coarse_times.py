@@ -1,12 +1,12 @@
-"""How long a step takes, in outline: sums of what its ops cost, for all plans of a structure at once.
+"""How long a step takes, in outline: a rough time from sums of the times of its ops, for all plans of a structure at once.
 
-A rank works through its forward and backward passes, each of which is followed by itself (`passes_alone`), or as long as its busiest
-stream if that is longer; collectives that run beside computation make it slower. The ranks of a pipeline idle, and wait for transfers, as
-their schedule says with stages of equal cost. What runs once per step comes on top, as far as no pass of another stage hides it. So plans are
-ranked; the times that a search reports are whole estimates (`stagec.estimate`), which follow every node of all ranks.
+A rank takes as long as its forward and backward passes, each of which is followed by itself (`passes_alone`), or as long as its busiest stream if that is
+longer. Collectives beside computation slow it down. The ranks of a pipeline also idle and wait for transfers: as long as in their schedule with stages of
+equal cost. What runs once per step is added, unless a pass of another stage hides it. Outlines only rank plans. The times that a search reports are whole
+estimates (`stagec.estimate`), which follow every node of all ranks.
 
-How a pipeline's stages take turns decides nothing of this but the idle share, how often values change ranks, and how often parameters that are split are
-gathered. So plans that differ in their schedules, or in the stages of a rank, are one structure: `Turns` says how each of them runs.
+The schedule of a pipeline decides only how long ranks idle, how often values go from rank to rank, and how often parameters that are split are gathered. So
+plans that differ in their schedules, or in the number of stages of a rank, are one structure; `Turns` says how each of them runs.
 """
 
 from __future__ import annotations
@@ -41,23 +41,25 @@ from stagec.unrolling.rank import StageRun
 
 Total = np.ndarray | float
 PARTS = ("compute", "exposed", "idle")
-"""What a step consists of: computing, waiting for communication, and a pipeline's bubble."""
+"""The parts of a step's time: computing, waiting for communication, and the bubble of a pipeline."""
 LEAST = "least"
-"""Seconds of the microbatches and of the bubble alone: plans that besides compute something again, or split what they store, take no less."""
+"""The name of a lower bound on a step's time in seconds: microbatches and bubble alone. Plans that also compute something again, or split their storage, take
+no less."""
 LEAST_AGAIN = "least, again"
-"""The same for plans that run the attention of their layers once more, and perhaps other ops."""
+"""The same bound for plans that run the attention of their layers once more, and perhaps other ops."""
 LEAST_WHOLE = "least, layers again"
-"""The same for plans that save of each layer what comes into it alone: all that its backward pass reads is computed once more."""
+"""The same bound for plans that save only the input of each layer, so that all that its backward pass reads is computed once more."""
 BOUNDS: tuple[str, ...] = (LEAST, LEAST_AGAIN, LEAST_WHOLE)
 GRADIENTS = "grad_reduce"
 SHORT = 1e-3
-"""Of a transfer between stages, in times of a forward pass: how many ranks wait for is asked with one that changes nothing else."""
+"""The latency of a transfer between stages, as a share of a forward pass, with which a schedule is simulated to count the transfers that ranks wait for. It
+is short enough to change nothing else."""
 ROUNDS = 4
-"""Of microbatches, as many as ranks: those behind them idle and wait as the last does."""
+"""How many rounds of microbatches (as many as there are ranks) are simulated. Each further round idles and waits as the last one does."""
 FORWARDS = 3
-"""As long a forward and a backward pass take, in forward passes, as schedules have it."""
+"""How long a forward and a backward pass take together, as a multiple of a forward pass, in the schedules that are simulated."""
 SAME_ROUNDS = 4
-"""From the round before on, each round of microbatches gathers as many stages as the last."""
+"""The number of the round of microbatches from which on each gathers as many stages as the round before."""
 
 
 @dataclass(frozen=True)
@@ -70,41 +72,46 @@ class Turns:
 
 @dataclass
 class ClassSeconds:
-    """Of one rank class, in seconds, for each plan."""
+    """The times of a rank of one class in a step, with all of its microbatches. All are seconds, `[plan]`.
+
+    Dictionaries are by part of a step: `F` for forward passes, `B` for backward passes, `once` for what runs once per step.
+    """
 
     compute: dict[str, Total] = field(default_factory=lambda: defaultdict(float))
-    """By part of a step: `F`, `B`, `once`."""
+    """Computation, by part."""
     waited: dict[str, Total] = field(default_factory=lambda: defaultdict(float))
+    """Communication that computation waits for, by part."""
     beside: dict[str, dict[str, Total]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(float))
     )
-    """By part and stream."""
+    """Communication that runs beside computation, by part and stream."""
     passes: Total = 0.0
-    """What the forward and backward passes of all microbatches take, each by itself."""
+    """The forward and backward passes of all microbatches, each followed by itself."""
     behind: Total = 0.0
-    """For how long reductions that are put off go on when the last pass has computed."""
+    """How long reductions of gradients that are put off go on after the last pass has computed."""
     put_off: dict[str, Total] = field(default_factory=lambda: defaultdict(float))
-    """By stream what reductions of all microbatches take that begin when their backward pass has ended."""
+    """Reductions of gradients that begin when the backward pass of their microbatch has ended, by stream."""
     once: Total = 0.0
-    """What runs once, but for what can be hidden."""
+    """What runs once per step, without what passes can hide."""
     moving: Total = 0.0
-    """What collectives take in these."""
+    """Collectives of the forward and backward passes."""
     taking: Total = 0.0
-    """What computation would lose if it hid all of them."""
+    """How much longer computation would take if it ran beside all of these collectives."""
     gathers: Floats = field(default_factory=lambda: np.zeros(1))
-    """Of parameters, once a step, for the first forward pass."""
+    """Gathers of parameters that run once per step, for the first forward pass."""
     gradients: Floats = field(default_factory=lambda: np.zeros(1))
+    """Reductions of gradients that run once per step."""
     attention: Floats = field(default_factory=lambda: np.zeros(1))
-    """Of the forward passes of layers."""
+    """Attention in the forward passes of layers, which selective recomputation runs again."""
     layers: Floats = field(default_factory=lambda: np.zeros(1))
-    """What of these has to run for all that their backward passes read."""
+    """Ops in the forward passes of layers that full recomputation has to run again."""
     recomputed: Total = 0.0
-    """Of the backward passes, what waits for no gradient: ranks may do it while they idle."""
+    """Recomputation in the backward passes. It waits for no gradient, so ranks may do it while they would idle."""
 
     def working(self, again: Total = 0.0) -> Floats:
-        """Of the forward and backward passes, if all that can run beside computation does; the backward passes may compute so much `again`.
+        """How long the forward and backward passes take if all communication that can run beside computation does, and if they also compute `again`.
 
-        What a backward pass has reduced runs beside the next forward pass, too.
+        Reductions of a backward pass also run beside the next forward pass.
         """
         found = np.zeros(1) + again
         beside: dict[str, Total] = defaultdict(float)
@@ -118,11 +125,11 @@ class ClassSeconds:
 
     @property
     def lasting(self) -> Floats:
-        """Of the forward and backward passes, what they wait for included."""
+        """How long the forward and backward passes take, with what they wait for."""
         return np.maximum(self.working(), self.passes)
 
     def add(self, other: ClassSeconds, factor: Total = 1.0) -> None:
-        """So many times what another has of communication."""
+        """Add the communication of another class, `factor` times."""
         for part, seconds in other.waited.items():
             self.waited[part] = self.waited[part] + factor * seconds
         for part, streams in other.beside.items():
@@ -131,15 +138,16 @@ class ClassSeconds:
 
 
 def part_of(term: Term) -> str:
+    """The part of a step that a term belongs to: `F`, `B` or `once`."""
     if term.task in (*ONCE, "GATHER"):
         return "once"
     return "F" if term.task in ("F", "GATHER_F", "SEND_F", "RECV_F") else "B"
 
 
 def outline(structure: Structure, sizes: Columns, turns: Sequence[Turns] = ()) -> dict[str, Floats]:
-    """Seconds of a step and of its parts, of the rank that takes longest.
+    """The outline of a step: seconds of the step and of its `PARTS` on the rank that takes longest, and its `BOUNDS`, by name, `[plan]` each.
 
-    `turns` are those of each plan. Without any the plans run as the structure does.
+    `turns` says how each plan runs its pipeline. If it is empty, all plans run as the structure does.
     """
     job = structure.job
     microbatches = sizes.number(job.names.num_microbatches).astype(float)
@@ -192,7 +200,10 @@ def least_times(
     microbatches: Floats,
     forwards: Floats,
 ) -> Iterator[Floats]:
-    """Seconds of `BOUNDS`: the rank that works longest idles while others begin and end, each of which works as long as any at least."""
+    """The bounds on a step's time in seconds, `[plan]` each, in the order of `BOUNDS`.
+
+    The rank that works longest also idles while the others begin and end, and each of those works at least as long as the one that works least.
+    """
     others = np.min([each.working(-each.recomputed) for each in of_classes], axis=0) / forwards
     forward = np.min([each.compute["F"] + 0 * microbatches for each in of_classes], axis=0)
     bubble = np.array([each.least for each in idle]) * others
@@ -203,15 +214,15 @@ def least_times(
 
 
 def ranks_of(structure: Structure, sizes: Columns) -> Floats:
-    """Of a pipeline, in each plan."""
+    """`[plan]`: the number of ranks of the pipeline; 1 without one."""
     stages = structure.names.stages
     return np.ones(sizes.count) if stages is None else sizes.names[stages.axis.data].astype(float)
 
 
 def while_idle(units: Sequence[Total], ranks: Floats) -> list[Total]:
-    """What a rank of each class waits for while it idles: as others begin and end, which are each of the other ranks in turn.
+    """For each class, the mean time of a forward pass on the other ranks of the pipeline: a rank idles while others begin and end.
 
-    There is one first rank and one last; all others are alike.
+    `units` are the times of a forward pass on a rank of each class. There is one first rank and one last rank; all ranks between are alike.
     """
     if len(units) == 1:
         return [*units]
@@ -223,7 +234,7 @@ def while_idle(units: Sequence[Total], ranks: Floats) -> list[Total]:
 
 
 def own_turns(structure: Structure, sizes: Columns) -> Sequence[Turns]:
-    """Plans that run as the structure's own text says."""
+    """The turns of plans that all run as the text of the structure says; empty without a pipeline."""
     pipeline = structure.plan.pipeline
     if pipeline is None:
         return ()
@@ -231,7 +242,7 @@ def own_turns(structure: Structure, sizes: Columns) -> Sequence[Turns]:
 
 
 def transfers_between(structure: Structure, of_classes: Sequence[ClassSeconds]) -> ClassSeconds:
-    """What a stage with neighbours on both sides sends and receives."""
+    """The communication of a stage that sends to and receives from neighbours on both sides."""
     if structure.names.stages is None:
         return ClassSeconds()
     if len(of_classes) > 2:
@@ -244,34 +255,34 @@ def transfers_between(structure: Structure, of_classes: Sequence[ClassSeconds]) 
 
 @dataclass(frozen=True)
 class Bubble:
-    """What a schedule leaves idle with stages of equal cost and short transfers, in times of a microbatch's forward pass through a rank."""
+    """How long a schedule leaves ranks idle, with stages of equal cost and short transfers. The unit of time is a microbatch's forward pass through a rank."""
 
     idle: float
-    """Of the rank that idles most."""
+    """How long the rank idles that idles most."""
     waits: float
-    """Transfers between stages, one behind the other, that nothing hides."""
+    """How many transfers between stages follow one another that nothing hides."""
     ahead: Floats
-    """When each stage of the first, a middle and the last rank begins: `[rank, stage]`, in order."""
+    """`[rank, stage]`, for the first, a middle and the last rank: when each of its stages begins, in ascending order."""
     behind: Floats
-    """How long before the end it has done its last backward pass."""
+    """`[rank, stage]`: how long before the end of the step each stage has ended its last pass, in ascending order."""
     least: float
-    """What of `idle` stays however long forward and backward passes take: none where backward passes are in two parts, of which either may take longer."""
+    """The part of `idle` that remains however long passes take. It is 0 where backward passes have two parts, since either may be the longer one."""
     begins: Floats
-    """Where they are: when each rank begins, behind forward passes of others alone: `[rank]`."""
+    """`[rank]`: where backward passes have two parts, when each rank begins, after forward passes of other ranks; else 0."""
 
     def grown(self, before: Bubble, times: int) -> Bubble:
-        """With so many further microbatches as there are from the one before to this one."""
+        """The bubble with more microbatches: `times` as many more as this one has than `before`."""
         pairs = zip(vars(self).values(), vars(before).values(), strict=True)
         return Bubble(*(now + (now - then) * times for now, then in pairs))
 
 
 PLACES = 3
-"""Ranks of a pipeline that are looked at: the first, one in the middle, the last."""
+"""How many ranks of a pipeline are looked at: the first, one in the middle, and the last."""
 NO_PIPELINE = Bubble(0.0, 0.0, np.zeros((PLACES, 1)), np.zeros((PLACES, 1)), 0.0, np.zeros(PLACES))
 
 
 def bubbles(structure: Structure, sizes: Columns, turns: Sequence[Turns]) -> Sequence[Bubble]:
-    """Of each plan."""
+    """The bubble of each plan."""
     names = structure.names
     if names.stages is None:
         return [NO_PIPELINE] * sizes.count
@@ -282,7 +293,7 @@ def bubbles(structure: Structure, sizes: Columns, turns: Sequence[Turns]) -> Seq
 
 @cache
 def bubble(turns: Turns, ranks: int, microbatches: int) -> Bubble:
-    """Of many microbatches what two numbers of fewer say of each further round."""
+    """The bubble of a schedule. With many microbatches it is extrapolated from two simulations of fewer rounds."""
     rounds, rest = divmod(microbatches, ranks)
     if rounds > ROUNDS:
         before, now = (bubble(turns, ranks, n * ranks + rest) for n in (ROUNDS - 1, ROUNDS))
@@ -310,17 +321,19 @@ def bubble(turns: Turns, ranks: int, microbatches: int) -> Bubble:
 
 @dataclass(frozen=True)
 class Idleness:
-    """What ranks of a class wait for in each plan, in seconds."""
+    """How long ranks of a class idle and wait for transfers. All times are seconds, `[plan]`."""
 
     bubbles: Sequence[Bubble]
+    """The bubble of each plan."""
     place: int
-    """Of the ranks of each bubble, the one that they are like."""
+    """Which of the `PLACES` of a bubble the ranks of the class correspond to."""
     unit: Total
     """A microbatch's forward pass through a rank."""
     transfer: Total
-    """Between stages."""
+    """One transfer between stages."""
 
     def of(self, number: Callable[[Bubble], float]) -> Floats:
+        """`[plan]`: a number of each plan's bubble."""
         return np.array([number(each) for each in self.bubbles])
 
     @property
@@ -329,10 +342,14 @@ class Idleness:
 
     @property
     def waiting(self) -> Floats:
+        """How long ranks wait for transfers that nothing hides."""
         return self.of(lambda each: each.waits) * self.transfer
 
     def exposed(self, seconds: Floats, beside: Total, is_ahead: bool) -> Floats:
-        """What nothing hides of what runs once in a step for each stage, in turn, before it begins or when it has ended. A pass of all stages runs `beside`."""
+        """The part that nothing hides of communication that runs once per step for each stage in turn.
+
+        It takes `seconds` for all stages, before a stage begins (`is_ahead`) or after it has ended. A pass through all stages takes `beside`, and hides a part.
+        """
         found = np.zeros(len(self.bubbles))
         zeros = np.zeros(len(found))
         lasting, unit, own = seconds + zeros, self.unit + zeros, beside + zeros
@@ -346,6 +363,7 @@ class Idleness:
 def of_class(
     job: NamedJob, sums: ClassSeconds, microbatches: Floats, idleness: Idleness
 ) -> dict[str, Floats]:
+    """The step and its `PARTS` on a rank of one class, by name, in seconds, `[plan]` each."""
     compute = sums.compute["F"] + sums.compute["B"]
     waiting = sums.lasting - compute + idleness.waiting
     once = sums.once - sums.compute["once"]
@@ -373,7 +391,10 @@ def of_class(
 
 
 def gathers_of(structure: Structure, sizes: Columns, turns: Sequence[Turns]) -> Floats:
-    """How often each stage's parameters are gathered in a step, for a structure that gathers them once: more often where not all of a rank's stay."""
+    """`[plan]`: how often the parameters of each stage are gathered in a step, where the structure itself gathers them once.
+
+    That is more than once in plans whose ranks have too many stages to keep the gathered parameters of all.
+    """
     names, zero = structure.names, structure.plan.zero
     found = np.ones(sizes.count)
     resident = names.virtual_stages <= RESIDENT_STAGES
@@ -388,7 +409,9 @@ def gathers_of(structure: Structure, sizes: Columns, turns: Sequence[Turns]) -> 
 
 @cache
 def gathers_per_stage(turns: Turns, rounds: int) -> float:
-    """Of the first rank, in the mean over its stages: it goes round them with as many microbatches as there are ranks, and rounds are alike."""
+    """How often a stage of the first rank gathers its parameters, in the mean over the rank's stages. The rank runs through its stages in rounds of as many
+    microbatches as there are ranks. After a few rounds all are alike.
+    """
     if rounds > SAME_ROUNDS:
         one, two = (gathers_per_stage(turns, SAME_ROUNDS - n) for n in (1, 0))
         return two + (two - one) * (rounds - SAME_ROUNDS)
@@ -397,7 +420,7 @@ def gathers_per_stage(turns: Turns, rounds: int) -> float:
 
 
 def saved_by(found: Iterable[stg.ProgramOp]) -> set[Operation]:
-    """Ops of layers' forward passes behind what the backward passes read: a plan that saves nothing of it runs these again."""
+    """The ops in the forward passes of layers on which values depend that backward passes read. A plan that saves none of these values runs the ops again."""
     again: set[Operation] = set()
     for level in (each for program in found for each in levels_of(program)):
         waiting = [] if level.outer is None else list(level.saved().values())
@@ -420,7 +443,10 @@ def sums_of(
     gathers: Floats,
     again: Collection[Operation] = (),
 ) -> tuple[ClassSeconds, ClassSeconds]:
-    """Of a rank's own work, and of what travels to and from other stages; parameters are gathered so often, and ops may run `again`."""
+    """The times of a rank class: of its own work, and of its transfers to and from other stages.
+
+    `gathers` says how often parameters are gathered, `[plan]`; `again` are the ops that full recomputation runs again.
+    """
     own, travel = ClassSeconds(), ClassSeconds()
     share = share_by_node(prices.job.compiled.plan.device)
     for term, one in zip(each.terms, prices.of_class(each), strict=True):
@@ -464,9 +490,11 @@ def passes_of(
     microbatches: Floats,
     put_off: Mapping[str, Total],
 ) -> tuple[Total, Total]:
-    """What the passes of all microbatches take on a rank whose reads of other ranks are there: the first, and each further one as long as the second.
+    """Two times in seconds, `[plan]`, of a rank for which all values of other ranks are there: how long the passes of all microbatches take, and how long
+    reductions that are put off go on after the last pass.
 
-    With it for how long reductions that are put off go on behind the last one: no longer than passes take, where reductions take longer themselves.
+    Two microbatches are followed; each further one takes as long as the second. The second time is at most that of the passes of one microbatch, since
+    reductions that take longer than that already delay every microbatch.
     """
     passes, streams = passes_alone(each, COMPUTE_TASKS, prices, sizes)
     ends: list[Total] = []
@@ -483,7 +511,9 @@ def passes_of(
 
 
 def once_of(each: ClassOperations, prices: TermPrices, sizes: Columns) -> Total:
-    """What runs once in a step, but for what passes can hide: reductions of gradients, and the first gathers of parameters."""
+    """How long everything takes that runs once per step, in seconds, `[plan]`. Reductions of gradients and the first gathers of parameters are left out, since
+    passes can hide them.
+    """
     passes, streams = passes_alone(each, ONCE, prices, sizes)
     for each_pass in passes:
         each_pass.run_once()
@@ -493,7 +523,7 @@ def once_of(each: ClassOperations, prices: TermPrices, sizes: Columns) -> Total:
 def passes_alone(
     each: ClassOperations, tasks: Sequence[str], prices: TermPrices, sizes: Columns
 ) -> tuple[list[PassAlone], Streams]:
-    """A rank's runs of these tasks, in their order, on the same streams."""
+    """The passes of a rank that are these tasks, in their order, and the streams that they share."""
     terms: dict[tuple[int, str], list[tuple[Term, TermTime]]] = defaultdict(list)
     for term, one in zip(each.terms, prices.of_class(each), strict=True):
         if term.task in tasks and not is_hidden(term) and not is_put_off(term, prices.job):
@@ -520,18 +550,18 @@ def passes_alone(
 
 
 def is_hidden(term: Term) -> bool:
-    """Whether it runs once, beside passes."""
+    """Whether a term runs once per step, beside passes that can hide it."""
     if isinstance(term.node.action, Compute) or part_of(term) != "once":
         return False
     return term.node.phase == GRADIENTS or (is_gather(term) and not term.node.serial)
 
 
 def is_put_off(term: Term, job: NamedJob) -> bool:
-    """Whether it reduces gradients of a microbatch when its backward pass has ended."""
+    """Whether a term reduces the gradients of a microbatch, and begins only when the microbatch's backward pass has ended."""
     is_reduction = part_of(term) == "B" and term.node.phase == GRADIENTS and not term.node.serial
     return is_reduction and not job.compiled.plan.gradients.overlap
 
 
 def is_gather(term: Term) -> bool:
-    """Of parameters, before the first microbatch."""
+    """Whether a term gathers parameters before the first microbatch."""
     return term.task == "pre" and term.op == "all_gather"

@@ -1,8 +1,8 @@
-"""A lower bound on what a rank holds at its peak, from what is known before anything is said of when buffers live.
+"""A lower bound on the memory that a rank holds at its peak, in bytes, from what is known before it is decided when buffers are alive.
 
-There at any time are parameters, what the optimizer keeps of them, and sums of gradients over microbatches in buffers that stay. What layers hold for a while
-is counted just before each backward pass of some ranks (`in_flight`). What they have saved are the stacks that a layer's backward pass slices, each value
-once however often it is seen in another shape; if the backward pass is split, its second half reads some of these, and what the first half made.
+At any time a rank holds parameters, the state of the optimizer, and sums of gradients over microbatches in buffers that stay. What its layers hold for a
+while is counted just before each backward pass of some ranks (`in_flight`). A layer has saved the values that its backward pass reads, each counted once
+even if it is read in several shapes. If the backward pass is split in two, its second half reads some of these values, and others that the first half made.
 """
 
 from __future__ import annotations
@@ -34,59 +34,69 @@ from stagec.symbolic.columns import Columns
 
 OPTIMIZER = (Kind.MASTER, Kind.OPTIMIZER, Kind.CACHE)
 WITHOUT_PIPELINE = np.array([[[1, 0, 1, 0], [0, 0, 0, 0]]])
-"""What `in_flight` is then, of all layers together: one microbatch, and sums of gradients if there are several."""
+"""What stands for `in_flight` without a pipeline, where all layers count as one: one microbatch is saved, and there are sums of gradients if there are
+several."""
 NOTHING = np.zeros_like(WITHOUT_PIPELINE)
-"""Where it is not known what ranks hold for a while."""
+"""What stands for `in_flight` where it is not known what ranks hold for a while."""
 
 
 ALL, INPUTS, UNKNOWN = "all", "inputs", "unknown"
+"""What layers save for their backward passes: all that these read, only the inputs of the layers, or something that is not known."""
 WHAT_IS_SAVED = {"none": ALL, "selective": INPUTS, "full": INPUTS}
-"""By what is computed again."""
+"""What layers save at least, by what a plan recomputes."""
 
 
 @dataclass(frozen=True)
 class Storage:
-    """How plans that do the same store what they have, and what they save for their backward passes."""
+    """How a plan stores its state, and what it saves for backward passes. Plans that differ in these alone compute the same."""
 
     level: int
-    """Of ZeRO."""
+    """The level of ZeRO."""
     replicas: int = 1
+    """How many groups of ranks hold all that ZeRO splits (hybrid sharding)."""
     saves: str = ALL
-    """What layers save: all that their backward passes read, of that what comes into them, or nobody knows what."""
+    """What layers save: `ALL`, `INPUTS` or `UNKNOWN`."""
 
 
 STORED = 3
-"""The first of `StageForms`: what ZeRO splits."""
+"""How many of the first `StageForms` are state that ZeRO splits."""
 DATA_AXES = ("dp", *PRODUCTS["dp"], "cp")
-"""The axes over which plans of a search split that."""
+"""The axes over which the plans of a search split this state."""
 
 
 class StageForms(NamedTuple):
-    """What a rank holds that has one stage: bytes."""
+    """What a rank with one stage holds, in bytes: first the whole stage's state, then what each layer holds for a while (see `in_flight`)."""
 
     parameters: Size
     optimizer: Size
-    """And caches."""
+    """State of the optimizer, master weights and caches."""
     sums: Size
-    """Of gradients, in buffers that stay."""
+    """Sums of gradients, in buffers that stay from step to step."""
     layers: Size
-    """How many, of those of which something is known."""
+    """How many layers the stage has of which it is known what they hold."""
     saved: Size = ZERO
-    """By one layer, as the other three: see `in_flight`."""
+    """What one layer saved of a microbatch."""
     late: Size = ZERO
+    """What the gradients of one layer's weights read of a microbatch."""
     begun: Size = ZERO
+    """Sums of one layer's gradients that begin with the first microbatch."""
     gathered: Size = ZERO
+    """Parameters of one layer that are gathered once for all microbatches."""
     saved_beside: Size = ZERO
-    """By what is beside the layers, at an end of the pipeline: logits above all."""
+    """What is saved beside the layers at an end of the pipeline, above all logits."""
     late_beside: Size = ZERO
+    """What the gradients of weights read beside the layers at an end of the pipeline."""
     inputs: Size = ZERO
-    """Of what one layer saved, what came into it."""
+    """The part of `saved` that is the inputs of the layer."""
 
 
 def held(
     structure: Structure, sizes: Columns, turns: Sequence[Turns], storages: Sequence[Storage]
 ) -> list[Floats]:
-    """Bytes that a rank of each plan holds at its peak, at least: as it is, and, where nothing is split, as if it were stored in each of these ways."""
+    """Lower bounds on the peak of a rank, in bytes, `[plan]` each: first for the plans as they are, then for each other way of `storages` to store their state.
+
+    The latter hold for plans whose structure splits no state itself.
+    """
     bound = Bound(structure, sizes, turns or own_turns(structure, sizes))
     own = Storage(structure.plan.zero_level)
     return [bound.held(own, is_split=False), *map(bound.held, storages)]
@@ -94,28 +104,33 @@ def held(
 
 @dataclass(frozen=True)
 class AlikeRanks:
-    """Ranks at the same place of pipelines that run in the same way, in some plans."""
+    """The ranks at one place of the pipelines of some plans, which all run in the same way."""
 
     rows: Ints
+    """The numbers of the plans."""
     stage: int
-    """Of the structure, which has one for each rank."""
+    """The stage of the structure that the ranks have; a structure has one stage for each rank."""
     ends: int
-    """How many layers more a stage at an end of the pipeline has."""
+    """How many layers more (or, if negative, fewer) the stage has than others because it is at an end of the pipeline."""
     virtual: int
-    """Stages of a rank."""
+    """How many stages a rank of the plans has."""
     moments: Ints
-    """`in_flight`'s."""
+    """The moments of the rank that may be its peak, as `in_flight` gives them."""
 
 
 @dataclass(frozen=True)
 class Bound:
+    """Computes the lower bounds on memory of the plans of a structure."""
+
     structure: Structure
     sizes: Columns
+    """The sizes of the plans, one row each."""
     turns: Sequence[Turns]
+    """For each plan, how it runs its pipeline; empty without one."""
     _known: dict[tuple[int, str, bool], Floats] = field(default_factory=dict)
 
     def held(self, storage: Storage, *, is_split: bool = True) -> Floats:
-        """If they were stored so; `is_split`: what ZeRO splits is whole as they are, and would be in as many parts as can be."""
+        """The bound in bytes, `[plan]`, if the plans stored their state in this way. `is_split`: their own state is whole, and would be split as ZeRO does."""
         found = np.zeros(self.sizes.count)
         level, of_pipeline = storage.level, self.structure.plan.pipeline is not None
         are_sums_split = level >= 2 and not self.structure.plan.zero_level
@@ -134,14 +149,17 @@ class Bound:
         return found
 
     def layers_hold(self, ranks: AlikeRanks, saves: str, is_split: bool) -> Floats:
-        """`of_layers`, once for all storages of which it is the same."""
+        """The same as `of_layers`, computed once for all storages that agree in it."""
         key = (id(ranks), saves, is_split)
         if key not in self._known:
             self._known[key] = self.of_layers(ranks, saves, is_split)
         return self._known[key]
 
     def of_layers(self, ranks: AlikeRanks, saves: str, is_split: bool) -> Floats:
-        """What layers hold for a while, at the moment when that is most. What is beside them is computed once."""
+        """The bytes that layers, and what is beside them, hold for a while, at the moment when that is most, for the plans of `ranks`.
+
+        What is beside the layers is never computed again.
+        """
         layers, *of_layer, saved, late, inputs = self.numbers[ranks.stage][STORED:, ranks.rows]
         is_all, is_known = saves == ALL, saves != UNKNOWN
         if not is_all:
@@ -155,7 +173,7 @@ class Bound:
 
     @cached_property
     def numbers(self) -> dict[int, Floats]:
-        """Of each stage what `StageForms` says, in each plan: `[form, plan]`."""
+        """For each stage that is looked at, the values of its `StageForms`: `[form, plan]`."""
         found = {stage: self.evaluated(forms) for stage, forms in self.forms.items()}
         for stage, forms in self.forms.items():
             found[stage][StageForms._fields.index("gathered")] = self.of_split(forms.gathered)
@@ -178,14 +196,16 @@ class Bound:
 
     @cached_property
     def data_axes(self) -> list[str]:
+        """The axes of the mesh over which ZeRO can split state."""
         return [axis for axis in self.structure.names.mesh if axis in DATA_AXES]
 
     def evaluated(self, sizes: Iterable[Size]) -> Floats:
+        """`[size, plan]`: the values of sizes, rounded up."""
         return np.stack([self.sizes.number(ceildiv(size, 1)).astype(float) for size in sizes])
 
     @cached_property
     def ranks(self) -> list[AlikeRanks]:
-        """Those that are looked at."""
+        """The ranks that are looked at."""
         names, pipeline = self.structure.names, self.structure.plan.pipeline
         every = np.arange(self.sizes.count)
         if names.stages is None or pipeline is None:
@@ -209,7 +229,7 @@ class Bound:
 
     @cached_property
     def forms(self) -> dict[int, StageForms]:
-        """By stage of the structure."""
+        """The forms of the stages that are looked at, by the number of the stage in the structure: the first, a middle and the last one."""
         names, plan = self.structure.names, self.structure.plan
         stages = names.stages.stages.data if names.stages is not None else ()
         kinds = [each.kind for each in stages] or [""]
@@ -238,7 +258,7 @@ def shared_terms(size: Size, axes: Sequence[str]) -> Iterator[tuple[Size, Size]]
 
 
 def forms_of(program: stg.ProgramOp, plan: Plan) -> StageForms:
-    """In the compiler's own names of sizes."""
+    """The forms of the stage that has this program. Sizes are written in the names that the compiler made."""
     rows = [row for row in stored_rows(program, CONTIGUOUS) if not row.on_host]
     stored = (
         total(row.num_bytes for row in rows if row.kind == Kind.PARAMETERS),
@@ -269,19 +289,19 @@ def forms_of(program: stg.ProgramOp, plan: Plan) -> StageForms:
 
 
 def bytes_saved(level: BlockPair) -> Size:
-    """Of one layer, for its backward pass."""
+    """The bytes that one layer saves for its backward pass."""
     return bytes_of_values(level, level.saved().values())
 
 
 def bytes_of_inputs(level: BlockPair) -> Size:
-    """Of these, what comes into the layer: nothing of it can be computed again without."""
+    """The bytes of these that are inputs of the layer. Recomputation needs them, so they are always saved."""
     inputs = {*level.repeat.carry_args}
     values = level.saved().values()
     return bytes_of_values(level, [v for v in values if followed(v, viewed) in inputs])
 
 
 def bytes_read_late(level: BlockPair) -> Size:
-    """What the gradients of one layer's weights read: what was saved, and what the gradients of its inputs made."""
+    """The bytes that the gradients of one layer's weights read: values that were saved, and values that the gradients of its inputs made."""
     saved = level.saved()
     late = [op for op in level.backward.walk() if stg.phase_of(op) == "wgrad"]
     found: dict[SSAValue, None] = {}
@@ -296,7 +316,9 @@ def bytes_read_late(level: BlockPair) -> Size:
 
 
 def bytes_beside(levels: Sequence[BlockPair]) -> tuple[Size, Size]:
-    """What backward passes read of what a stage computes beside its layers: of its forward pass; and, if they are split, of all for weights' gradients."""
+    """Two numbers of bytes, of what a stage computes beside its layers: those of its forward pass that the backward pass reads, and those that the gradients of
+    weights read, which wait if the backward pass is split in two.
+    """
     block = levels[0].repeat.parent_block()
     assert block is not None
     carried = {value for level in levels for value in level.repeat.carried}
@@ -321,7 +343,7 @@ def bytes_beside(levels: Sequence[BlockPair]) -> tuple[Size, Size]:
 
 
 def bytes_of_values(level: BlockPair, values: Iterable[SSAValue]) -> Size:
-    """Buffers of one layer's own, each counted once."""
+    """The bytes of the buffers of these values that are one layer's own, each buffer counted once."""
     found: dict[SSAValue, Size] = {}
     for value in values:
         if isinstance(value.type, StackType):
@@ -335,7 +357,7 @@ def bytes_of_values(level: BlockPair, values: Iterable[SSAValue]) -> Size:
 
 
 def once_per_step(program: stg.ProgramOp, level: BlockPair, plan: Plan) -> tuple[Size, Size]:
-    """Under ZeRO 3, of one layer: sums of gradients, which begin with the first microbatch, and parameters that are gathered for all of them."""
+    """Two numbers of bytes of one layer: sums of gradients, which begin with the first microbatch, and parameters that are gathered for all microbatches."""
     count = level.repeat.count.data
     sums = [
         result.type
@@ -363,7 +385,7 @@ def once_per_step(program: stg.ProgramOp, level: BlockPair, plan: Plan) -> tuple
 
 
 def sums_that_stay(program: stg.ProgramOp) -> list[Size]:
-    """Of gradients over microbatches, where their dtype is not that of their terms: their buffers are there from step to step."""
+    """The bytes of each sum of gradients over microbatches whose dtype differs from that of its terms. Buffers of such sums stay from step to step."""
     found: list[Size] = []
     for loop in loops(program):
         for value, result in zip(loop.yield_op.values, loop.results, strict=True):

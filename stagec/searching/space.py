@@ -1,4 +1,4 @@
-"""What practitioners choose from, as far as a model and the nodes permit; and why the rest is left out."""
+"""The space of a search: the choices that practitioners have for a plan, as far as a model and the nodes permit, and why the other ones are left out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stagec.searching.model import ModelDims
 
 Value = int | str
 Point = Mapping[str, Value]
-"""One value for each name of `NAMES`, and `dp`, `devices`."""
+"""One choice: a value for each name of `NAMES`, and for `dp` and `devices`, which follow from the others."""
 
 NO_EXPERTS = "none"
 
@@ -47,7 +47,7 @@ NAMES: dict[str, str] = {
     "exchange": "how tokens come to experts: all_to_all, all_gather, hierarchical (a copy for each node, which hands it on)",
     "precision": "dtype of weights and activations: bf16, fp16, fp32",
 }
-"""The names of a space, and what each is."""
+"""The names of a space for plans that train, each with a description for the user."""
 SERVING_NAMES: dict[str, str] = {
     **{name: NAMES[name] for name in ("tp", "pad", "replicate", "pp", "precision")},
     "dcp": "decode context parallelism: of ranks of tp that would have the same keys or latent vectors, those that share positions (1 by default)",
@@ -56,7 +56,7 @@ SERVING_NAMES: dict[str, str] = {
     "batch": "sequences of an iteration, where `serve` counts them by the batch dim",
     "microbatches": "parts of an iteration, for a pipeline, or in turns while tokens travel to experts",
 }
-"""Those of plans that serve."""
+"""The names of a space for plans that serve."""
 
 DEFAULT: dict[str, tuple[Value, ...]] = {
     "pad": (128,),
@@ -78,7 +78,7 @@ DEFAULT: dict[str, tuple[Value, ...]] = {
     "exchange": ("all_to_all",),
     "precision": ("bf16",),
 }
-"""Values of names that do not follow from the model and the devices."""
+"""The values that are tried by default, for names whose values do not follow from the model and the devices."""
 
 NUMBERS: dict[str, int] = {
     **dict.fromkeys(
@@ -90,8 +90,9 @@ NUMBERS: dict[str, int] = {
     ),
     **dict.fromkeys(("pad", "uneven", "zero", "bucket"), 0),
 }
-"""Names whose values are whole numbers, and the least of each."""
+"""Names whose values are whole numbers, each with the smallest."""
 MOST: dict[str, int] = {"zero": 3, "uneven": 3}
+"""The largest value of names that have one."""
 WORDS: dict[str, tuple[str, ...]] = {
     "replicate": ("on", "off"),
     "sequence": ("on", "off"),
@@ -105,34 +106,38 @@ WORDS: dict[str, tuple[str, ...]] = {
     "exchange": ("all_to_all", "all_gather", "hierarchical"),
     "precision": ("bf16", "fp16", "fp32"),
 }
-"""Names whose values are these words. What recomputes, and which schedule there is, the language says."""
+"""Names whose values are words, each with all of them. The words for `recompute` and `schedule` are those of the language."""
 LARGEST_CP = 64
 VIRTUAL = ("interleaved_1f1b", "looped_bfs", "interleaved_zero_bubble")
-"""Schedules of ranks with several stages."""
+"""Schedules in which a rank has several stages."""
 
 
 @dataclass
 class Space:
-    """Values of each name, what may not stand together, and clauses that all plans have."""
+    """The choices of a search."""
 
     values: dict[str, tuple[Value, ...]]
+    """The values of each name that are tried."""
     forbidden: list[dict[str, Value]] = field(default_factory=list)
+    """Values that no point may have together."""
     clauses: tuple[str, ...] = ()
+    """Clauses that all plans have."""
     left_out: Counter[str] = field(default_factory=Counter)
-    """Why points are none, and how many; 1 for a value that no point has."""
+    """Why combinations are no points, and how many for each reason; 1 for a value that is not tried at all."""
     names: Mapping[str, str] = field(default_factory=lambda: NAMES)
-    """What there is to choose."""
+    """The names of the space, each with a description for the user."""
     node: int | None = None
-    """Devices of a node; nothing if all are in one."""
+    """How many devices a node has; None if all are in one node."""
 
     def permits(self, point: Point) -> bool:
+        """Whether a point has no values together that are forbidden."""
         return not any(
             all(point.get(name) == value for name, value in together.items())
             for together in self.forbidden
         )
 
     def check_values(self, name: str, values: Sequence[Value], origin: str) -> None:
-        """E0710 for a name that there is not, or what it is never."""
+        """E0710 for a name that a space does not have, or a value that the name cannot have."""
         if name not in self.names:
             help_ = did_you_mean(name, self.names) or f"there are {quoted(self.names)}"
             raise wrong(origin, f"a space has no `{name}`", help_)
@@ -155,7 +160,7 @@ class Space:
 
 
 def default_space(dims: ModelDims, devices: int, node: int | None) -> Space:
-    """What the model's sizes and the nodes permit."""
+    """The choices that the model's sizes and the nodes permit. `node` is the number of devices in a node."""
     space = Space(dict(DEFAULT), node=node)
     widest = min(devices, node or devices)
     powers = divisors(devices)
@@ -199,7 +204,7 @@ def divisors(number: int) -> list[int]:
 
 
 def read_space(space: Space, text: str, file: str) -> None:
-    """A TOML file: `tp = [1, 2]`, `forbid = ["zero=3 pp=2"]`, `clauses = ["overlap { tp = true }"]`. E0710 for anything else."""
+    """Change a space as a TOML file says: `tp = [1, 2]`, `forbid = ["zero=3 pp=2"]`, `clauses = ["overlap { tp = true }"]`. E0710 for anything else."""
     try:
         said = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -221,7 +226,7 @@ def read_space(space: Space, text: str, file: str) -> None:
 
 
 def fix(space: Space, text: str) -> None:
-    """`--fix tp=8`, `--fix tp=4,8`."""
+    """Give a name of a space other values, as `--fix tp=8` or `--fix tp=4,8` says."""
     origin = f"--fix {text}"
     name, equals, values = (part.strip() for part in text.partition("="))
     if not equals or not values:
@@ -232,7 +237,7 @@ def fix(space: Space, text: str) -> None:
 
 
 def forbid(space: Space, text: str, origin: str = "") -> None:
-    """`--forbid zero=3`, `--forbid "zero=3 pp=2"`: what may not stand together."""
+    """Forbid values, as `--forbid zero=3` says, or a combination of values, as `--forbid "zero=3 pp=2"` says."""
     origin = origin or f"--forbid {text}"
     together: dict[str, Value] = {}
     for part in re.split(r"[\s,]+", text.strip()):
@@ -261,7 +266,7 @@ def wrong(origin: str, message: str, help_: str) -> CompileError:
 
 
 def points(space: Space, dims: ModelDims, devices: int, batch: int) -> Iterator[dict[str, Value]]:
-    """Every plan of a space. What the sizes forbid is counted in `left_out`."""
+    """Every point of a space. Combinations that the sizes do not permit are counted in `left_out`."""
     values = space.values
     layers = sum(dims.values[name] for name in dims.layers)
     for tp, cp, pp in product(values["tp"], values["cp"], values["pp"]):
@@ -292,7 +297,7 @@ def nearest_batch(space: Space, dims: ModelDims, devices: int, batch: int) -> in
 
 
 def microbatches(sequences: int) -> list[int]:
-    """What a rank may compute with at a time: a power of two of its sequences, or all of them."""
+    """The sizes of microbatches that are tried, in sequences: powers of two that divide the sequences of a rank, and all of them."""
     powers = [2**n for n in range(sequences.bit_length()) if sequences % 2**n == 0]
     return powers if sequences in powers else [*powers, sequences]
 
@@ -300,7 +305,7 @@ def microbatches(sequences: int) -> list[int]:
 def parts_of_ranks(
     space: Space, dims: ModelDims, tp: int, *, leave: Collection[str] = ()
 ) -> Iterator[dict[str, Value]]:
-    """What becomes of dims that tp splits, but for some, and does not divide: a vocabulary is padded, heads of keys are shared."""
+    """The choices for dims that tp splits but does not divide: a vocabulary is padded, and heads of keys are shared. Dims in `leave` are not looked at."""
     names = [name for name in dims.tensor_parallel if name not in leave]
     rest = [name for name in names if dims.values[name] % tp] if tp > 1 else []
     shared = [n for n in rest if n in dims.key_heads and tp % dims.values[n] == 0]
@@ -321,6 +326,7 @@ def parts_of_ranks(
 def of_mesh(
     space: Space, dims: ModelDims, own: dict[str, Value], layers: int, batch: int
 ) -> Iterator[dict[str, Value]]:
+    """The points that have these sizes of a mesh and this microbatch (`own`)."""
     values = space.values
     cp, dp = own["cp"], own["dp"]
     assert isinstance(dp, int) and isinstance(cp, int)
@@ -363,7 +369,7 @@ def of_mesh(
 
 
 def is_idle(point: Point) -> bool:
-    """Whether it says how something runs that it has not."""
+    """Whether a point chooses how something runs that its plan does not have."""
     without = {"tp": point["tp"] == 1, "ep": point["ep"] == 1, "none": False}
     return without[str(point["overlap"])] or (
         point["ep"] == 1 and point["exchange"] != "all_to_all"
@@ -412,7 +418,7 @@ def in_node(space: Space, point: Point) -> int:
 
 
 def divides(space: Space, dims: ModelDims, own: Mapping[str, Value], sequence: str) -> bool:
-    """Whether the ranks that split a sequence divide it."""
+    """Whether the ranks that split a sequence divide it, if sequence parallelism is `sequence`: on or off."""
     ranks = int(own["cp"]) * (int(own["tp"]) if sequence == "on" else 1)
     for name in dims.sequence:
         if dims.values[name] % ranks:
@@ -424,7 +430,7 @@ def divides(space: Space, dims: ModelDims, own: Mapping[str, Value], sequence: s
 
 @cache
 def unfit(schedule: str, ranks: int, virtual: int, microbatches: int) -> str:
-    """Why a schedule does not run with so many ranks and microbatches; nothing if it does, or is a user's own."""
+    """Why a schedule does not run with these numbers of ranks, stages of a rank and microbatches; empty if it does, or is a user's own."""
     if schedule not in CATALOGUE:
         return ""
     try:
@@ -435,7 +441,7 @@ def unfit(schedule: str, ranks: int, virtual: int, microbatches: int) -> str:
 
 
 def fewer_at_ends(layers: int, number: int) -> list[int]:
-    """Of how many layers fewer on the first and last of so many stages all others have as many as each other, the fewest first."""
+    """How many layers fewer the first and last of `number` stages may have together, so that all others have equally many; the fewest first."""
     return [
         fewer
         for fewer in range(MOST["uneven"] + 1)
@@ -444,14 +450,14 @@ def fewer_at_ends(layers: int, number: int) -> list[int]:
 
 
 def ends(fewer: int) -> tuple[int, int]:
-    """Of the first stage and of the last, which has a head besides."""
+    """How many layers fewer the first stage has, and how many the last, which also has the head, if both together have `fewer` layers fewer."""
     return fewer // 2, fewer - fewer // 2
 
 
 def stages(
     space: Space, own: Mapping[str, Value], layers: int, batch: int
 ) -> Iterator[dict[str, Value]]:
-    """How the layers are cut, and in which order stages work."""
+    """The choices of how layers are cut into stages, and of the schedule."""
     values, pp, dp, micro = space.values, own["pp"], own["dp"], own["microbatch"]
     assert isinstance(pp, int) and isinstance(dp, int) and isinstance(micro, int)
     microbatches = batch // dp // micro
@@ -476,4 +482,4 @@ def stages(
 
 
 SIZES = ("tp", "cp", "pp", "dp", "ep", "etp", "replicas", "microbatch")
-"""What plans of one text differ in."""
+"""The names in which points may differ that share a text."""

@@ -1,4 +1,4 @@
-"""A choice as a plan's text, as a person would write it."""
+"""Write a point of a search as the text of a plan, as a person would write it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ AXES = (
     *("pp", "replicas", "shards", "dp", "edp", "ep", "ep_nodes", "ep_local", "cp"),
     *("tp", "ept", "etp", "kv", "dcp"),
 )
-"""The last is the fastest in rank order."""
+"""All axes that a searched plan may have, in the order of its mesh: the last one is the fastest in rank order."""
 PRODUCTS = {
     "dp": ("replicas", "shards", "edp", "ep", "ep_nodes", "ep_local"),
     "ep": ("ep_nodes", "ep_local"),
     "tp": ("ept", "etp", "kv", "dcp"),
 }
-"""Axes that are products of those of these that a mesh has."""
+"""Axes that a mesh defines as products: for each, the axes that are its factors, as far as the mesh has them."""
 RECOMPUTE = {"none": "none", "selective": "attention", "full": "full"}
 
 
@@ -45,11 +45,11 @@ def experts_of_data(point: Point) -> int:
 
 
 PLAIN = "gpipe"
-"""Of the schedules that place stages in a row, one that runs any number of microbatches."""
+"""A schedule that places one stage on each rank, and runs any number of microbatches."""
 
 
 def in_turn(point: Point) -> Point:
-    """The point whose structure has the same ops: how stages in a row take turns changes none."""
+    """A point with the same ops, but the plainest schedule: schedules that place stages in the same way do not differ in their ops."""
     entry = CATALOGUE.get(str(point["schedule"]))
     if entry is None or entry.placement != "loop" or point["schedule"] == FORWARD_ONLY:
         return point
@@ -62,11 +62,12 @@ def at_least(point: Point) -> Point:
 
 
 def turns_of(point: Point) -> Turns:
+    """How a point runs its pipeline."""
     return Turns(str(point["schedule"]), int(point["virtual_stages"]))
 
 
 def sizes_of(point: Point) -> dict[str, int]:
-    """The axes and the microbatch, as a sweep varies them."""
+    """The sizes of a point's mesh axes and of its microbatch, under the names by which a sweep varies them."""
     found: dict[str, int] = {}
     tp, whole = int(point["tp"]), whole_experts(point)
     for name in ("pp", "cp"):
@@ -89,6 +90,7 @@ def sizes_of(point: Point) -> dict[str, int]:
 
 
 def mesh_text(sizes: dict[str, int]) -> str:
+    """The axes of a `mesh` clause, with those that are products of others."""
     listed = [f"{axis} = {sizes[axis]}" for axis in AXES if axis in sizes]
     for name, parts in PRODUCTS.items():
         own = [axis for axis in parts if axis in sizes]
@@ -100,13 +102,13 @@ def mesh_text(sizes: dict[str, int]) -> str:
 OPTIONS = {
     *("collectives", "gradients", "offload", "optimizer", "overlap", "precision", "recompute"),
 }
-"""Clauses that are no sizes, and stand in a plan once."""
+"""Clauses that a plan has at most once, so that the user's own replace those of a search."""
 
 
 def plan_text(
     name: str, point: Point, dims: ModelDims, batch: int, clauses: Sequence[str] = ()
 ) -> str:
-    """A whole plan, with the `clauses` of all."""
+    """The text of a point's plan; `clauses` are those that all plans have."""
     sizes = sizes_of(point)
     mesh, tp, is_whole = mesh_text(sizes), point["tp"] != 1, whole_experts(point) != 1
     split_data = point["dp"] != 1
@@ -134,6 +136,7 @@ def plan_text(
 
 
 def rule(names: Sequence[str], axes: Sequence[str]) -> list[str]:
+    """A `shard` clause; none if there are no dims or no axes."""
     return [f"shard {', '.join(names)} over {', '.join(axes)}"] if names and axes else []
 
 
@@ -146,7 +149,7 @@ def with_clauses(name: str, lines: Sequence[str], clauses: Sequence[str]) -> str
 
 
 def tensor_lines(point: Point, dims: ModelDims) -> list[str]:
-    """What tensor-parallel ranks split; of dims that they do not divide, how."""
+    """The `shard` clauses for tensor parallelism. They also say what becomes of dims that the ranks do not divide."""
     tp = int(point["tp"])
     ways = {name: ("tp", tp) for name in dims.tensor_parallel}
     if point.get("dcp", 1) != 1:
@@ -167,6 +170,7 @@ def tensor_lines(point: Point, dims: ModelDims) -> list[str]:
 
 
 def pipeline_lines(point: Point, dims: ModelDims) -> list[str]:
+    """The `pipeline` clause, or that of the microbatch alone."""
     if point["pp"] == 1:
         return [f"microbatch {point['microbatch']}"]
     settings = [f"schedule = {point['schedule']}"]
@@ -183,6 +187,7 @@ def pipeline_lines(point: Point, dims: ModelDims) -> list[str]:
 def storage_lines(
     point: Point, sizes: dict[str, int], dims: ModelDims, split_data: bool
 ) -> list[str]:
+    """The clauses that say how ZeRO splits storage."""
     if not point["zero"]:
         return []
     axes = [] if not split_data else ["shards" if "replicas" in sizes else "dp"]
@@ -195,11 +200,12 @@ def storage_lines(
 
 
 def is_bucketed(point: Point) -> bool:
-    """Whether gradients are reduced in buckets."""
+    """Whether a point's plan joins gradients to buckets before it reduces them."""
     return bool(point["bucket"]) and point["zero"] != 3 and int(point["dp"]) * int(point["cp"]) != 1
 
 
 def option_lines(point: Point, dims: ModelDims) -> list[str]:
+    """All other clauses: recomputation, offloading, gradients, overlap, collectives, precision and the optimizer."""
     lines: list[str] = []
     if dims.is_training:
         what = str(point["recompute"])
