@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute, Data, TypeAttribute
@@ -194,7 +194,7 @@ class TensorType(Data[Tensor], TypeAttribute):
     def verify(self) -> None:
         if self.data.dtype not in DTYPE_BITS:
             raise VerifyException(f"`{self.data.dtype}` is not a dtype")
-        names = [d.name for d in self.data.dims]
+        names = self.names
         if len(set(names)) != len(names):
             raise VerifyException(f"a dim appears twice in [{', '.join(names)}]")
         grouped = [name for group in self.data.blocks for name in group]
@@ -218,7 +218,7 @@ class TensorType(Data[Tensor], TypeAttribute):
     def partial(self) -> tuple[str, ...]:
         return self.data.partial
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         return tuple([d.name for d in self.data.dims])
 

@@ -212,7 +212,7 @@ class RepeatOp(LoopOp):
         """How many values are carried. Operand i is what argument i of the body begins with, or is a slice of."""
         sizes = self.properties[AttrSizedOperandSegments.attribute_name]
         assert isinstance(sizes, DenseArrayBase)
-        return int(sizes.get_values()[0])
+        return int(next(iter(sizes.iter_values())))
 
     @property
     def carry_args(self) -> Sequence[BlockArgument]:
