@@ -142,9 +142,8 @@ def show_search(options: argparse.Namespace) -> int:
         iteration=iteration,
         within=within,
     )
-    for path in (options.output, options.plot):
-        if path:
-            check_place(path)
+    if options.output:
+        check_place(options.output)
     cache = Path(options.cache) if options.cache else None
     with (
         counting_progress(options.quiet, "searching", "plans") as progress,

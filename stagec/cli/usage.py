@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NoReturn, Protocol
 
+from stagec.backend.files import check_place
 from stagec.diagnostics import CompileError, closest, did_you_mean, quoted, refused
 from stagec.trust import Trust, allow
 
@@ -236,7 +237,10 @@ def some_text(flag: str, text: str) -> str:
 
 
 def file_like(name: str, may_be_bare: bool = False) -> Callable[[str, str], str]:
-    """A flag with the name of a page, or of events, as in `name`; one that `may_be_bare` has none where it shows them."""
+    """A flag with the name of a page, or of events, as in `name`; one that `may_be_bare` has none where it shows them.
+
+    E0603 for a place that takes no file, before anything is computed.
+    """
     ending = name[name.index(".") :]
     what = {".html": "a page", ".json": "events"}[ending]
 
@@ -246,6 +250,8 @@ def file_like(name: str, may_be_bare: bool = False) -> Callable[[str, str], str]
             help_ = f"name a file like `{name}`"
             help_ += f", or put `{flag}` after the model" if may_be_bare else ""
             raise usage_error(f"{flag} {text}", message, "E0710", help_)
+        if text:
+            check_place(text)
         return text
 
     return read
