@@ -131,7 +131,7 @@ def _pools_of_each(
             if step.name.text in found:
                 continue
             base = step.base.text if step.base is not None else ""
-            named = {pool.name.text: pool for pool in found.get(base, ())}
+            named = {pool.name.text: pool for pool in found[base]} if base in found else {}
             own: dict[str, syntax.Pool] = {}
             for pool in _pools_of_step(step):
                 own.setdefault(pool.name.text, pool)
