@@ -18,7 +18,7 @@ from stagec.analysis.communication import communication_kind
 from stagec.analysis.contexts import Contexts
 from stagec.analysis.sizes import mesh_of
 from stagec.diagnostics import Diagnostic, Span
-from stagec.dialects import dist
+from stagec.dialects import dist, stg
 from stagec.pass_manager import is_our_class
 from stagec.passes import load_pass
 from stagec.plans.clauses import Plan
@@ -31,11 +31,12 @@ class ProgramNeed(NamedTuple):
     clause: str
     setting: str
     kind: str
-    """A kind of communication, `GRADIENTS`, or the pass that the setting adds or leaves out."""
+    """A kind of communication, `GRADIENTS`, `PERSISTENT`, or the pass that the setting adds or leaves out."""
     reason: str
 
 
 GRADIENTS = "reduced gradients"
+PERSISTENT = "parameters that stay whole"
 RECOMPUTE = "recompute-activations"
 LOWERING = "lower-to-tasks"
 """The pass in front of which communication still says what it is for."""
@@ -57,6 +58,12 @@ NEEDS = (
         "collectives", "keep", REGATHER, "nothing that backward reads was gathered for a layer"
     ),
     ProgramNeed("collectives", "bias", BIASES_FIRST, "no bias is added to a sum over ranks"),
+    ProgramNeed(
+        "zero",
+        "persist",
+        PERSISTENT,
+        "no parameter that is split has so few elements and is stored as it is gathered",
+    ),
     ProgramNeed(
         "optimizer",
         "tables",
@@ -108,7 +115,8 @@ class IdleParts:
         self.needs = {
             need: span
             for need in NEEDS
-            if (span := getattr(plan, need.clause).unusual.get(need.setting)) in own
+            if (clause := getattr(plan, need.clause)) is not None
+            and (span := clause.unusual.get(need.setting)) in own
         }
         self.has: set[str] = set()
         """What of `needs` the program has."""
@@ -236,3 +244,5 @@ def kinds(module: ModuleOp) -> Iterator[str]:
         yield communication_kind(op, contexts)
         if isinstance(op, dist.AllReduceGradientOp | dist.ReduceShardOp):
             yield GRADIENTS
+        if isinstance(op, stg.WeightOp) and op.persistent is not None:
+            yield PERSISTENT

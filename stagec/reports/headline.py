@@ -10,6 +10,7 @@ import numpy as np
 from stagec.analysis.sizes import size_values
 from stagec.backend.program import RankClass
 from stagec.compiled import Compiled
+from stagec.dialects import stg
 from stagec.dialects.memory import BEYOND
 from stagec.dialects.sched.actions import Compute, HostCopy, HostUpdate
 from stagec.dialects.types import TIME_AXIS
@@ -168,7 +169,8 @@ def reduction_of(compiled: Compiled, microbatches: int | None = None) -> str:
     if zero is None or not compiled.stated.is_training:
         return ""
     said = []
-    if zero.level == 3 and zero.persist:
+    weights = (op for op in compiled.module.walk() if isinstance(op, stg.WeightOp))
+    if any(weight.persistent is not None for weight in weights):
         said.append(f"parameters of up to {zero.persist:,} elements stay whole")
     if number > 1:
         is_each = plan.reduces_each_microbatch
