@@ -20,6 +20,7 @@ from stagec.driver import Compiled, Stops, compile_text
 from stagec.explaining.job import NamedJob
 from stagec.explaining.names import MICROBATCH
 from stagec.memory import Kind
+from stagec.memory.plan import ALWAYS
 from stagec.sweeping.conditions import named_sizes, with_definitions
 from stagec.sweeping.peaks import LiveCounts
 from stagec.sweeping.structures import Structure
@@ -118,13 +119,14 @@ def peaks_of_classes(
 
     The first class is that of the first rank of a pipeline. Classes that need no more than another are left out.
     """
+    on_device = set(ALWAYS) - set(structure.kinds_on_host)
     for rows, own, values, key in structure.groups(sizes, microbatches):
         classes: list[tuple[Sequence[StageRun], np.ndarray]] = []
         for stages, live in structure.classes(values, key, ["memory.peak"]):
             counts = live["memory.peak"]
             assert isinstance(counts, LiveCounts)
-            always = own.number(structure.always(stages))
-            classes.append((stages, counts.highest(own) + always))
+            static = own.number(structure.stored(stages, on_device))
+            classes.append((stages, counts.highest(own) + static))
         yield rows, own, classes
 
 
