@@ -1,6 +1,6 @@
 """Closed forms for people: sympy's simplification, derivatives, and the three spellings.
 
-The only module that imports sympy. Sizes are positive whole numbers; `ceildiv(a, b)` is a ceiling.
+The only module that imports sympy. Sizes are whole numbers, and positive but for what counts from 0; `ceildiv(a, b)` is a ceiling.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import Any
 import sympy
 from sympy.printing.str import StrPrinter
 
+from stagec.analysis.coordinates import SUFFIX
+from stagec.dialects.dist.stages import FIRST, STAGE
 from stagec.symbolic import OpaqueCall, Size
 
 MOST_TERMS_FACTORED = 24
@@ -22,7 +24,9 @@ Expression = Any
 
 
 def variable(name: str) -> sympy.Symbol:
-    """A dim, an axis or a setting."""
+    """A dim, an axis or a setting, which is 1 or more; or what counts from 0: a coordinate, a first layer, the layers of a stage."""
+    if name.endswith((SUFFIX, FIRST)) or name.startswith(STAGE):
+        return sympy.Symbol(name, nonnegative=True, integer=True)
     return sympy.Symbol(name, positive=True, integer=True)
 
 

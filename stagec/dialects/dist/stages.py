@@ -177,9 +177,12 @@ def stage_kinds(module: Operation) -> list[str]:
     return [each.kind for each in stages.stages.data] if stages is not None else [""]
 
 
+STAGE, FIRST = "stage.layers", ".first"
+
+
 def local_count(index: int) -> str:
     """The name of the number of layers that a stage has of the repeat that is cut as `index`-th."""
-    return f"stage.layers{index}"
+    return f"{STAGE}{index}"
 
 
 def local_counts(layers: Sequence[int]) -> dict[str, int]:
@@ -189,9 +192,9 @@ def local_counts(layers: Sequence[int]) -> dict[str, int]:
 
 def first_layer(count: str) -> str:
     """The name of the number, in the whole model, of a stage's first layer of a repeat with that count."""
-    return f"{count}.first"
+    return f"{count}{FIRST}"
 
 
 def is_first_layer(name: str) -> bool:
     """Whether a name is that of a stage's first layer."""
-    return name.endswith(".first")
+    return name.endswith(FIRST)
