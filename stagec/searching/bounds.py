@@ -11,8 +11,8 @@ from stagec.searching.coarse_times import LEAST, LEAST_AGAIN, LEAST_WHOLE
 from stagec.searching.evaluation import HELD, Found, held_as
 from stagec.searching.memory_bound import UNKNOWN, WHAT_IS_SAVED, Storage
 from stagec.searching.questions import SearchStep
-from stagec.searching.space import Point
-from stagec.searching.texts import at_least, experts_of_data, in_turn
+from stagec.searching.space import Point, whole_experts
+from stagec.searching.texts import at_least, in_turn
 
 BOUND_OF_AGAIN = {"selective": LEAST_AGAIN, "full": LEAST_WHOLE}
 """For a choice of recomputation, the name of the bound on its time. All bounds are evaluated for a plan without recomputation, and hold for the others."""
@@ -41,7 +41,9 @@ class Bounds(SearchStep):
         """The bytes of parameters, master weights and two moments on a rank, if every axis that may split them does."""
         tp, pp, ep, dp, cp = (int(point[name]) for name in ("tp", "pp", "ep", "dp", "cp"))
         ways = tp * pp * ep
-        spread = dp * cp // int(point["replicas"]) // experts_of_data(point) if point["zero"] else 1
+        spread = (
+            dp * cp * whole_experts(point) // int(point["replicas"]) // ep if point["zero"] else 1
+        )
         wide = 4 if point["precision"] == "fp32" else 2
         state = 0 if point["offload"] in ("optimizer", "both") else 8 + (4 if wide == 2 else 0)
         if not self.goal.dims.is_training:

@@ -336,9 +336,10 @@ class Idleness:
         """`[plan]`: a number of each plan's bubble."""
         return np.array([number(each) for each in self.bubbles])
 
-    @property
-    def idling(self) -> Floats:
-        return self.of(lambda each: each.idle) * self.unit
+    def idling(self, forward: Total) -> Floats:
+        """No less than others take for the forward passes that the first one here waits for: `forward` each."""
+        begins = self.of(lambda each: each.begins[self.place]) * forward
+        return np.maximum(self.of(lambda each: each.idle) * self.unit, begins)
 
     @property
     def waiting(self) -> Floats:
@@ -381,12 +382,13 @@ def of_class(
         compute = compute * slowdown(np.array([compute]), np.array([lost]))[0]
     own = compute + sums.compute["once"]
     exposed = waiting + once
+    idling = idleness.idling(sums.compute["F"] / microbatches)
     zeros = np.zeros(len(microbatches))
     return {
         "compute": own + zeros,
         "exposed": exposed + zeros,
-        "idle": idleness.idling + zeros,
-        "step": own + exposed + idleness.idling,
+        "idle": idling + zeros,
+        "step": own + exposed + idling,
     }
 
 

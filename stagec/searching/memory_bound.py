@@ -8,7 +8,7 @@ even if it is read in several shapes. If the backward pass is split in two, its 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -182,17 +182,25 @@ class Bound:
     def of_split(self, size: Size) -> Floats:
         """Of what would be gathered, what data-parallel ranks share out: experts that each of these has of its own are gathered by none."""
         found = np.zeros(self.sizes.count)
-        for term, ways in shared_terms(size, self.data_axes):
-            found += self.evaluated([term])[0] * (self.sizes.number(ways) > 1)
+        for ways, share in shared(size, self.data_axes):
+            found += self.evaluated([share])[0] * (self.sizes.number(ways) > 1)
         return found
 
     @cached_property
     def parts(self) -> dict[int, Floats]:
         """Of what is stored, the part of a rank if all its data-parallel ranks share it out: `[form, plan]`."""
         return {
-            stage: self.evaluated([split_over(size, self.data_axes) for size in forms[:STORED]])
+            stage: np.stack([self.part(size) for size in forms[:STORED]])
             for stage, forms in self.forms.items()
         }
+
+    def part(self, size: Size) -> Floats:
+        """At least what a rank has of it, if data-parallel ranks share out all that they do not split yet: experts are split over `ep` as they are."""
+        found = np.zeros(self.sizes.count)
+        for ways, share in shared(size, self.data_axes):
+            whole = self.sizes.number(share).astype(float)
+            found += whole / np.where(whole > 0, self.sizes.number(ways), 1)
+        return found
 
     @cached_property
     def data_axes(self) -> list[str]:
@@ -244,17 +252,17 @@ class Bound:
         return found
 
 
-def split_over(size: Size, axes: Sequence[str]) -> Size:
-    """At least what a rank has of it, if ranks along these axes share out each term that they do not split yet: experts are split over `ep` as they are."""
-    found = shared_terms(size, axes)
-    return total(term / ways if term.terms[0][1] > 0 else term for term, ways in found)
+def shared(size: Size, axes: Sequence[str]) -> list[tuple[Size, Size]]:
+    """Its terms, put together by the axes along which ranks may still share them out, as nothing splits them along these yet.
 
-
-def shared_terms(size: Size, axes: Sequence[str]) -> Iterator[tuple[Size, Size]]:
-    """Its terms, and of each how many ranks along these axes may share it out: those that do not split it yet."""
+    Of each such sum: how many ranks share it, and the sum.
+    """
+    found: dict[Size, Size] = {}
     for monomial, coefficient in size.terms:
         term = Size({monomial: coefficient})
-        yield term, product(symbol(axis) for axis in axes if axis not in term.names)
+        ways = product(symbol(axis) for axis in axes if axis not in term.names)
+        found[ways] = found.get(ways, ZERO) + term
+    return list(found.items())
 
 
 def forms_of(program: stg.ProgramOp, plan: Plan) -> StageForms:

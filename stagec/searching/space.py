@@ -32,7 +32,7 @@ NAMES: dict[str, str] = {
     "schedule": "of the pipeline: none, or a schedule of the language",
     "virtual_stages": "stages of each rank",
     "uneven": "layers fewer on the first and last stage together: 0, 1 (on the last), 2 (on both), 3 (one and two; 0 and 2 by default)",
-    "ep": "expert parallelism: ranks that share the experts out, of dp, and of tp as far as these do not cut them",
+    "ep": "expert parallelism: ranks that share the experts out, of tp as far as these do not cut them, all of cp or none, and of dp",
     "etp": "expert tensor parallelism: of the ranks of tp, those that an expert is cut over (1 and tp by default)",
     "zero": "what data-parallel ranks split: 0 nothing, 1 optimizer state, 2 gradients too, 3 weights as well",
     "replicas": "groups that each hold all that zero splits (hybrid sharding)",
@@ -392,8 +392,9 @@ def degrees_of_experts(
             space.left_out["etp does not divide tp"] += 1
         elif whole > 1 and not dims.expert_inner:
             space.left_out["etp is not tp, and no width is of experts alone"] += 1
-        elif ep % whole or dp % (ep // whole):
-            space.left_out["ep divides no ranks of dp, and of tp that do not cut experts"] += 1
+        elif ep % whole or dp % experts_of_data({**own, "ep": ep, "etp": etp}):
+            why = "ep divides no ranks of dp, cp, and of tp that do not cut experts"
+            space.left_out[why] += 1
         elif uneven := [n for n in dims.expert_inner if dims.values[n] % etp]:
             space.left_out[f"etp does not divide `{uneven[0]} = {dims.values[uneven[0]]:,}`"] += 1
         else:
@@ -405,11 +406,23 @@ def whole_experts(point: Point) -> int:
     return 1 if point["etp"] == NO_EXPERTS else int(point["tp"]) // int(point["etp"])
 
 
+def experts_of_context(point: Point) -> int:
+    """Of the ranks that share experts out, those of cp: all, if they are enough, which come before those of dp as in Megatron-LM."""
+    return (
+        int(point["cp"]) if int(point["ep"]) // whole_experts(point) % int(point["cp"]) == 0 else 1
+    )
+
+
+def experts_of_data(point: Point) -> int:
+    """Of the ranks that share experts out, those of dp."""
+    return int(point["ep"]) // whole_experts(point) // experts_of_context(point)
+
+
 def in_node(space: Space, point: Point) -> int:
     """Of the ranks that share experts out, those in one node; none where a hierarchical exchange would not be over two axes."""
     whole, within = whole_experts(point), int(point["tp"]) * int(point["cp"])
-    nodes = int(point["ep"]) // whole
-    if space.node is None or space.node % within:
+    nodes = experts_of_data(point)
+    if space.node is None or space.node % within or experts_of_context(point) > 1:
         return 0
     if whole > 1:
         return whole if nodes > 1 and space.node == within else 0

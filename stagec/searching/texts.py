@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from stagec.schedules.catalogue import CATALOGUE, FORWARD_ONLY
 from stagec.searching.coarse_times import Turns
 from stagec.searching.model import ModelDims
-from stagec.searching.space import NAMES, NO_EXPERTS, SIZES, Point, ends, whole_experts
+from stagec.searching.space import (
+    NAMES,
+    NO_EXPERTS,
+    SIZES,
+    Point,
+    ends,
+    experts_of_context,
+    experts_of_data,
+    whole_experts,
+)
 
 AXES = (
     *("pp", "replicas", "shards", "dp", "edp", "ep", "ep_nodes", "ep_local", "cp"),
@@ -34,14 +43,10 @@ def text_key(point: Point) -> tuple[object, ...]:
         *(point[name] for name in CHOICES),
         *(point[name] != 1 for name in FLAGS),
         experts_of_data(point) != 1,
+        experts_of_context(point) != 1,
         whole_experts(point) != 1,
         point["etp"] != 1,
     )
-
-
-def experts_of_data(point: Point) -> int:
-    """Of the ranks that share experts out, those of dp."""
-    return int(point["ep"]) // whole_experts(point)
 
 
 PLAIN = "gpipe"
@@ -117,8 +122,10 @@ def plan_text(
         lines.append(f"mesh {mesh}")
     whole = ["ept" if "ept" in sizes else "tp"] if is_whole else []
     data = ["dp"] if split_data else []
-    experts = rule(dims.experts, [*(["ep"] if experts_of_data(point) != 1 else []), *whole])
     context = ["cp"] if "cp" in sizes else []
+    sharing = ["ep"] if experts_of_data(point) != 1 else []
+    sharing += ["cp"] if experts_of_context(point) != 1 else []
+    experts = rule(dims.experts, [*sharing, *whole])
     tokens = rule(dims.expert_tokens, [*data, *context, *(["tp"] if is_whole else [])])
     lines += rule((dims.batch,), data)
     if tp:

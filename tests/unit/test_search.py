@@ -35,13 +35,14 @@ from stagec.searching.search import Search
 from stagec.searching.space import (
     NAMES,
     default_space,
+    experts_of_data,
     fewer_at_ends,
     fix,
     forbid,
     points,
     read_space,
 )
-from stagec.searching.texts import at_least, experts_of_data, in_turn, plan_text
+from stagec.searching.texts import at_least, in_turn, plan_text
 from stagec.searching.whole_plans import WholePlan, compiled_whole
 from stagec.sweeping.run import PEAK
 from tests.differential.random_plans import model
@@ -162,7 +163,7 @@ def test_the_best_of_all(seed: int) -> None:
     assert one.with_twice["flops_per_s"] <= one.step_time * (1 + 1e-9)
     assert one.step_time <= outcome.proved[0].step_time * 1.001
     rough = [p.step_time / p.outline["step"] for p in outcome.proved]
-    assert 0.98 < median(rough) < 1.03
+    assert 0.93 < median(rough) < 1.03
     assert all(0.78 < each < 1.25 for each in rough)
     bounds = dict(zip(map(id, search.candidates.points), search.candidates.known, strict=True))
     for plan in outcome.proved:
@@ -413,7 +414,7 @@ def test_ranks_that_share_experts_route_their_own_tokens(seed: int) -> None:
         plan = plan_text(NAME, point, dims, BATCH)
         compiled = compile_program(check(parse_text(f"{text}\n{plan}", "random.stg"), NAME))
         sent = [op for op in compiled.module.walk() if isinstance(op, sched.CollectiveOp)]
-        between = {op.kind.data for op in sent if {*op.axes.data} - {"tp"} == {"ep"}}
+        between = {op.kind.data for op in sent if {*op.axes.data} - {"tp", "cp"} == {"ep"}}
         assert between == {"all_to_all"}, plan
 
 
