@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -38,6 +38,9 @@ from stagec.symbolic import Size, total
 from stagec.symbolic.columns import Columns
 from stagec.unrolling.rank import RankRun, StageRun, arrange
 from stagec.unrolling.stage import StageLayout
+
+MOST_SHOWN = 8
+"""Steps of fewer microbatches than this are looked at for what one of many is like."""
 
 OF_PEAK = "memory.peak."
 """The start of a quantity's name, before a kind of buffer: the bytes of that kind at the moment at which a rank needs most memory."""
@@ -230,11 +233,9 @@ class Structure:
         if self.names.stages is None:
             (program,) = self.programs.values()
             stages = [self.stage_run(program, values, 0)]
-            number = values[TIME_AXIS]
-            together = num_together(self.module, number)
-            order = plain_order(number, stages[0].layout.tasks, together)
-            key_of_order = self.signature(number, order, 1)
-            yield stages, self.live("", stages, order, (key[1:], key_of_order), wanted)
+            orders = partial(self.order_without_stages, stages[0].layout.tasks)
+            order, found = self.shortest_order(orders, values[TIME_AXIS])
+            yield stages, self.live("", stages, order, (key[1:], found), wanted)
             return
         axis = self.names.stages.axis.data
         schedule = self.schedule(values[axis], values[TIME_AXIS])
@@ -258,6 +259,25 @@ class Structure:
                 continue
             seen.append((kinds, found))
             yield stages, self.live(axis, stages, order, (key[1:-2], kinds, found), wanted)
+
+    def order_without_stages(self, tasks: Collection[str], microbatches: int) -> Order:
+        """The order of tasks in a step of a plan without a pipeline."""
+        return plain_order(microbatches, tasks, num_together(self.module, microbatches))
+
+    def shortest_order(
+        self, orders: Callable[[int], Order], microbatches: int
+    ) -> tuple[Order, OrderSignature]:
+        """An order of as few microbatches as show all situations of a step, which needs the same memory as the step's own, and their signature.
+
+        `orders` gives the order of any number of microbatches. A step may have thousands, and unrolled that is gigabytes.
+        """
+        own = orders(microbatches)
+        found = self.signature(microbatches, own, 1)
+        for fewer in range(1, min(microbatches, MOST_SHOWN)):
+            order = orders(fewer)
+            if self.signature(fewer, order, 1) == found:
+                return order, found
+        return own, found
 
     def schedule(self, ranks: int, microbatches: int) -> Schedule:
         """The schedule of the module's own ranks. In a pool that trains a part of the model these are some ranks of a pipeline."""

@@ -14,6 +14,7 @@ from hypothesis import given, settings, strategies as st
 
 from stagec.arrays import Floats, Ints
 from stagec.diagnostics import CompileError
+from stagec.dialects.sched.tasks import Order
 from stagec.driver import Compiled, Stops, compile_program
 from stagec.estimate import step_time
 from stagec.frontend import CheckedModel, check, parse_file, parse_text
@@ -21,6 +22,7 @@ from stagec.sweeping.grid import grid
 from stagec.sweeping.plans import SweepRequest
 from stagec.sweeping.run import SweepTable, sweep
 from stagec.sweeping.step_times import StepTimes
+from stagec.sweeping.structures import MOST_SHOWN, Structure
 from stagec.symbolic import parse
 from stagec.symbolic.columns import Columns
 from stagec.symbolic.conditions import recording
@@ -216,6 +218,41 @@ def test_every_row_is_a_compilation(clauses: str, varied: tuple[str, ...]) -> No
     ):
         with pytest.raises(CompileError):
             compile_program(asked.checked_at(dict(zip(asked.grid.names, point, strict=True))))
+
+
+@pytest.mark.parametrize(
+    "clauses",
+    mostly(
+        "zero 3 over dp\n  unit Block".__eq__,
+        (
+            "zero 3 over dp\n  unit Block",
+            "zero 3 over dp { reshard = false }\n  unit Block",
+            "zero 1 over dp",
+            "gradients { reduce = microbatch }\n  recompute full in Block",
+            "offload { activations = inputs, optimizer = true }\n  recompute full in Block",
+        ),
+    ),
+)
+def test_the_peak_of_many_microbatches_is_that_of_few(
+    clauses: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No step of many is unrolled whole where one of few has all its situations, and each row is what is compiled."""
+    text = TINY.replace("pp = 2, ", "").replace("CLAUSES", f"{clauses}\n  microbatch 1")
+    of_memory = [name for name in QUANTITIES if name.startswith("memory.")]
+    asked = request(parse_text(text, "tiny.stg"), "p", of_memory, "B=2,4,6,16,34", "tp=2")
+    unrolled: list[int] = []
+    live = Structure.live
+
+    def noted(self: Structure, axis: str, stages: object, order: Order, *rest: object) -> object:
+        unrolled.append(len({microbatch for microbatch in order.table[:, 2] if microbatch >= 0}))
+        return live(self, axis, stages, order, *rest)  # pyright: ignore
+
+    monkeypatch.setattr(Structure, "live", noted)
+    table = sweep(asked)
+    assert table.num_rows == 5
+    assert 1 < max(unrolled) < MOST_SHOWN
+    monkeypatch.undo()
+    same_rows(asked, table, list(range(5)))
 
 
 def test_ten_thousand_plans() -> None:
