@@ -17,12 +17,13 @@ import stagec
 from stagec.backend.bundle import Bundle, write_bundle
 from stagec.backend.encode import encode_traces
 from stagec.backend.encoded import TraceOptions
+from stagec.backend.node_records import NameStyle
 from stagec.backend.writer import WriteOptions, write_traces
 from stagec.driver import compile_model
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
-JOBS = {
+JOBS: dict[str, tuple[str, str, dict[str, str], NameStyle]] = {
     "llama3_70b": ("llama3_70b.stg", "ranks_32k", {}, "short"),
     "llama3_405b": ("llama3_405b.stg", "h100_16k", {}, "short"),
     "131072": ("llama3_70b.stg", "ranks_32k", {"dp": "4096", "B": "4096"}, "none"),
@@ -39,20 +40,20 @@ def main() -> None:
         "--directory", type=Path, help="where to write; a temporary one if not given"
     )
     options = parser.parse_args()
-    for name, job in JOBS.items():
+    for name, (file, plan, sizes, names) in JOBS.items():
         if options.only in (None, name):
             with tempfile.TemporaryDirectory(dir=options.directory) as scratch:
-                measure(name, *job, Path(scratch))
+                measure(name, file, plan, sizes, names, Path(scratch))
     if options.only in (None, "bundle"):
         measure_bundle(*MILLION)
 
 
 def measure(
-    name: str, file: str, plan: str, sizes: dict[str, str], names: str, scratch: Path
+    name: str, file: str, plan: str, sizes: dict[str, str], names: NameStyle, scratch: Path
 ) -> None:
     start, cpu = time.perf_counter(), time.process_time()
     compiled = compile_model(EXAMPLES / file, plan, sizes)
-    traces = encode_traces(compiled.trace_set, TraceOptions(names=names))  # pyright: ignore
+    traces = encode_traces(compiled.trace_set, TraceOptions(names=names))
     compiled_s, compile_cpu = time.perf_counter() - start, time.process_time() - cpu
     report = write_traces(traces, str(scratch / "set"), WriteOptions())
     wall, used = time.perf_counter() - start, time.process_time() - cpu

@@ -21,7 +21,8 @@ import numpy as np
 from stagec.backend.bundle import Bundle, read_bundle, write_bundle
 from stagec.backend.encode import encode_unproved
 from stagec.backend.encoded import EncodedTraces, TraceOptions
-from stagec.backend.stamping import recent_stamps
+from stagec.backend.node_records import NameStyle
+from stagec.backend.stamping import Compression, recent_stamps
 from stagec.backend.writer import WriteOptions, iterate_traces, write_traces
 from tests.unit.backend_samples import pipelined_job
 
@@ -35,8 +36,8 @@ class Case:
     tp: int
     layers: int
     microbatches: int
-    names: str = "short"
-    compress: str = "none"
+    names: NameStyle = "short"
+    compress: Compression = "none"
 
     def encode(self) -> EncodedTraces:
         job = pipelined_job(self.dp, self.pp, 1, self.tp, self.layers, self.microbatches)
@@ -120,7 +121,7 @@ def measure_million(directory: Path) -> None:
             read_bundle(path).traces, str(directory / "one"), WriteOptions(ranks="777777")
         )
     )
-    ranks = read_bundle(path).traces.mesh.num_ranks
+    ranks = read_bundle(path).traces.num_ranks
     print(
         f"bundle of {ranks} ranks: {path.stat().st_size / 1e3:.0f} kB in {write.wall:.2f} s; "
         f"one rank of it in {read.wall:.2f} s, as a set in {one.wall:.2f} s; "

@@ -135,7 +135,8 @@ def mpi_modules(world: World) -> dict[str, types.ModuleType]:
 
 
 def run(case: Case) -> None:
-    whole(), encoded()
+    whole()
+    encoded()
     executor = FailingExecutor(case.number, FAILURES[case.failure]) if case.failure else case.name
     with tempfile.TemporaryDirectory() as directory:
         out = f"{directory}/set"

@@ -89,7 +89,8 @@ class Parts:
         return out(mixed.transpose(1, 2).flatten(2))
 
     def heads(self, x, q, k, v, out):
-        return self.attended(*(self.heads_of(x, weight) for weight in (q, k, v)), out)
+        queries, keys, values = (self.heads_of(x, weight) for weight in (q, k, v))
+        return self.attended(queries, keys, values, out)
 
     def cross(self, x, source, q, k, v, out):
         keys, values = self.heads_of(source, k), self.heads_of(source, v)
