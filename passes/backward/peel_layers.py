@@ -98,7 +98,7 @@ def is_weight(value: SSAValue) -> bool:
 
 def peel(program: stg.ProgramOp, first: stg.RepeatOp, has_others: bool) -> None:
     """Make it a repeat of one layer, and put another behind it for the others, if there are some."""
-    first.layers_of = StringAttr(str(first.layers))
+    first.layers_of = StringAttr(str(first.total_layers))
     if has_others:
         calls, count = Calls(program, stg.scope_of(first)), first.count.data - 1
         others, carried = first.clone(), list(first.results)

@@ -75,7 +75,7 @@ from stagec.analysis.units import (
 from stagec.dialects import dist, stg
 from stagec.dialects.dist.storage import shard_of
 from stagec.dialects.op import ancestor_in, around
-from stagec.dialects.types import StackType, said_first, tensor_of
+from stagec.dialects.types import StackType, first_as_text, tensor_of
 from stagec.pipeline_schedule import read_sizes
 from stagec.rewriting import programs, set_operand, set_type
 from stagec.rewriting.saved_values import BlockPair, levels_of
@@ -319,7 +319,7 @@ class Sharder:
         unit, stored = unit_of(weight.path.data, self.options.units), weight.weight.type
         if not isinstance(stored, StackType):
             return unit
-        return f"{unit}[{stored.count}{said_first(stored.first)}]"
+        return f"{unit}[{stored.count}{first_as_text(stored.first)}]"
 
     def gather_before_loop(
         self, unit: str, members: Sequence[stg.WeightOp]

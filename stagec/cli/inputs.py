@@ -64,16 +64,10 @@ def compile_input(
         settings = {
             name if "." in name else f"{pool}.{name}": value for name, value in sizes.items()
         }
-        pools = compile_pools(
-            text,
-            whole,
-            settings,
-            known=known,
-            stops=lambda each: stops,
-            seen=lambda pools: tell_doubts_of_pools(pools, tell),
-            adapt=adapt,
+        pools = compile_told_pools(
+            text, whole, settings, stops=stops, plug_ins=known, tell=tell, adapt=adapt
         )
-        return pools.pools[pool]
+        return pools[pool]
 
     def checked() -> CheckedModel:
         found = check(text, plan, sizes, known.functions)
@@ -165,17 +159,32 @@ def compile_parts(
             path, plan, sizes, stops=stops, plug_ins=plug_ins, warn=warn, adapt=adapt
         )
         return {ONE_MESH: alone}
-    tell = warn or once(set())
-    found = compile_pools(
-        parse_file(path),
+    tell, source = warn or once(set()), parse_file(path)
+    return compile_told_pools(
+        source, plan, sizes, stops=stops, plug_ins=plug_ins, tell=tell, adapt=adapt
+    )
+
+
+def compile_told_pools(
+    source: Source,
+    plan: str | None,
+    sizes: Mapping[str, str],
+    *,
+    stops: Stops,
+    plug_ins: Registry,
+    tell: Callable[[str], object],
+    adapt: Callable[[Plan], Plan],
+) -> Mapping[str, Compiled]:
+    """Compile the pools of a plan, by name, and `tell` what is doubtful about them before."""
+    return compile_pools(
+        source,
         plan,
         sizes,
         known=plug_ins,
         stops=lambda pool: stops,
         seen=lambda pools: tell_doubts_of_pools(pools, tell),
         adapt=adapt,
-    )
-    return found.pools
+    ).pools
 
 
 def has_pools(path: str, plan: str | None) -> bool:

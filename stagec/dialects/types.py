@@ -467,7 +467,7 @@ class StackType(Data[Stack], TypeAttribute):
             return Stack(count, element, first)
 
     def print_parameter(self, printer: Printer) -> None:
-        printer.print_string(f'<"{self.data.count}"{said_first(self.data.first)} x ')
+        printer.print_string(f'<"{self.data.count}"{first_as_text(self.data.first)} x ')
         printer.print_attribute(self.data.element)
         printer.print_string(">")
 
@@ -535,7 +535,7 @@ def parse_first(parser: AttrParser) -> int:
     return parser.parse_integer(allow_boolean=False, allow_negative=False) if is_said else 0
 
 
-def said_first(first: int) -> str:
+def first_as_text(first: int) -> str:
     return f" from {first}" if first else ""
 
 

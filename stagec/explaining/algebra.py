@@ -13,7 +13,7 @@ import sympy
 from sympy.printing.str import StrPrinter
 
 from stagec.analysis.coordinates import SUFFIX
-from stagec.dialects.dist.stages import FIRST, STAGE
+from stagec.dialects.dist.stages import is_first_layer, is_local_count
 from stagec.symbolic import OpaqueCall, Size
 
 MOST_TERMS_FACTORED = 24
@@ -25,7 +25,7 @@ Expression = Any
 
 def variable(name: str) -> sympy.Symbol:
     """A dim, an axis or a setting, which is 1 or more; or what counts from 0: a coordinate, a first layer, the layers of a stage."""
-    if name.endswith((SUFFIX, FIRST)) or name.startswith(STAGE):
+    if name.endswith(SUFFIX) or is_first_layer(name) or is_local_count(name):
         return sympy.Symbol(name, nonnegative=True, integer=True)
     return sympy.Symbol(name, positive=True, integer=True)
 

@@ -185,7 +185,7 @@ class Names:
             counts: dict[Size, set[str]] = {}
             for op in program.walk():
                 if isinstance(op, stg.RepeatOp) and op.layers_of is not None:
-                    counts.setdefault(op.layers, set()).update(op.count.data.names)
+                    counts.setdefault(op.total_layers, set()).update(op.count.data.names)
             found |= {1 for names in counts.values() if not names}
         return found
 

@@ -183,7 +183,10 @@ class PoolsSweep:
             pool: of_pool(pool, names_of_plan(source, plans[pool]), request.grid.names)
             for pool in self.pools
         }
-        alone = {pool: replace(request, plan=plans[pool], sizes=said[pool]) for pool in self.pools}
+        alone = {
+            pool: replace(request, plan=plans[pool], sizes=said[pool], bases={})
+            for pool in self.pools
+        }
         points = list(request.grid.points())
         self.found = Feasible(np.ones(len(points), bool))
         self.columns = self.all_columns(alone, points)

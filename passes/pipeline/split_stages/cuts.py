@@ -76,7 +76,7 @@ def find_cuts(program: stg.ProgramOp, counts: Sequence[Size]) -> Cuts | None:
     forward: list[stg.RepeatOp] = []
     backward: list[stg.RepeatOp] = []
     for op in loop.body.block.ops:
-        if isinstance(op, stg.RepeatOp) and op.layers in counts:
+        if isinstance(op, stg.RepeatOp) and op.total_layers in counts:
             (forward if stg.phase_of(op) == "fwd" else backward).append(op)
     if not forward:
         return None
@@ -120,7 +120,7 @@ def put_frozen_first(block: Block, counts: Sequence[Size]) -> None:
             break
         if any(operand in learnt or is_trained(operand) for operand in op.operands):
             learnt |= set(op.results)
-        if isinstance(op, stg.RepeatOp) and op.layers in counts:
+        if isinstance(op, stg.RepeatOp) and op.total_layers in counts:
             has_learnt |= op.results[0] in learnt
             if has_learnt and op.results[0] not in learnt:
                 needed.add(op)

@@ -185,13 +185,18 @@ def local_count(index: int) -> str:
     return f"{STAGE}{index}"
 
 
+def is_local_count(name: str) -> bool:
+    """Whether a name is that of a stage's number of layers."""
+    return name.startswith(STAGE)
+
+
 def local_counts(layers: Sequence[int]) -> dict[str, int]:
     """A stage's number of layers of each repeat, by name."""
     return {local_count(index): count for index, count in enumerate(layers)}
 
 
 def first_layer(count: str) -> str:
-    """The name of the number, in the whole model, of a stage's first layer of a repeat with that count."""
+    """The name of the number of a stage's first layer of a repeat with that count, counted from the first layer of that repeat on the first stage."""
     return f"{count}{FIRST}"
 
 

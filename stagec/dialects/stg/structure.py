@@ -30,8 +30,8 @@ from stagec.dialects.types import (
     StackType,
     TensorType,
     ValueType,
+    first_as_text,
     parse_first,
-    said_first,
     tensor_of,
 )
 from stagec.symbolic import Size, size
@@ -194,7 +194,7 @@ class RepeatOp(LoopOp):
         return cls(stack.count, [], stacks, body, reverse=reverse)
 
     @property
-    def layers(self) -> Size:
+    def total_layers(self) -> Size:
         """How often the model repeats what it repeats, here or in another repeat."""
         return self.count.data if self.layers_of is None else size(self.layers_of.data)
 
@@ -299,7 +299,7 @@ class RepeatOp(LoopOp):
             printer.print_string(" : ")
             printer.print_attribute(pair[1].type)
 
-        printer.print_string(f' "{self.count.data}"{said_first(self.first)}')
+        printer.print_string(f' "{self.count.data}"{first_as_text(self.first)}')
         if self.reverse is not None:
             printer.print_string(" reverse")
         for keyword, arguments, values in (
