@@ -199,7 +199,8 @@ def failing(case: Disk, directory: str) -> Iterator[None]:
 
 
 def run_disk(case: Disk) -> None:
-    whole(), encoded()
+    whole()
+    encoded()
     directory = os.path.realpath(tempfile.mkdtemp())
     out = f"{directory}/set"
     try:

@@ -4,6 +4,8 @@ PyTorch's runtime (`torch.distributed.pipelining`) drives stages that write down
 in the form of the recorded runs that `tests.fidelity.pipelines` compares.
 """
 
+# PyTorch is not installed with the tests: this file alone needs it.
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 import random
