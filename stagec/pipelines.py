@@ -103,7 +103,7 @@ def default_pipeline(
         if collectives.keep == "shard":
             yield make("regather-operands", modules=collectives.keep_in)
         if maxima := arguments.reduced_maxima(plan):
-            yield make("reduce-maxima", axes=maxima)
+            yield make("reduce-maxima", axes=maxima, wide=precision.unquantized)
 
     # How busy experts are
     yield make("exchange-counts", gathered=like_megatron)

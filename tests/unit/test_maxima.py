@@ -17,8 +17,13 @@ PARTS = {
     "plain": ("up[D, F], down[F, D]", "gelu(x @ up) @ down", 2),
     "gated": ("gate[D, F], up[D, F], down[F, D]", "(silu(x @ gate) * (x @ up)) @ down", 2),
     "heads": ("q[D, F], k[D, F], v[D, F], o[F, D]", "(gelu(x @ q) + x @ k * (x @ v)) @ o", 2),
+    "attention": (
+        "q[D, H, E], k[D, H, E], v[D, H, E], o[H, E, D]",
+        "attention(x @ q, x @ k, x @ v, causal = true) @ o",
+        2,
+    ),
 }
-"""Weights of a module, what it computes, and how many modules of Transformer Engine that is: linear layers of one input are one."""
+"""Weights of a module, what it computes, and how many linear modules of Transformer Engine that is: linear layers of one input are one."""
 
 
 @dataclass
@@ -54,10 +59,10 @@ class Process:
 
 
 def stepped(
-    layers: int, modules: list[int], stages: int, microbatches: int, again: bool
+    layers: int, modules: list[int], attentions: int, stages: int, microbatches: int, again: bool
 ) -> Process:
-    """A step of a rank with so many stages of so many layers, each of modules of so many products."""
-    process = Process(modules=stages * layers * sum(modules))
+    """A step of a rank with so many stages of so many layers, each of linear modules of so many products, and of attentions with `num_gemms=3`."""
+    process = Process(modules=stages * layers * (sum(modules) + 3 * attentions))
     for _ in range(stages * microbatches):
         process.enter()
         # Layers that are computed again run without gradients at first.
@@ -83,7 +88,7 @@ def test_reduced_as_a_process_does(seed: int) -> None:
     microbatches, again = pp * rng.randint(1, 2), rng.random() < 0.4
     calls = [f"Part{n}(x)" for n in range(len(parts))] + ["Experts(x)"] * bool(experts)
     text = "\n".join(
-        f"module Part{n}(x[B, D]) -> [B, D] {{ weight {PARTS[part][0]} return {PARTS[part][1]} }}"
+        f"module Part{n}(x[B, S, D]) -> [B, S, D] {{ weight {PARTS[part][0]} return {PARTS[part][1]} }}"
         for n, part in enumerate(parts)
     )
     chunk = f"interleaved_1f1b, virtual_stages = {virtual}" if virtual > 1 else "1f1b"
@@ -92,14 +97,17 @@ def test_reduced_as_a_process_does(seed: int) -> None:
     )
     source = f"""
 dim B = {2 * 4 * microbatches}
+dim S = 4
 dim D = 16
 dim F = 8
+dim H = 4
+dim E = D / H
 dim X = {experts or 4}
 dim A = 2
-dim T = B * A / X
+dim T = B * S * A / X
 dim L = {pp * virtual * layers}
 {text}
-module Experts(x[B, D]) -> [B, D] {{
+module Experts(x[B, S, D]) -> [B, S, D] {{
   weight router[D, X], up[X, D, F], down[X, F, D]
   gates, chosen = topk(softmax(x @ router, over = X), over = X, to = A)
   routed = dispatch(x, chosen, experts = X, tokens = T)
@@ -107,27 +115,29 @@ module Experts(x[B, D]) -> [B, D] {{
   y[X, T, D] = h @ down
   return combine(y, gates, chosen)
 }}
-model Net(x[B, D]) {{
+model Net(x[B, S, D]) {{
   weight stem[D], head[D, F]
   x = x * stem
   repeat L {{ {" ".join(f"x = x + {call}" for call in calls)} }}
-  loss = mean(x @ head, over = [B, F])
+  loss = mean(x @ head, over = [B, S, F])
 }}
 plan p {{
   mesh pp = {pp}, dp = 2, tp = {ways}
   shard B over dp
   shard X over dp
   shard T over dp
-  shard F over tp
+  shard F, H over tp
   {plan}
   {"recompute whole" if again else ""}
+  {"freeze Part0" if rng.random() < 0.4 else ""}
   precision {{ weights = bf16, products = fp8{", unquantized = [router]" * bool(experts)} }}
 }}
 """
     modules = [1 for part in parts for _ in range(PARTS[part][2])] + [experts // 2] * 2 * bool(
         experts
     )
-    process = stepped(layers, modules, virtual, microbatches, again)
+    attentions = parts.count("attention")
+    process = stepped(layers, modules, attentions, virtual, microbatches, again)
     for ranks in compile_text(source).trace_set.classes:
         sent: Counter[int] = Counter()
         for node, count in nodes_of(ranks):
