@@ -49,6 +49,7 @@ one; -1: no computation.
 - One that is issued as soon as it is ready stands behind the row that completes the gradient. Where rows communicate too, it waits for
   all of that row, and so does what stands behind it. Else ranks that are a little faster than others, and have one slot for all
   communication, would issue the two the other way round, and wait for each other.
+  The message of that pass waits too, where a rest of the pass stands before it: a send is issued behind what its host has issued.
 - So does what communicates a value just received: that may be there while the rank still computes what it is to send.
 - A load from the host begins where it stands: earlier it would only fill memory.
 
@@ -72,7 +73,7 @@ from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 
 from stagec.analysis.segments import whole
-from stagec.arrays import Ints
+from stagec.arrays import Bools, Ints
 from stagec.dialects import sched, stg
 from stagec.dialects.sched.tasks import PerRow, PerRowAttr
 from stagec.unrolling.module import KeepsRows, arranged_programs
@@ -102,7 +103,7 @@ def held_back(rank: Arrangement) -> Ints:
     body = rank.body[rank.order]
     held = np.full(len(body), NEVER, np.int64)
 
-    def of_rows(belongs: Callable[[RowBody], bool]) -> Ints:
+    def of_rows(belongs: Callable[[RowBody], bool]) -> Bools:
         return np.array([belongs(each) for each in bodies] or [False])[body]
 
     lag = np.array([whole(each.ops[0], "lag", NEVER) for each in bodies] or [NEVER])[body]
@@ -115,11 +116,22 @@ def held_back(rank: Arrangement) -> Ints:
     if any(map(communicates, bodies)):
         ready = of_rows(is_ready)
         held[ready] = 0
-        held[np.flatnonzero(ready[:-1] & ~ready[1:]) + 1] = 0
+        after = np.flatnonzero(ready[:-1] & ~ready[1:]) + 1
+        held[after] = 0
+        held[messages_of_rest(rank, of_rows(sends_alone), after)] = 0
         held[is_received(rank, bodies)[rank.order]] = 0
     found = np.empty_like(held)
     found[rank.order] = held
     return found
+
+
+def messages_of_rest(rank: Arrangement, sends: Bools, after: Ints) -> Ints:
+    """Of the rows `after` that go on with a pass: the row behind the rest of the pass, where that is its message. All are places in issue order."""
+    task = np.repeat(np.arange(len(rank.lengths)), rank.lengths)[rank.order]
+    ends = np.append(np.flatnonzero(np.diff(task)) + 1, len(task))
+    behind = ends[np.searchsorted(ends, after[~sends[after]], side="right")]
+    behind = behind[behind < len(task)]
+    return behind[sends[behind]]
 
 
 def is_received(rank: Arrangement, bodies: Sequence[RowBody]) -> Ints:
@@ -131,6 +143,11 @@ def is_received(rank: Arrangement, bodies: Sequence[RowBody]) -> Ints:
 
 def receives(op: Operation) -> bool:
     return isinstance(op, sched.RecvOp | sched.StageRecvOp | sched.PoolRecvOp)
+
+
+def sends_alone(body: RowBody) -> bool:
+    """Whether a body is a message to another rank."""
+    return all(isinstance(op, sched.SendOp | sched.StageSendOp) for op in body.ops)
 
 
 def gathers_alone(body: RowBody) -> bool:

@@ -10,6 +10,8 @@ import pytest
 
 from stagec.dialects.sched.actions import Collective
 from stagec.driver import compile_text
+from stagec.estimate.prices import Prices
+from stagec.estimate.timeline import simulate
 from tests.fidelity.totals import nodes_of
 from tests.unit.seldom import some
 
@@ -145,3 +147,52 @@ plan p {{
                 assert node.action.axes == (("dp", "tp") if ways > 1 else ("dp",))
                 sent[node.action.operand_bytes] += count
         assert sent == process.sent
+
+
+DEEP = """
+dim B = {batch}
+dim S = {sequence}
+dim D = {width}
+dim F = 4 * D
+dim L = {layers}
+module Mlp(x[B, S, D]) -> [B, S, D] {{
+  weight norm[D], up[D, F], down[F, D]
+  return x + gelu(rms_norm(x, norm) @ up) @ down
+}}
+model Net(x[B, S, D]) {{
+  weight last[D]
+  repeat L {{ x = Mlp(x) }}
+  loss = mean(x @ last, over = [B, S])
+}}
+plan measured {{
+  mesh dp = {ways}, pp = 4, tp = 2
+  shard B over dp
+  shard F over tp
+  shard S over tp
+  pipeline L over pp {{ schedule = {schedule}, microbatch = 1 }}
+  zero 3 over dp {{ reshard = false }}
+  precision {{ weights = bf16, gradients = fp32, products = fp8, maxima = {maxima} }}
+  device h100
+}}
+"""
+
+
+@pytest.mark.parametrize("seed", some(range(12), 6))
+def test_no_step_is_shorter_with_them(seed: int) -> None:
+    """They stand between the reductions of a backward pass and its message, which waits for what its host has issued before, with them or without."""
+    rng = random.Random(seed)
+    ways = rng.choice([4, 16, 64])
+    sizes = {
+        "ways": ways,
+        "batch": ways * 4 * rng.randint(1, 2),
+        "sequence": rng.choice([2048, 8192]),
+        "width": rng.choice([4096, 8192]),
+        "layers": 8,
+        "schedule": rng.choice(["1f1b", "interleaved_1f1b, virtual_stages = 2"]),
+    }
+    steps: list[float] = []
+    for maxima in ("none", "all"):
+        compiled = compile_text(DEEP.format(maxima=maxima, **sizes))
+        prices = Prices.of(compiled.traces, compiled.plan)
+        steps.append(simulate(compiled.traces, prices).makespan_us)
+    assert steps[0] <= steps[1]
