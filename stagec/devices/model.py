@@ -86,6 +86,8 @@ class Reached:
     link: float = 1.0
     network: float = 1.0
     host: float = 1.0
+    crossing: float = 1.0
+    """Of the links: what a ring at most reaches that leaves a node, where ports would carry more."""
 
 
 @dataclass(frozen=True)

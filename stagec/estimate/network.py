@@ -332,6 +332,9 @@ class Network:
         near = [level for level in levels if not level.is_far]
         far = [level for level in levels if level.is_far]
         crossings = math.prod(level.size for level in far) - 1
+        if crossings and self.reached.crossing < 1 and not set(action.axes) & self.own.keys():
+            links = rate(self.datasheet(is_far=False).bytes_per_s)
+            speed = min(speed, links * self.reached.crossing)
         far_step_us, tree = 0.0, None
         protocols: tuple[Protocol, ...] = ()
         if crossings:

@@ -120,6 +120,9 @@ class Layout:
     """Whether one kernel multiplies the tokens of all experts of a device."""
     exchange_units: int = 0
     """Multiprocessors of a device's exchanges, where they are not those of NCCL in a node."""
+    clips: bool = True
+    """Whether gradients are clipped by their norm: Megatron-LM's default (`clip_grad` of `OptimizerConfig`, 1), which recipes of Megatron-Bridge and the
+    submissions of MLPerf keep (`clip_grad=1.0` in `pretrain.py` of 8B and 405B), and torchtitan's (`max_norm`)."""
     grad_overlap: bool = True
     param_gather: bool = False
     """Updated parameters are gathered beside the next forward pass."""
@@ -208,8 +211,8 @@ def plan(layout: Layout, model: Model, recipe: Recipe | None = None) -> str:
     left = recipe.left(x.products) if recipe else "router" if model.experts else ""
     if left and (recipe or x.products != "bf16"):
         lines[-1] = lines[-1].replace(" }", f", unquantized = [{left}] }}")
-    if recipe:
-        lines.append(f"  optimizer {recipe.optimizer}")
+    algorithm = recipe.optimizer if recipe else "adamw"
+    lines.append(f"  optimizer {algorithm}{' { clip = 1 }' if x.clips else ''}")
     if x.zero < 3:
         settings = [f"overlap = {str(x.grad_overlap).lower()}"]
         if x.bucket_bytes:

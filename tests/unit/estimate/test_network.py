@@ -222,6 +222,26 @@ def test_a_plugin_of_the_network_adds_its_latency_to_each_step_twice_where_buffe
     assert [each.over_network_us(7) for each in PROTOCOLS] == pytest.approx([7, 2, 1.35])
 
 
+def test_between_racks_sums_grow_as_measured_and_no_plan_needs_fewer_ports():
+    """nccl-tests on 20 racks of GB200 (coreweave/nccl-tests, pull request 48): 14,980 µs for 2 GiB, 24,782 for 4."""
+    mesh = Mesh(("rack", "device"), (20, 72))
+
+    def us(kind: str, num_bytes: int, **given: float) -> float:
+        action = collective(kind, *mesh.axes, num_bytes=num_bytes, result=num_bytes)
+        return Network(mesh, Device.of("gb200", **given)).collective(action).us
+
+    more = us("all_reduce", 4 << 30) - us("all_reduce", 2 << 30)
+    assert more == pytest.approx(24782 - 14980, rel=0.03)
+    assert us("all_reduce", 4 << 30) < 24782
+    # What ports carry is the limit of slower ones, and no faster ones help.
+    for kind in ("all_gather", "reduce_scatter"):
+        known = [us(kind, 1 << 30, network_bytes_per_s=speed) for speed in (5e9, 50e9, 400e9)]
+        assert known[0] > known[1] == known[2]
+    # Within a rack nothing crosses.
+    one = collective("all_gather", "device", num_bytes=1 << 30, result=1 << 30)
+    assert Network(mesh, Device.of("gb200")).route(one).bytes_per_s == pytest.approx(0.78 * 900e9)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_more_devices_on_the_same_links_take_no_less(kind: str):
     """Tables know eight; an NVL72 has 72."""
