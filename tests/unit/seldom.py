@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 
 
-def mostly(often: Callable[[Any], bool], cases: Iterable[Any]) -> list[Any]:
-    """The cases of a parametrized test: those that are not `often` run are marked `seldom`. A case of several parameters is a tuple."""
+def mostly(often: Callable[[Any], bool], cases: Iterable[Any], one_of: int = 1) -> list[Any]:
+    """The cases of a parametrized test: one of so many for which `often` holds is run often, the others seldom. A case of several parameters is a tuple."""
+    listed = list(cases)
+    chosen = {id(case) for case in [case for case in listed if often(case)][::one_of]}
     return [
         case
-        if often(case)
+        if id(case) in chosen
         else pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.seldom)
-        for case in cases
+        for case in listed
     ]
 
 
 def some(cases: Iterable[Any], one_of: int = 2) -> list[Any]:
     """The cases of a parametrized test: one of so many is run often, and the others seldom."""
-    numbered = list(enumerate(cases))
-    often = {id(case) for number, case in numbered if number % one_of == 0}
-    return mostly(lambda case: id(case) in often, [case for _, case in numbered])
+    return mostly(lambda _: True, cases, one_of)

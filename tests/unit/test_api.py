@@ -102,6 +102,7 @@ def test_pools_are_one_job(tmp_path: Path) -> None:
     assert "plan p.text, 1 ranks" in repr(job)
 
 
+@pytest.mark.seldom
 def test_pools_are_swept_together_and_on_the_device_that_is_asked_for() -> None:
     slow, fast = (
         stagec.compile_pools(POOLS, "p", device=device).sweep("step_time", **{"text.pp": [1, 2]})

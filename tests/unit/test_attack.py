@@ -10,6 +10,7 @@ from tests.attack.__main__ import KINDS, attack
 from tests.attack.case import Failure, Kind, attempt, shrink
 from tests.attack.seeded import SEEDED
 from tests.attack.slips import SLIPS
+from tests.unit.seldom import some
 
 CASES = {
     "texts": 12,
@@ -29,7 +30,7 @@ CASES = {
 """Not those that start processes, which are a second each: `.ci/run` has them."""
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", some(CASES, 4))
 def test_stagec_stands(name: str, capsys: pytest.CaptureFixture[str]):
     found = attack([KINDS[name]], seed=15, budget=60, cases=CASES[name])
     assert not found, capsys.readouterr().out

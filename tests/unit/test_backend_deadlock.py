@@ -67,6 +67,7 @@ def doubts(traces: TraceSet, directory: str) -> str:
     return "" if found == ANY_TIMES else f"{found}\n{report.text()}"
 
 
+@pytest.mark.seldom
 def test_what_is_proved_is_proved_by_the_checker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encode, "check_progress", lambda traces: None)
     proved = refused = 0

@@ -90,6 +90,7 @@ def test_manifest_says_what_it_was_made_of(tmp_path: Path):
     assert str(ROOT) not in text
 
 
+@pytest.mark.seldom
 def test_same_input_same_bytes(tmp_path: Path):
     """Under any hash seed, from any directory."""
     model = str(ROOT / "examples" / "gpt2.stg")

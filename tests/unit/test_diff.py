@@ -36,6 +36,7 @@ from stagec.frontend import parse_text
 from stagec.pools import compile_pools
 from tests.corpus.good import GOOD, mesh
 from tests.corpus.traces import Traces
+from tests.unit.seldom import some
 from tests.unit.test_pools import drawn, text_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -60,7 +61,8 @@ def total(job: ComparedJob, number: int, what: str) -> int:
 
 
 @pytest.mark.parametrize(
-    "name", ["gpt:dp4_tp8", "llama3_8b:fsdp64", "llama3_70b:ranks_32k", "llama3_70b:serve_tp8"]
+    "name",
+    some(["gpt:dp4_tp8", "llama3_8b:fsdp64", "llama3_70b:ranks_32k", "llama3_70b:serve_tp8"], 4),
 )
 def test_parts_add_up_to_the_whole(name: str) -> None:
     path, plan = PLANS[name]

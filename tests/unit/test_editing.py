@@ -8,6 +8,7 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
 from lsprotocol import types
 from pygls.lsp.client import LanguageClient
 from pygments.token import Error, Keyword, Operator
@@ -174,6 +175,7 @@ async def names_across_files(folder: Path) -> None:
     await client.stop()
 
 
+@pytest.mark.seldom
 def test_names_of_imported_files(tmp_path: Path) -> None:
     asyncio.run(asyncio.wait_for(names_across_files(tmp_path), 240))
 
@@ -294,6 +296,7 @@ async def typed(folder: Path) -> None:
     await client.stop()
 
 
+@pytest.mark.seldom
 def test_pools_and_imports_as_one_types(tmp_path: Path) -> None:
     asyncio.run(asyncio.wait_for(typed(tmp_path), 240))
 

@@ -10,6 +10,7 @@ from stagec.dialects import stg
 from stagec.dialects.types import TensorType
 from stagec.rewriting import programs
 from tests.unit.numeric.training import Model
+from tests.unit.seldom import some
 
 SIZES = """
 dim B = 2
@@ -240,13 +241,13 @@ Rounding has no derivative: what comes back passes through."""
 TENSOR_OPS = [op for op in stg.OPS if issubclass(op, stg.TensorOp)]
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", some(MODELS, 2))
 def test_gradients_are_derivatives(name: str):
     for path, gradient, difference in MODELS[name].differences():
         assert gradient == pytest.approx(difference, rel=1e-5, abs=1e-7), path
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", some(MODELS, 4))
 def test_spread_gradients_are_those_of_one_device(name: str):
     MODELS[name].check(PLANS.get(name, SPREAD))
 

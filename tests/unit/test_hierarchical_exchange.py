@@ -122,6 +122,7 @@ def deepseek() -> Compiled:
     return compile_model(DEEPSEEK)
 
 
+@pytest.mark.seldom
 def test_volumes_of_deepseek_v3():
     """4,096 tokens of a microbatch: fp8 there, bf16 back; 4 copies over InfiniBand instead of 8, forward and backward."""
     middle = next(c for c in deepseek().trace_set.classes if c.where["pp"] == (1,))
@@ -267,17 +268,20 @@ def test_exchanges_of_a_layer():
 
 @pytest.mark.parametrize(
     "more",
-    [
-        "",
-        "microbatch 1",
-        "zero 1 over dp",
-        "zero 3 over dp\nunit Experts",
-        "recompute full",
-        "recompute dispatch",
-        "precision { weights = bf16, dispatch = fp8, combine = fp8 }",
-        "overlap { ep = true }",
-        "offload { activations = all }",
-    ],
+    some(
+        [
+            "",
+            "microbatch 1",
+            "zero 1 over dp",
+            "zero 3 over dp\nunit Experts",
+            "recompute full",
+            "recompute dispatch",
+            "precision { weights = bf16, dispatch = fp8, combine = fp8 }",
+            "overlap { ep = true }",
+            "offload { activations = all }",
+        ],
+        4,
+    ),
 )
 def test_traces_run(more: str, tmp_path: Path):
     compiled_ = compiled(2, 2, 2, more)
@@ -287,6 +291,7 @@ def test_traces_run(more: str, tmp_path: Path):
     assert compiled_.memory
 
 
+@pytest.mark.seldom
 def test_sweeps_count_copies_for_each_plan():
     """Each row is what a compilation of its plan says."""
     source = parse_text(model_text(plan_text(1, 2, 2)), "net.stg")
@@ -383,13 +388,16 @@ HISTOGRAM = [[8, 4, 4, 1, 1, 1, 1, 1], [1] * 8, [0, 0, 0, 0, 0, 0, 1, 1]]
 
 @pytest.mark.parametrize(
     "more",
-    [
-        "",
-        "recompute full",
-        "zero 3 over dp\nunit Experts",
-        "precision { dispatch = fp8 }",
-        "microbatch 1",
-    ],
+    some(
+        [
+            "",
+            "recompute full",
+            "zero 3 over dp\nunit Experts",
+            "precision { dispatch = fp8 }",
+            "microbatch 1",
+        ],
+        3,
+    ),
 )
 def test_uneven_ranks_run(more: str, tmp_path: Path):
     """One exchange has one size on all ranks; a node without tokens takes part."""

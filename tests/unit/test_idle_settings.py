@@ -14,7 +14,6 @@ from stagec.without_effect import NEEDS
 from tests.differential.random_plans import draw
 from tests.differential.sweeps import whole
 from tests.unit.examples import digest
-from tests.unit.seldom import mostly
 
 SETTINGS = (
     *(
@@ -76,7 +75,8 @@ def wrong(seed: int) -> tuple[list[str], int]:
     return found, told
 
 
-@pytest.mark.parametrize("seed", mostly((7).__eq__, range(12)))
+@pytest.mark.seldom
+@pytest.mark.parametrize("seed", range(1, 12, 3))
 def test_what_is_said_to_change_nothing_does_not(seed: int):
     found, _ = wrong(seed)
     assert not found, "\n".join(found)

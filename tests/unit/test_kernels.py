@@ -9,6 +9,7 @@ import pytest
 from stagec.dialects.sched.actions import Compute, Kernel
 from stagec.driver import compile_text
 from tests.attack.models import MODELS
+from tests.unit.seldom import some
 
 PIPELINE = (
     "mesh pp = 2, dp = 2 shard B over dp pipeline L over pp { virtual_stages = %d, schedule = %s }"
@@ -27,7 +28,7 @@ def kernels(plan: str, model: str) -> Counter[tuple[str, Kernel]]:
     )
 
 
-@pytest.mark.parametrize("model", ["attention", "experts"])
+@pytest.mark.parametrize("model", some(["attention", "experts"], 2))
 @pytest.mark.parametrize(
     "mesh", ["mesh dp = 2 shard B over dp", PIPELINE % (2, "interleaved_1f1b")]
 )

@@ -30,6 +30,7 @@ def run(flags: str, redirect: str, shell: str = "/bin/sh") -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+@pytest.mark.seldom
 def test_streams_that_nobody_reads() -> None:
     """The work is done and said to be; a disk that is full is no bug."""
     assert run("ops", ">&-") == (0, "")

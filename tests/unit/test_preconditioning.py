@@ -12,6 +12,7 @@ from stagec.dialects.work import Work
 from stagec.driver import Compiled, compile_text
 from stagec.memory.kinds import Kind
 from tests.fidelity.totals import nodes_of
+from tests.unit.seldom import some
 from tests.unit.test_muon import MODEL
 
 # `facebookresearch/optimizers` at the time of writing, PyTorch 2.13: FLOPs of a step by `torch.utils.flop_counter.FlopCounterMode`, and bytes of all tensors of
@@ -62,7 +63,7 @@ def kept(algorithm: str, block: tuple[int, ...]) -> int:
     return 4 * (halves + other)
 
 
-@pytest.mark.parametrize(("algorithm", "shape", "block"), DISTRIBUTED_SHAMPOO)
+@pytest.mark.parametrize(("algorithm", "shape", "block"), some(DISTRIBUTED_SHAMPOO, 3))
 def test_blocks_are_those_of_distributed_shampoo(
     algorithm: str, shape: tuple[int, ...], block: int
 ) -> None:
@@ -97,7 +98,7 @@ plan p {{ optimizer {algorithm} {{ block = {block} }} }}
     assert flops_of_a_rank(made) == ours + each * elements
 
 
-@pytest.mark.parametrize("algorithm", UNCOUNTED)
+@pytest.mark.parametrize("algorithm", some(UNCOUNTED, 2))
 @pytest.mark.parametrize("stored", ["w[M, N |]", "w[M, N]"])
 def test_small_matrices_and_biases_are_vectors(algorithm: str, stored: str) -> None:
     """A matrix of no more elements than a block has rows has one factor, and so has what a module stores as a vector, whatever dims the text gives it."""
@@ -134,7 +135,7 @@ def flops_of_a_rank(compiled: Compiled) -> int:
     )
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", some(range(6), 3))
 def test_ranks_have_blocks_of_what_they_store(seed: int) -> None:
     """Without ZeRO all blocks of what tensor parallelism leaves them; under ZeRO 1 an equal share of these; under ZeRO 3 those of their own outputs."""
     draw = random.Random(seed)
@@ -179,7 +180,7 @@ def test_ranks_have_blocks_of_what_they_store(seed: int) -> None:
     assert flops_of_a_rank(made) == busiest + each * elements
 
 
-@pytest.mark.parametrize("algorithm", ["shampoo", "soap"])
+@pytest.mark.parametrize("algorithm", some(["shampoo", "soap"], 2))
 def test_replicas_of_shards_deal_their_blocks_out(algorithm: str) -> None:
     """Each of three has a third of the states and of the FLOPs, and all gather what is subtracted, in fp32 (`HybridShardDistributor`)."""
     sizes = {"batch": 24, "width": 48, "inner": 64, "layers": 3, "tp": 1}

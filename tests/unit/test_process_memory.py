@@ -79,6 +79,7 @@ plan measured {{
 """
 
 
+@pytest.mark.seldom
 def test_training_in_fp8() -> None:
     """The smallest of MLPerf's runs of 405B, in v5.0: 58.817 GiB at most. 16 microbatches fill the pipeline as the run's 288 do."""
     text = MLPERF.format(file=FOLDER / "llama3_405b.stg", dp=4, tp=8)

@@ -30,7 +30,7 @@ from tests.fidelity.totals import (
     ring_elements,
 )
 from tests.unit.examples import CASES, FOLDER, compile_example, ids, is_first, plans_of
-from tests.unit.seldom import mostly
+from tests.unit.seldom import mostly, some
 
 PUBLISHED = Path(__file__).parents[1] / "fidelity" / "cases" / "published.json"
 
@@ -199,7 +199,7 @@ def test_parameter_counts(name: str) -> None:
     assert num_parameters(of_text(FOLDER / f"{example}.stg")) == count
 
 
-@pytest.mark.parametrize("name", RELEASED)
+@pytest.mark.parametrize("name", some(RELEASED, 3))
 def test_parameters_of_released_models(name: str) -> None:
     example, sizes, count = RELEASED[name]
     path = FOLDER / f"{example}.stg"
@@ -244,7 +244,7 @@ def test_the_largest_gpt2() -> None:
 STATED = [(path, plan) for path, plan in CASES if path in examples()]
 
 
-@pytest.mark.parametrize(("path", "plan"), mostly(is_first, STATED), ids=ids(STATED))
+@pytest.mark.parametrize(("path", "plan"), mostly(is_first, STATED, 4), ids=ids(STATED))
 def test_headers_state_the_training_flops(path: Path, plan: str) -> None:
     """Under each plan that changes no size but the batch."""
     if not resizes(path, plan) and (path.stem, plan) not in TRAINS_ALL:
@@ -441,7 +441,7 @@ LAYER_COLLECTIVES = {
 }
 
 
-@pytest.mark.parametrize("clauses", LAYER_COLLECTIVES)
+@pytest.mark.parametrize("clauses", some(LAYER_COLLECTIVES, 2))
 def test_collectives_of_a_layer(clauses: str) -> None:
     heads, hidden, layers, tp, *_ = NARAYANAN[3]
     compiled = gpt(heads, hidden, layers, tp, batch=8, clauses=clauses)
@@ -494,7 +494,7 @@ PLANS_OF_CACHES = {
 """Where the first plan is a large one. What a token keeps does not depend on the plan."""
 
 
-@pytest.mark.parametrize("name", CACHED)
+@pytest.mark.parametrize("name", some(CACHED, 3))
 def test_bytes_of_cache(name: str):
     expected, apart = CACHED[name]
     job = NamedJob(compile_model(FOLDER / f"{name}.stg", PLANS_OF_CACHES.get(name)))

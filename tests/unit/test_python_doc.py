@@ -18,6 +18,7 @@ PAGE = (ROOT / "docs" / "python.md").read_text()
 BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.seldom
 def test_blocks_run_and_print_what_follows_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     names: dict[str, object] = {}

@@ -14,6 +14,7 @@ MEASURED = RECORDED.with_name("pipelines.jsonl.gz")
 """What PyTorch 2.13's runtime issued, of 40 schedules and sizes."""
 
 
+@pytest.mark.seldom
 def test_agrees_with_pytorch_and_the_papers(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(MEASURED)]) == 0
     assert ", 0 differ, 0 not compared" in capsys.readouterr().out

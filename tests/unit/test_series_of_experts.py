@@ -82,7 +82,7 @@ def row_drawn(rng: random.Random, case: Drawn) -> Row:
     return [own() for _ in range(case.dp)]
 
 
-@pytest.mark.parametrize("split", ["tokens", "sequences"])
+@pytest.mark.parametrize("split", some(["tokens", "sequences"], 2))
 @pytest.mark.parametrize("seed", some(range(8), 8))
 def test_each_iteration_is_what_it_is_alone(seed: int, split: str, tmp_path: Path) -> None:
     rng = random.Random(f"{seed} {split}")
@@ -127,7 +127,7 @@ def check_tokens(case: Drawn, rows: list[Row], found: dict[int, list]) -> None:
             assert 0 <= got[device] - copies * 2 * case.tp < most
 
 
-@pytest.mark.parametrize("seed", some(range(4)))
+@pytest.mark.parametrize("seed", some(range(4), 4))
 def test_experts_compute_the_tokens_of_all_devices(seed: int, tmp_path: Path) -> None:
     rng = random.Random(f"tokens {seed}")
     case = replace(drawn(seed), edp=1)
@@ -147,6 +147,7 @@ def test_experts_compute_the_tokens_of_all_devices(seed: int, tmp_path: Path) ->
         assert exact <= products < exact + 2 * case.calls * case.microbatches
 
 
+@pytest.mark.seldom
 def test_as_many_in_each_is_the_plan_that_says_microbatch(tmp_path: Path) -> None:
     """Of sequences that divide, `microbatch` and `microbatches` are the same traces, and so is a series of that iteration."""
     for seed in range(2):
@@ -177,6 +178,7 @@ def costs(each) -> list[tuple[str, object]]:
     ]
 
 
+@pytest.mark.seldom
 def test_times_are_those_of_each_iteration(tmp_path: Path) -> None:
     case = replace(drawn(3), edp=1, dp=2, microbatches=2, takes_turns=True)
     rng = random.Random("times")
@@ -191,6 +193,7 @@ def test_times_are_those_of_each_iteration(tmp_path: Path) -> None:
             assert each.end_us[at] == pytest.approx(ends)
 
 
+@pytest.mark.seldom
 def test_the_clock_of_the_batcher_is_that_of_the_series(tmp_path: Path) -> None:
     """Each device with attention is an engine; what an iteration is estimated to take while it is made, it takes in the series of the file."""
     case = replace(drawn(3), edp=1, dp=2, microbatches=3, takes_turns=True)

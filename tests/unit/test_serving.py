@@ -207,13 +207,16 @@ def test_kinds_apart_are_kinds_together():
 
 @pytest.mark.parametrize(
     "plan",
-    [
-        "mesh dp = 2, tp = 2 shard B over dp shard H, K, F, V over tp shard S over tp",
-        "mesh cp = 2, tp = 2 shard H, K over tp shard S over cp, tp context cp { method = ulysses }",
-        "mesh cp = 4 shard S over cp context cp { method = all_gather, balance = none }",
-        "mesh dp = 4 shard B over dp zero 3 over dp recompute full",
-        "mesh pp = 3, dp = 2 shard B over dp pipeline L over pp",
-    ],
+    some(
+        [
+            "mesh dp = 2, tp = 2 shard B over dp shard H, K, F, V over tp shard S over tp",
+            "mesh cp = 2, tp = 2 shard H, K over tp shard S over cp, tp context cp { method = ulysses }",
+            "mesh cp = 4 shard S over cp context cp { method = all_gather, balance = none }",
+            "mesh dp = 4 shard B over dp zero 3 over dp recompute full",
+            "mesh pp = 3, dp = 2 shard B over dp pipeline L over pp",
+        ],
+        4,
+    ),
 )
 @pytest.mark.parametrize("window", [False, True])
 def test_training_knows_no_caches(plan: str, window: bool):
@@ -411,7 +414,7 @@ def test_training_knows_nothing_of_once():
     assert shown[0] == shown[1]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", some(range(4), 4))
 def test_logits_are_made_of_all_that_is_verified(seed: int):
     """Of sequences with drafted tokens all new positions, of others the last; dealt out or not."""
     rng = random.Random(f"verified {seed}")

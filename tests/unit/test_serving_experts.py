@@ -14,6 +14,7 @@ from stagec.diagnostics import CompileError
 from stagec.dialects.sched.actions import Collective, Compute
 from stagec.driver import compile_text
 from stagec.step_count import matrix_flops
+from tests.unit.seldom import some
 from tests.unit.test_serving import unrolled
 
 D, F, X, A = 32, 48, 8, 2
@@ -73,7 +74,7 @@ def test_experts_have_whole_tokens(seed: int):
 
 
 @pytest.mark.parametrize("how", ["", "{ uneven = balanced }", "{ uneven = chunk }"])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", some(range(6), 3))
 def test_experts_have_what_devices_send_on_average(seed: int, how: str):
     """Devices have other sequences: products of all tokens, of as many experts as a device has, and an exchange as large as the most that one sends or gets."""
     rng = random.Random(f"average {seed}{how}")

@@ -11,6 +11,7 @@ from stagec.driver import Compiled, compile_text
 from stagec.memory import plan_memory
 from stagec.unrolling.module import rank_runs
 from stagec.unrolling.rank import RankRun
+from tests.unit.seldom import some
 
 TEXT = """
 dim B = 8
@@ -153,7 +154,7 @@ LOADED = {
 }
 
 
-@pytest.mark.parametrize("name", LOADED)
+@pytest.mark.parametrize("name", some(LOADED, 4))
 def test_a_program_with_another_load_is_an_own_one(name: str) -> None:
     """Each class has the program, and the encoding, that it has if nothing is shared."""
     mesh, settings = LOADED[name]

@@ -8,6 +8,7 @@ import pytest
 
 from stagec.cli import main
 from stagec.cli.names import COMMANDS
+from tests.unit.seldom import some
 
 GPT = str(Path(__file__).parents[2] / "examples" / "gpt.stg")
 SMALL = ("--set", "L=2")
@@ -36,7 +37,9 @@ SCREENS = (
 )
 
 
-@pytest.mark.parametrize("command", SCREENS, ids=lambda words: " ".join(map(str, words[:4]))[-40:])
+@pytest.mark.parametrize(
+    "command", some(SCREENS, 3), ids=lambda words: " ".join(map(str, words[:4]))[-40:]
+)
 def test_screens_fit(
     command: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

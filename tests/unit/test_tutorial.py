@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from stagec.cli import main
-from tests.unit.seldom import mostly
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -20,9 +19,10 @@ def squeezed(text: str) -> str:
     return " ".join(text.split())
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize(
     ("page", "number"),
-    mostly(lambda case: case[0] == "tutorial", [("tutorial", 8), ("explain", 5)]),
+    [("tutorial", 8), ("explain", 5)],
 )
 def test_a_page_followed(
     page: str,

@@ -17,6 +17,7 @@ from stagec.backend.errors import TraceError
 from stagec.backend.files import LocalFiles, write_whole
 from stagec.backend.writer import Progress, WriteOptions, write_traces
 from tests.unit.backend_samples import pipelined_job
+from tests.unit.seldom import some
 
 SERIAL = WriteOptions(executor="serial")
 
@@ -295,7 +296,7 @@ def test_directory_without_permission(tmp_path, traces, monkeypatch) -> None:
     assert "not yours" in error.message
 
 
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("end", some([signal.SIGKILL, signal.SIGINT, signal.SIGTERM], 3))
 def test_killed_process_shows_nothing_and_is_resumed(tmp_path, end) -> None:
     code = (
         "import signal, sys, time\n"

@@ -151,6 +151,7 @@ def test_missing_extra_is_named(traces, monkeypatch) -> None:
     )
 
 
+@pytest.mark.seldom
 def test_dask_cluster_writes_the_same_bytes(tmp_path, traces) -> None:
     distributed = pytest.importorskip("distributed")
     with distributed.LocalCluster(

@@ -8,6 +8,7 @@ import pytest
 
 from stagec.driver import compile_text
 from stagec.summary import summarize
+from tests.unit.seldom import some
 
 TEXT = """
 dim B = 16
@@ -48,7 +49,7 @@ CLAUSES = (
 )
 
 
-@pytest.mark.parametrize("clauses", CLAUSES)
+@pytest.mark.parametrize("clauses", some(CLAUSES, 3))
 def test_layers_written_out_are_those_of_a_repeat(clauses: str) -> None:
     draw = random.Random(clauses)
     layers = draw.randint(2, 4)

@@ -18,6 +18,7 @@ from stagec.driver import Compiled, compile_model, compile_text
 from stagec.estimate import estimate, on_device
 from stagec.memory import ClassPlan, peak_along_time
 from tests.unit.model_texts import EXPERTS, FEED_FORWARD
+from tests.unit.seldom import some
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -183,7 +184,7 @@ def waits_for_writers(nodes: list[Node]) -> None:
         writer |= dict.fromkeys((t for t, _ in tensors(node, "outputs")), node.id)
 
 
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize("name", some(JOBS, 4))
 def test_tracked_bytes_are_those_of_the_plan(name: str) -> None:
     """And no tensor is read too early."""
     compiled = job(name)
@@ -254,7 +255,7 @@ def test_without_communication_time_is_issue_order() -> None:
     )
 
 
-@pytest.mark.parametrize("plan", ["fsdp64", "dp8_tp8"])
+@pytest.mark.parametrize("plan", some(["fsdp64", "dp8_tp8"], 2))
 def test_layers_share_their_templates(plan: str) -> None:
     def variants(layers: int) -> int:
         compiled = compile_model(EXAMPLES / "llama3_8b.stg", plan, {"L": str(layers)})

@@ -119,6 +119,7 @@ def test_traffic_is_what_ranks_send() -> None:
     assert not values.diagonal().any()
 
 
+@pytest.mark.seldom
 def test_page_of_a_large_plan_is_small() -> None:
     page = report_page([compile_example(FOLDER / "llama3_405b.stg", "h100_16k")])
     assert "canvas" in check_whole(page)
