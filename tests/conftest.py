@@ -1,6 +1,7 @@
 """What holds of all tests: which of them an ordinary run leaves out, and how often garbage is collected.
 
-An ordinary run takes a few minutes. Further cases of a rule, and tests that take long beside others of their subject, are marked `seldom`: `pytest --all -m seldom` runs them, as `.ci/run` does.
+An ordinary run takes a few minutes. Further cases of a rule, and tests that take long beside others of their subject,
+are marked `seldom`: `pytest --all -m seldom` runs them, as `.ci/run` does.
 Garbage is collected seldom: a run keeps thousands of tests and the modules that they import, and walks over them each time it looks.
 What Python makes of the modules, and Lark of the grammar, is written before workers start: else each of them, and in a container that sets
 `PYTHONDONTWRITEBYTECODE` each of the forty processes that tests start, would make it anew.
