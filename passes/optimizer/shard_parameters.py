@@ -69,7 +69,6 @@ from stagec.analysis.units import (
     first_use,
     gradient_makers,
     is_within,
-    layers_that_read,
     unit_of,
 )
 from stagec.dialects import dist, stg
@@ -84,6 +83,7 @@ from stagec.rewriting.stored_weights import (
     gather_persistent,
     gather_updated,
     insert,
+    layers_that_read,
     repeat_over,
     storage_axes,
     stored_rows,

@@ -348,7 +348,7 @@ def parts_before(run: Run, following: stg.RepeatOp) -> list[Run]:
     The first layers' parameters are gathered as the backward pass of the unit before them begins, as FSDP2 does in the
     hook of that unit; the gradient of a loss comes before.
     """
-    if not any(whole(op, "prefetch") for op in following.body.block.ops):
+    if not any(whole(op, "prefetch") for op in following.body.walk()):
         return [run]
     first = next((i for i, op in enumerate(run) if reads_gathered(op)), 0)
     return [run[:first], run[first:]] if first else [run]

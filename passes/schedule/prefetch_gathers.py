@@ -173,31 +173,31 @@ def begins_of(
 def first_in_layers(
     rows: Rows, segments: Mapping[int, Segment], gathers: Sequence[int], gather: int
 ) -> int:
-    """The first of these gathers in the repeat that one is in, or in those that stand beside it; the gather itself beside the layers."""
+    """The first of these gathers in any layers, for one in layers; one beside the layers itself."""
 
-    def outer(row: int) -> tuple[int, ...] | None:
-        return path_of(rows, row)[:-1] if segments[int(rows.segment[row])].repeats else None
+    def is_in_layers(row: int) -> bool:
+        return bool(segments[int(rows.segment[row])].repeats)
 
-    own = outer(gather)
-    return next(row for row in gathers if row == gather or (own is not None and outer(row) == own))
+    if not is_in_layers(gather):
+        return gather
+    return next(row for row in gathers if is_in_layers(row))
 
 
 def run_before(
     rows: Rows, segments: Mapping[int, Segment], ahead: Mapping[int, int], gather: int
 ) -> int | None:
-    """The row of the run that stands right before a repeat whose first gather is in a row. Within a layer a gather is none."""
-    repeats, outer = segments[int(rows.segment[gather])].repeats, path_of(rows, gather)[:-1]
-    if not repeats:
-        return None
-    depth, first = len(outer), gather
+    """The row of the run right before a repeat whose first gather is in a row: the innermost that has one. Within a layer a gather is none."""
+    repeats, path = segments[int(rows.segment[gather])].repeats, path_of(rows, gather)
+    first = gather
+    for depth in reversed(range(len(repeats))):
 
-    def is_inside(row: int) -> bool:
-        own = segments[int(rows.segment[row])].repeats
-        return repeats[-1] in own and path_of(rows, row)[:depth] == outer
+        def is_inside(row: int, depth: int = depth) -> bool:
+            own = segments[int(rows.segment[row])].repeats
+            return repeats[depth] in own and path_of(rows, row)[:depth] == path[:depth]
 
-    while first >= 0 and is_inside(first):
-        first -= 1
-    if first < 0 or path_of(rows, first) != outer:
-        return None
-    is_gather = int(rows.segment[first]) in ahead
-    return None if is_gather and outer else first
+        while first >= 0 and is_inside(first):
+            first -= 1
+        if first >= 0 and path_of(rows, first) == path[:depth]:
+            is_gather = int(rows.segment[first]) in ahead
+            return None if is_gather and depth else first
+    return None

@@ -59,14 +59,6 @@ def is_within(scope: str, unit: str) -> bool:
     return scope == unit or scope.startswith(f"{unit}.")
 
 
-def layers_that_read(weight: SSAValue) -> stg.RepeatOp | None:
-    """The repeat of the forward pass that slices a stack of weights."""
-    for use in weight.uses:
-        if isinstance(use.operation, stg.RepeatOp) and stg.phase_of(use.operation) == "fwd":
-            return use.operation
-    return None
-
-
 def takes_gradient(
     program: stg.ProgramOp, unit: str | stg.RepeatOp, dependence: Dependence
 ) -> bool:

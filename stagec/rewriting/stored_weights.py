@@ -72,18 +72,23 @@ def storage_axes(weight: SSAValue, axes: Sequence[str]) -> tuple[str, ...]:
     return tuple(a for a in axes if a not in own)
 
 
-def repeat_over(stacks: Sequence[SSAValue], make: Gather, phase: str) -> stg.RepeatOp:
-    """A repeat that applies an op to a slice of each stack."""
+def repeat_over(
+    stacks: Sequence[SSAValue], make: Gather, phase: str, depth: int = 1
+) -> stg.RepeatOp:
+    """A repeat that applies an op to a slice of each stack; around it are `depth - 1` others. Weights of one inner layer are sliced together."""
     body = Block()
     slices = [stg.slice_arg(body, stack) for stack in stacks]
     so_far = of_stacks(stacks, body)
     nested = [s for s in slices if isinstance(s.type, StackType)]
     plain = [s for s in slices if s not in nested]
     results: dict[SSAValue, SSAValue] = {}
-    for inner in nested:
-        repeat = repeat_over([inner], make, phase)
+    inner: dict[object, list[SSAValue]] = {}
+    for each in nested:
+        inner.setdefault(layers_around(each, depth) or each, []).append(each)
+    for members in inner.values():
+        repeat = repeat_over(members, make, phase, depth + 1)
         body.add_op(repeat)
-        results[inner] = repeat.results[0]
+        results |= dict(zip(members, repeat.results, strict=True))
     if plain:
         for op in make(plain):
             body.add_op(op)
@@ -95,6 +100,28 @@ def repeat_over(stacks: Sequence[SSAValue], make: Gather, phase: str) -> stg.Rep
     for op in body.ops:
         inherit(op, repeat, NAME)
     return repeat
+
+
+def layers_around(value: SSAValue, depth: int) -> stg.RepeatOp | None:
+    """The repeat of the forward pass that slices a weight and stands in so many others; `value` is the weight, or a part of it."""
+    weight = weight_of(value)
+    sliced = weight.weight if weight is not None else value
+    for _ in range(depth):
+        layers = layers_that_read(sliced)
+        if layers is None:
+            return None
+        sliced = layers.slice_args[layers.stacks.index(sliced)]
+    return layers_that_read(sliced)
+
+
+def layers_that_read(weight: SSAValue) -> stg.RepeatOp | None:
+    """The repeat of the forward pass that slices a stack of weights."""
+    for use in weight.uses:
+        layers = use.operation
+        is_in_program = layers.parent is not None
+        if isinstance(layers, stg.RepeatOp) and is_in_program and stg.phase_of(layers) == "fwd":
+            return layers
+    return None
 
 
 def of_stacks(stacks: Sequence[SSAValue], body: Block) -> stg.RepeatOp:

@@ -53,7 +53,6 @@ from stagec.analysis.units import (
     ROOT,
     first_use,
     is_within,
-    layers_that_read,
     takes_gradient,
     unit_of,
 )
@@ -72,7 +71,7 @@ from stagec.dialects.use_def import followed, through, weight_path
 from stagec.passes.optimizer.reduce_gradients.ready_order import ReadyOrder, loop_of
 from stagec.passes.optimizer.reduce_gradients.registered import registration
 from stagec.rewriting import inherit, output_of, programs, set_type
-from stagec.rewriting.stored_weights import stored_rows
+from stagec.rewriting.stored_weights import layers_that_read, stored_rows
 from stagec.symbolic import ONE
 
 NAME = "reduce-gradients"
