@@ -70,11 +70,11 @@ NEEDS = (
         UPDATE_ROWS,
         "no gradient is that of lookups in a table which axes split",
     ),
-    ProgramNeed(
-        "gradients",
-        "bucket_bytes",
-        GRADIENTS,
-        "no gradients are reduced between ranks of other data",
+    *(
+        ProgramNeed(
+            "gradients", each, GRADIENTS, "no gradients are reduced between ranks of other data"
+        )
+        for each in ("average", "bucket_bytes")
     ),
 )
 

@@ -105,19 +105,35 @@ def product_form(op: sched.ComputeOp) -> KernelForm:
 
 
 def sum_sizes(value: SSAValue) -> dict[str, Size]:
-    """The bytes of the sum over microbatches that a value is added to as it is, `summed`; and of it, as it is set to zero once in a step, the part of a
-    microbatch, `zeroed`. Nothing where there is no sum, or a reduction in between.
+    """The bytes of the sum over microbatches that a value is added to as it is, `summed`; of it, as it is set to zero once in a step, the part of a
+    microbatch, `zeroed`; and the same again, `reduced`, where ranks add up their sums. Nothing where there is no sum, or a reduction in between.
     """
     found = summed_by(value)
     if found is None:
         return {}
-    loop, dtype = found
+    total, dtype = found
+    assert isinstance(total.op, stg.AccumulateOp)
     summed = bytes_of(tensor_of(value.type).num_elements, dtype)
-    return {"summed": summed, "zeroed": summed / symbolic.symbol(loop.axis.data)}
+    once = summed / symbolic.symbol(total.op.axis.data)
+    reduced = {"reduced": once} if is_reduced(total) else {}
+    return {"summed": summed, "zeroed": once, **reduced}
 
 
-def summed_by(value: SSAValue) -> tuple[stg.AccumulateOp, str] | None:
-    """The loop over microbatches that adds a value up as it is, and the dtype of the sum."""
+def is_reduced(value: SSAValue) -> bool:
+    """Whether a gradient, or each of a stack, is summed over ranks."""
+    for use in value.uses:
+        user = use.operation
+        if isinstance(user, sched.CollectiveOp) and stg.phase_of(user) == "grad_reduce":
+            return True
+        if isinstance(user, sched.ViewOp) and is_reduced(user.results[0]):
+            return True
+        if isinstance(user, stg.RepeatOp) and is_reduced(user.body.block.args[use.index]):
+            return True
+    return False
+
+
+def summed_by(value: SSAValue) -> tuple[OpResult, str] | None:
+    """What comes out of the loop over microbatches that adds a value up as it is, and the dtype of the sum."""
     for use in value.uses:
         user = use.operation
         found = None
@@ -128,7 +144,7 @@ def summed_by(value: SSAValue) -> tuple[stg.AccumulateOp, str] | None:
             assert loop is not None
             result = loop.results[use.index]
             if isinstance(loop, stg.AccumulateOp):
-                found = loop, tensor_of(result.type).dtype
+                found = result, tensor_of(result.type).dtype
             else:
                 found = summed_by(result)
         if found is not None:

@@ -433,6 +433,7 @@ def kernel_prices(plan: Plan, works: Collection[Work]) -> KernelPrices | None:
         known,
         keeps_transposed=plan.process.transposed_weights,
         products_add=plan.device.kernels == "fused",
+        averages=plan.gradients.average == "before",
         sums_tables=plan.microbatch is not None or plan.pipeline is not None,
         trains=TRAINING_ATTENTION[plan.device.kernels] if Work.ATTENTION_GRAD in works else "",
         engine=plan.device.experts,

@@ -315,6 +315,9 @@ class Gradients(Clause):
     """Weights and modules whose gradients are reduced after the backward pass, though others overlap with it."""
     reduce: str | None = setting("choice", None, "step", "microbatch")
     """None: as the stage of ZeRO has it, see `Plan.reduces_each_microbatch`."""
+    average: str | None = setting("choice", None, "collective", "before")
+    """What divides sums by the number of ranks, for times: the collective, or a kernel that reads and writes a rank's sum before. None: the collective,
+    or as the framework does that `zero` is like (`presets.py`)."""
     inputs: bool = setting("bool", False)
     """What is looked up in frozen tables has a gradient, as if the tables were trained."""
 

@@ -7,10 +7,13 @@ own units: `unit` says what is gathered together.
   backward pass of a stage (`pipelining/stage.py`).
 - `deepspeed`: flat parts of buffers; buckets of `reduce_bucket_size` = 5e8 elements at stages 1 and 2, whose `overlap_comm` is false unless set; it is
   true at stage 3, which keeps parameters of up to `param_persistence_threshold` = 1e5 elements whole (`runtime/zero/config.py`).
+  A bucket is divided by the number of ranks before it is reduced (`average_tensor` and `allreduce_bucket` in `stage_1_and_2.py`).
 - `megatron`: the distributed optimizer of Megatron-LM: flat parts of one buffer of gradients. Only where reductions overlap with the backward pass, which
   they do if it is asked for (`--overlap-grad-reduce`), is the buffer cut into buckets, of 40 million elements or a million for each data-parallel rank,
   whichever is more (`distributed_data_parallel.py`); in a pipeline that of the first stage alone. Buffers of gradients are made once
-  and stay (`_ParamAndGradBuffer`). A table that two stages share has a bucket of its own (`DistributedOptimizer._compute_per_buffer_param_layout`).
+  and stay (`_ParamAndGradBuffer`), and are multiplied by one over the number of ranks before they are reduced, unless `--ddp-average-in-collective` says
+  otherwise (`start_grad_sync` in `param_and_grad_buffer.py`).
+  A table that two stages share has a bucket of its own (`DistributedOptimizer._compute_per_buffer_param_layout`).
   In a buffer parameters are in the reverse of the order in which they are registered, each at a
   multiple of 64 elements; buckets end at multiples of 128 and of the ranks (`optimizer/param_layout.py`). Parameters are gathered by bucket after the
   update (`start_param_sync`). What norms have on tensor-parallel ranks under sequence parallelism is summed after the buckets, as one, and a table that
@@ -57,6 +60,8 @@ class Preset:
     """Gradients have buffers from the first step on, whether or not microbatches add up."""
     sums_offloaded: str = "device"
     """Where gradients add up over microbatches that each reduce them, if the host updates: see `offload-optimizer`."""
+    average: str = "collective"
+    """What divides gradients by the number of ranks: see `Gradients.average`."""
     buffers: Buffers | None = None
     """How parameters and gradients lie in flat buffers. None: each by itself."""
 
@@ -90,6 +95,7 @@ KNOWN: Mapping[str, Preset] = {
         bucket_elements=deepspeed_bucket,
         pipelines=(1,),
         sums_offloaded="returned",
+        average="before",
     ),
     "megatron": Preset(
         "Megatron-LM's distributed optimizer",
@@ -98,6 +104,7 @@ KNOWN: Mapping[str, Preset] = {
         bucket_elements=megatron_bucket,
         pipelines=(1,),
         keeps_gradients=True,
+        average="before",
         buffers=Buffers(aligned=64, bucket_end=128),
     ),
 }

@@ -39,7 +39,7 @@ from stagec.summary import ClassSummary, Summary, Traffic, summarize
 MOST_OPS = 2**20
 """Ops that microbatches run on the ranks of one pipeline: of more a summary is not compiled one by one."""
 
-ONCE_IN_A_STEP = {"zeroed": "summed", "updated": "transposed"}
+ONCE_IN_A_STEP = {"zeroed": "summed", "reduced": "summed", "updated": "transposed"}
 """Sizes of kernels that are a microbatch's part of another size, which a step does once (`stagec.analysis.kernels`)."""
 
 

@@ -123,6 +123,8 @@ class Layout:
     clips: bool = True
     """Whether gradients are clipped by their norm: Megatron-LM's default (`clip_grad` of `OptimizerConfig`, 1), which recipes of Megatron-Bridge and the
     submissions of MLPerf keep (`clip_grad=1.0` in `pretrain.py` of 8B and 405B), and torchtitan's (`max_norm`)."""
+    averages: bool = False
+    """Whether a kernel of its own divides gradients by the number of ranks (Megatron-LM without `--ddp-average-in-collective`, Megatron-DeepSpeed)."""
     grad_overlap: bool = True
     param_gather: bool = False
     """Updated parameters are gathered beside the next forward pass."""
@@ -215,6 +217,7 @@ def plan(layout: Layout, model: Model, recipe: Recipe | None = None) -> str:
     lines.append(f"  optimizer {algorithm}{' { clip = 1 }' if x.clips else ''}")
     if x.zero < 3:
         settings = [f"overlap = {str(x.grad_overlap).lower()}"]
+        settings += ["average = before"] * (x.averages and x.dp * x.cp > 1)
         if x.bucket_bytes:
             settings.append(f"bucket_bytes = {x.bucket_bytes}")
         lines.append(f"  gradients {{ {', '.join(settings)} }}")
@@ -644,6 +647,7 @@ def narayanan(data: Mapping[str, Mapping[str, object]]) -> Iterator[Timed]:
             zero=0,
             reduce="fp32",
             recompute="full in Block",
+            averages=True,
             device="a100",
         )
         measured = r["flops_per_iteration"] / (r["gpus"] * r["tflops_per_gpu"] * 1e12)
@@ -664,6 +668,7 @@ def deepspeed(r: Cells) -> Timed:
         zero=0,
         reduce="fp32",
         recompute="full in Block",
+        averages=True,
         grad_overlap=False,
         device="a100",
     )
@@ -719,6 +724,7 @@ def simumax(r: Cells, device: str = "b200", source: str = "SimuMax") -> Timed:
         ep=number(r, "ep"),
         context="ulysses",
         reduce="fp32",
+        averages=True,
         grad_overlap=False,
         layers_overlap=True,
         graphs=False,
@@ -749,7 +755,7 @@ def experts_plan(x: Layout) -> str:
         "  zero 1 over ep",
         "  recompute none",
         f"  precision {{ weights = bf16, activations = bf16, gradients = fp32, optimizer = fp32, reduce = {x.reduce} }}",
-        "  gradients { overlap = false }",
+        "  gradients { overlap = false, average = before }",
         f"  device {device_word(x.device)} {{ kernels = {x.kernels}, graphs = false }}",
     ]
     return "\nplan measured {\n" + "\n".join(lines) + "\n}\n"

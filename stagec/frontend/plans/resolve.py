@@ -514,7 +514,7 @@ class _PlanResolver:
         overlap = found.overlap if "overlap" in found.given else zero.level in preset.overlap
         if zero.like == "fsdp2" and pipeline is not None and "overlap" not in found.given:
             overlap = False
-        settings: dict[str, Any] = {"overlap": overlap}
+        settings: dict[str, Any] = {"overlap": overlap, "average": found.average or preset.average}
         # Megatron-LM counts data-parallel ranks (`get_data_parallel_group`, `with_context_parallel = False`).
         sequence = {clause.axis.text for clause in self.merged.all(syntax.Context)}
         axes = [axis for axis in zero.axes if axis not in sequence]

@@ -30,7 +30,7 @@ model Net(tokens[B, S]: i32, targets[B, S]: i32) {{
   loss = cross_entropy(x @ head, targets)
 }}
 plan p {{
-  mesh dp = 2, tp = {tp}
+  mesh dp = {ways}, tp = {tp}
   shard B over dp
   shard F over tp
   microbatch 1
@@ -50,7 +50,9 @@ def of_weights(
     sizes: dict[str, int], kind: Work, elements_each: int, **choices: str
 ) -> tuple[float, int, int]:
     """Of gradients of so many elements, by a kind of work."""
-    text = TEXT.format(**sizes, **{name: choices[name] for name in choices if name != "head"})
+    text = TEXT.format(
+        **{"ways": 2} | sizes, **{name: choices[name] for name in choices if name != "head"}
+    )
     if choices.get("head") == "embed":
         text = text.replace(", head[D, V]", "").replace("x @ head", "x @ embed")
     compiled = compile_text(text)
@@ -122,3 +124,42 @@ def test_the_gradient_of_a_table_is_added_by_a_kernel_of_its_own(seed: int, head
     assert added - narrow[0] == pytest.approx(1e6 * (2 * 2 + zeroed) * rows / rate, rel=1e-6)
     # Nothing is added up that is reduced in each microbatch.
     assert of_weights(sizes, Work.OTHER, rows, zero="zero 3 over dp", **usual)[1] == 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_sums_that_are_divided_before_they_are_reduced_are_read_and_written_once_more(
+    seed: int,
+) -> None:
+    """Once in a step, where there are other ranks to add up with: as the plan says, or the framework that it is like does."""
+    rng = random.Random(seed)
+    device, kernels = rng.choice(["h100", "b200", "a100"]), rng.choice(["fused", "eager"])
+    sizes = {name: 128 * rng.randint(4, 20) for name in ("S", "D", "F")}
+    microbatches = rng.choice([1, 2, 8])
+    sizes |= {"B": 2 * microbatches, "tp": rng.choice([1, 2])}
+    gradients = rng.choice(["bf16", "fp32"])
+    usual = {"device": device, "kernels": kernels, "gradients": gradients, "head": "head"}
+
+    def us(zero: str, ways: int = 2) -> tuple[float, float]:
+        given = sizes | {"ways": ways, "B": ways * microbatches}
+        products = of_blocks(given, zero=zero, **usual)
+        tables = of_weights(given, Work.OTHER, 96 * sizes["D"], zero=zero, **usual)
+        return products[0], tables[0]
+
+    def more(zero: str, other: str, ways: int = 2) -> list[float]:
+        return [a - b for a, b in zip(us(zero, ways), us(other, ways), strict=True)]
+
+    model = named(device)
+    rate = float(model.numbers["memory_bytes_per_s"]) * model.reached.memory
+    wide = {"bf16": 2, "fp32": 4}[gradients]
+    elements = [2 * sizes["D"] * sizes["F"] // sizes["tp"], 96 * sizes["D"]]
+    expected = [1e6 * 2 * wide * each / microbatches / rate for each in elements]
+    once = "zero 1 over dp\n  gradients { average = before }"
+    assert more(once, "zero 1 over dp") == pytest.approx(expected, rel=1e-6)
+    megatron = "zero 1 over dp { like = megatron }"
+    in_sum = f"{megatron}\n  gradients {{ average = collective }}"
+    assert more(megatron, in_sum) == pytest.approx(expected, rel=1e-6)
+    # One rank alone has nothing to divide by, and shards that add up are divided by the collective.
+    if sizes["tp"] == 1:
+        assert more(once, "zero 1 over dp", ways=1) == [0, 0]
+    each = once.replace("zero 1", "zero 3")
+    assert more(each, "zero 3 over dp") == [0, 0]
