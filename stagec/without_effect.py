@@ -31,12 +31,13 @@ class ProgramNeed(NamedTuple):
     clause: str
     setting: str
     kind: str
-    """A kind of communication, `GRADIENTS`, `PERSISTENT`, or the pass that the setting adds or leaves out."""
+    """A kind of communication, `GRADIENTS`, `PERSISTENT`, `CONVERTED`, or the pass that the setting adds or leaves out."""
     reason: str
 
 
 GRADIENTS = "reduced gradients"
 PERSISTENT = "parameters that stay whole"
+CONVERTED = "logits that are converted for a loss"
 RECOMPUTE = "recompute-activations"
 LOWERING = "lower-to-tasks"
 """The pass in front of which communication still says what it is for."""
@@ -58,6 +59,7 @@ NEEDS = (
         "collectives", "keep", REGATHER, "nothing that backward reads was gathered for a layer"
     ),
     ProgramNeed("collectives", "bias", BIASES_FIRST, "no bias is added to a sum over ranks"),
+    ProgramNeed("precision", "loss", CONVERTED, "no `cross_entropy` reads logits of another dtype"),
     ProgramNeed(
         "zero",
         "persist",
@@ -234,6 +236,10 @@ def would_change(left_out: ModulePass, module: ModuleOp) -> bool:
     return made_by(left_out, module) != str(module)
 
 
+LOSSES = (stg.CrossEntropyOp, stg.LogSoftmaxLossOp, stg.MaxLogitOp)
+"""What reads logits first, whole or in steps of a split vocabulary."""
+
+
 def kinds(module: ModuleOp) -> Iterator[str]:
     """What a program has, of what settings are about."""
     mesh, contexts = mesh_of(module), Contexts.of(module).axes()
@@ -246,3 +252,7 @@ def kinds(module: ModuleOp) -> Iterator[str]:
             yield GRADIENTS
         if isinstance(op, stg.WeightOp) and op.persistent is not None:
             yield PERSISTENT
+        if isinstance(op, stg.CastOp) and any(
+            isinstance(use.operation, LOSSES) for use in op.result.uses
+        ):
+            yield CONVERTED

@@ -186,6 +186,8 @@ class Precision(Clause):
     """And on the way back."""
     cache: str = setting("choice", "fp32", *FLOATS)
     """The dtype of what caches hold."""
+    loss: str | None = setting("choice", None, "fp32", "bf16", "fp16")
+    """What cross-entropy reads logits in. None: as they are."""
     computed: str = "fp32"
     """The dtype of weights in the program: as they are stored, or as they are gathered where each layer gathers them (ZeRO 3)."""
     products: str | None = setting("choice", None, "bf16", *PRODUCTS)

@@ -195,7 +195,7 @@ torchrun --nproc_per_node $GPUS --nnodes=${NNODES:-16} pretrain_gpt.py \\
 def test_script_of_megatron():
     imported = import_plan("GPUS=8\n" + MEGATRON, "train.sh", "megatron")
     for line in (
-        "optimizer = fp32, products = fp8 }",
+        "optimizer = fp32, loss = fp32, products = fp8 }",
         "set B = 128, S = 4096",
         "mesh pp = 8, dp = 4, tp = 4",
         "shard S over tp",
@@ -431,6 +431,22 @@ def test_kinds_are_told_apart():
         kind_of(Path("x.sh"), "export DGXNNODES=1"),
     }
     assert found == set(KINDS)
+
+
+@pytest.mark.parametrize(
+    ("flags", "is_wide"),
+    [
+        ("", True),
+        ("--cross-entropy-loss-fusion", True),
+        ("--cross-entropy-loss-fusion --cross-entropy-fusion-impl native", True),
+        ("--cross-entropy-loss-fusion --cross-entropy-fusion-impl te", False),
+        ("--cross-entropy-fusion-impl te", True),
+    ],
+)
+def test_loss_of_megatron(flags: str, is_wide: bool) -> None:
+    """Megatron-LM's own loss computes in fp32; the logits that Transformer Engine's reads stay as they are."""
+    imported = import_plan(f"GPUS=8\n{MEGATRON} {flags}", "train.sh", "megatron")
+    assert ("loss = fp32" in imported.text) == is_wide
 
 
 def test_tables_of_the_page():

@@ -38,6 +38,45 @@ def test_every_text_is_right_in_any_dtypes(path: Path) -> None:
             assert tensor_of(op.x.type).dtype in FLOATS
 
 
+@pytest.mark.parametrize("seed", some(range(12), 4))
+def test_what_a_loss_computes_with_is_a_conversion_of_its_logits(seed: int) -> None:
+    """The program, and what is kept of it, are those of a text that converts them itself."""
+    rng = random.Random(seed)
+    size = rng.choice((64, 96))
+    clauses = rng.choice(
+        ("", "shard V over tp", "shard V, S over tp", "shard V over tp loss_chunks 2")
+    )
+    options = rng.choice(("", ", in_place = true", ", fused = false"))
+    dtype = rng.choice(("fp32", "fp16"))
+    said = f"mesh tp = 2 {clauses} precision {{ weights = bf16, activations = bf16%s }}"
+
+    def kept(logits: str, loss: str) -> list[object]:
+        text = HEAD % (size, logits, options, said % loss)
+        compiled = compile_text(text)
+        steps = [str(op.name) for op in compiled.module.walk()]
+        return [
+            steps,
+            *(plan.peak_bytes for plan in compiled.memory),
+            *summarize(compiled.module, compiled.counts).classes,
+        ]
+
+    assert kept("x @ head", f", loss = {dtype}") == kept(f"cast(x @ head, dtype = {dtype})", "")
+
+
+HEAD = """
+dim B = 4
+dim S = 32
+dim D = %d
+dim V = 128
+model Net(tokens[B, S]: i32, targets[B, S]: i32) {
+  weight embed[V, D], head[D, V]
+  x = embedding(tokens, embed)
+  loss = cross_entropy(%s, targets%s)
+}
+plan p { %s }
+"""
+
+
 def ops_under(path: Path, plan: str, dtypes: Mapping[str, str]) -> list[Operation]:
     """The ops of a model, as a plan with these dtypes places them."""
     settings = ", ".join(f"{name} = {dtype}" for name, dtype in dtypes.items())

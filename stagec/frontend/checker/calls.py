@@ -374,6 +374,8 @@ class CallChecker(ExpressionChecker):
             return None
         if signature.more_operands:
             values = self.in_one_dtype(values, call.span)
+        if issubclass(function.op, stg.CrossEntropyOp) and self.context.precision.loss is not None:
+            values[0] = self.in_dtype(values[0], self.context.precision.loss, call.span)
         types = [value.type for value in values]
         state = options.pop("state", None)
         checked = stg.Call(signature.name, types, options, self.sizes_of_call(function.op, options))

@@ -227,6 +227,8 @@ FSDP_SHARDING = {"full": 3, "hybrid": 3, "grad": 2}
 
 CONTEXTS = {"p2p": "ring", "all_gather": "all_gather", "allgather": "all_gather", "a2a": "ulysses"}
 
+LOSSES = {"te": "te", "native": "native"}
+
 SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 
 MEGATRON: dict[str, Word] = {
@@ -318,6 +320,12 @@ MEGATRON: dict[str, Word] = {
         "precision { scaling }, or products = fp8_1x128, mxfp8",
         scaled,
     ),
+    "cross-entropy-loss-fusion": Word(
+        "precision { loss = fp32 } without it", truth("fuses_loss"), False
+    ),
+    "cross-entropy-fusion-impl": Word(
+        "precision { loss = fp32 }, unless it is `te`", one_of("fused_loss", LOSSES)
+    ),
     "tp-only-amax-red": Word("precision { maxima = tp }", truth("agrees_in_tp"), False),
     "fp4-format": Word("precision { products = fp4 }", products_in("fp4")),
     "fp8-param-gather": Word("precision { product_weights = fp8 }", stored_in_fp8, False),
@@ -353,6 +361,8 @@ FIELDS: dict[str, Word] = {
     "seq_length": MEGATRON["seq-length"],
     "encoder_seq_length": MEGATRON["seq-length"],
     "cp_comm_type": MEGATRON["cp-comm-type"],
+    "cross_entropy_loss_fusion": MEGATRON["cross-entropy-loss-fusion"],
+    "cross_entropy_fusion_impl": MEGATRON["cross-entropy-fusion-impl"],
     "clip_grad": MEGATRON["clip-grad"],
     "gradient_clip_val": MEGATRON["clip-grad"],
     "use_distributed_optimizer": MEGATRON["use-distributed-optimizer"],
@@ -434,6 +444,8 @@ MLPERF: dict[str, Word] = {
     "OVERLAP_P2P_COMM": FIELDS["overlap_p2p_comm"],
     "ACT_CKPT_GRANULARITY": FIELDS["recompute_granularity"],
     "FSDP": FIELDS["use_megatron_fsdp"],
+    "CROSS_ENTROPY_LOSS_FUSION": FIELDS["cross_entropy_loss_fusion"],
+    "CE_FUSION_IMPL": FIELDS["cross_entropy_fusion_impl"],
     "DDP_BUCKET_SIZE": FIELDS["bucket_size"],
 }
 """Variables of configuration scripts of MLPerf Training submissions with NeMo."""

@@ -156,6 +156,7 @@ def read_slurm(text: str, run: Launch) -> None:
 def read_megatron(text: str, reading: Reading) -> None:
     """Flags after the name of a training script, and torchrun's before it; all flags of a text without either."""
     reading.run.clip = 1.0  # unless said, as `OptimizerConfig` has it
+    reading.run.widens_loss, reading.run.fuses_loss = True, False
     found = words(text)
     starts = [i for i, w in enumerate(found) if w.endswith(".py")]
     launchers = [
@@ -231,6 +232,7 @@ NOTHING = ("", "null", "none", "~", "false", "0")
 def read_nemo(text: str, reading: Reading) -> None:
     """Fields of a recipe: YAML, Python or overrides, one a line. Nothing of it is run."""
     reading.run.clip = 1.0  # unless said, as Megatron-LM's `OptimizerConfig` has it
+    reading.run.widens_loss = True
     lines = [line.split("#")[0].rstrip() for line in text.splitlines()]
     fields = [(m[1], m[2].strip().strip("\"'")) for line in lines if (m := FIELD.match(line))]
     known = dict(fields)
@@ -269,6 +271,7 @@ def read_mlperf(text: str, reading: Reading) -> None:
     }
     reading.run.optimizer = "adamw"
     reading.run.clip = 1.0  # its rules have all submissions clip, to 1 or to 0.3
+    reading.run.widens_loss = True
     variables = assignments(text)
     for name, raw in variables.items():
         value = expanded(raw, variables).strip()
@@ -348,6 +351,7 @@ def read_torchtitan(text: str, reading: Reading) -> None:
     }
     run.optimizer = "adamw"
     run.clip = 1.0  # `max_norm`, unless said
+    run.widens_loss = True  # `pred.float()` in `components/loss.py`
     read_settings(data, TORCHTITAN, "torchtitan", reading)
     run.dp = run.shards * run.replicas if run.shards else None
     run.shards = run.shards if run.replicas > 1 else None

@@ -74,6 +74,11 @@ class Launch:
     recompute: str = ""
     """`attention`, `full`, or as a plan says it."""
     precision: dict[str, str] = field(default_factory=dict)
+    widens_loss: bool = False
+    """Whether the framework converts logits to fp32 for the loss, unless one of Transformer Engine's kernels is the loss."""
+    fuses_loss: bool = True
+    fused_loss: str = ""
+    """Whose loss it is, in the words of Megatron-LM (`te` or `native`), where it is fused."""
     products: str = ""
     """The type of products of linear layers, if a narrower one than that of activations."""
     recipe: str = "delayed"
@@ -384,6 +389,9 @@ def rest(run: Launch) -> list[str]:
     if collectives:
         clauses.append(f"collectives {{ {', '.join(collectives)} }}")
     precision = dict(run.precision)
+    is_wide = run.widens_loss and not (run.fuses_loss and run.fused_loss == "te")
+    if is_wide and precision.get("activations") in ("bf16", "fp16"):
+        precision["loss"] = "fp32"
     if run.products:
         precision |= scaled_products(run)
     if precision:
