@@ -449,6 +449,15 @@ def test_loss_of_megatron(flags: str, is_wide: bool) -> None:
     assert ("loss = fp32" in imported.text) == is_wide
 
 
+def test_who_divides_gradients():
+    """A kernel, unless the collective is asked to; where ranks have no gradients of others to add, nothing is said."""
+    for flags, says in (("", True), ("--ddp-average-in-collective", False)):
+        imported = import_plan(f"GPUS=8\n{MEGATRON} {flags}", "train.sh", "megatron")
+        assert ("average = before" in imported.text) == says
+    alone = import_plan("GPUS=8 NNODES=4\n" + MEGATRON, "train.sh", "megatron")
+    assert "average" not in alone.text
+
+
 def test_tables_of_the_page():
     """`python -m tests.unit.launch_tables` writes them."""
     assert tables() in (DOCS / "importing.md").read_text("utf-8")

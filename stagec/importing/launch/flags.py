@@ -309,6 +309,9 @@ MEGATRON: dict[str, Word] = {
     "ddp-bucket-size": Word(
         "gradients { bucket_bytes = N elements }", size("bucket_elements", least=0)
     ),
+    "ddp-average-in-collective": Word(
+        "gradients { average = before } without it", constant("averages_before", False), False
+    ),
     "use-tp-pp-dp-mapping": Word("rank_order", constant("rank_order", "tp-pp-dp"), False),
     "nproc_per_node": Word("GPUs of a node", size("gpus_per_node")),
     "nproc-per-node": Word("GPUs of a node", size("gpus_per_node")),

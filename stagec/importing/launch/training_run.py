@@ -74,6 +74,8 @@ class Launch:
     recompute: str = ""
     """`attention`, `full`, or as a plan says it."""
     precision: dict[str, str] = field(default_factory=dict)
+    averages_before: bool = False
+    """Whether a kernel of its own divides gradients by the number of ranks, and not the collective that sums them."""
     widens_loss: bool = False
     """Whether the framework converts logits to fp32 for the loss, unless one of Transformer Engine's kernels is the loss."""
     fuses_loss: bool = True
@@ -406,6 +408,8 @@ def rest(run: Launch) -> list[str]:
         gradients.append(f"bucket_bytes = {run.bucket_elements * wide}B")
     if run.overlap_gradients is not None:
         gradients.append(f"overlap = {str(run.overlap_gradients).lower()}")
+    if run.averages_before and run.level < 2 and run.data * run.cp > 1:
+        gradients.append("average = before")
     if gradients:
         clauses.append(f"gradients {{ {', '.join(gradients)} }}")
     # What Megatron-LM's and Transformer Engine's linear layers do by themselves: backward they gather what was split, and scatter the gradient of it, beside
