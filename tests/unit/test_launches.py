@@ -454,7 +454,7 @@ def test_who_divides_gradients():
     for flags, says in (("", True), ("--ddp-average-in-collective", False)):
         imported = import_plan(f"GPUS=8\n{MEGATRON} {flags}", "train.sh", "megatron")
         assert ("average = before" in imported.text) == says
-    alone = import_plan("GPUS=8 NNODES=4\n" + MEGATRON, "train.sh", "megatron")
+    alone = import_plan("GPUS=8\nNNODES=4\n" + MEGATRON, "train.sh", "megatron")
     assert "average" not in alone.text
 
 
