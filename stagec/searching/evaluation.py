@@ -57,6 +57,8 @@ class FormsTask:
     """The files of `--load-pass`."""
     storages: tuple[Storage, ...] = ()
     """Other ways to store the state of these plans. The bound on memory is asked for each of them, too."""
+    units: tuple[str, ...] = ()
+    """The modules whose parameters are gathered at once under ZeRO 3."""
     memory: int | None = None
     """How many bytes a plan may need: the exact time is asked only of plans that need no more. None for no limit."""
     is_timed: bool = True
@@ -110,7 +112,7 @@ def evaluate(task: FormsTask) -> Found:
 
     def measured(structure: Structure, sizes: Columns, rows: np.ndarray) -> dict[str, np.ndarray]:
         turns = [task.turns[row] for row in rows.tolist()] if task.turns else ()
-        least = held(structure, sizes, turns, task.storages)
+        least = held(structure, sizes, turns, task.storages, task.units)
         columns = dict(zip((HELD, *map(held_as, task.storages)), least, strict=True))
         return {**outline(structure, sizes, turns), **columns} if task.is_timed else columns
 

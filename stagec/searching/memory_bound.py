@@ -3,6 +3,7 @@
 At any time a rank holds parameters, the state of the optimizer, and sums of gradients over microbatches in buffers that stay. What its layers hold for a
 while is counted just before each backward pass of some ranks (`in_flight`). A layer has saved the values that its backward pass reads, each counted once
 even if it is read in several shapes. If the backward pass is split in two, its second half reads some of these values, and others that the first half made.
+Without a pipeline some moments of the backward pass are looked at, too (`unit_moments`).
 """
 
 from __future__ import annotations
@@ -14,20 +15,26 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from xdsl.ir import Block, Operation, SSAValue
 
 from stagec.analysis.buffers import loops, roots, stored_rows
 from stagec.arrays import Floats, Ints
-from stagec.dialects import dist, stg
+from stagec.dialects import stg
 from stagec.dialects.interfaces import num_bytes
 from stagec.dialects.memory import CONTIGUOUS, Kind
-from stagec.dialects.types import StackType, TensorType, bytes_of, tensor_of
-from stagec.dialects.use_def import followed, viewed
+from stagec.dialects.types import StackType, bytes_of, tensor_of
 from stagec.plans.clauses import Plan
 from stagec.rewriting.saved_values import BlockPair, levels_of
 from stagec.searching.coarse_times import Turns, own_turns
 from stagec.searching.in_flight import SUMS, in_flight, is_looped
+from stagec.searching.saved_bytes import (
+    bytes_beside,
+    bytes_but_attention,
+    bytes_of_inputs,
+    bytes_read_late,
+    bytes_saved,
+)
 from stagec.searching.texts import PRODUCTS
+from stagec.searching.unit_moments import UnitMoment, moments_of, saved_by
 from stagec.sweeping.structures import Structure
 from stagec.symbolic import ONE, ZERO, Size, ceildiv, product, symbol, total
 from stagec.symbolic.columns import Columns
@@ -40,9 +47,10 @@ NOTHING = np.zeros_like(WITHOUT_PIPELINE)
 """What stands for `in_flight` where it is not known what ranks hold for a while."""
 
 
-ALL, INPUTS, UNKNOWN = "all", "inputs", "unknown"
-"""What layers save for their backward passes: all that these read, only the inputs of the layers, or something that is not known."""
-WHAT_IS_SAVED = {"none": ALL, "selective": INPUTS, "full": INPUTS}
+ALL, BUT_ATTENTION, INPUTS, UNKNOWN = "all", "all but attention", "inputs", "unknown"
+"""What layers save for their backward passes: all that these read; all but the core of attention; their inputs alone, so that a layer makes all else again
+before its gradients; or something that is not known."""
+WHAT_IS_SAVED = {"none": ALL, "selective": BUT_ATTENTION, "full": INPUTS}
 """What layers save at least, by what a plan recomputes."""
 
 
@@ -55,7 +63,7 @@ class Storage:
     replicas: int = 1
     """How many groups of ranks hold all that ZeRO splits (hybrid sharding)."""
     saves: str = ALL
-    """What layers save: `ALL`, `INPUTS` or `UNKNOWN`."""
+    """What layers save: `ALL`, `BUT_ATTENTION`, `INPUTS` or `UNKNOWN`."""
 
 
 STORED = 3
@@ -88,16 +96,22 @@ class StageForms(NamedTuple):
     """What the gradients of weights read beside the layers at an end of the pipeline."""
     inputs: Size = ZERO
     """The part of `saved` that is the inputs of the layer."""
+    but_attention: Size = ZERO
+    """The part of `saved` that is saved at least if the core of attention is made again."""
 
 
 def held(
-    structure: Structure, sizes: Columns, turns: Sequence[Turns], storages: Sequence[Storage]
+    structure: Structure,
+    sizes: Columns,
+    turns: Sequence[Turns],
+    storages: Sequence[Storage],
+    units: Sequence[str] = (),
 ) -> list[Floats]:
     """Lower bounds on the peak of a rank, in bytes, `[plan]` each: first for the plans as they are, then for each other way of `storages` to store their state.
 
-    The latter hold for plans whose structure splits no state itself.
+    The latter hold for plans whose structure splits no state itself. `units` are the modules that plans of a search gather at once under ZeRO 3.
     """
-    bound = Bound(structure, sizes, turns or own_turns(structure, sizes))
+    bound = Bound(structure, sizes, turns or own_turns(structure, sizes), units)
     own = Storage(structure.plan.zero_level)
     return [bound.held(own, is_split=False), *map(bound.held, storages)]
 
@@ -127,6 +141,8 @@ class Bound:
     """The sizes of the plans, one row each."""
     turns: Sequence[Turns]
     """For each plan, how it runs its pipeline; empty without one."""
+    units: Sequence[str] = ()
+    """The modules whose parameters are gathered at once under ZeRO 3; none: those of a layer are."""
     _known: dict[tuple[int, str, bool], Floats] = field(default_factory=dict)
 
     def held(self, storage: Storage, *, is_split: bool = True) -> Floats:
@@ -144,6 +160,9 @@ class Bound:
                 np.array([level == 3, level > 0, are_sums_split])[:, None], parts, whole
             )
             held = self.layers_hold(ranks, storage.saves, level == 3) + parameters + optimizer
+            if level == 3:
+                # They begin with the first microbatch; of one microbatch alone there are none.
+                sums = sums * self.are_several[ranks.rows]
             held += 0 if are_sums_unknown or (level == 3 and of_pipeline) else sums
             found[ranks.rows] = np.maximum(found[ranks.rows], held)
         return found
@@ -160,16 +179,45 @@ class Bound:
 
         What is beside the layers is never computed again.
         """
-        layers, *of_layer, saved, late, inputs = self.numbers[ranks.stage][STORED:, ranks.rows]
+        forms = self.numbers[ranks.stage][STORED:, ranks.rows]
+        layers, *of_layer, saved, late, inputs, but_attention = forms
         is_all, is_known = saves == ALL, saves != UNKNOWN
+        if self.structure.plan.pipeline is None:
+            of_layer[SUMS] = of_layer[SUMS] * self.are_several[ranks.rows]
         if not is_all:
-            of_layer[0] = inputs
+            of_layer[0] = but_attention if saves == BUT_ATTENTION else inputs
         kept = np.array([is_known, is_all, is_split, is_split])[:, None]
         of_one, others = np.stack(of_layer) * kept, (layers - ranks.ends) / ranks.virtual
         at_end = of_one * (others + ranks.ends)
         at_end[:SUMS] += np.stack([saved * is_known, late * is_all])
         weights = np.concatenate([at_end, of_one * others])
-        return (ranks.moments.reshape(-1, 8) @ weights).max(axis=0)
+        found = (ranks.moments.reshape(-1, 8) @ weights).max(axis=0)
+        if self.structure.plan.pipeline is None:
+            # Sums of gradients are there at each of these moments.
+            found = np.maximum(found, self.in_backward(saves, is_split) + at_end[SUMS])
+        return found
+
+    def in_backward(self, saves: str, is_split: bool) -> Floats:
+        """The bytes that a rank without a pipeline holds for a while at the moments of `UnitMoment`, `[plan]`: the most of these."""
+        found = np.zeros(self.sizes.count)
+        for each in self.unit_moments:
+            kept = {ALL: each.saved, BUT_ATTENTION: each.but_attention, INPUTS: each.inputs}
+            held, remade = self.evaluated([kept.get(saves, ZERO), each.remade])
+            held = held + (remade if saves == INPUTS else 0.0)
+            held = held + (self.of_split(each.shared) if is_split else 0.0)
+            found = np.maximum(found, held)
+        return found
+
+    @cached_property
+    def are_several(self) -> Floats:
+        """`[plan]`: 1 if a step has several microbatches, 0 if it has one."""
+        return (self.sizes.number(self.structure.names.num_microbatches) > 1).astype(float)
+
+    @cached_property
+    def unit_moments(self) -> list[UnitMoment]:
+        """The moments in the backward pass at which something is known of what is held, of a structure without a pipeline."""
+        (program,) = self.structure.programs.values()
+        return moments_of(program, self.structure.plan, self.units)
 
     @cached_property
     def numbers(self) -> dict[int, Floats]:
@@ -278,90 +326,20 @@ def forms_of(program: stg.ProgramOp, plan: Plan) -> StageForms:
     if plan.offload.activations or is_nested:
         return StageForms(*stored, ZERO)
     if plan.pipeline is None:
-        saved, inputs = (
-            total(each.repeat.count.data * of_one(each) for each in levels)
-            for of_one in (bytes_saved, bytes_of_inputs)
-        )
+        saved, inputs, kept = saved_by(levels)
         # Of layers of several kinds that are as many, sums are found together. Of others than ZeRO 3 they stay, or their shards do.
         kinds = {each.repeat.count.data: each for each in levels} if plan.zero_level == 3 else {}
         sums = (count * once_per_step(program, each, plan)[0] for count, each in kinds.items())
         beside = bytes_beside(levels)[0] if levels else ZERO
-        return StageForms(*stored, ONE, saved, ZERO, total(sums), ZERO, beside, ZERO, inputs)
+        return StageForms(*stored, ONE, saved, ZERO, total(sums), ZERO, beside, ZERO, inputs, kept)
     if len(levels) != 1:
         return StageForms(*stored, ZERO)
     (level,) = levels
     late = bytes_read_late(level)
     begun, gathered = once_per_step(program, level, plan)
     layers = level.repeat.count.data, bytes_saved(level), late, begun, gathered
-    return StageForms(*stored, *layers, *bytes_beside(levels), bytes_of_inputs(level))
-
-
-def bytes_saved(level: BlockPair) -> Size:
-    """The bytes that one layer saves for its backward pass."""
-    return bytes_of_values(level, level.saved().values())
-
-
-def bytes_of_inputs(level: BlockPair) -> Size:
-    """The bytes of these that are inputs of the layer. Recomputation needs them, so they are always saved."""
-    inputs = {*level.repeat.carry_args}
-    values = level.saved().values()
-    return bytes_of_values(level, [v for v in values if followed(v, viewed) in inputs])
-
-
-def bytes_read_late(level: BlockPair) -> Size:
-    """The bytes that the gradients of one layer's weights read: values that were saved, and values that the gradients of its inputs made."""
-    saved = level.saved()
-    late = [op for op in level.backward.walk() if stg.phase_of(op) == "wgrad"]
-    found: dict[SSAValue, None] = {}
-    for operand in (operand for op in late for operand in op.operands):
-        value = followed(operand, viewed)
-        if isinstance(value.owner, Operation):
-            if stg.phase_of(value.owner) != "wgrad" and value.owner.parent is level.backward:
-                found.setdefault(value)
-        elif value in saved:
-            found.setdefault(saved[value])
-    return bytes_of_values(level, found)
-
-
-def bytes_beside(levels: Sequence[BlockPair]) -> tuple[Size, Size]:
-    """Two numbers of bytes, of what a stage computes beside its layers: those of its forward pass that the backward pass reads, and those that the gradients of
-    weights read, which wait if the backward pass is split in two.
-    """
-    block = levels[0].repeat.parent_block()
-    assert block is not None
-    carried = {value for level in levels for value in level.repeat.carried}
-    saved: dict[SSAValue, Size] = {}
-    late: dict[SSAValue, Size] = {}
-    for op in block.ops:
-        phase = stg.phase_of(op)
-        for operand in op.operands if phase != "fwd" and not isinstance(op, stg.RepeatOp) else ():
-            value = followed(operand, viewed)
-            made = value.owner
-            if not isinstance(made, Operation) or made.parent is not block:
-                continue
-            if not isinstance(value.type, TensorType):
-                continue
-            if isinstance(made, stg.ConstantOp | dist.SliceOp) or stg.phase_of(made) == "wgrad":
-                continue
-            if stg.phase_of(made) == "fwd" and value not in carried:
-                saved[value] = value.type.num_bytes
-            if phase == "wgrad":
-                late[value] = value.type.num_bytes
-    return total(saved.values()), total(late.values())
-
-
-def bytes_of_values(level: BlockPair, values: Iterable[SSAValue]) -> Size:
-    """The bytes of the buffers of these values that are one layer's own, each buffer counted once."""
-    found: dict[SSAValue, Size] = {}
-    for value in values:
-        if isinstance(value.type, StackType):
-            continue
-        value = followed(value, viewed)
-        # What the layers slice, weights above all, is no layer's own.
-        if isinstance(value.owner, Block) and value not in level.repeat.carry_args:
-            continue
-        found.setdefault(value, tensor_of(value.type).num_bytes)
-    return total(found.values())
+    inputs = bytes_of_inputs(level), bytes_but_attention(level)
+    return StageForms(*stored, *layers, *bytes_beside(levels), *inputs)
 
 
 def once_per_step(program: stg.ProgramOp, level: BlockPair, plan: Plan) -> tuple[Size, Size]:

@@ -85,6 +85,7 @@ class Questions:
                 tuple(turns_of(points[n]) for n in group) if is_pipeline else (),
                 self.plan(first),
                 self.goal.plug_ins,
+                units=self.goal.dims.units,
                 is_timed=self.goal.is_timed,
             )
 

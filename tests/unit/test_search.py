@@ -265,7 +265,10 @@ def test_what_is_held_at_least(seed: int) -> None:
     # Under ZeRO 3 experts may have more ranks than data have.
     assert all(search.bounds.least(point) > 0 for point in every)
     tried = 0
+    # Without a pipeline, layers gather their parameters for each pass, and what they gather and reduce is counted.
+    gathered = [p for p in every if p["zero"] == 3 and p["pp"] == 1]
     asked_points = rng.sample(pipelines, min(2, len(pipelines))) + rng.sample(every, 1)
+    asked_points += rng.sample(gathered, min(2, len(gathered)))
     for point in asked_points + rng.sample(apart, min(1, len(apart))):
         found = (*least_held(search, point), search.bounds.least(point))
         plan = search.questions.plan(point)
