@@ -37,6 +37,8 @@ class Model:
     """Heads of keys that a rank has, where one product makes queries, keys and values (Megatron-LM); 0: each has its own."""
     sorts: bool = False
     """Whether a dispatcher sorts tokens by expert once they have come, and back before they go (`sort_chunks_by_idxs`)."""
+    counts: bool = False
+    """Whether kernels of a router and a dispatcher that move next to nothing are launched one by one."""
     pads: bool = False
     """Whether tokens of each expert are copied to where there is room for a whole number of blocks, and back (`Fp8Padding`, `Fp8Unpadding`)."""
     stretched: bool = False
@@ -276,6 +278,15 @@ ROUTED = """op routed_in_fp32(s[B, S, X]) -> [B, S, X] { flops = 0, bytes = 0, b
 What it reads is cast (6 bytes of an element) and read so (2 more), the gradient of that is made in fp32 (2 more) and cast (6)."""
 
 
+COUNTED = """op counted(s[B, S, X]) -> [B, S, X] { flops = 0, bytes = 0, kernels = 12, backward_bytes = 0, backward_reads = [] }
+"""
+"""What a host launches besides in a forward pass for Megatron-LM's router and its all-to-all dispatcher, fused (`moe_permute_fusion`, `moe_router_fusion`).
+
+Of `router.py`, `token_dispatcher.py` and `moe_utils.py` (core 0.18) and `triton/permutation.py` of Transformer Engine: logits copied and made random (2,
+`moe_router_force_load_balancing`), counts of tokens summed and cut (6), maps of rows (3) and of chunks (2), probabilities exchanged (1); less 2, as
+cast, softmax and top-k are one kernel there. Its backward pass exchanges probabilities and has one kernel for the three that are priced here."""
+
+
 def copied(name: str, dims: str, moved: int = 4) -> str:
     """An op that copies a tensor, and in the backward pass one as large, with so many bytes for an element: two read and two written, or one in 8 bits."""
     bytes_ = f"{moved} * {dims.replace(', ', ' * ')}"
@@ -297,6 +308,8 @@ def feed_forward(model: Model) -> str:
         logits = "x @ router"
         if model.routes_in_fp32:
             ops, logits = ops + ROUTED, f"routed_in_fp32({logits})"
+        if model.counts:
+            ops, logits = ops + COUNTED, f"counted({logits})"
         # Both gates are one product (`linear_fc1`), whose backward pass makes one gradient of what it reads.
         return f"""{ops}module FeedForward(x[B, S, D]) -> [B, S, D] {{
   weight router[D, X], both[X, D, FB], down[X, F, D]

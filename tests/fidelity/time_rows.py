@@ -575,7 +575,9 @@ def dispatched(r: Cells, layout: Layout, model: Model) -> dict[str, int]:
     sorts = not is_flexible(r)
     # HybridEP leaves room itself; without it `TEGroupedMLP` does, where it quantizes what no capacity has cut to blocks before (25.09).
     pads = sorts and layout.products != "bf16" and r["release"] >= "25.11"
-    found = {"sorts": int(sorts), "pads": int(pads)}
+    # Recipes of Qwen3 30B have graphs of them; 25.09 drops tokens, and counts none.
+    counts = sorts and r["release"] >= "25.11" and r["model"].startswith(("GPT OSS", "Qwen3_235B"))
+    found = {"sorts": int(sorts), "pads": int(pads), "counts": int(counts)}
     if r["model"].startswith("GPT OSS"):
         found |= {"biased": model.experts // layout.ep, "clamps": 1}
     return found
