@@ -449,6 +449,22 @@ def test_loss_of_megatron(flags: str, is_wide: bool) -> None:
     assert ("loss = fp32" in imported.text) == is_wide
 
 
+@pytest.mark.parametrize(
+    ("settings", "is_wide"),
+    [
+        ("", True),
+        ("[compile]\nenable = true\n", False),
+        ("[compile]\nenable = false\n", True),
+        ('[compile]\nenable = true\ncomponents = ["model"]\n', True),
+    ],
+)
+def test_loss_of_torchtitan(settings: str, is_wide: bool) -> None:
+    """A loss that is compiled keeps the logits as they are."""
+    text = f"[parallelism]\ndata_parallel_shard_degree = 8\n[training]\nlocal_batch_size = 1\n{settings}"
+    imported = import_plan(text, "run.toml", "torchtitan")
+    assert ("loss = fp32" in imported.text) == is_wide
+
+
 def test_who_divides_gradients():
     """A kernel, unless the collective is asked to; where ranks have no gradients of others to add, nothing is said."""
     for flags, says in (("", True), ("--ddp-average-in-collective", False)):

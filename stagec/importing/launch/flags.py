@@ -500,6 +500,11 @@ def titan_converters(run: Launch, value: Any) -> None:
             run.products, run.recipe = "fp8", recipe
 
 
+def titan_components(run: Launch, value: Any) -> None:
+    """What is compiled, if anything is."""
+    run.compiles_loss = "loss" in (value if isinstance(value, list) else [value])
+
+
 TORCHTITAN: dict[str, Word] = {
     "parallelism.data_parallel_shard_degree": Word("mesh dp or fsdp; zero 3", titan_shards),
     "parallelism.data_parallel_replicate_degree": Word(
@@ -540,6 +545,9 @@ TORCHTITAN: dict[str, Word] = {
     "model.converters": Word(
         "precision { products = fp8, scaling = current }, or products = mxfp8", titan_converters
     ),
+    "compile.enable": Word("precision { loss = fp32 } without it", truth("compiles")),
+    "training.compile": Word("precision { loss = fp32 } without it", truth("compiles")),
+    "compile.components": Word("precision { loss = fp32 } without `loss`", titan_components),
     "training.max_norm": Word("optimizer { clip = N }; 1 without it", clipping),
     "optimizer.name": Word("optimizer", one_of("optimizer", {"adamw": "adamw", "adam": "adam"})),
 }

@@ -81,6 +81,9 @@ class Launch:
     fuses_loss: bool = True
     fused_loss: str = ""
     """Whose loss it is, in the words of Megatron-LM (`te` or `native`), where it is fused."""
+    compiles: bool = False
+    compiles_loss: bool = True
+    """Whether `torch.compile` makes kernels of the loss, if of anything: they convert logits as they read them, and what is kept is as it was."""
     products: str = ""
     """The type of products of linear layers, if a narrower one than that of activations."""
     recipe: str = "delayed"
@@ -391,7 +394,8 @@ def rest(run: Launch) -> list[str]:
     if collectives:
         clauses.append(f"collectives {{ {', '.join(collectives)} }}")
     precision = dict(run.precision)
-    is_wide = run.widens_loss and not (run.fuses_loss and run.fused_loss == "te")
+    is_te = run.fuses_loss and run.fused_loss == "te"
+    is_wide = run.widens_loss and not is_te and not (run.compiles and run.compiles_loss)
     if is_wide and precision.get("activations") in ("bf16", "fp16"):
         precision["loss"] = "fp32"
     if run.products:
