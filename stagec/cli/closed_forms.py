@@ -19,6 +19,15 @@ def simplified(job: NamedJob, form: Size) -> algebra.Expression:
     return algebra.simplified(form, job.names.written_out(form))
 
 
+def printed(job: NamedJob, form: Size) -> tuple[str, set[str]]:
+    """A form for people, and the names in it; of one that nobody reads, how long it is."""
+    if algebra.is_long(form):
+        length = len(str(form))
+        return f"a closed form of {length:,} characters, which `--format python` prints", set()
+    found = simplified(job, form)
+    return algebra.as_text(found), algebra.names_in(found)
+
+
 def number(value: Number, unit: str) -> str:
     """`1,644,167,168 B (1.644 GB)`."""
     if isinstance(value, Fraction) and value.denominator != 1:

@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Sequence
 
-from stagec.cli.closed_forms import number, simplified, where, wrapped
+from stagec.cli.closed_forms import number, printed, simplified, where, wrapped
 from stagec.cli.device_flags import planned
 from stagec.cli.inputs import compile_parts, is_ir
 from stagec.cli.node_page import node_page, sources_text
@@ -140,9 +140,9 @@ def page(job: NamedJob, answer: Answer, shown: Sequence[Shown], options: argpars
     out = [f"{heading(job)}{options.what}: {answer.title}\n"]
     used: set[str] = set()
     for title, form, value, _ in shown:
-        found = simplified(job, form)
-        used |= algebra.names_in(found)
-        out.append(f"{title}\n{wrapped(algebra.as_text(found))}  = {number(value, answer.unit)}\n")
+        text, names = printed(job, form)
+        used |= names
+        out.append(f"{title}\n{wrapped(text)}  = {number(value, answer.unit)}\n")
     if used:
         out.append(lines_of(f"where {where(job, used)}", "  "))
     notes = "".join(lines_of(f"note: {note}", "  ") for note in answer.notes)
@@ -181,7 +181,7 @@ def parts_text(job: NamedJob, shown: Shown, answer: Answer, options: argparse.Na
                 os.path.relpath(part.location, folder or ".") if part.location else "",
             ),
             joined(part.op, "the text" if part.made_by == "lower" else part.made_by),
-            algebra.as_text(simplified(job, part.form)),
+            printed(job, part.form)[0],
         )
     rest = parts[options.parts :]
     if rest:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import sympy
+from sympy.core.parameters import global_parameters
 from sympy.printing.str import StrPrinter
 
 from stagec.analysis.coordinates import SUFFIX
@@ -18,6 +19,8 @@ from stagec.symbolic import OpaqueCall, Size
 
 MOST_TERMS_FACTORED = 24
 """Factoring a longer sum takes seconds."""
+MOST_CHARACTERS, MOST_CHOICES = 2000, 16
+"""Of a longer form, or of more remainders, largest and smallest in each other, sympy takes minutes to find out which is larger, or whole."""
 
 Expression = Any
 """A `sympy.Expr`. Its methods return unions that a type checker cannot narrow."""
@@ -34,8 +37,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "ceildiv": lambda a, b: sympy.ceiling(a / b),
     "floordiv": lambda a, b: sympy.floor(a / b),
     "mod": sympy.Mod,
-    "max": sympy.Max,
-    "min": sympy.Min,
+    "max": lambda *a: sympy.Max(*a, evaluate=global_parameters.evaluate),
+    "min": lambda *a: sympy.Min(*a, evaluate=global_parameters.evaluate),
 }
 
 
@@ -46,7 +49,7 @@ def expression(size: Size) -> Expression:
         factors: list[Any] = [sympy.Rational(coefficient.numerator, coefficient.denominator)]
         for atom, exponent in monomial:
             base = variable(atom) if isinstance(atom, str) else function(atom)
-            factors.append(base**exponent)
+            factors.append(base if exponent == 1 else base**exponent)
         terms.append(sympy.Mul(*factors))
     return sympy.Add(*terms)
 
@@ -55,10 +58,21 @@ def function(call: OpaqueCall) -> Expression:
     return FUNCTIONS[call.function](*(expression(a) for a in call.arguments))
 
 
+def is_long(form: Size) -> bool:
+    """Whether a form is more than people read, and than sympy simplifies in seconds."""
+    text = str(form)
+    choices = sum(text.count(f"{name}(") for name in ("max", "min", "mod"))
+    return len(text) > MOST_CHARACTERS or choices > MOST_CHOICES
+
+
 def simplified(*forms: Size) -> Expression:
-    """The shortest of what equal forms can be written as."""
+    """The shortest of what equal forms can be written as; the shorter one as it is, where both are long."""
+    short = [form for form in forms if not is_long(form)]
+    if not short:
+        with sympy.evaluate(False):
+            return expression(min(forms, key=lambda form: len(str(form))))
     candidates: list[Expression] = []
-    for form in forms:
+    for form in short:
         found = expression(form)
         candidates += [found, sympy.factor_terms(found)]
         if len(form.terms) <= MOST_TERMS_FACTORED:
@@ -68,7 +82,9 @@ def simplified(*forms: Size) -> Expression:
 
 
 def shortest(form: Expression) -> Expression:
-    """The shortest of what one form can be written as."""
+    """The shortest of what one form can be written as; a long one as it is."""
+    if len(str(form)) > MOST_CHARACTERS:
+        return form
     return min([form, sympy.factor_terms(form), nested(form)], key=length)
 
 
@@ -84,8 +100,9 @@ def nested(form: Expression) -> Expression:
 
 
 def derivative(form: Size, name: str) -> Expression:
-    """By one name, the others held. Roundings have none: they are taken as exact."""
-    smooth = expression(form).replace(sympy.ceiling, lambda a: a).replace(sympy.floor, lambda a: a)
+    """By one name, the others held. Roundings have none: they are taken as exact, so that nothing remains of a division."""
+    smooth = expression(form).replace(sympy.Mod, lambda a, b: sympy.Integer(0))
+    smooth = smooth.replace(sympy.ceiling, lambda a: a).replace(sympy.floor, lambda a: a)
     return sympy.diff(smooth, variable(name))
 
 
@@ -106,6 +123,9 @@ class TextPrinter(StrPrinter):
 
     def _print_ceiling(self, expr: Any) -> str:
         return f"ceil({self._print(expr.args[0])})"
+
+    def _print_Mod(self, expr: Any) -> str:
+        return f"mod({', '.join(map(self._print, expr.args))})"
 
     def _print_Max(self, expr: Any) -> str:
         return f"max({', '.join(sorted(map(self._print, expr.args)))})"
@@ -150,6 +170,10 @@ class PythonPrinter(TextPrinter):
 
     def _print_ceiling(self, expr: Any) -> str:
         return f"ceil({self._print(expr.args[0])})"
+
+    def _print_Mod(self, expr: Any) -> str:
+        left, right = map(self._print, expr.args)
+        return f"(({left}) % ({right}))"
 
 
 def as_python(form: Expression, name: str) -> str:

@@ -126,7 +126,7 @@ class MatrixSide:
     def sum_of_powers(self, exponent: int) -> Size:
         """The sum of powers of the sizes of blocks, of which all but the last are whole."""
         whole = self.num_blocks - 1
-        last, found = self.size - whole * self.block, ONE
+        last, found = symbolic.call("mod", self.size - 1, self.block) + 1, ONE
         for _ in range(exponent):
             found = found * last
         return whole * self.block**exponent + found
@@ -172,11 +172,12 @@ class Blocks:
             return Blocks(count, MatrixSide(rows, how.block), None, ranks)
         elements = rows * columns
         merged = ONE - symbolic.call("min", ONE, symbolic.call("floordiv", elements - 1, how.block))
+        # One name each, of which powers stay short.
         apart = ONE - merged
-        side = MatrixSide(apart * columns + merged, how.block)
-        return Blocks(
-            count, MatrixSide(apart * rows + merged * elements, how.block), side, ranks, merged
-        )
+        one_or_columns = symbolic.call("max", ONE, apart * columns)
+        all_or_rows = symbolic.call("max", apart * rows, merged * elements)
+        sides = MatrixSide(all_or_rows, how.block), MatrixSide(one_or_columns, how.block)
+        return Blocks(count, *sides, ranks, merged)
 
     def both(self, of_side: Callable[[MatrixSide], Size]) -> Size:
         """A sum over blocks of what each of their sides has."""
