@@ -136,6 +136,14 @@ class Space:
             for together in self.forbidden
         )
 
+    def choose(self, name: str, values: tuple[Value, ...], origin: str) -> None:
+        """Try these values of a name and no others: why some of its own values are left out is then beside the point."""
+        self.check_values(name, values, origin)
+        self.values[name] = values
+        self.left_out = Counter(
+            {why: n for why, n in self.left_out.items() if not why.startswith(f"{name}: ")}
+        )
+
     def check_values(self, name: str, values: Sequence[Value], origin: str) -> None:
         """E0710 for a name that a space does not have, or a value that the name cannot have."""
         if name not in self.names:
@@ -221,8 +229,7 @@ def read_space(space: Space, text: str, file: str) -> None:
             if not listed or any(isinstance(v, bool | float | dict | list) for v in listed):
                 message = f"`{name}` is a list of whole numbers or words"
                 raise wrong(origin, message, f"write `{name} = [1, 2]`")
-            space.check_values(name, listed, origin)
-            space.values[name] = tuple(listed)
+            space.choose(name, tuple(listed), origin)
 
 
 def fix(space: Space, text: str) -> None:
@@ -232,8 +239,7 @@ def fix(space: Space, text: str) -> None:
     if not equals or not values:
         raise wrong(origin, f"`{text}` fixes nothing", "write `--fix tp=8`")
     listed = tuple(read_value(v) for v in values.split(","))
-    space.check_values(name, listed, origin)
-    space.values[name] = listed
+    space.choose(name, listed, origin)
 
 
 def forbid(space: Space, text: str, origin: str = "") -> None:

@@ -648,7 +648,11 @@ def test_spaces() -> None:
     assert max(space.values["tp"]) == 8
     # These follow from the batch of a rank, and from tp.
     assert set(space.values) == set(NAMES) - {"microbatch", "etp"}
+    wide = "tp: more ranks than the 8 devices of a node"
+    assert space.left_out[wide] == 1
     fix(space, "tp=2,4")
+    # Of the values that it had before nothing is left out.
+    assert wide not in space.left_out
     forbid(space, "tp=4 zero=3")
     read_space(space, 'pp = [1, 2]\nclauses = ["overlap { tp = true }"]\n', "space.toml")
     every = list(points(space, dims, 64, 64))
