@@ -87,16 +87,14 @@ class Choice:
             return module or (EXPLICIT if is_layer else "")
         names = {*stg.names_of(op), *(kinds_of(op) if is_layer else ())}
         asked = names.intersection(self.what)
-        self.met |= asked
+        # A step that makes a value which is asked for may be of a call, or of attention, too.
+        self.met |= asked | {word for word in self.what if call_of(op, (word,))}
+        self.met |= {ATTENTION} if in_core and is_layer else set()
         if asked:
             return EXPLICIT
-        self.met |= {word for word in self.what if call_of(op, (word,))}
         if call := call_of(op, self.what):
             return call
-        if in_core and is_layer:
-            self.met.add(ATTENTION)
-            return ATTENTION
-        return ""
+        return ATTENTION if in_core and is_layer else ""
 
 
 def can_be_repeated(op: Operation) -> bool:

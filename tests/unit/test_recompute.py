@@ -308,6 +308,13 @@ def test_a_value_stands_for_the_steps_that_make_it() -> None:
     assert redone("recompute Block.Attention.k") == {"contract": 1, "rope": 1}
 
 
+@pytest.mark.parametrize("module", ["", " in Block", " in Attention"])
+@pytest.mark.parametrize("words", ["attention, mixed", "mixed, attention"])
+def test_attention_that_a_value_stands_for_is_there(words: str, module: str) -> None:
+    """One more word for what another one names already is no mistake."""
+    assert redone(f"recompute {words}{module}") == redone(f"recompute mixed{module}")
+
+
 def test_a_parameter_stands_for_what_is_passed() -> None:
     assert redone("recompute Attention.x") == {"rms_norm": 1}
     assert redone("recompute SwiGLU.x, Attention.x") == {"rms_norm": 2}
