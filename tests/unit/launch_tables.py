@@ -21,7 +21,9 @@ def tables() -> str:
         f"| `{name}` | {what} |\n"
         for name, what in {
             **{f"--{n}": w for n, w in MEGATRON_UNSAID.items()},
-            **FIELDS_UNSAID,
+            **{
+                n: w for n, w in FIELDS_UNSAID.items() if n.replace("_", "-") not in MEGATRON_UNSAID
+            },
         }.items()
     )
     without = ", ".join(f"`--{name}`" for name in idle("megatron"))

@@ -151,7 +151,8 @@ def test_public_configurations_are_plans(run: dict):
         "virtual": found.virtual_stages,
     }
     if found.layers_per_virtual_stage and found.layers:
-        said["virtual"] = found.layers // found.pp // found.layers_per_virtual_stage
+        layers = found.layers + found.embedding_in_split + found.loss_in_split
+        said["virtual"] = layers // found.pp // found.layers_per_virtual_stage
     assert {key: said[key] for key in run if key in said} == {
         key: value for key, value in run.items() if key in said
     }
@@ -190,6 +191,24 @@ torchrun --nproc_per_node $GPUS --nnodes=${NNODES:-16} pretrain_gpt.py \\
   --num-layers-per-virtual-pipeline-stage 5 --sequence-parallel --micro-batch-size 1 --global-batch-size 128 \\
   --seq-length 4096 --bf16 --use-distributed-optimizer --recompute-granularity full --lr 1e-4 --fp8-format hybrid
 """
+
+
+def test_layers_beside_an_embedding_count_in_virtual_stages() -> None:
+    """`args.virtual_pipeline_model_parallel_size` of Megatron-LM: (30 + 2) layers / 4 / 4 is 2, where 30 / 4 / 4 would be 1."""
+    flags = "--num-layers 30 --pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 4 "
+    both = "--account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split"
+    text = import_plan(f"{flags} {both} --micro-batch-size 1", "flags", "megatron", gpus=4).text
+    assert "virtual_stages = 2, microbatch = 1, first = -1, last = -1" in text
+
+
+@pytest.mark.parametrize(
+    "name", ["delay_wgrad_compute", "use_precision_aware_optimizer", "fp8_dot_product_attention"]
+)
+def test_what_changes_a_step_is_told_of_flags_and_fields(name: str) -> None:
+    flag = f"--{name.replace('_', '-')}"
+    assert f"`{flag}`" in import_plan(f"{flag} --bf16", "flags", "megatron", gpus=8).text
+    recipe = f"tensor_model_parallel_size: 2\n{name}: true\n"
+    assert f"`{name}`" in import_plan(recipe, "recipe.yaml", "nemo", gpus=8).text
 
 
 def test_script_of_megatron():

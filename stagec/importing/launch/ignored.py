@@ -14,7 +14,11 @@ _TEXT = resources.files("stagec.importing.launch").joinpath("idle.json").read_te
 TABLES: dict[str, Any] = json.loads(_TEXT)
 
 MEGATRON_UNSAID: dict[str, str] = TABLES["megatron unsaid"]
-FIELDS_UNSAID: dict[str, str] = TABLES["fields unsaid"]
+FIELDS_UNSAID: dict[str, str] = {
+    **{name.replace("-", "_"): what for name, what in MEGATRON_UNSAID.items()},
+    **TABLES["fields unsaid"],
+}
+"""Fields of Megatron-Core, whose flags Megatron-LM makes of them, and NeMo's own."""
 DEEPSPEED_UNSAID: dict[str, str] = TABLES["deepspeed unsaid"]
 """By how names begin."""
 

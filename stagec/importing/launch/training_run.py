@@ -338,7 +338,9 @@ def pipeline(run: Launch) -> list[str]:
     if run.layers_per_virtual_stage:
         if not run.layers:
             raise NotAPlan("layers of a virtual stage are said, but not how many layers there are")
-        virtual = run.layers // run.pp // run.layers_per_virtual_stage
+        # The embedding and the loss count as a layer each where they have one layer less beside them.
+        layers = run.layers + run.embedding_in_split + run.loss_in_split
+        virtual = layers // run.pp // run.layers_per_virtual_stage
     schedule = run.schedule or ("interleaved_1f1b" if virtual > 1 else "1f1b")
     settings = [f"schedule = {schedule}"]
     if virtual > 1:
