@@ -74,6 +74,9 @@ def moments_of(program: stg.ProgramOp, plan: Plan, units: Sequence[str]) -> list
                 found.append(UnitMoment(*saved, shared=root + made + copied))
     for weights in others.values():
         found += beside_layers(weights, levels, of_root, trained, plan)
+    # The root unit is reduced when all has gone back.
+    for made, copied in reduced_bytes(of_root, trained, block_of_all(levels), plan):
+        found.append(UnitMoment(ZERO, ZERO, ZERO, shared=made + copied))
     return found
 
 
@@ -98,8 +101,7 @@ def beside_layers(
     plan: Plan,
 ) -> list[UnitMoment]:
     """The moments at the end of the backward pass of a unit beside the layers: it is gathered until its gradients are made, and then these are copied."""
-    block = levels[0].mirrored.parent_block()
-    assert block is not None
+    block = block_of_all(levels)
     learning = [each for each in weights if each in trained and each.own is None]
     makers = [op for each in learning for op in makers_in(block, trained[each].gradient)]
     if not makers:
@@ -130,6 +132,13 @@ def saved_by(levels: Sequence[BlockPair]) -> Saved:
 def saved_by_one(level: BlockPair) -> Saved:
     """The same of one layer."""
     return bytes_saved(level), bytes_of_inputs(level), bytes_but_attention(level)
+
+
+def block_of_all(levels: Sequence[BlockPair]) -> Block:
+    """The block that has the layers, with all that is computed of a microbatch beside them."""
+    block = levels[0].mirrored.parent_block()
+    assert block is not None
+    return block
 
 
 def index_of(op: stg.RepeatOp) -> int:
