@@ -211,6 +211,22 @@ def test_what_changes_a_step_is_told_of_flags_and_fields(name: str) -> None:
     assert f"`{name}`" in import_plan(recipe, "recipe.yaml", "nemo", gpus=8).text
 
 
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ('[activation_checkpoint]\nmode = "selective"', "`activation_checkpoint.mode`"),
+        ("[parallelism]\npipeline_parallel_degree = 2", "the embedding and the head counting"),
+        ("[parallelism]\npipeline_parallel_layers_per_stage = 4", "`layers = [...]`"),
+        ("[parallelism]\ndisable_loss_parallel = true", "[V] over none"),
+    ],
+)
+def test_what_torchtitan_does_otherwise_is_told(setting: str, told: str) -> None:
+    """`pipeline_llm` in its `pipeline_parallel.py`, and `SelectiveAC`, which keeps attention: nothing that Megatron-LM means by the word."""
+    imported = import_plan(setting, "run.toml", "torchtitan", gpus=8)
+    assert told in imported.text
+    assert "recompute" not in imported.text
+
+
 def test_script_of_megatron():
     imported = import_plan("GPUS=8\n" + MEGATRON, "train.sh", "megatron")
     for line in (

@@ -471,9 +471,9 @@ def titan_schedule(run: Launch, value: Any) -> None:
 
 
 def titan_checkpoint(run: Launch, value: Any) -> None:
-    one_of(
-        "recompute", {"none": "", "full": "full", "selective": "attention", "memory_budget": ""}
-    )(run, value)
+    one_of("recompute", {"none": "", "full": "full", "selective": "", "memory_budget": ""})(
+        run, value
+    )
 
 
 def titan_dtype(*settings: str) -> Callable[[Launch, Any], None]:
@@ -541,7 +541,9 @@ TORCHTITAN: dict[str, Word] = {
     "training.enable_cpu_offload": Word(
         "offload { optimizer = true, parameters = true, update = host }", titan_offload
     ),
-    "activation_checkpoint.mode": Word("recompute full, or attention", titan_checkpoint),
+    "activation_checkpoint.mode": Word(
+        "recompute full; `selective` in no clause", titan_checkpoint
+    ),
     "model.converters": Word(
         "precision { products = fp8, scaling = current }, or products = mxfp8", titan_converters
     ),

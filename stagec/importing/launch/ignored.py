@@ -19,7 +19,9 @@ FIELDS_UNSAID: dict[str, str] = {
     **TABLES["fields unsaid"],
 }
 """Fields of Megatron-Core, whose flags Megatron-LM makes of them, and NeMo's own."""
-DEEPSPEED_UNSAID: dict[str, str] = TABLES["deepspeed unsaid"]
+SETTINGS_UNSAID: dict[str, dict[str, str]] = {
+    kind: TABLES[f"{kind} unsaid"] for kind in ("deepspeed", "torchtitan")
+}
 """By how names begin."""
 
 

@@ -19,7 +19,7 @@ from stagec.importing.launch.flags import (
     TORCHTITAN,
     Word,
 )
-from stagec.importing.launch.ignored import DEEPSPEED_UNSAID, FIELDS_UNSAID, MEGATRON_UNSAID, idle
+from stagec.importing.launch.ignored import FIELDS_UNSAID, MEGATRON_UNSAID, SETTINGS_UNSAID, idle
 from stagec.importing.launch.shell import assignments, expanded, with_sourced, words
 from stagec.importing.launch.training_run import Launch, NotAPlan, plan_text
 from stagec.reading import parse_json
@@ -317,10 +317,11 @@ def read_settings(
             if value in (None, ""):
                 continue
             reading.apply(name, words_[name], value)
-        elif kind == "deepspeed" and (known := name_in(name, DEEPSPEED_UNSAID)):
-            what = DEEPSPEED_UNSAID[known]
+        elif known := name_in(name, SETTINGS_UNSAID[kind]):
+            what = SETTINGS_UNSAID[kind][known]
             if value not in (False, None, "auto"):
-                reading.unsaid.append(f"`{name.partition('.')[0]}`, {what}")
+                said = name.partition(".")[0] if kind == "deepspeed" else name
+                reading.unsaid.append(f"`{said}`, {what}")
         elif name.startswith(idle(kind)):
             reading.idle.append(name)
         else:
@@ -354,6 +355,14 @@ def read_torchtitan(text: str, reading: Reading) -> None:
     run.clip = 1.0  # `max_norm`, unless said
     run.widens_loss = True  # `pred.float()` in `components/loss.py`
     read_settings(data, TORCHTITAN, "torchtitan", reading)
+    checkpoint = data.get("activation_checkpoint")
+    if isinstance(checkpoint, Mapping) and checkpoint.get("mode") == "selective":
+        # `SelectiveAC` keeps what attention and collectives make, and every second product.
+        what = "all but attention and every second product computed again: write which values"
+        reading.unsaid.append(f"`activation_checkpoint.mode`, {what}")
+    if run.pp > 1 and "stages" not in " ".join(reading.unsaid):
+        what = "the embedding and the head counting as a layer each: write `layers = [...]`"
+        reading.unsaid.append(f"how layers are cut into stages, {what}")
     run.dp = run.shards * run.replicas if run.shards else None
     run.shards = run.shards if run.replicas > 1 else None
     run.accumulation = None if run.global_batch else 1
