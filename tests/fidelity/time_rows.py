@@ -103,6 +103,10 @@ class Layout:
     stored: str = ""
     """How weights are stored that narrow products alone read; empty: as others."""
     scaling: str = "delayed"
+    maxima: str = "all"
+    """Along which axes ranks agree on the maxima of delayed scaling."""
+    loss: str = ""
+    """What the loss computes with, if in another dtype than that of the logits."""
     attention: str = "bf16"
     context: str = "ring"
     gradients: str = "fp32"
@@ -243,6 +247,10 @@ def precision(x: Layout) -> str:
     stored = f", product_weights = {x.stored}" if x.stored else ""
     if x.products == "fp8":
         stored += f", scaling = {x.scaling}"
+        if x.scaling == "delayed" and x.maxima != "all":
+            stored += f", maxima = {x.maxima}"
+    if x.loss:
+        stored += f", loss = {x.loss}"
     return (
         f"precision {{ weights = bf16, activations = bf16, gradients = {x.gradients}, optimizer = fp32, reduce = {x.reduce}, "
         f"products = {x.products}{stored}, attention = {x.attention} }}"
@@ -346,6 +354,21 @@ def narrows(r: Cells) -> bool:
     return ways == 1 and (r["gpu"] == "B200" or (r["gpu"] == "GB200" and r["round"] == "v5.0"))
 
 
+def agreeing(r: Cells) -> str:
+    """`FP8_REDUCE_AMAX=False` of LoRA's scripts; `TP_ONLY_AMAX_RED` of Llama 3.1's, which is true unless said (`conf/custom.yaml`)."""
+    if r["benchmark"] == "llama2_70b_lora":
+        return "none"
+    if not r["benchmark"].startswith("llama31"):
+        return "all"
+    axes = [axis for axis in ("cp", "tp") if number(r, axis) > 1]
+    return f"[{', '.join(axes)}]" if axes else "none"
+
+
+def uses_engines_loss(r: Cells) -> bool:
+    """`CE_FUSION_IMPL=te` of 8B's scripts in round 5.1, but for Cisco's, whose code is older; Megatron-LM's own loss elsewhere, in fp32."""
+    return r["benchmark"] == "llama31_8b" and r["org"] != "Cisco"
+
+
 def submitted_layout(r: Cells, model: Model) -> Layout:
     # Weights of Transformer Engine's layers alone are fp8 then, and gathered so: those of the table, the head and norms are in buffers of bf16
     # (`_ParamAndGradBuffer` of Megatron-LM has one for each dtype of weights).
@@ -366,6 +389,8 @@ def submitted_layout(r: Cells, model: Model) -> Layout:
         if products == "fp8" and (learns_narrow or model.adapters)
         else quantized_once(products, r),
         scaling="current" if "tensorwise" in r["precision_parts"] else "delayed",
+        maxima=agreeing(r),
+        loss="" if uses_engines_loss(r) else "fp32",
         attention="fp8" if "attention products fp8" in r["precision_parts"] else "bf16",
         # `cp_comm_type` in LoRA's configuration; elsewhere Megatron's own, the ring.
         context="ulysses" if model.adapters else "ring",

@@ -500,6 +500,30 @@ def test_loss_of_torchtitan(settings: str, is_wide: bool) -> None:
     assert ("loss = fp32" in imported.text) == is_wide
 
 
+@pytest.mark.parametrize(
+    ("variables", "maxima"),
+    [
+        ("", "maxima = [cp, tp]"),
+        ("export FP8_REDUCE_AMAX=False\n", "maxima = none"),
+        ("export TP_ONLY_AMAX_RED=False\n", ""),
+        ("export FP8_RECIPE=tensorwise\n", ""),
+    ],
+)
+def test_maxima_of_a_submission(variables: str, maxima: str) -> None:
+    """Ranks agree along tensor and context parallelism, unless a script says that all do, or none."""
+    text = f"""
+export DGXNNODES=2
+export DGXNGPU=8
+export TENSOR_MODEL_PARALLEL=4
+export CONTEXT_PARALLEL=2
+export MICRO_BATCH_SIZE=1
+export MINIBS=2
+export FP8=True
+{variables}"""
+    imported = import_plan(text, "config.sh", "mlperf")
+    assert maxima in imported.text and ("maxima" in imported.text) == bool(maxima)
+
+
 def test_who_divides_gradients():
     """A kernel, unless the collective is asked to; where ranks have no gradients of others to add, nothing is said."""
     for flags, says in (("", True), ("--ddp-average-in-collective", False)):

@@ -20,6 +20,7 @@ from stagec.dialects.types import StackType, TensorType
 from stagec.driver import Compiled, Stops, compile_model, compile_text
 from stagec.explaining.job import NamedJob
 from stagec.explaining.questions import ask
+from stagec.step_count import matrix_flops
 from tests.fidelity.totals import (
     forward_flops_of_layers,
     layer_collectives,
@@ -197,6 +198,22 @@ def test_the_published_models_are_among_the_examples() -> None:
 def test_parameter_counts(name: str) -> None:
     example, count = PARAMETERS[name]
     assert num_parameters(of_text(FOLDER / f"{example}.stg")) == count
+
+
+@pytest.mark.parametrize(
+    ("model", "words", "is_masked", "tflops"),
+    [("llama3_8b", 128_000, True, 421.59), ("llama3_405b", 128_256, False, 21_508)],
+)
+def test_flops_of_a_sample_in_mlperf(
+    model: str, words: int, is_masked: bool, tflops: float
+) -> None:
+    """`MODEL_TFLOP_PER_SAMPLE` of the submissions' scripts: that of 405B counts pairs that the mask hides, too, which are half of all."""
+    text = f'import "{model}.stg"\nplan sample {{ set B = 1, S = 8192, V = {words} }}\n'
+    compiled = compile_text(text, str(FOLDER / "sample.stg"), "sample")
+    found = matrix_flops(compiled.module, compiled.counts).model
+    values = size_values(compiled.module)
+    hidden = 0 if is_masked else 6 * values["L"] * values["D"] * 8192**2
+    assert (found + hidden) / 1e12 == pytest.approx(tflops, rel=5e-5)
 
 
 @pytest.mark.parametrize("name", some(RELEASED, 3))

@@ -88,6 +88,8 @@ class Launch:
     """The type of products of linear layers, if a narrower one than that of activations."""
     recipe: str = "delayed"
     """How products in fp8 are scaled, in the words of Megatron-LM."""
+    agrees: bool = True
+    """Whether ranks agree on the maxima from which scales follow."""
     agrees_in_tp: bool = False
     """Whether ranks agree on maxima along tensor parallelism alone."""
     stores_fp8: bool = False
@@ -450,6 +452,8 @@ def scaled_products(run: Launch) -> dict[str, str]:
     found = {"products": products}
     if run.recipe == "tensorwise":
         found["scaling"] = "current"
+    elif run.recipe == "delayed" and not run.agrees:
+        found["maxima"] = "none"
     elif run.recipe == "delayed" and run.agrees_in_tp:
         # `_TENSOR_AND_CONTEXT_PARALLEL_GROUP` in megatron/core/parallel_state.py.
         axes = [axis for axis in ("cp", "tp") if getattr(run, axis) > 1]
