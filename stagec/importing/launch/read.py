@@ -273,7 +273,8 @@ def read_mlperf(text: str, reading: Reading) -> None:
     reading.run.optimizer = "adamw"
     reading.run.clip = 1.0  # its rules have all submissions clip, to 1 or to 0.3
     reading.run.widens_loss = True
-    reading.run.agrees_in_tp = True  # `tp_only_amax_red` in `conf/custom.yaml` of Llama 3.1's, unless said
+    # `tp_only_amax_red` in `conf/custom.yaml` of Llama 3.1's, unless said.
+    reading.run.agrees_in_tp = True
     variables = assignments(text)
     for name, raw in variables.items():
         value = expanded(raw, variables).strip()
