@@ -26,7 +26,7 @@ SETTINGS = (
     *("collectives { reduce = eager }", "collectives { keep = shard }"),
     *("collectives { bias = before }", "gradients { bucket_bytes = 1KiB }"),
     *("gradients { first_bucket_bytes = 1KiB }", "offload { prefetch = 2 }"),
-    *("precision { maxima = none }", "precision { loss = fp32 }"),
+    *("precision { maxima = none }", "precision { loss = fp32 }", "gradients { average = before }"),
     *("precision { gather = fp8 }", "precision { cache = fp8 }", "precision { saved = mxfp8 }"),
     *("shard K over tp { replicate = true }", "optimizer adamw { loss_scale = static }"),
     *("precision { weight_gradients = bf16 }", "precision { product_weights = fp8 }"),
