@@ -236,7 +236,7 @@ def would_change(left_out: ModulePass, module: ModuleOp) -> bool:
     return made_by(left_out, module) != str(module)
 
 
-LOSSES = (stg.CrossEntropyOp, stg.LogSoftmaxLossOp, stg.MaxLogitOp)
+READ_LOGITS = (*stg.LOSSES, stg.MaxLogitOp)
 """What reads logits first, whole or in steps of a split vocabulary."""
 
 
@@ -253,6 +253,6 @@ def kinds(module: ModuleOp) -> Iterator[str]:
         if isinstance(op, stg.WeightOp) and op.persistent is not None:
             yield PERSISTENT
         if isinstance(op, stg.CastOp) and any(
-            isinstance(use.operation, LOSSES) for use in op.result.uses
+            isinstance(use.operation, READ_LOGITS) for use in op.result.uses
         ):
             yield CONVERTED

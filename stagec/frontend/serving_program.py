@@ -32,9 +32,6 @@ ON_CACHES = ("all_gather", "ulysses")
 """How attention may see new positions that are split: what caches get is gathered, or exchanged for heads."""
 
 
-LOSSES = (stg.CrossEntropyOp, stg.LogSoftmaxLossOp)
-
-
 Loss = stg.CrossEntropyOp | stg.LogSoftmaxLossOp
 
 
@@ -123,7 +120,7 @@ def losses_of(result: SSAValue) -> list[Loss]:
         if value in seen or not isinstance(value, OpResult):
             continue
         seen.add(value)
-        if isinstance(value.op, LOSSES):
+        if isinstance(value.op, stg.LOSSES):
             found.append(value.op)
         else:
             waiting += value.op.operands

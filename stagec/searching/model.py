@@ -74,7 +74,7 @@ def read_model(checked: CheckedModel) -> ModelDims:
     tokens = unique(tensor_of(op.routed.type).names[1] for op in routed)
     carried = {name for op in repeats(module) for v in op.carried for name in names_of(v.type)}
     tables = [op for op in ops if isinstance(op, stg.EmbeddingOp)]
-    losses = [op for op in ops if isinstance(op, stg.CrossEntropyOp | stg.LogSoftmaxLossOp)]
+    losses = [op for op in ops if isinstance(op, stg.LOSSES)]
     # The loss knows the vocabulary. Tables tell it only where there is no loss, since positions may have one too.
     rows = unique(tensor_of(op.operands[1].type).names[0] for op in tables)
     words = unique(tensor_of(op.operands[0].type).names[-1] for op in losses)

@@ -524,6 +524,21 @@ export FP8=True
     assert maxima in imported.text and ("maxima" in imported.text) == bool(maxima)
 
 
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "",
+        "pipeline_parallel_first_stage_less_layers = 2",
+        'module_fqns_per_model_part = [["norm"]]',
+    ],
+)
+def test_how_torchtitan_cuts_stages(setting: str) -> None:
+    """Once it is told that no clause says so, whether a setting does or torchtitan by itself."""
+    text = f"[parallelism]\npipeline_parallel_degree = 2\n{setting}\n[training]\nlocal_batch_size = 2\n"
+    imported = import_plan(text, "run.toml", "torchtitan", gpus=8)
+    assert imported.text.count("how layers are cut into stages") == 1
+
+
 def test_who_divides_gradients():
     """A kernel, unless the collective is asked to; where ranks have no gradients of others to add, nothing is said."""
     for flags, says in (("", True), ("--ddp-average-in-collective", False)):

@@ -30,7 +30,7 @@ def matrices_of(
     classes = {
         stg.tensor_type(op.operands[0]).names[-1]
         for op in program.walk()
-        if isinstance(op, stg.CrossEntropyOp | stg.LogSoftmaxLossOp)
+        if isinstance(op, stg.LOSSES)
     }
     return ArrayAttr(stg.MatrixAttr(matrix_of(weight, classes)) for weight in weights)
 

@@ -156,6 +156,7 @@ from stagec.dialects.stg.interface import (
 )
 from stagec.dialects.stg.latent_attention import LatentAttentionOp as LatentAttentionOp
 from stagec.dialects.stg.loss import (
+    LOSSES as LOSSES,
     CrossEntropyGradOp as CrossEntropyGradOp,
     CrossEntropyOp as CrossEntropyOp,
     LogSoftmaxLossGradOp as LogSoftmaxLossGradOp,

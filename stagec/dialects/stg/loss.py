@@ -177,6 +177,10 @@ class LogSoftmaxLossOp(VocabularyOp):
         return [loss, difference(steps, self.logits, cast(steps, lse, dtype))]
 
 
+LOSSES = (CrossEntropyOp, LogSoftmaxLossOp)
+"""What makes a loss of logits."""
+
+
 @irdl_op_definition
 class TargetGradOp(LikeOp):
     """The gradient of the mean of the targets' negated log-probabilities: -dloss / positions at the target, else 0.

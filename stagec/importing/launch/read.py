@@ -362,7 +362,7 @@ def read_torchtitan(text: str, reading: Reading) -> None:
         # `SelectiveAC` keeps what attention and collectives make, and every second product.
         what = "all but attention and every second product computed again: write which values"
         reading.unsaid.append(f"`activation_checkpoint.mode`, {what}")
-    if run.pp > 1 and "stages" not in " ".join(reading.unsaid):
+    if run.pp > 1 and not cuts_stages(data.get("parallelism")):
         what = "the embedding and the head counting as a layer each: write `layers = [...]`"
         reading.unsaid.append(f"how layers are cut into stages, {what}")
     run.dp = run.shards * run.replicas if run.shards else None
@@ -370,6 +370,19 @@ def read_torchtitan(text: str, reading: Reading) -> None:
     run.accumulation = None if run.global_batch else 1
     if run.pp == 1:
         run.virtual_stages = 1
+
+
+CUTS = (
+    *("module_fqns", "pipeline_parallel_layers_per_stage"),
+    *("pipeline_parallel_first", "pipeline_parallel_last"),
+)
+"""How settings of torchtitan begin that say how layers are cut into stages."""
+
+
+def cuts_stages(settings: Any) -> bool:
+    """Whether some of `[parallelism]` say so, which is told of them."""
+    named = settings if isinstance(settings, Mapping) else {}
+    return any(value and name.startswith(CUTS) for name, value in named.items())
 
 
 def read_deepspeed(text: str, reading: Reading) -> None:
