@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stagec.arrays import Bools, Floats
+from stagec.arrays import Bools, Floats, Ints
 from stagec.backend.program import TraceProgram
+from stagec.dialects.sched.tasks import COMPUTE_TASKS, NOWHERE, TASKS, Order
 from stagec.plans.clauses import Plan
 from stagec.schedules.catalogue import CATALOGUE
 
@@ -47,6 +48,67 @@ def pairs(plan: Plan, ranks: int, microbatches: int) -> Iterator[tuple[int, int]
     while first + step < microbatches // 2:
         yield first, first + step
         first += -(-first // step) * step
+
+
+def goes_on(few: Order, more: Order, many: Order) -> bool:
+    """Whether a rank's order of tasks in a step of `many` microbatches is that of `more` with its last block put in again and again. `few` is the order without
+    that block, and each of the three does all tasks of each of its microbatches.
+
+    If so, `many` needs the memory that `more` needs, as each situation of one occurs in the other (`stagec.sweeping.equal_memory`). Say that `more` is A, Y,
+    X and Q, where X repeats Y with microbatches that are d later, and `few` is A, Y and Q, with those of Q d earlier. X then does for each microbatch what A
+    and Y have left undone of it, less what they have left undone of the one d before it. So behind Y each microbatch is as far as the one d before it is
+    behind A, the first d are done, and every further block begins as Y did. What else a situation knows of the tasks before it (`reached`) has to be the same.
+    """
+    before, after, whole = map(numbered_in_turn, (few, more, many))
+    later = more.num_microbatches - few.num_microbatches
+    size, rest = len(after) - len(before), len(whole) - len(after)
+    if later <= 0 or size <= 0 or rest < 0 or rest % size:
+        return False
+    kinds = [0, 1, 3, 4]
+    behind = put_in(before[:, kinds], after[:, kinds])[0]
+    start, times = behind - size, rest // size
+    if start < 0 or reached(after[:start]) != reached(after[:behind]):
+        return False
+    block, last = after[start:behind], before[behind:]
+    blocks = [delayed(block, later * number) for number in range(2 + times)]
+    return (
+        bool((block[:, 2] > NOWHERE).all())
+        and np.array_equal(
+            after, np.concatenate([before[:behind], blocks[1], delayed(last, later)])
+        )
+        and np.array_equal(
+            whole, np.concatenate([after[:start], *blocks, delayed(last, later * (1 + times))])
+        )
+    )
+
+
+def numbered_in_turn(order: Order) -> Ints:
+    """The table of an order, with microbatches numbered as they begin: some schedules have two rows of them, from both ends."""
+    table = order.table.copy()
+    there = table[:, 2] > NOWHERE
+    _, first, which = np.unique(table[there, 2], return_index=True, return_inverse=True)
+    table[there, 2] = np.argsort(np.argsort(first))[which]
+    return table
+
+
+def delayed(tasks: Ints, microbatches: int) -> Ints:
+    """A table of tasks whose microbatches come so much later."""
+    found = tasks.copy()
+    found[found[:, 2] > NOWHERE, 2] += microbatches
+    return found
+
+
+def reached(tasks: Ints) -> dict[int, tuple[bool, int]]:
+    """For each stage whether these tasks make a term of its sums of gradients, and the last of its passes."""
+    found: dict[int, tuple[bool, int]] = {}
+    passes = tasks[np.isin(tasks[:, 0], [TASKS.index(task) for task in COMPUTE_TASKS])]
+    for stage in np.unique(passes[:, 1]).tolist():
+        own = passes[passes[:, 1] == stage, 0]
+        found[stage] = (
+            bool(np.isin(own, [TASKS.index("B"), TASKS.index("W")]).any()),
+            int(own[-1]),
+        )
+    return found
 
 
 def block_of(few: TraceProgram, more: TraceProgram) -> RepeatedNodes | None:

@@ -13,6 +13,7 @@ from stagec.analysis.kernels import kernel_form
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.sched.tasks import Order, StageOfRank
 from stagec.dialects.types import TIME_AXIS, StackType
+from stagec.estimate.repetition import goes_on, may_repeat, pairs
 from stagec.explaining.bubble import idle_share
 from stagec.explaining.job import NamedJob
 from stagec.explaining.memory import KINDS
@@ -31,16 +32,13 @@ from stagec.passes.schedule.build_programs import (
 from stagec.passes.schedule.interleave_tasks import interleave
 from stagec.pipeline_schedule import num_together, part_of, schedule_op
 from stagec.rewriting import programs, programs_by_kind
-from stagec.schedules import Schedule, build
+from stagec.schedules import Schedule, ScheduleError, build
 from stagec.sweeping.equal_memory import OrderSignature, signature
 from stagec.sweeping.peaks import KindsAtPeak, LiveCounts, RankLives, rank_lives
 from stagec.symbolic import Size, total
 from stagec.symbolic.columns import Columns
 from stagec.unrolling.rank import RankRun, StageRun, arrange
 from stagec.unrolling.stage import StageLayout
-
-MOST_SHOWN = 8
-"""Steps of fewer microbatches than this are looked at for what one of many is like."""
 
 OF_PEAK = "memory.peak."
 """The start of a quantity's name, before a kind of buffer: the bytes of that kind at the moment at which a rank needs most memory."""
@@ -53,6 +51,10 @@ PEAKS: dict[str, Callable[[RankLives], RankLives]] = {
     "memory.nvme": lambda lives: lives.on_nvme,
 }
 """Quantities that are the most bytes alive at once, each with the buffers of a rank that it counts."""
+
+
+RankOrders = list[tuple[list[int], Order]]
+"""For each rank of a pipeline, its stages, and the order of its tasks."""
 
 
 class Structure:
@@ -231,26 +233,21 @@ class Structure:
         A rank is left out if another one needs at least as much (`OrderSignature`), unless kinds at the peak are wanted: then every rank is told.
         """
         if self.names.stages is None:
+            axis, ranks = "", 1
             (program,) = self.programs.values()
-            stages = [self.stage_run(program, values, 0)]
-            orders = partial(self.order_without_stages, stages[0].layout.tasks)
-            order, found = self.shortest_order(orders, values[TIME_AXIS])
-            yield stages, self.live("", stages, order, (key[1:], found), wanted)
-            return
-        axis = self.names.stages.axis.data
-        schedule = self.schedule(values[axis], values[TIME_AXIS])
-        every = self.stage_runs(values, schedule.num_stages)
-        first_tied = first_shared([each.program for each in every])
+            every = [self.stage_run(program, values, 0)]
+        else:
+            axis = self.names.stages.axis.data
+            ranks = values[axis]
+            num_stages = self.schedule(ranks, values[TIME_AXIS]).num_stages
+            every = self.stage_runs(values, num_stages)
+        number, orders = self.shortest(partial(self.orders, every, ranks), ranks, values[TIME_AXIS])
+        without_layers = key[1:-2] if axis else key[1:]
         seen: list[tuple[tuple[object, ...], OrderSignature]] = []
-        for rank in range(values[axis]):
-            own = schedule.stages_of(rank)
+        for rank, (own, order) in enumerate(orders):
             stages = [every[stage] for stage in own]
-            tasks = [stage.layout.tasks for stage in stages]
-            gathered = [gathers_before(stage.program) for stage in stages]
-            weights = [first_tied[stage] for stage in own]
-            order = rank_order(schedule, rank, own, tasks, gathered, weights)
-            kinds = tuple((id(c.program), c.values[dist.local_count(0)]) for c in stages)
-            found = self.signature((values[axis], values[TIME_AXIS], rank), order, len(stages))
+            kinds = tuple((id(c.program), c.values.get(dist.local_count(0))) for c in stages)
+            found = self.signature((ranks, number, rank), order, len(stages))
             if OF_PEAK in wanted:
                 # Of several moments that need most the first one counts. Signatures do not keep the order of moments, so no rank is left out.
                 yield stages, self.live(axis, stages, order, (key, kinds, rank), wanted)
@@ -258,26 +255,44 @@ class Structure:
             if any(other == kinds and found.needs_no_more_than(sig) for other, sig in seen):
                 continue
             seen.append((kinds, found))
-            yield stages, self.live(axis, stages, order, (key[1:-2], kinds, found), wanted)
+            yield stages, self.live(axis, stages, order, (without_layers, kinds, found), wanted)
 
-    def order_without_stages(self, tasks: Collection[str], microbatches: int) -> Order:
-        """The order of tasks in a step of a plan without a pipeline."""
-        return plain_order(microbatches, tasks, num_together(self.module, microbatches))
+    def orders(self, every: Sequence[StageRun], ranks: int, microbatches: int) -> RankOrders:
+        """For each rank, its stages, and the order of its tasks in a step of some microbatches. `every` has the run of each stage."""
+        tasks = [each.layout.tasks for each in every]
+        if self.names.stages is None:
+            together = num_together(self.module, microbatches)
+            return [([0], plain_order(microbatches, tasks[0], together))]
+        schedule = self.schedule(ranks, microbatches)
+        first_tied = first_shared([each.program for each in every])
+        gathered = [gathers_before(each.program) for each in every]
+        found: RankOrders = []
+        for rank in range(ranks):
+            own = schedule.stages_of(rank)
+            rows, gathers, weights = (
+                [tasks[stage] for stage in own],
+                [gathered[stage] for stage in own],
+                [first_tied[stage] for stage in own],
+            )
+            found.append((own, rank_order(schedule, rank, own, rows, gathers, weights)))
+        return found
 
-    def shortest_order(
-        self, orders: Callable[[int], Order], microbatches: int
-    ) -> tuple[Order, OrderSignature]:
-        """An order of as few microbatches as show all situations of a step, which needs the same memory as the step's own, and their signature.
-
-        `orders` gives the order of any number of microbatches. A step may have thousands, and unrolled that is gigabytes.
+    def shortest(
+        self, orders: Callable[[int], RankOrders], ranks: int, microbatches: int
+    ) -> tuple[int, RankOrders]:
+        """The orders of a step with as few microbatches as are known to show all situations of one with so many (`goes_on`), and their number. They need the
+        same memory. `orders` gives those of any number. A step may have thousands, and unrolled that is gigabytes.
         """
-        own = orders(microbatches)
-        found = self.signature(microbatches, own, 1)
-        for fewer in range(1, min(microbatches, MOST_SHOWN)):
-            order = orders(fewer)
-            if self.signature(fewer, order, 1) == found:
-                return order, found
-        return own, found
+        whole = orders(microbatches)
+        for numbers in pairs(self.plan, ranks, microbatches) if may_repeat(self.plan) else ():
+            try:
+                few, more = map(orders, numbers)
+            except ScheduleError:
+                continue
+            of_ranks = zip(few, more, whole, strict=True)
+            if all(goes_on(*(order for _, order in each)) for each in of_ranks):
+                return numbers[1], more
+        return microbatches, whole
 
     def schedule(self, ranks: int, microbatches: int) -> Schedule:
         """The schedule of the module's own ranks. In a pool that trains a part of the model these are some ranks of a pipeline."""

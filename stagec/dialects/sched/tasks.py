@@ -231,6 +231,10 @@ class Order:
     def __len__(self) -> int:
         return len(self.task)
 
+    @property
+    def num_microbatches(self) -> int:
+        return int(self.microbatch.max(initial=-1)) + 1
+
     @cached_property
     def table(self) -> Ints:
         columns = (self.task, self.stage, self.microbatch, self.shift, self.joined)
