@@ -57,6 +57,12 @@ def stage_placement(module: ModuleOp) -> Placement | None:
     return explained(op, lambda: placement_of(own_schedule(op, name, p, v, m)))
 
 
+def has_several_stages(module: ModuleOp) -> bool:
+    """Whether a rank of the pipeline has several stages."""
+    ranks = [rank for each in stage_placement(module) or () for rank in each]
+    return len(set(ranks)) < len(ranks)
+
+
 def pipeline_schedule(module: ModuleOp) -> Schedule:
     """The schedule of a module that has one, proved right; of a part of a pipeline, what its ranks do of the whole."""
     op = schedule_op(module)

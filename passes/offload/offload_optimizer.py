@@ -198,7 +198,7 @@ class Streaming:
             block.insert_op_before(op, ahead[0] if ahead else step)
         for op, own in zip(read, terms, strict=True):
             axes = tensor_of(op.result.type).partial
-            total = stg.GradientStatisticOp(op.kind.data, own, axes)
+            total = stg.GradientStatisticOp(op.kind.data, own, axes, before=op.before)
             stg.marks(total).take(stg.marks(op))
             total.location = op.location
             Rewriter.replace_op(op, total)

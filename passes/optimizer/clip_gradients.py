@@ -31,6 +31,10 @@ The axes are those along which any gradient of any stage is split, and that of t
 `clip_grad_norm_` of PyTorch does for a DTensor. Under a scaled loss (`finite`) ranks tell each other first whether anything overflowed: the maximum of
 a flag. The step waits for what comes out, by which gradients are scaled in place; that is among the costs of the statistic.
 
+A rank of several stages has one optimizer for all of them, and so one norm: each stage goes on from what the stage before it on its rank found
+(`dist.found_before`), and ranks tell each other once, with the last (`sched.tasks`: `clip`). So do Megatron-LM, whose optimizer has the parameters of all
+chunks of a rank (`get_megatron_optimizer` in `megatron/core/optimizer/__init__.py`), and torchtitan, whose trainer clips those of all of its `model_parts`.
+
 A weight that several stages or pools have, whose gradients are the same by then, is one term of the norm: that of the first of them (Megatron-LM's
 `param_is_not_shared` in `get_main_grads_for_grad_norm`). All of them look whether it is finite.
 
@@ -53,8 +57,9 @@ from xdsl.rewriter import Rewriter
 from stagec.analysis.sizes import mesh_of, module_of
 from stagec.dialects import dist, stg
 from stagec.dialects.op import first_op
-from stagec.dialects.types import StackType, tensor_of
+from stagec.dialects.types import StackType, TensorType, tensor_of
 from stagec.dialects.use_def import weight_path
+from stagec.pipeline_schedule import has_several_stages
 from stagec.rewriting import insert_before, programs
 
 NAME = "clip-gradients"
@@ -74,9 +79,9 @@ class ClipGradients(ModulePass):
     """One all-reduce for each axis, not one for all."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        axes, shared = self.axes(op), counted_elsewhere(op)
+        axes, shared, goes_on = self.axes(op), counted_elsewhere(op), has_several_stages(op)
         for program in programs(op):
-            Clipping(self, program, axes, shared[stg.text(program, "kind")]).run()
+            Clipping(self, program, axes, shared[stg.text(program, "kind")], goes_on).run()
 
     def axes(self, module: ModuleOp) -> list[str]:
         """The axes of the mesh along which ranks hold different gradients, in the mesh's order."""
@@ -96,18 +101,25 @@ class Clipping:
     axes: Sequence[str]
     shared: Collection[str]
     """Weights that others count."""
+    goes_on: bool
+    """Whether a rank has several stages."""
 
     def run(self) -> None:
         block = self.program.body.block
         step = first_op(block, stg.OptimizerStepOp)
         end = step or block.last_op
         assert end is not None
-        kinds = [k for k in ("finite", "norm") if getattr(self.options, k)]
+        kinds = [k for k in dist.FOUND_OF_ALL if getattr(self.options, k)]
         for kind in kinds:
             # A stage without weights takes part.
-            found = stg.GradientStatisticOp(kind, self.read_for(kind, step), self.axes)
-            stg.marks(found)["phase"] = StringAttr("optim")
-            insert_before(end, [found], NAME)
+            before = None
+            if self.goes_on:
+                number = TensorType.of((), "fp32", self.axes)
+                before = self.insert(dist.FoundBeforeOp(kind, like=number), end)
+            found = stg.GradientStatisticOp(
+                kind, self.read_for(kind, step), self.axes, before=before
+            )
+            self.insert(found, end)
             total = self.reduced(found.result, "max" if kind == "finite" else "sum", end)
             total = self.of_all_pools(total, kind, end)
             if step is not None and kind == kinds[-1]:
@@ -127,11 +139,13 @@ class Clipping:
         groups = [[axis] for axis in reversed(self.axes)] if self.options.apart else [self.axes]
         for axes in groups:
             if axes:
-                op = dist.AllReduceOp(value, axes, kind)
-                stg.marks(op)["phase"] = StringAttr("optim")
-                insert_before(end, [op], NAME)
-                value = op.result
+                value = self.insert(dist.AllReduceOp(value, axes, kind), end)
         return value
+
+    def insert(self, op: Operation, end: Operation) -> SSAValue:
+        stg.marks(op)["phase"] = StringAttr("optim")
+        insert_before(end, [op], NAME)
+        return op.results[0]
 
     def of_all_pools(self, value: SSAValue, kind: str, end: Operation) -> SSAValue:
         """A norm is a number of each pool, of which there is a sum; a flag is one."""
@@ -140,10 +154,7 @@ class Clipping:
         if towers is None or pool is None:
             return value
         count = 1 if kind == "finite" else len(towers.towers.data)
-        op = dist.AllReducePoolsOp(value, count, pool.total.value.data)
-        stg.marks(op)["phase"] = StringAttr("optim")
-        insert_before(end, [op], NAME)
-        return op.result
+        return self.insert(dist.AllReducePoolsOp(value, count, pool.total.value.data), end)
 
 
 def counted_elsewhere(module: ModuleOp) -> Mapping[str, Collection[str]]:

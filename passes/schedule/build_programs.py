@@ -64,6 +64,7 @@ from stagec.arrays import Ints, widened
 from stagec.diagnostics import CompileError, Diagnostic, refused, span_of
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.sched.tasks import (
+    CLIP,
     COMPUTE_TASKS,
     NOWHERE,
     PASS_GATHERS,
@@ -298,9 +299,11 @@ def rows_of_tasks(program: stg.ProgramOp, flow: Dataflow) -> dict[str, Rows]:
     found["GATHER"] = rows_of(outside, ("GATHER",), flow)
     found["reduce"] = rows_of(outside, ("reduce",), flow)
     found["tied"] = rows_of(outside, ("tied",), flow)
+    found[CLIP] = rows_of(outside, (CLIP,), flow)
     reductions = [op for op in outside if stg.phase_of(op) == "grad_reduce"]
     others = [op for op in outside if stg.phase_of(op) != "grad_reduce"]
-    found["step"] = rows_of([*reductions, *others], ("step",), flow)
+    for task in ("norm", "step"):
+        found[task] = rows_of([*reductions, *others], (task,), flow)
     return {task: rows for task, rows in found.items() if len(rows)}
 
 
@@ -381,7 +384,7 @@ def once_around(
 
     What several ranks share is reduced before any stage begins its step, by the place of the first such weight of a stage among all
     (`first_tied`): the norm of all gradients is over other ranks, which have these weights in stages of other numbers. So Megatron-LM's
-    `finalize_model_grads` reduces embeddings before its optimizer takes the norm.
+    `finalize_model_grads` reduces embeddings before its optimizer takes the norm. That goes from stage to stage, and the last one tells other ranks.
     """
     reduced = stage[task == TASK_NUMBER["reduce"]]
 
@@ -394,7 +397,8 @@ def once_around(
     placed = np.stack([task, stage, microbatch, shift, joined], axis=1)
     by_weight = sorted(range(len(rows)), key=first_tied.__getitem__)
     tied = once("tied", none, by_weight)
-    parts = [once("pre", none), placed, once("reduce", reduced), tied, once("step", none)]
+    parts = [once("pre", none), placed, once("reduce", reduced), tied]
+    parts += [once("norm", none), once(CLIP, none)[-1:], once("step", none)]
     return Order.of_table(np.concatenate(parts))
 
 

@@ -51,15 +51,26 @@ from itertools import zip_longest
 import numpy as np
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 from xdsl.passes import ModulePass
 
 from stagec.analysis.dataflow import behind_views, is_node
-from stagec.analysis.segments import TASK_OF_PHASE, is_of_stage, transfer_task, whole
+from stagec.analysis.segments import (
+    TASK_OF_PHASE,
+    is_of_stage,
+    is_shared,
+    transfer_task,
+    whole,
+)
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.op import first_op
-from stagec.dialects.sched.tasks import ONCE, PASS_GATHERS, TRANSFER_TASKS
-from stagec.pipeline_schedule import pipeline_schedule, schedule_op, tasks_overlap
+from stagec.dialects.sched.tasks import CLIP, ONCE, PASS_GATHERS, TRANSFER_TASKS
+from stagec.pipeline_schedule import (
+    has_several_stages,
+    pipeline_schedule,
+    schedule_op,
+    tasks_overlap,
+)
 from stagec.rewriting import programs
 from stagec.schedules.table import ActionKind
 
@@ -90,14 +101,6 @@ def kind_of_first_stage(module: ModuleOp) -> str | None:
     """The kind of the program that the first stage runs, in a pipeline of several."""
     kinds = dist.stage_kinds(module)
     return kinds[0] if len(kinds) > 1 else None
-
-
-def has_several_stages(module: ModuleOp) -> bool:
-    """Whether a rank of the pipeline has several stages."""
-    if schedule_op(module) is None:
-        return False
-    schedule = pipeline_schedule(module)
-    return any(len(schedule.stages_of(rank)) > 1 for rank in range(schedule.num_ranks))
 
 
 def has_halves(module: ModuleOp) -> bool:
@@ -239,7 +242,8 @@ def around_loop(
 ) -> list[tuple[str, Sequence[Operation]]]:
     """What runs once per step, by task: before all microbatches; after them, reductions of gradients first.
 
-    Those of tied weights are a task of their own where a rank has several stages: all of them come before any stage's step.
+    Where a rank has several stages, those of tied weights are a task of their own, before any stage's step, and so is what stages find of all gradients, with
+    all that it reads; and what ranks tell each other of that.
     """
     ops = list(program.body.block.ops)
     loops = [number for number, op in enumerate(ops) if isinstance(op, stg.AccumulateOp)]
@@ -250,6 +254,10 @@ def around_loop(
     of_stages = [op for op in reductions if is_of_stage(op) and op not in waiting]
     own = [op for op in reductions if op not in of_stages]
     tied = behind_tied(own) if has_stages else []
+    rest = [op for op in own if op not in tied]
+    update = [op for op in after if op not in reductions]
+    norm, clip = tells_norm(update)
+    before, rest = (rest, []) if clip else ([], rest)
     evicted = [
         op for op in ops[:start] if any(stg.EVICTED in each.properties for each in op.walk())
     ]
@@ -258,9 +266,30 @@ def around_loop(
         ("pre", [op for op in ops[:start] if op not in evicted]),
         ("reduce", of_stages),
         ("tied", tied),
-        ("step", [op for op in own if op not in tied]),
-        ("step", [op for op in after if op not in reductions]),
+        ("norm", before),
+        ("norm", norm),
+        (CLIP, clip),
+        ("step", rest),
+        ("step", [op for op in update if op not in norm and op not in clip]),
     ]
+
+
+def tells_norm(ops: Sequence[Operation]) -> tuple[list[Operation], list[Operation]]:
+    """What finds out something of a stage's gradients that the next stage of its rank goes on from, with all that it reads; and what tells other ranks."""
+    found = [
+        op
+        for op in ops
+        if any(isinstance(operand.owner, dist.FoundBeforeOp) for operand in op.operands)
+    ]
+    read: set[Operation | Block] = set(found)
+    for op in reversed(ops):
+        if op in read:
+            read |= {operand.owner for inner in op.walk() for operand in inner.operands}
+    told: set[Operation | Block] = set(found)
+    for op in ops:
+        if isinstance(op, sched.CollectiveOp):
+            told |= {op} if any(behind_views(operand) in told for operand in op.operands) else set()
+    return [op for op in ops if op in read], [op for op in ops if op in told and op not in found]
 
 
 def behind_tied(reductions: Sequence[Operation]) -> list[Operation]:
@@ -268,7 +297,7 @@ def behind_tied(reductions: Sequence[Operation]) -> list[Operation]:
     found: set[Operation] = set()
     for op in reversed(reductions):
         readers = {use.operation for result in op.results for use in result.uses}
-        if "tied" in op.properties or readers & found:
+        if is_shared(op) or readers & found:
             found.add(op)
     return [op for op in reductions if op in found]
 
@@ -278,7 +307,7 @@ def waiting_for_tied(reductions: Sequence[Operation]) -> set[Operation]:
 
     They wait, as other stages may not have done their last backward pass.
     """
-    sums = {op for op in reductions if "tied" in op.properties}
+    sums = {op for op in reductions if is_shared(op)}
     found: set[Operation] = set()
     for op in reductions:
         if any(operand.owner in sums or operand.owner in found for operand in op.operands):

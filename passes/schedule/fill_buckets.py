@@ -134,7 +134,7 @@ class Filler:
                 else:
                     self.fill(row, number)
                 continue
-            if self.task == "step" and not self.reduces(number):
+            if self.task in ("norm", "step") and not self.reduces(number):
                 self.fill_all(late)
                 self.close()
             if "of_whole" in stg.marks(self.segments[number].first):

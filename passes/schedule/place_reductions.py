@@ -61,7 +61,7 @@ from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 
 from stagec.analysis.dataflow import Dataflow
-from stagec.analysis.segments import RowFinder, Segment, path_of, scheduled
+from stagec.analysis.segments import RowFinder, Segment, is_shared, path_of, scheduled
 from stagec.dialects import stg
 from stagec.dialects.sched.tasks import TASK_NUMBER, TASKS, Rows
 from stagec.symbolic.conditions import unread
@@ -192,7 +192,7 @@ def is_moved(op: Operation) -> bool:
 
     Ranks of several stages reduce a tied weight: each when all its transfers are done.
     """
-    stays = {"tied", stg.OF_STAGE} & op.properties.keys()
+    stays = is_shared(op) or stg.OF_STAGE in op.properties
     return stg.phase_of(op) == "grad_reduce" and not stays
 
 

@@ -25,10 +25,14 @@ Path = tuple[int, ...]
 
 
 class OpInstance(NamedTuple):
-    """An op in one iteration: a node's, or the `sched.taken` that stands for a node of another stage."""
+    """An op in one iteration: a node's, or what stands for a node of another stage of the rank (`OF_OTHER_STAGES`)."""
 
     op: Operation
     path: Path
+
+
+OF_OTHER_STAGES = (sched.TakenOp, dist.FoundBeforeOp)
+"""What stands for a node of another stage of the rank."""
 
 
 def is_node(op: Operation) -> TypeGuard[sched.NodeOp]:
@@ -145,9 +149,11 @@ class Dataflow:
         return self._counts[repeat.count]
 
     def source(self, value: SSAValue, path: Path) -> OpInstance | None:
-        """The node that makes `value` for a reader at `path`; nothing for weights and inputs."""
+        """The node that makes `value` for a reader at `path`, or what stands for it; nothing for weights and inputs."""
         origin, path = self.origin(value, path)
-        if isinstance(origin, OpResult) and is_node(origin.op):
+        if isinstance(origin, OpResult) and (
+            is_node(origin.op) or isinstance(origin.op, OF_OTHER_STAGES)
+        ):
             return OpInstance(origin.op, path)
         return None
 

@@ -48,6 +48,13 @@ def is_of_stage(op: Operation) -> bool:
     return any(stg.OF_STAGE in inner.properties for inner in op.walk())
 
 
+def is_shared(op: Operation) -> bool:
+    """Whether an op sums the gradients of a weight that several stages have: over their ranks, or those of its own rank."""
+    return "tied" in op.properties or any(
+        isinstance(operand.owner, sched.TakenOp) for operand in op.operands
+    )
+
+
 def whole(op: Operation, key: str, default: int = 0) -> int:
     """A whole number that a pass left on an op."""
     value = op.properties.get(key, op.attributes.get(key))

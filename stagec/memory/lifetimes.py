@@ -14,9 +14,15 @@ import numpy as np
 from stagec.analysis.stated_sizes import wrong
 from stagec.arrays import Ints
 from stagec.dialects.memory import Kind
-from stagec.dialects.sched.tasks import COMPUTE_TASKS, ONCE
+from stagec.dialects.sched.tasks import CLIP, COMPUTE_TASKS, NOWHERE, ONCE
 from stagec.memory.value_table import ValueTable
-from stagec.unrolling.rank import Arrangement, StageRun
+from stagec.unrolling.rank import (
+    Arrangement,
+    RankRun,
+    StageRun,
+    clipping_stage,
+    giving_stage,
+)
 
 FORWARD = ("F", "RECV_F")
 BACKWARD = ("B", "I", "W")
@@ -104,6 +110,7 @@ def lifetimes(
         for number, table in enumerate(tables)
     ]
     hand_over(arrangement.neighbours, stages)
+    keep_given(places, arrangement.run, stages)
     last = places.last
     parts = [
         part
@@ -310,6 +317,31 @@ def hand_over(neighbours: Mapping[tuple[str, int], int], stages: Sequence[StageL
             taker.death[to, value] = np.maximum(taker.death[to, value], made)
             if not (giver.saved[source] or giver.deferred[source]):
                 giver.birth[:, source] = -1
+
+
+def keep_given(places: Places, run: RankRun, stages: Sequence[StageLives]) -> None:
+    """Let what a stage gives to another one of its rank, or finds for all of them, be there until these have read it."""
+    for stage, each in enumerate(run.stages):
+        for task in each.layout.tasks.keys() & {"tied", "norm"}:
+            for row, read in enumerate(each.layout.tasks[task].rows):
+                at = [np.zeros(1, np.int64), np.array([row]), np.zeros(1, np.int64)]
+                for place in read.arguments:
+                    giver = giving_stage(place, stage, run.stages) if place is not None else NOWHERE
+                    if place is None or giver < 0:
+                        continue
+                    value, of_sum = stages[giver].table.given[place.task]
+                    reader = places.placed(places.nodes(stage, [task], np.array([NOWHERE]), *at))
+                    lives = stages[giver]
+                    deaths = lives.sum_death[None] if of_sum else lives.death
+                    deaths[:, value] = np.maximum(deaths[:, value], reader)
+    clips = clipping_stage(run.order)
+    for stage, lives in enumerate(stages):
+        if clips in (NOWHERE, stage):
+            continue
+        # Stages make the same in `CLIP`, one after the other.
+        theirs, own = (np.flatnonzero(made_in(s.table, (CLIP,))) for s in (stages[clips], lives))
+        latest = lives.death[:, own].max(axis=0)
+        stages[clips].death[:, theirs] = np.maximum(stages[clips].death[:, theirs], latest)
 
 
 def buffers(lives: StageLives, stage: int) -> tuple[Ints, ...]:

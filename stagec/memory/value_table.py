@@ -35,7 +35,7 @@ from stagec.dialects.memory import (
 from stagec.dialects.types import DTYPE_BITS, StackType, tensor_of
 from stagec.symbolic import ZERO, Size, conditions
 from stagec.unrolling.rank import StageRun
-from stagec.unrolling.stage import NodePlace
+from stagec.unrolling.stage import TAKEN, NodePlace
 
 Key = tuple[SSAValue, Path]
 Order = tuple[int, int, int]
@@ -94,6 +94,8 @@ class ValueTable:
     """What the neighbouring stages hand over, by direction and number."""
     sent: dict[tuple[str, int], int] = field(default_factory=dict)
     """What they are handed."""
+    given: dict[str, tuple[int, bool]] = field(default_factory=dict)
+    """What other stages of the rank read, by the task that stands for it there; whether that is the sum over microbatches."""
     holds_for_all: bool = False
     """Whether with other numbers nothing is another but how large values are."""
     in_microbatches: Ints | None = None
@@ -426,6 +428,7 @@ class TableMaker:
             read_after=np.array([each.before for each in self.reads], np.int64),
             received={key: i for i, key in enumerate(ends) if key is not None},
             sent=self.handed_on(),
+            given=self.given(),
             holds_for_all=self.holds_for_all,
         )
 
@@ -491,6 +494,16 @@ class TableMaker:
                 if value is not None:
                     sent[op.direction.data, op.number.value.data] = self.root(value, False)[0]
         return sent
+
+    def given(self) -> dict[str, tuple[int, bool]]:
+        """What a place that other stages of the rank read has: its first result, or the sum that this is a term of."""
+        found: dict[str, tuple[int, bool]] = {}
+        for task, place in self.layout.given.items():
+            own = [i for i, each in enumerate(self.places) if each == place]
+            if own:
+                is_sum = self.results[own[0]] in self.sums and task.startswith(TAKEN)
+                found[task] = self.root(own[0], is_sum)
+        return found
 
 
 def last_around(

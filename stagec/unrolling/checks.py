@@ -26,6 +26,7 @@ from stagec.dialects.attributes import NamesAttr, sizes_in
 from stagec.dialects.memory import GRADIENTS, Kind
 from stagec.dialects.op import first_op
 from stagec.dialects.sched.tasks import (
+    CLIP,
     COMPUTE_TASKS,
     NOWHERE,
     ONCE,
@@ -362,6 +363,12 @@ class RankOrders:
         """Check that a rank runs all tasks of its stages: once what runs once, and in the same microbatches what computes and what takes in."""
         runs = self.runs[program]
         numbers = {each.number for each in program.stages.data}
+        clips = [stage for task, stage in runs if task == CLIP]
+        if len(clips) > 1:
+            message = (
+                f"`@{program.sym_name.data}` runs `{CLIP}` of several stages: one runs it for all"
+            )
+            raise wrong(program, message)
         for stage in program.stages.data:
             own = self.tasks[stage.tasks].rows.data
             passes = self.passes(stage)
@@ -379,6 +386,8 @@ class RankOrders:
             ]
             for task in (*passes, *received, *ONCE):
                 wanted = {NOWHERE} if task in ONCE else computed
+                if task == CLIP and clips:
+                    continue
                 missing = wanted.difference(runs.get((task, stage.number), ()))
                 if task in own and missing:
                     name = task_name(program, task, stage.number, min(missing))

@@ -13,6 +13,7 @@ from stagec.analysis.stated_sizes import wrong
 from stagec.arrays import Ints, distinct_rows
 from stagec.dialects import sched, stg
 from stagec.dialects.sched.tasks import (
+    CLIP,
     GATHER_TASKS,
     NOWHERE,
     ONCE,
@@ -24,7 +25,7 @@ from stagec.dialects.sched.tasks import (
     Rows,
     spell_task,
 )
-from stagec.unrolling.stage import TAKEN, NodePlace, Row, RowBody, StageLayout
+from stagec.unrolling.stage import FOUND, TAKEN, NodePlace, Row, RowBody, StageLayout
 
 WRITES = {"rounds": "interleave-tasks", "waits": "chain-streams", "ahead": "order-communication"}
 """The pass that writes a property of a rank's program."""
@@ -266,12 +267,12 @@ def arrange(run: RankRun) -> Arrangement:
         if id(layout) not in first_of:
             first_of[id(layout)] = len(bodies)
             bodies += [RankBody(body, number) for body in layout.bodies]
-    neighbours = local_neighbours(run)
+    neighbours, clips = local_neighbours(run), clipping_stage(order)
     kinds, kind = alike(order)
     packed: list[Packed] = []
     for number, stage, shift in kinds:
         rows = layouts[stage].tasks[TASKS[number]].rows
-        rows = [handed_over(row, stage, neighbours, stages) for row in rows]
+        rows = [handed_over(row, stage, neighbours, stages, clips) for row in rows]
         packed.append(pack(rows, stage, first_of[id(layouts[stage])]))
         if TASKS[number] in TRANSFER_TASKS:
             direct(packed[-1], bodies, stage, shift)
@@ -410,6 +411,11 @@ def direct(packed: Packed, bodies: list[RankBody], stage: int, shift: int) -> No
         bodies.append(RankBody(bodies[old].body, stage, shift))
 
 
+def clipping_stage(order: Order) -> int:
+    """Which stage of a rank runs `CLIP` for all of them; -1: none does."""
+    return int(order.stage[order.task == TASK_NUMBER[CLIP]].max(initial=NOWHERE))
+
+
 def local_neighbours(run: RankRun) -> dict[tuple[str, int], int]:
     """For a stage that receives nothing in a direction: the stage of the same rank that it continues."""
     received = {*run.kinds_of_tasks[0]}
@@ -424,13 +430,21 @@ def local_neighbours(run: RankRun) -> dict[tuple[str, int], int]:
 
 
 def handed_over(
-    row: Row, stage: int, neighbours: Mapping[tuple[str, int], int], stages: Sequence[StageRun]
+    row: Row,
+    stage: int,
+    neighbours: Mapping[tuple[str, int], int],
+    stages: Sequence[StageRun],
+    clips: int,
 ) -> Row:
-    """A row whose arguments come straight from the neighbouring stage, where that is on the same rank."""
+    """A row whose arguments come straight from other stages of the rank: from the neighbouring one, from those that give gradients or numbers, and from that
+    which runs `CLIP` for all.
+    """
 
     def behind(place: NodePlace | None) -> NodePlace | None:
-        if place is not None and place.task.startswith(TAKEN):
+        if place is not None and place.task.startswith((TAKEN, FOUND)):
             return given(place, stage, stages)
+        if place is not None and place.task == CLIP:
+            return place._replace(stage=clips)
         other = neighbours.get((place.task, stage)) if place is not None else None
         if place is None or other is None:
             return place
@@ -444,11 +458,18 @@ def handed_over(
 
 
 def given(place: NodePlace, stage: int, stages: Sequence[StageRun]) -> NodePlace | None:
-    """The node behind a gradient that another stage of the rank gives."""
-    weight = place.task.removeprefix(TAKEN)
-    givers = [i for i, each in enumerate(stages) if i != stage and weight in each.layout.given]
-    source = stages[givers[place.row]].layout.given[weight]
-    return source._replace(stage=givers[place.row]) if source is not None else None
+    """The node behind a gradient that another stage of the rank gives, or behind what the one before has found."""
+    giver = giving_stage(place, stage, stages)
+    source = stages[giver].layout.given[place.task] if giver >= 0 else None
+    return source._replace(stage=giver) if source is not None else None
+
+
+def giving_stage(place: NodePlace, stage: int, stages: Sequence[StageRun]) -> int:
+    """The stage of the rank that has the node behind such a place; -1: none."""
+    givers = [i for i, each in enumerate(stages) if i != stage and place.task in each.layout.given]
+    if place.task.startswith(FOUND):
+        givers = [i for i in givers if i < stage]
+    return givers[place.row] if givers else NOWHERE
 
 
 def pack(rows: Sequence[Row], stage: int, first_body: int) -> Packed:

@@ -24,6 +24,8 @@ from stagec.symbolic import Size
 
 TAKEN = "taken "
 """With the path of a weight: the task of what other stages of the rank give."""
+FOUND = "found "
+"""With what is found: the task of what the stage before on the rank has found of its gradients."""
 
 BUCKET = "bucket"
 """The scope of what is of many places."""
@@ -111,7 +113,7 @@ class StageLayout:
         self.handed_over: dict[tuple[str, int], NodePlace | None] = {}
         """What a stage on the same rank receives, by direction and number."""
         self.given: dict[str, NodePlace | None] = {}
-        """What this stage gives to others of its rank, by the path of the weight."""
+        """What other stages of its rank are given by this one, by the task that stands for it there."""
         self.received: dict[tuple[str, int, int], int] = {}
         """The number of each received value, by direction, row and node."""
         self._segments = segments_of(program)
@@ -266,7 +268,10 @@ class StageLayout:
                 key = (op.direction.data, op.number.value.data)
                 self.handed_over[key] = self.place_of(op.value, ())
             elif isinstance(op, dist.GiveGradientOp):
-                self.given[op.weight.data] = self.place_of(op.gradient, ())
+                self.given[TAKEN + op.weight.data] = self.place_of(op.gradient, ())
+            elif isinstance(op, dist.FoundBeforeOp):
+                (use,) = op.found.uses
+                self.given[FOUND + op.kind.data] = self.places[OpInstance(use.operation, ())]
         for source, place in self.places.items():
             if type(source.op) is sched.StageRecvOp:
                 key = (source.op.direction.data, place.row, place.node)
@@ -274,9 +279,16 @@ class StageLayout:
 
     def place_of(self, value: SSAValue, path: Path) -> NodePlace | None:
         source = self.dataflow.source(value, path)
-        if source is not None and isinstance(source.op, sched.TakenOp):
-            return NodePlace(TAKEN + source.op.weight.data, source.op.number.value.data, 0)
-        return self.places.get(source) if source is not None else None
+        return None if source is None else self.places.get(source) or elsewhere(source.op)
+
+
+def elsewhere(op: Operation) -> NodePlace | None:
+    """The place that stands for a node of another stage of the rank: its row says of which of those that give."""
+    if isinstance(op, sched.TakenOp):
+        return NodePlace(TAKEN + op.weight.data, op.number.value.data, 0)
+    if isinstance(op, dist.FoundBeforeOp):
+        return NodePlace(FOUND + op.kind.data, NOWHERE, 0)
+    return None
 
 
 def instance_of(rows: Rows, row: int) -> int:

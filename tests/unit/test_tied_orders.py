@@ -14,8 +14,12 @@ from stagec.checking.deadlock import ANY_TIMES
 from stagec.diagnostics import CompileError
 from stagec.driver import compile_text
 from stagec.estimate import estimate
+from stagec.memory.lifetimes import lifetimes
+from stagec.memory.value_table import value_table
 from stagec.searching.evaluation import NAME
 from stagec.searching.whole_plans import WholePlan, compiled_whole
+from stagec.unrolling.module import rank_runs
+from stagec.unrolling.rank import arrange
 from tests.unit.seldom import mostly
 
 LOOPED = ("interleaved_1f1b", "looped_bfs", "overlapped_1f1b")
@@ -121,3 +125,41 @@ def test_what_no_order_fits_is_refused_and_no_candidate() -> None:
         compile_text(CROSSWISE)
     found = compiled_whole(WholePlan("m.stg", CROSSWISE.replace("plan p", f"plan {NAME}"), 0))
     assert [each.code for each in found.diagnostics] == ["E0613"]
+
+
+ENDS = """
+dim B = 32
+dim V = 256
+dim D = 64
+dim L = 8
+module Block(x[B, D]) -> [B, D] { weight w[D]  return x + rms_norm(x, w) }
+model M(tokens[B]: i32, targets[B]: i32) {
+  weight embed[V, D]
+  x = embedding(tokens, embed)
+  repeat L { x = Block(x) }
+  loss = cross_entropy(x @ embed, targets)
+}
+plan p {
+  mesh pp = 2, dp = 2
+  shard B over dp
+  pipeline L over pp { schedule = zb_v }
+}
+"""
+
+
+def test_a_gradient_that_another_stage_gives_is_there_until_it_is_added() -> None:
+    """In a V the first and the last stage are on one rank, which adds the gradients that both have of the table."""
+    run = rank_runs(compile_text(ENDS).module)[0]
+    rank, tables = arrange(run), list(map(value_table, run.stages))
+    bodies = [rank.bodies[which].body for which in rank.body.tolist()]
+    (row,) = [
+        n
+        for n, body in enumerate(bodies)
+        if body.nodes[0].node_name == "add" and body.task == "tied"
+    ]
+    made = [rank.task_at(int(at))[0] for at in rank.source_row[row, : bodies[row].num_slots]]
+    assert [rank.run.task_name(task)[:2] for task in made] == [("W", 0), ("W", 1)]
+    lives = lifetimes(rank, tables)
+    there = lives.alive_at(int(rank.first[rank.place[row]]))
+    of_table = there[lives.num_bytes[there] == 4 * 256 * 64]
+    assert set(lives.stage[of_table].tolist()) == {0, 1}

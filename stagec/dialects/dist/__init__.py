@@ -71,6 +71,8 @@ from stagec.dialects.dist.sequences import (
     SequencesOp as SequencesOp,
 )
 from stagec.dialects.dist.stages import (
+    FOUND_OF_ALL as FOUND_OF_ALL,
+    FoundBeforeOp as FoundBeforeOp,
     GiveGradientOp as GiveGradientOp,
     Stage as Stage,
     StageRecvOp as StageRecvOp,

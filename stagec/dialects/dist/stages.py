@@ -10,6 +10,10 @@ schedule's business. `dist.stage_recv` of a stage equals the operand of the same
     %t = dist.take_gradient "embed" 0 %g : !stg.tensor<[V, D], fp32> -> !stg.tensor<[V, D], fp32>
 
 Stages of one rank that share a weight add up its gradients without moving them.
+
+    %b = dist.found_before "norm" : !stg.tensor<[], fp32, partial [pp, dp]>
+
+What one of them finds of its gradients goes on from what the one before it found, so that ranks tell each other once.
 """
 
 from __future__ import annotations
@@ -117,6 +121,28 @@ class TakeGradientOp(DefaultBuilder, TaskInterface):
                 work=sched.Work.ELEMENTWISE,
             ),
         ]
+
+
+FOUND_OF_ALL = ("finite", "norm")
+"""What is to be known of all gradients before any weight is updated."""
+
+
+@irdl_op_definition
+class FoundBeforeOp(DefaultBuilder, MarkedOp):
+    """What the stage before this one on the same rank found of its gradients, such as the sum of their squares: what the reader of its own op of this `kind`
+    makes. On the first stage of a rank it is nothing, and is not waited for. It is no node: the number is in the memory of the rank.
+    """
+
+    name = "dist.found_before"
+
+    kind = prop_def(StringAttr)
+    found = result_def(ValueType)
+
+    assembly_format = "$kind attr-dict `:` type($found)"
+
+    def verify_(self) -> None:
+        if self.kind.data not in FOUND_OF_ALL:
+            raise self.mistake(f"there is no `{self.kind.data}`")
 
 
 @dataclass(frozen=True)

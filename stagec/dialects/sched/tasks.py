@@ -2,7 +2,8 @@
 
 A *task* is what a schedule moves as a unit: the forward pass of one microbatch through one stage (`F`), its backward pass (`B`, or
 its halves `I` and `W`), the gathers that only some passes need (`GATHER`, `GATHER_F`, `GATHER_B`), a transfer (`SEND_F`, ...), and what runs once
-per step: before (`pre`) and after (`step`) all microbatches, and when a stage has done its last backward pass (`reduce`). A *segment* is
+per step: before (`pre`) and after (`step`) all microbatches, and when a stage has done its last backward pass (`reduce`). On a rank of several stages
+the update is three tasks: what each stage finds of its own gradients (`norm`), what ranks tell each other of all of them (`clip`), and the rest. A *segment* is
 straight-line code of a task: ops that are issued together. A *row* is a segment in one iteration of the repeats around it.
 """
 
@@ -37,9 +38,11 @@ from stagec.dialects.text_forms import (
     text,
 )
 
+CLIP = "clip"
+"""The task that a rank runs for all of its stages, as part of one of them: what its ops make is there for the others, whose own rows of it do not run."""
 TASKS = (
     *("pre", "GATHER", "RECV_F", "GATHER_F", "F", "SEND_F"),
-    *("RECV_B", "GATHER_B", "B", "I", "SEND_B", "W", "reduce", "tied", "step"),
+    *("RECV_B", "GATHER_B", "B", "I", "SEND_B", "W", "reduce", "tied", "norm", CLIP, "step"),
 )
 """The tasks of one microbatch, in the order in which its data goes through them."""
 TASK_NUMBER = {task: number for number, task in enumerate(TASKS)}
@@ -50,8 +53,8 @@ GATHER_TASKS = ("GATHER", *PASS_GATHERS)
 """Gathers of parameters, of a whole stage or ahead of a forward or a backward pass, that run only where a stage has freed what it gathered last.
 
 Which run a pass reads is what `gathered` of its rank's program says."""
-ONCE = ("pre", "reduce", "tied", "step")
-"""Tasks that run once per step. `tied` reduces weights that several stages share, before any stage of a rank begins its `step`."""
+ONCE = ("pre", "reduce", "tied", "norm", CLIP, "step")
+"""Tasks that run once per step. `tied` reduces weights that several stages share, before any stage of a rank finds its `norm`, or begins its `step`."""
 
 
 @irdl_attr_definition

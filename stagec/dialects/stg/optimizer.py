@@ -312,8 +312,9 @@ class GradientStatisticOp(CostInterface):
     """What is to be known of all gradients before the step: their squared `norm`, to clip them, or whether they are `finite`, under a scaled loss; or what
     Adafactor adds up over ranks with parts of a matrix, its `factors`, and the `lengths` of updates and weights.
 
-    One node that reads a rank's gradients, and what was found of them before. The result is this rank's term, over the axes along which ranks
-    hold others. It has the cost of scaling them too, in place: by the scale of the loss as they are checked, in one pass
+    One node that reads a rank's gradients. On a rank of several stages it goes on `from` the number that was found before of those of another stage. The
+    result is this rank's term, over the axes along which ranks hold others. It has the cost of scaling them too, in place: by the scale of the loss as they
+    are checked, in one pass
     (`_amp_foreach_non_finite_check_and_unscale_`, which PyTorch's GradScaler and Megatron-LM's `_unscale_main_grads_and_check_for_nan` call); by
     their norm, once that is known, in another (`_clip_grads_with_norm_` of PyTorch; `clip_grad_by_total_norm_fp32` of Megatron-LM, if it is too large).
 
@@ -325,14 +326,17 @@ class GradientStatisticOp(CostInterface):
 
     kind = prop_def(StringAttr)
     gradients = var_operand_def()
+    before = opt_operand_def()
     on_host = flag_mark("on_host")
     """The CPU of the host reads gradients that are there, and has the number."""
     unscaled = flag_mark("unscaled")
     """Gradients are scaled elsewhere, at the cost of others: it takes an operation less for each element, and reads it once."""
     result = result_def()
 
+    irdl_options = (AttrSizedOperandSegments(as_property=True), ParsePropInAttrDict())
     assembly_format = (
-        "$kind `(` $gradients `)` attr-dict `:` `(` type($gradients) `)` `->` type($result)"
+        "$kind `(` $gradients `)` (`from` $before^ `:` type($before))? attr-dict "
+        "`:` `(` type($gradients) `)` `->` type($result)"
     )
 
     def __init__(
@@ -341,16 +345,19 @@ class GradientStatisticOp(CostInterface):
         gradients: Sequence[SSAValue],
         axes: Sequence[str],
         count: Size | None = None,
+        before: SSAValue | None = None,
     ) -> None:
         one = TensorType.of((), "fp32", axes)
         made = one if count is None else StackType.of(count, one)
-        super().__init__([list(gradients)], [made], kind=kind)
+        super().__init__([list(gradients), before], [made], kind=kind)
 
     def verify_(self) -> None:
         if self.kind.data not in STATISTICS:
             raise self.mistake(f"there is no `{self.kind.data}`")
         if tensor_of(self.result.type).dims:
             raise self.mistake("results are numbers")
+        if self.before is not None and self.before.type != self.result.type:
+            raise self.mistake(f"{self.before.type} does not go on as {self.result.type}")
 
     def flops(self) -> Size:
         return symbolic.total(map(elements, self.gradients)) * self.costs()[0]
@@ -369,7 +376,7 @@ class GradientStatisticOp(CostInterface):
             return super().lowered(mesh)
         size, kinds = self.moved_bytes().moved, [self.result.type]
         called, there = f"host_{self.kind.data}", Effects(makes=Kind.HOST)
-        return [sched.HostUpdateOp(self.gradients, self.flops(), size, there, called, like=kinds)]
+        return [sched.HostUpdateOp(self.operands, self.flops(), size, there, called, like=kinds)]
 
 
 STATISTICS = {"norm": (3, 2, 1), "finite": (2, 1, 1), "factors": (0, 1, 0), "lengths": (0, 1, 0)}

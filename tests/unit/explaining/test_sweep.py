@@ -72,9 +72,10 @@ plan p {
 CLAUSES = {
     "1f1b": "shard S over tp\n  pipeline L over pp { schedule = 1f1b }",
     "gpipe": "pipeline L over pp { schedule = gpipe }\n  zero 1 over dp",
-    "interleaved": "pipeline L over pp { schedule = interleaved_1f1b, virtual_stages = 2 }\n  recompute full in Block",
+    "interleaved": "pipeline L over pp { schedule = interleaved_1f1b, virtual_stages = 2 }\n  recompute full in Block\n"
+    "  optimizer adamw { clip = 1 }",
     "zero_bubble": "pipeline L over pp { schedule = zb_h1, first = -1, last = 1 }",
-    "v": "pipeline L over pp { schedule = zb_v }\n  zero 2 over dp",
+    "v": "pipeline L over pp { schedule = zb_v }\n  zero 2 over dp\n  optimizer adamw { clip = 1, loss_scale = dynamic }",
     "dualpipe": "pipeline L over pp { schedule = dualpipe }",
     "listed": "pipeline L over pp { schedule = 1f1b, layers = [5, 7] }",
     "listed_virtual": "pipeline L over pp { schedule = interleaved_1f1b, virtual_stages = 2, layers = [4, 5, 3, 0] }",
