@@ -19,6 +19,7 @@ from stagec.analysis.contexts import Contexts
 from stagec.analysis.sizes import mesh_of
 from stagec.diagnostics import Diagnostic, Span
 from stagec.dialects import dist, stg
+from stagec.frontend.plans.idle_settings import is_idle
 from stagec.pass_manager import is_our_class
 from stagec.passes import load_pass
 from stagec.plans.clauses import Plan
@@ -119,6 +120,7 @@ class IdleParts:
             for need in NEEDS
             if (clause := getattr(plan, need.clause)) is not None
             and (span := clause.unusual.get(need.setting)) in own
+            and not is_idle(plan, need.clause, need.setting)
         }
         self.has: set[str] = set()
         """What of `needs` the program has."""
@@ -252,7 +254,9 @@ def kinds(module: ModuleOp) -> Iterator[str]:
             yield GRADIENTS
         if isinstance(op, stg.WeightOp) and op.persistent is not None:
             yield PERSISTENT
+        # A conversion in the model's text has a place of its own.
         if isinstance(op, stg.CastOp) and any(
-            isinstance(use.operation, READ_LOGITS) for use in op.result.uses
+            isinstance(use.operation, READ_LOGITS) and use.operation.location == op.location
+            for use in op.result.uses
         ):
             yield CONVERTED

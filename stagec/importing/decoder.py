@@ -261,7 +261,7 @@ class Decoder:
 
     def start(self, w: Writer) -> Stream:
         """The dims that all have."""
-        w.decodes = True
+        w.decodes, w.widens_loss = True, self.widens_loss
         w.dim("B", self.batch, "sequences in the global batch")
         tokens = self.sequence or min(self.positions, 4096)
         w.dim("S", tokens // 128 * 128 or tokens, "tokens per sequence")
@@ -270,6 +270,8 @@ class Decoder:
         return Stream(self.width)
 
     batch: int = 256
+    widens_loss: bool = True
+    """Whether logits are converted to fp32 for the loss, as `ForCausalLMLoss` does (transformers, `loss/loss_utils.py`)."""
 
     def embedding(self, w: Writer, m: Module, s: Stream) -> str:
         D = s.dim

@@ -8,11 +8,6 @@ from math import gcd, lcm
 from stagec.importing.text import RANKS, Module, Writer
 from stagec.importing.transformers_plans import plans_of, tensor_clauses
 
-PRECISION = (
-    "precision { weights = bf16, activations = bf16, gradients = fp32, optimizer = fp32 }",
-    "optimizer adamw",
-)
-
 
 def starter_plans(w: Writer, model: Module, model_types: Sequence[str], stored: str) -> list[str]:
     """Plans that hold for the sizes of that model; the first is what is compiled without `--plan`. `stored`: what serving
@@ -36,6 +31,13 @@ def plan_text(name: str, about: str, clauses: Sequence[str]) -> str:
     return f"# {about}\nplan {name} {{\n" + "".join(f"  {c}\n" for c in clauses) + "}\n"
 
 
+def optimized(w: Writer) -> tuple[str, str]:
+    """The clauses of dtypes and of the optimizer."""
+    loss = ", loss = fp32" if w.widens_loss else ""
+    dtypes = f"weights = bf16, activations = bf16, gradients = fp32, optimizer = fp32{loss}"
+    return f"precision {{ {dtypes} }}", "optimizer adamw"
+
+
 def sharded(w: Writer) -> str:
     units = ", ".join(block for block in w.layers if block not in w.idle)
     return plan_text(
@@ -49,7 +51,7 @@ def sharded(w: Writer) -> str:
             f"unit {units}",
             f"recompute full in {units}",
             *microbatch(w),
-            *PRECISION,
+            *optimized(w),
         ),
     )
 
@@ -72,7 +74,7 @@ def tensor_parallel(w: Writer, ways: int) -> str:
             *(["shard S over tp"] if "S" in w.dims and w.dims["S"].value % ways == 0 else []),
             *microbatch(w),
             "zero 1 over dp",
-            *PRECISION,
+            *optimized(w),
         ),
     )
 
@@ -159,7 +161,7 @@ def their_tensor_parallel(w: Writer, model: Module, plan: Mapping[str, str]) -> 
     return plan_text(
         f"transformers_tp{ways}",
         " ".join([about, *remarks]),
-        (*clauses, *microbatch(w), *PRECISION),
+        (*clauses, *microbatch(w), *optimized(w)),
     )
 
 
@@ -177,7 +179,7 @@ def their_pipeline(w: Writer) -> str:
         (
             f"mesh pp = {stages}",
             f"pipeline {layers} over pp {{ schedule = 1f1b, microbatch = 1 }}",
-            *PRECISION,
+            *optimized(w),
         ),
     )
 
@@ -203,7 +205,7 @@ def expert_parallel(w: Writer, theirs: bool) -> str:
             *tokens_of_experts(w),
             *microbatch(w),
             "zero 1 over dp",
-            *PRECISION,
+            *optimized(w),
         ),
     )
 

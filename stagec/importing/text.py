@@ -167,6 +167,8 @@ class Writer:
         """Dims that are how many images or recordings there are."""
         self.decodes = False
         """Whether it is a decoder alone, which makes one token after the other,"""
+        self.widens_loss = False
+        """Whether its class converts logits to fp32 for the loss."""
         self.seeing: set[str] = set()
         """Blocks that a class leaves out where there is no image."""
         self.idle: set[str] = set()

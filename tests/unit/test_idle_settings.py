@@ -94,3 +94,38 @@ def test_all_of_them_are_tried():
         ("zero", "persist"),
         ("precision", "unquantized"),
     }
+
+
+CONVERTS = """
+dim B = 8
+dim V = 48
+dim D = 24
+model M(x[B, D], targets[B]: i32) {{
+  weight head[D, V]
+  loss = cross_entropy({logits}, targets)
+}}
+plan q {{
+  mesh dp = {ways}, tp = 2
+  shard B over dp
+  shard V over tp
+  microbatch 1
+  zero 3 over dp
+  precision {{ weights = bf16, activations = bf16, loss = fp32 }}
+  {clause}
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("logits", "clause", "ways", "said"),
+    [
+        ("x @ head", "", 2, []),
+        ("cast(x @ head, dtype = fp32)", "", 2, ["loss"]),
+        ("x @ head", "gradients { average = before }", 1, ["average"]),
+    ],
+)
+def test_each_is_told_once(logits: str, clause: str, ways: int, said: list[str]):
+    """Also what both the plan and its program say, and what the model's text does by itself."""
+    made = compile_text(CONVERTS.format(logits=logits, clause=clause, ways=ways))
+    warnings = [each for each in (*made.checked.warnings, *made.idle) if each.code == "W0304"]
+    assert [each.message.split("`")[1] for each in warnings] == said

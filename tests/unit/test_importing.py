@@ -59,6 +59,8 @@ def test_plans_to_start_with_compile(name: str):
     for plan in names:
         compiled = compile_text(imported.text, f"{name}.stg", plan, stops=Stops(unroll=False))
         assert compiled.plan.name == plan
+        is_wide = compiled.stated.is_training and not name.startswith(("openai--clip", "google-t5"))
+        assert (compiled.plan.precision.loss == "fp32") == is_wide
 
 
 FOUR = {"num_hidden_layers": 4}

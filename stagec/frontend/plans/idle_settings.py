@@ -141,6 +141,14 @@ def idle_settings(plan: Plan, own: Collection[Span], serves: bool) -> list[Diagn
     return [found for need in needs if not need.is_said(plan) for found in _idle(plan, need, own)]
 
 
+def is_idle(plan: Plan, clause: str, setting: str) -> bool:
+    """Whether the plan alone says that a setting changes nothing."""
+    return any(
+        each.clause == clause and setting in each.settings and not each.is_said(plan)
+        for each in NEEDS
+    )
+
+
 def idle_replication(
     merged: Merged, table: SizeTable, own: Collection[Span]
 ) -> Iterator[Diagnostic]:

@@ -50,8 +50,9 @@ class Written:
 
 @dataclass
 class MaskedDecoder(Decoder):
-    """An encoder that predicts tokens: embeddings are summed and normalised, and a transform stands before the head."""
+    """An encoder that predicts tokens: embeddings are summed and normalised, and a transform stands before the head. Its class has PyTorch's loss itself."""
 
+    widens_loss: bool = False
     types: tuple[str, int] = ("", 0)
     """The tensor of embeddings of types of tokens, and how many there are."""
     widen: str = ""
