@@ -63,12 +63,15 @@ def has_several_stages(module: ModuleOp) -> bool:
     return len(set(ranks)) < len(ranks)
 
 
-def pipeline_schedule(module: ModuleOp) -> Schedule:
-    """The schedule of a module that has one, proved right; of a part of a pipeline, what its ranks do of the whole."""
+def pipeline_schedule(module: ModuleOp, microbatches: int | None = None) -> Schedule:
+    """The schedule of a module that has one, proved right; of a part of a pipeline, what its ranks do of the whole. With another number of microbatches, if
+    one is given.
+    """
     op = schedule_op(module)
     assert op is not None
 
-    name, p, v, m = arguments(module, op)
+    name, p, v, own = arguments(module, op)
+    m = own if microbatches is None else microbatches
     if op.part is not None:
         first, total = op.part
         return explained(op, lambda: part_of(known(name, total, v, m), first, p))

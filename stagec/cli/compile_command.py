@@ -17,7 +17,7 @@ import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
 from stagec import __version__
-from stagec.advice import warnings
+from stagec.advice import too_much, warnings
 from stagec.backend.bundle import Bundle, write_bundle
 from stagec.backend.encode import encode_traces
 from stagec.backend.encoded import SCHEMA_VERSION, Encoded, TraceOptions
@@ -69,14 +69,17 @@ from stagec.dialects import dist
 from stagec.driver import Stops, compile_ir
 from stagec.estimate import Estimate, estimate_if_known, timeline_of, with_durations
 from stagec.estimate.costs import require_numbers
+from stagec.estimate.few_microbatches import ManyMicrobatches, look
 from stagec.estimate.memory import timed_peaks
 from stagec.estimate.pools import PoolsEstimate, estimate_pools, estimate_pools_if_known
 from stagec.estimate.series import Clock
+from stagec.estimate.timeline import Timeline
 from stagec.frontend import Source, parse_file
 from stagec.frontend.checker import plan_of_pool, pools_in
 from stagec.frontend.plans.iterations import Iterations, read_iterations
 from stagec.frontend.plans.merge import DOT
 from stagec.ir_text import print_ir
+from stagec.memory import ClassPlan, TimedPeak
 from stagec.pass_arguments import schedule_files
 from stagec.plans.clauses import Plan
 from stagec.plugins import Registry, registry
@@ -84,7 +87,7 @@ from stagec.pools import CompiledPools, compile_pools, plan_around
 from stagec.pools.series import compile_series_of_parts, compile_series_of_pools
 from stagec.reading import read_file
 from stagec.reports.headline import headline
-from stagec.reports.many_microbatches import ManyMicrobatches, brief, look
+from stagec.reports.many_microbatches import brief
 from stagec.reports.memory_charts import Scene, memory_page, memory_page_of_pools
 from stagec.reports.step_report import pools_page, report_page, times_of_pools
 from stagec.simulators.astra_sim import as_one, astra_sim_files, doubts_of_network
@@ -380,8 +383,8 @@ def write_page(path: str, page: str, what: str, options: argparse.Namespace) -> 
 
 
 def is_brief(options: argparse.Namespace) -> bool:
-    """Whether nothing is asked for but the summary and a drawing of the step."""
-    names = ("out", "bundle", "stop_after", "memory", "schedule", "report", "print_ir")
+    """Whether nothing is asked for but the summary, memory, and a drawing of the step."""
+    names = ("out", "bundle", "stop_after", "schedule", "report", "print_ir")
     return all(getattr(options, name) in (None, False) for name in names) and not options.timeline
 
 
@@ -389,30 +392,51 @@ def show_brief(
     options: argparse.Namespace, plug_ins: Registry, source: Source | None, many: ManyMicrobatches
 ) -> bool:
     """Show the summary of a step of many microbatches by what a step of few says of it; whether it says so."""
+    limit = planned(many.plan, options).device.memory
 
-    def compile_few(batch: str, size: int) -> Compiled:
-        return compile_input(
+    def compile_few(batch: str, size: int, memory: int | None = None) -> Compiled:
+        """`memory` is what a device may need; what few microbatches need is shown of the whole step first."""
+        made = compile_input(
             options.model,
             options.plan,
             {**overrides(options.set), batch: str(size)},
             source=source,
-            stops=Stops(),
+            stops=Stops(places_buffers=options.memory is not None),
             plug_ins=plug_ins,
             warn=lambda text: None,  # the whole step has been warned of
-            adapt=lambda plan: planned(plan, options),
+            adapt=lambda plan: with_memory(planned(plan, options), memory),
         )
+        return replace(made, plan=with_memory(made.plan, limit))
 
     found = brief(many, compile_few)
     if found is None:
         return False
+    steps = found.steps
+    arenas = [{n: each.num_bytes for n, each in j.arenas.items()} for j in (steps.few, steps.more)]
+    if arenas[0] != arenas[1]:
+        return False
+    if limit is not None and too_much(steps.memory, limit) is not None:
+        # This raises E0501, which says what would fit.
+        compile_few(many.batch, many.size * steps.num_more // many.number, limit)
     if found.warnings:
-        sys.stderr.write(render(found.warnings, found.few.sources))
+        sys.stderr.write(render(found.warnings, steps.few.sources))
     if not options.quiet:
         show(found.summary, found.headline)
+    if options.memory is not None:
+        note = few_drawn(steps.num_more, many.number)
+        tell_memory(steps.more, steps.memory, found.timeline, found.timed, options, note)
     if options.timeline is not None:
-        note = f"drawn with {found.num_few:,} of {found.num_many:,} microbatches: what lies between repeats"
-        show_timeline(found.few, note)
+        show_timeline(steps.few, few_drawn(steps.num_few, many.number))
     return True
+
+
+def with_memory(plan: Plan, memory: int | None) -> Plan:
+    """The plan on a device that has so much memory; None for no limit."""
+    return replace(plan, device=replace(plan.device, memory=memory))
+
+
+def few_drawn(few: int, many: int) -> str:
+    return f"drawn with {few:,} of {many:,} microbatches: what lies between repeats"
 
 
 def refuse_in_series(options: argparse.Namespace) -> None:
@@ -567,15 +591,29 @@ def explain_timeline(compiled: Compiled, options: argparse.Namespace) -> None:
 
 def explain_memory(compiled: Compiled, options: argparse.Namespace) -> None:
     """Print the plan of memory, or write it as a page."""
+    timeline = timeline_of(compiled)
+    timed = [] if options.memory else timed_peaks(compiled, timeline)
+    tell_memory(compiled, compiled.memory, timeline, timed, options)
+
+
+def tell_memory(
+    compiled: Compiled,
+    memory: Sequence[ClassPlan],
+    timeline: Timeline | None,
+    timed: Sequence[TimedPeak],
+    options: argparse.Namespace,
+    note: str = "",
+) -> None:
+    """The same, given the plan of memory of each class, when nodes run, and the peaks along that time. `note` says what is drawn."""
     if options.memory:
         title = f"Memory of one rank of {compiled.trace_set.model}, plan {compiled.plan.name}"
-        scene = Scene(compiled.memory, timeline_of(compiled), compiled.plan.device.capacity)
+        title += f", {note}" if note else ""
+        scene = Scene(memory, timeline, compiled.plan.device.capacity)
         write_whole(options.memory, memory_page(scene, title).encode())
         if not options.quiet:
-            sys.stdout.write(f"{options.memory}: memory of {len(compiled.memory)} rank classes\n")
+            sys.stdout.write(f"{options.memory}: memory of {len(memory)} rank classes\n")
     else:
-        timed = timed_peaks(compiled, timeline_of(compiled))
-        show_memory(compiled.memory, compiled.arenas, timed)
+        show_memory(memory, compiled.arenas, timed, note)
 
 
 def add_model_flags(parser: CommandParser) -> None:

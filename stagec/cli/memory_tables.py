@@ -28,9 +28,12 @@ MOST_PARTS = 10
 
 
 def show_memory(
-    classes: Sequence[ClassPlan], arenas: Mapping[str, Arena], timed: Sequence[TimedPeak]
+    classes: Sequence[ClassPlan],
+    arenas: Mapping[str, Arena],
+    timed: Sequence[TimedPeak],
+    note: str = "",
 ) -> None:
-    """Print it to standard output. `timed` has the peak of each class along the estimated time, where that is known."""
+    """Print it to standard output. `timed` has the peak of each class along the estimated time, where that is known. `note` says what of the step is drawn."""
     worst = max(classes, key=lambda each: each.peak_bytes)
     parts = [
         "",
@@ -49,6 +52,7 @@ def show_memory(
             )
             if any(parts.values())
         ),
+        *([lines_of(note)] if note else []),
         timeline_text(classes),
     ]
     sys.stdout.write("\n".join(parts))

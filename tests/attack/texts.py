@@ -13,7 +13,8 @@ from stagec.backend.errors import TraceError
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError
 from stagec.driver import Stops, compile_text
-from stagec.reports.many_microbatches import ManyMicrobatches, brief, look
+from stagec.estimate.few_microbatches import ManyMicrobatches, look
+from stagec.reports.many_microbatches import brief
 from tests.attack.case import Failure, Kind, fewer_lines
 from tests.attack.models import MODELS, random_model, random_plan
 from tests.unit.examples import EXAMPLES

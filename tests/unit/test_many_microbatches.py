@@ -10,55 +10,76 @@ import pytest
 from stagec.advice import warnings
 from stagec.cli import main
 from stagec.driver import Compiled, compile_text
-from stagec.estimate import timeline_of
-from stagec.reports import many_microbatches
+from stagec.estimate import few_microbatches, timeline_of
+from stagec.estimate.few_microbatches import ManyMicrobatches
+from stagec.estimate.memory import timed_peaks
 from stagec.reports.headline import headline
-from stagec.reports.many_microbatches import Brief, ManyMicrobatches, brief
+from stagec.reports.many_microbatches import Brief, brief
 from stagec.summary import summarize
 from tests.attack.models import MODELS
-from tests.unit.seldom import some
+from tests.unit.seldom import mostly, some
 
 DEVICE = (
     "device { flops_per_s = 1e12 memory_bytes_per_s = 1e11 link_bytes_per_s = 1e10 memory = 1TB }"
 )
 MEASURED = "set S = 2048, D = 2048, F = 8192, V = 8192 device h100 { kernels = fused }"
 """Sums of gradients are set to zero once a step, and layers are large enough that no launch is waited for."""
-SCHEDULES = {"1f1b": 1, "dualpipe_v": 2, "": 1}
+SCHEDULES = {
+    "": 1,
+    "1f1b": 1,
+    "interleaved_1f1b": 2,
+    "overlapped_1f1b": 2,
+    "zb_h1": 1,
+    "dualpipe_v": 2,
+    "dualpipe": 2,
+}
 """Virtual stages under each; without a pipeline there is one."""
+NUMBER = 50
+"""Microbatches of a step."""
 
 
-def random_plan(draw: random.Random, name: str, ranks: int, number: int) -> str:
+def random_plan(draw: random.Random, name: str, device: str, model: str) -> str:
     pipeline = f"schedule = {name}, virtual_stages = {SCHEDULES[name]}, microbatch = 1"
     lines = [
-        f"set L = {ranks * SCHEDULES[name] * draw.choice((1, 2))}, B = {2 * number}",
-        f"mesh pp = {ranks}, dp = 2" if name else "mesh dp = 2, tp = 2",
+        f"set L = {4 * draw.choice((1, 2))}, B = {2 * NUMBER}",
+        "mesh pp = 2, dp = 2" if name else "mesh dp = 2, tp = 2",
         "shard B over dp",
         f"pipeline L over pp {{ {pipeline} }}" if name else "microbatch 1 shard F, V over tp",
-        DEVICE,
+        device,
     ]
+    if model == "experts":
+        lines.append("shard X over dp")
     if draw.random() < 0.5:
         lines.append(f"zero {draw.choice((1, 2, 3))} over dp")
     if draw.random() < 0.3:
         lines.append("recompute full")
-    return MODELS["tied"] + "\nplan p {\n" + "".join(f"  {each}\n" for each in lines) + "}\n"
+    return MODELS[model] + "\nplan p {\n" + "".join(f"  {each}\n" for each in lines) + "}\n"
 
 
-def of_few(text: str, whole: Compiled, ranks: int, number: int) -> Brief | None:
-    many = ManyMicrobatches(whole.plan, number, ranks, "B", 2 * number)
+def of_few(text: str, whole: Compiled) -> Brief | None:
+    pipeline = whole.plan.pipeline
+    ranks = 2 if pipeline is not None else 1
+    many = ManyMicrobatches(whole.plan, NUMBER, ranks, "B", 2 * NUMBER)
     return brief(many, lambda dim, size: compile_text(text, "m.stg", "p", {dim: str(size)}))
 
 
 @pytest.mark.parametrize(
-    ("name", "seed", "device"),
-    some(
-        [("1f1b", 0, DEVICE), ("dualpipe_v", 1, DEVICE), ("", 2, DEVICE), ("1f1b", 0, MEASURED)], 4
+    ("name", "seed", "device", "model"),
+    mostly(
+        ("1f1b", 0, DEVICE, "tied").__eq__,
+        [
+            *((name, seed, DEVICE, "tied") for seed, name in enumerate(SCHEDULES)),
+            ("1f1b", 0, DEVICE, "tied"),
+            ("1f1b", 0, MEASURED, "tied"),
+            *((name, seed, MEASURED, "experts") for seed, name in enumerate(("", "zb_h1"))),
+            *(("", seed, MEASURED.replace("h100", "h800"), "experts") for seed in range(10, 14)),
+        ],
     ),
 )
-def test_few_tell_of_many(name: str, seed: int, device: str) -> None:
-    ranks, number = 2 if name else 1, 50
-    text = random_plan(random.Random(seed), name, ranks, number).replace(DEVICE, device)
+def test_few_tell_of_many(name: str, seed: int, device: str, model: str) -> None:
+    text = random_plan(random.Random(seed), name, device, model)
     whole = compile_text(text, "m.stg", "p")
-    found = of_few(text, whole, ranks, number)
+    found = of_few(text, whole)
     assert found is not None
     assert found.summary == summarize(whole.module, whole.counts, "p")
     expected = headline(whole)
@@ -79,6 +100,12 @@ def test_few_tell_of_many(name: str, seed: int, device: str) -> None:
         shares = (each.shares.get(name, 0) for each in (found.headline, expected))
         assert next(shares) == pytest.approx(next(shares), abs=1e-9), name
     assert list(found.warnings) == warnings(whole, timeline_of(whole))
+    for few, own in zip(found.steps.memory, whole.memory, strict=True):
+        assert (few.peak_bytes, str(few.peak)) == (own.peak_bytes, str(own.peak))
+        assert few.at_peak() == own.at_peak()
+    for few, own in zip(found.timed, timed_peaks(whole, timeline_of(whole)), strict=True):
+        assert (few.num_bytes, str(few.at)) == (own.num_bytes, str(own.at))
+        assert few.time_us == pytest.approx(own.time_us, rel=1e-9)
 
 
 @pytest.mark.parametrize("schedule", some(["1f1b", "gpipe"], 2))
@@ -96,11 +123,26 @@ plan p {{
 """
     path = tmp_path / "m.stg"
     path.write_text(MODELS["matrices"] + plan)
-    assert main([str(path)]) == 0
-    whole = capsys.readouterr()
-    monkeypatch.setattr(many_microbatches, "MOST_OPS", 16)
-    assert main([str(path)]) == 0
-    assert capsys.readouterr() == whole
-    assert main([str(path), "-q", "--timeline"]) == 0
+
+    def told(*flags: str) -> tuple[int, str, str]:
+        status, said = main([str(path), *flags]), capsys.readouterr()
+        return status, said.out, said.err
+
+    def before_it_is_drawn(said: tuple[int, str, str]) -> tuple[int, str, str]:
+        return (
+            said[0],
+            said[1].partition("\ndrawn with")[0].partition("\none step, from")[0],
+            said[2],
+        )
+
+    limit = "h100 { memory = 20KiB }"
+    whole = [told(), told("--memory"), told("--memory", "--device", limit)]
+    assert [status for status, _, _ in whole] == [0, 0, 1]
+    monkeypatch.setattr(few_microbatches, "MOST_OPS", 16)
+    few = [told(), told("--memory"), told("--memory", "--device", limit)]
+    assert few[0] == whole[0]
+    assert before_it_is_drawn(few[1]) == before_it_is_drawn(whole[1])
+    assert few[2] == whole[2]
     note = "of 64 microbatches: what lies between repeats"
-    assert (note in capsys.readouterr().out) == (schedule == "1f1b")
+    assert (note in few[1][1]) == (schedule == "1f1b")
+    assert (note in told("-q", "--timeline")[1]) == (schedule == "1f1b")
