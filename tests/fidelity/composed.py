@@ -131,12 +131,14 @@ def with_other_blocks(tool: Any) -> None:
             case = Case("", vars(m), {}, {}, 1, {}, {}, {})
             self.steps = steps_of(case)
             self.names = [name for name, *_ in parts_of(case)]
-            kinds = [kind for step in self.steps for kind in step]
-            self.norms = torch.nn.ModuleList(tool.RMSNorm(m.norm, m.dim) for _ in self.steps)
-            for kind, (name, _, part) in zip(kinds, parts_of(case), strict=True):
-                is_routed = kind == "experts"
-                made = Part(m, kind, part, shapes_of(case, part)) if not is_routed else None
-                setattr(self, name, made or tool.Experts(m, *experts_over))
+            parts = iter(parts_of(case))
+            # In the order of use: DDP has gradients of DTensors in the reverse of the order in which parameters are registered.
+            for n, step in enumerate(self.steps):
+                setattr(self, f"norm_{n}", tool.RMSNorm(m.norm, m.dim))
+                for kind, (name, _, part) in zip(step, parts, strict=False):
+                    is_routed = kind == "experts"
+                    made = Part(m, kind, part, shapes_of(case, part)) if not is_routed else None
+                    setattr(self, name, made or tool.Experts(m, *experts_over))
 
         @property
         def ffn(self):
@@ -145,8 +147,8 @@ def with_other_blocks(tool: Any) -> None:
 
         def forward(self, x, cos, sin, source=None):
             names, first = iter(self.names), None
-            for norm, step in zip(self.norms, self.steps, strict=True):
-                n = norm(x)
+            for number, step in enumerate(self.steps):
+                n = getattr(self, f"norm_{number}")(x)
                 first = n if first is None else first
                 for kind in step:
                     read = {"early": (n, first), "cross": (n, source)}.get(kind, (n,))
@@ -180,13 +182,11 @@ def with_other_blocks(tool: Any) -> None:
             super().split_tensors(model)
             inside = tool.Shard(1) if self.case.sequence_parallel else tool.Replicate()
             gathers = inside != tool.Replicate() or "tp_mode" in self.case.parallel
-            whole = {"norms": tool.SequenceParallel()} if self.case.sequence_parallel else {}
+            whole = [tool.SequenceParallel()] if self.case.sequence_parallel else []
             if whole and model.source is not None:
-                tool.parallelize_module(model, self.mesh["tp"], {"source": whole["norms"]})
+                tool.parallelize_module(model, self.mesh["tp"], {"source": whole[0]})
             for block in model.blocks:
-                plan = {
-                    f"norms.{n}": each for each in whole.values() for n in range(len(block.norms))
-                }
+                plan = {f"norm_{n}": each for each in whole for n in range(len(block.steps))}
                 for name, part in [(name, getattr(block, name)) for name in block.names]:
                     number = 2 if part.kind == "cross" else 1
                     if gathers:
