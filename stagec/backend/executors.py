@@ -33,6 +33,11 @@ from typing import Any, ParamSpec, TypeVar
 
 from stagec.backend.errors import TraceError
 
+try:
+    import resource
+except ImportError:  # On Windows there are no limits of this kind.
+    resource = None
+
 GROUP = "stagec.executors"
 _IN_FLIGHT = 128
 """Tasks handed over at once: enough for any pool here, few enough to bound memory."""
@@ -73,19 +78,50 @@ def _serial(argument: str) -> Executor:
     return SerialExecutor()
 
 
+class WorkerProcesses(Executor):
+    """Processes that can begin anew where one of them was killed: a pool of Python's then does nothing any more."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._pool = self._begun()
+
+    def _begun(self) -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(
+            self._number,
+            mp_context=multiprocessing.get_context("spawn"),
+            initializer=_begin_worker,
+            initargs=(gc.get_threshold(),),
+        )
+
+    def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> "Future[R]":
+        return self._pool.submit(fn, *args, **kwargs)
+
+    def restart(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool = self._begun()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        self._pool.shutdown(wait=wait, cancel_futures=cancel_futures)
+
+
 def _processes(argument: str) -> Executor:
-    return ProcessPoolExecutor(
-        _count(argument, "processes"),
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_begin_worker,
-        initargs=(gc.get_threshold(),),
-    )
+    return WorkerProcesses(_count(argument, "processes"))
+
+
+_MOST_OF_MEMORY = 0.8
+"""The share of the machine's memory that one process may take. One that wants more fails by itself (`MemoryError`), before the system kills any other."""
 
 
 def _begin_worker(thresholds: tuple[int, int, int]) -> None:
     """The parent process answers Ctrl-C for all. Garbage is looked for as seldom as there."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.set_threshold(*thresholds)
+    if resource is not None and hasattr(os, "sysconf"):
+        soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        most = int(there * _MOST_OF_MEMORY)
+        limits = [each for each in (soft, hard, most) if each != resource.RLIM_INFINITY]
+        resource.setrlimit(resource.RLIMIT_DATA, (min(limits), hard))
 
 
 def _dask(argument: str) -> Executor:
@@ -312,26 +348,72 @@ def _extra(module: str, extra: str) -> Any:
     )
 
 
-def run_tasks(executor: Executor, work: Callable[[T], R], tasks: Iterable[T]) -> Iterator[R]:
-    """The results in whatever order they come. An error stops what has not begun."""
+def run_tasks(
+    executor: Executor,
+    work: Callable[[T], R],
+    tasks: Iterable[T],
+    lost: Callable[[T], R] | None = None,
+) -> Iterator[R]:
+    """The results in whatever order they come. An error stops what has not begun.
+
+    Where a process is killed, for want of memory most likely, nobody knows which task it was at. With `lost`, all that ran are done again one at a time, and
+    `lost` gives what stands for the result of a task whose process is killed then too.
+    """
     waiting = iter(tasks)
-    running: set[Future[R]] = set()
+    restarts = executor if lost is not None and isinstance(executor, WorkerProcesses) else None
+    while True:
+        broken: list[T] = []
+        yield from _beside(executor, work, waiting, broken if restarts is not None else None)
+        if restarts is None or lost is None or not broken:
+            return
+        restarts.restart()
+        for task in broken:
+            try:
+                yield _result(restarts.submit(work, task))
+            except BrokenExecutor:
+                restarts.restart()
+                yield lost(task)
+
+
+def _beside(
+    executor: Executor, work: Callable[[T], R], waiting: Iterator[T], broken: list[T] | None
+) -> Iterator[R]:
+    """The results of tasks that run beside each other, until none is `waiting`, or a process is killed: what ran then goes to `broken`, if that is given."""
+    running: dict[Future[R], T] = {}
     in_flight = 1 if isinstance(executor, SerialExecutor) else _IN_FLIGHT
     with ExitStack() as cleanup:
         cleanup.callback(lambda: [future.cancel() for future in running])
-        while True:
+        while not broken:
             for task in islice(waiting, in_flight - len(running)):
-                running.add(executor.submit(work, task))
+                try:
+                    running[executor.submit(work, task)] = task
+                except BrokenExecutor:
+                    if broken is None:
+                        raise
+                    broken.append(task)
+                    break
             if not running:
                 return
             while True:
-                done, running = wait(running, timeout=_LOOK_S, return_when=FIRST_COMPLETED)
+                done, _ = wait(running, timeout=_LOOK_S, return_when=FIRST_COMPLETED)
                 if done:
                     break
                 if isinstance(executor, _DaskExecutor):
                     executor.check()
             for future in done:
+                task = running.pop(future)
+                try:
+                    yield _result(future)
+                except BrokenExecutor:
+                    if broken is None:
+                        raise
+                    broken.append(task)
+        for future, task in [*running.items()]:
+            try:
                 yield _result(future)
+            except BrokenExecutor:
+                broken.append(task)
+            del running[future]
 
 
 def _result(future: "Future[R]") -> R:

@@ -12,7 +12,7 @@ from itertools import count, islice, pairwise
 from math import ceil, inf
 from pathlib import Path
 
-from stagec.backend.executors import open_executor
+from stagec.backend.executors import open_executor, run_tasks
 from stagec.backend.files import check_place, write_whole
 from stagec.cli.inputs import read_text
 from stagec.cli.progress import counting_progress
@@ -45,7 +45,7 @@ from stagec.searching.space import (
     points,
     read_space,
 )
-from stagec.searching.whole_plans import WholePlan, compiled_whole
+from stagec.searching.whole_plans import WholePlan, compiled_whole, without_memory
 from stagec.simulators.infragraph import on_network
 from stagec.sweeping.run import PEAK, STEP_TIME
 
@@ -622,7 +622,8 @@ def show_changes(options: argparse.Namespace, text: str, source: Source) -> int:
         for number, change in enumerate(found)
     ]
     with open_executor(options.executor) as executor:
-        answers = sorted(executor.map(compiled_whole, proofs), key=lambda each: each.number)
+        answers = run_tasks(executor, compiled_whole, proofs, without_memory)
+        answers = sorted(answers, key=lambda each: each.number)
     base = answers[0]
     if base.error:
         raise CompileError(base.diagnostics)

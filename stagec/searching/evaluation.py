@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -85,6 +84,15 @@ class Found:
     """Why points are no plans, and how many for each reason."""
 
 
+NO_MEMORY = "to compile it takes more memory than this machine has"
+
+
+def left_out(task: FormsTask, reason: str) -> Found:
+    """The answer to a task none of whose points is a plan that can be evaluated."""
+    columns = {name: [float("nan")] * len(task.rows) for name in task.columns}
+    return Found(task.numbers, columns, {reason: len(task.rows)})
+
+
 UNTIL = "build-programs"
 """The last pass that runs for outlines and bounds. After it, it is known what a rank runs; the order of nodes and the place of buffers are not needed."""
 UNTIL_MEMORY = "plan-memory"
@@ -134,9 +142,9 @@ def evaluate(task: FormsTask) -> Found:
         with mistakes_of_plug_ins():
             _, values, found = sweep.columns()
     except CompileError as error:
-        nothing = [float("nan")] * len(task.rows)
-        reasons = Counter({error.diagnostics[0].message: len(task.rows)})
-        return Found(task.numbers, {name: nothing for name in names}, dict(reasons))
+        return left_out(task, error.diagnostics[0].message)
+    except MemoryError:
+        return left_out(task, NO_MEMORY)
     columns = {
         name: np.where(found.left, values[name].astype(float), np.nan).tolist() for name in names
     }

@@ -9,7 +9,7 @@ import numpy as np
 
 from stagec.pictures.charts import front
 from stagec.searching.candidates import FURTHER, TOO_LATE
-from stagec.searching.evaluation import HELD, TIMES
+from stagec.searching.evaluation import HELD, NO_MEMORY, TIMES
 from stagec.searching.questions import SearchStep
 from stagec.searching.results import Proved, in_order, least_ratio
 from stagec.searching.whole_plans import WholeAnswer
@@ -124,7 +124,10 @@ class Proofs(SearchStep):
         candidates, outcome = self.candidates, self.outcome
         point, known = candidates.points[answer.number], candidates.known[answer.number]
         if answer.error:
-            outcome.mismatches.append(f"{answer.error}: {point}")
+            if answer.error == NO_MEMORY:
+                outcome.reasons[NO_MEMORY] += 1
+            else:
+                outcome.mismatches.append(f"{answer.error}: {point}")
             known["step"] = float("nan")
             return
         if PEAK in known and answer.peak_bytes != int(known[PEAK]):

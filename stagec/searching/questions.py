@@ -11,12 +11,12 @@ from stagec.backend.executors import run_tasks
 from stagec.searching import serving_space
 from stagec.searching.cache import Cache
 from stagec.searching.candidates import Candidates
-from stagec.searching.evaluation import NAME, FormsTask, Found, evaluate
+from stagec.searching.evaluation import NAME, NO_MEMORY, FormsTask, Found, evaluate, left_out
 from stagec.searching.results import Goal, Outcome
 from stagec.searching.serving_space import ServedIteration, serving_text
 from stagec.searching.space import Point
 from stagec.searching.texts import plan_text, sizes_of, text_key, turns_of
-from stagec.searching.whole_plans import WholeAnswer, WholePlan, compiled_whole
+from stagec.searching.whole_plans import WholeAnswer, WholePlan, compiled_whole, without_memory
 from stagec.sweeping.run import PEAK, STEP_TIME
 
 
@@ -37,8 +37,9 @@ class Questions:
                 yield found
         # The largest first, so that no process works on a large one alone at the end.
         waiting.sort(key=lambda task: -len(task.rows))
-        for task, found in run_tasks(self.executor, answered, waiting):
-            self.cache.put(task, found)
+        for task, found in run_tasks(self.executor, answered, waiting, unanswered):
+            if NO_MEMORY not in found.reasons:
+                self.cache.put(task, found)
             yield found
 
     def compiled_whole(self, plans: Sequence[WholePlan]) -> Iterator[WholeAnswer]:
@@ -50,7 +51,7 @@ class Questions:
                 waiting[plan.number] = plan
             else:
                 yield found
-        for found in run_tasks(self.executor, compiled_whole, waiting.values()):
+        for found in run_tasks(self.executor, compiled_whole, waiting.values(), without_memory):
             self.cache.put_whole(waiting[found.number], found)
             yield found
 
@@ -152,3 +153,8 @@ class SearchStep:
 def answered(task: FormsTask) -> tuple[FormsTask, Found]:
     """A task with its answer, since answers come in any order."""
     return task, evaluate(task)
+
+
+def unanswered(task: FormsTask) -> tuple[FormsTask, Found]:
+    """A task whose process was killed."""
+    return task, left_out(task, NO_MEMORY)

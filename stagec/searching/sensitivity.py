@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
-from stagec.compiled import Compiled
-from stagec.estimate import estimate
-from stagec.estimate.graph import PieceGraph
+from stagec.plans.clauses import Plan
 
 DEVICE_NUMBERS = {
     "flops_per_s": "FLOPs per second",
@@ -17,13 +16,12 @@ DEVICE_NUMBERS = {
 """The settings of a device that are tried, and their names for the user."""
 
 
-def with_twice(compiled: Compiled, graph: PieceGraph) -> dict[str, float]:
-    """For each number that the device states, the seconds of a step on a device with twice of it. `graph` is the plan's graph of what waits for what."""
-    plan = compiled.plan
+def with_twice(plan: Plan, step_us: Callable[[Plan], float]) -> dict[str, float]:
+    """For each number that the device of a plan states, the seconds of a step on a device with twice of it. `step_us` gives those of a plan in µs."""
     found: dict[str, float] = {}
     for name in DEVICE_NUMBERS:
         number = getattr(plan.device, name)
         if number is not None:
             device = replace(plan.device, **{name: number * 2})
-            found[name] = estimate(compiled, replace(plan, device=device), graph).step_time_us / 1e6
+            found[name] = step_us(replace(plan, device=device)) / 1e6
     return found

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
+from math import isnan, nan
 
-import numpy as np
+from xdsl.dialects.builtin import ModuleOp
 
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError, Diagnostic
-from stagec.dialects.sched.actions import Compute
-from stagec.driver import compile_program
-from stagec.estimate import Timeline, estimate
+from stagec.driver import Stops, compile_program
+from stagec.estimate import estimate
+from stagec.estimate.breakdown import computing_us_of_classes
+from stagec.estimate.few_microbatches import (
+    FewMicrobatches,
+    ManyMicrobatches,
+    look,
+    told_by_few,
+)
 from stagec.estimate.graph import build_graph
 from stagec.frontend import check, parse_text
+from stagec.plans.clauses import Plan
 from stagec.plug_in_errors import mistakes_of_plug_ins
 from stagec.plugins import loaded
-from stagec.searching.evaluation import NAME
+from stagec.searching.evaluation import NAME, NO_MEMORY
 from stagec.searching.sensitivity import with_twice
 
 
@@ -61,42 +70,81 @@ class WholeAnswer:
 
 
 def compiled_whole(proof: WholePlan) -> WholeAnswer:
-    """Compile a plan to its trace programs, follow a step of all ranks, and plan its memory."""
+    """Compile a plan to its trace programs, follow a step of all ranks, and plan its memory. Of very many microbatches two steps of few tell that, if they are
+    shown to (`stagec.estimate.few_microbatches`).
+    """
     try:
         with mistakes_of_plug_ins():
-            known = loaded(proof.plug_ins)
-            source, sizes = parse_text(proof.text, proof.file), dict(proof.overrides)
-            checked = check(source, NAME, sizes, known.functions)
-            plan = replace(checked.plan, device=replace(checked.plan.device, memory=None))
-            compiled = compile_program(replace(checked, plan=plan), load_pass=known.make_pass)
-            launches = not plan.device.graphs
-            graph = (
-                build_graph(compiled.trace_set, launches=launches) if proof.wants_twice else None
-            )
-            found = estimate(compiled, graph=graph)
+            return answered(proof, partial(compile_plan, proof))
     except CompileError as error:
         return WholeAnswer(proof.number, diagnostics=tuple(error.diagnostics))
+    except MemoryError:
+        return without_memory(proof)
+
+
+def without_memory(proof: WholePlan) -> WholeAnswer:
+    """The result of a plan for which there is too little memory here."""
+    return WholeAnswer(proof.number, diagnostics=(Diagnostic("E0717", NO_MEMORY),))
+
+
+def compile_plan(
+    proof: WholePlan, stops: Stops | None = None, sizes: Mapping[str, str] | None = None
+) -> Compiled:
+    """Compile a plan, with further sizes if they are given. How much memory a device has is no limit here: the search has its own."""
+    known = loaded(proof.plug_ins)
+    source, sizes = parse_text(proof.text, proof.file), {**dict(proof.overrides), **(sizes or {})}
+    checked = check(source, NAME, sizes, known.functions)
+    plan = replace(checked.plan, device=replace(checked.plan.device, memory=None))
+    return compile_program(replace(checked, plan=plan), stops=stops, load_pass=known.make_pass)
+
+
+def answered(proof: WholePlan, compile_with: Callable[..., Compiled]) -> WholeAnswer:
+    """The result of a plan that compiles."""
+
+    def on_pass(name: str, module: ModuleOp) -> None:
+        if name == "split-microbatches":
+            look(module)
+
+    try:
+        compiled = compile_with(Stops(on_pass=on_pass))
+    except ManyMicrobatches as many:
+        steps = told_by_few(many, lambda dim, size: compile_with(None, {dim: str(size)}))
+        found = (answered_by_few(proof, each) for each in steps)
+        answer = next((each for each in found if each is not None), None)
+        if answer is not None:
+            return answer
+        compiled = compile_with()
+    launches = not compiled.plan.device.graphs
+    graph = build_graph(compiled.trace_set, launches=launches) if proof.wants_twice else None
+    found = estimate(compiled, graph=graph)
+    twice: dict[str, float] = {}
+    if proof.wants_twice:
+        twice = with_twice(compiled.plan, lambda plan: estimate(compiled, plan, graph).step_time_us)
     return WholeAnswer(
         proof.number,
         found.step_time_us / 1e6,
         max(each.peak_bytes for each in compiled.memory),
-        computing(compiled, found.timeline),
-        with_twice(compiled, graph) if graph is not None else {},
+        float(computing_us_of_classes(compiled.trace_set, found.timeline).max()) / 1e6,
+        twice,
     )
 
 
-def computing(compiled: Compiled, timeline: Timeline) -> float:
-    """Seconds that the rank which computes longest computes."""
-    longest = 0.0
-    for number, rank_class in enumerate(compiled.trace_set.classes):
-        start, end = timeline.of_class(number)
-        program = rank_class.program
-        first = program.first_node
-        total = 0.0
-        for index, segment in enumerate(program.segments):
-            rows = np.flatnonzero(program.segment == index)
-            for at, node in enumerate(segment.nodes):
-                if isinstance(node.action, Compute) and len(rows):
-                    total += float((end - start)[first[rows] + at].sum())
-        longest = max(longest, total)
-    return longest / 1e6
+def answered_by_few(proof: WholePlan, steps: FewMicrobatches) -> WholeAnswer | None:
+    """The same of a step of many microbatches, by two of few; None if its time does not follow from theirs."""
+
+    def step_us(plan: Plan | None = None) -> float:
+        found = steps.estimates(plan)
+        return steps.grown(*(e.step_time_us for e in found)) if found is not None else nan
+
+    found = steps.estimates()
+    twice = with_twice(steps.more.plan, step_us) if proof.wants_twice else {}
+    if found is None or any(map(isnan, twice.values())):
+        return None
+    computing = (computing_us_of_classes(e.compiled.trace_set, e.timeline) for e in found)
+    return WholeAnswer(
+        proof.number,
+        steps.grown(*(e.step_time_us for e in found)) / 1e6,
+        max(each.peak_bytes for each in steps.more.memory),
+        float(steps.grown(*computing).max()) / 1e6,
+        twice,
+    )

@@ -15,6 +15,9 @@ from stagec.estimate.few_microbatches import ManyMicrobatches
 from stagec.estimate.memory import timed_peaks
 from stagec.reports.headline import headline
 from stagec.reports.many_microbatches import Brief, brief
+from stagec.searching import whole_plans
+from stagec.searching.evaluation import NAME
+from stagec.searching.whole_plans import WholePlan, compile_plan, compiled_whole
 from stagec.summary import summarize
 from tests.attack.models import MODELS
 from tests.unit.seldom import mostly, some
@@ -106,6 +109,35 @@ def test_few_tell_of_many(name: str, seed: int, device: str, model: str) -> None
     for few, own in zip(found.timed, timed_peaks(whole, timeline_of(whole)), strict=True):
         assert (few.num_bytes, str(few.at)) == (own.num_bytes, str(own.at))
         assert few.time_us == pytest.approx(own.time_us, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "device"),
+    mostly(
+        ("", "tied", DEVICE).__eq__,
+        [("", "tied", DEVICE), ("1f1b", "tied", MEASURED), ("", "experts", MEASURED)],
+    ),
+)
+def test_a_search_proves_by_few(
+    name: str, model: str, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = random_plan(random.Random(0), name, device, model).replace("plan p", f"plan {NAME}")
+    asked = WholePlan("m.stg", text, 7, wants_twice=True)
+    whole = compiled_whole(asked)
+    monkeypatch.setattr(few_microbatches, "MOST_OPS", 16)
+    compiled: list[object] = []
+
+    def counted(*given: object) -> object:
+        compiled.append(given)
+        return compile_plan(*given)  # pyright: ignore
+
+    monkeypatch.setattr(whole_plans, "compile_plan", counted)
+    few = compiled_whole(asked)
+    assert len(compiled) == 3, "until the microbatches are counted, and two of few"
+    assert (few.number, few.peak_bytes, few.error) == (7, whole.peak_bytes, "")
+    assert few.step_time == pytest.approx(whole.step_time, rel=1e-9)
+    assert few.compute == pytest.approx(whole.compute, rel=1e-9)
+    assert few.with_twice == pytest.approx(whole.with_twice, rel=1e-9)
 
 
 @pytest.mark.parametrize("schedule", some(["1f1b", "gpipe"], 2))

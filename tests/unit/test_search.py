@@ -22,11 +22,12 @@ from stagec.dialects.types import tensor_of
 from stagec.driver import compile_program
 from stagec.frontend import check, lower, parse_text, warnings_of
 from stagec.schedules.catalogue import CATALOGUE, FORWARD_ONLY
+from stagec.searching import whole_plans
 from stagec.searching.bounds import behind, bound_of, storage_of
 from stagec.searching.cache import Cache
 from stagec.searching.changes import changes
 from stagec.searching.coarse_times import LEAST
-from stagec.searching.evaluation import HELD, NAME, evaluate, held_as
+from stagec.searching.evaluation import HELD, NAME, NO_MEMORY, evaluate, held_as
 from stagec.searching.memory_bound import Storage
 from stagec.searching.model import ModelDims, read_model
 from stagec.searching.objective import objective, rises
@@ -43,8 +44,8 @@ from stagec.searching.space import (
     read_space,
 )
 from stagec.searching.texts import at_least, in_turn, plan_text
-from stagec.searching.whole_plans import WholePlan, compiled_whole
-from stagec.sweeping.run import PEAK
+from stagec.searching.whole_plans import WholePlan, compile_plan, compiled_whole
+from stagec.sweeping.run import PEAK, Sweep
 from tests.differential.random_plans import model
 from tests.unit.seldom import mostly, some
 
@@ -538,6 +539,45 @@ def test_what_is_found_is_kept(tmp_path: Path) -> None:
             raise AssertionError("the cache has it")
 
     assert run(Nobody()).proved == again.proved
+
+
+def test_plans_for_which_there_is_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of those that are compiled whole the first takes more than there is: it is left out with that reason, and the others are found."""
+    text, dims = drawn(0)
+    asked: list[object] = []
+
+    def some(*asked_of: object) -> object:
+        asked.append(asked_of)
+        if len(asked) == 1:
+            raise MemoryError
+        return compile_plan(*asked_of)  # pyright: ignore
+
+    def run():
+        space = small(dims, Random(3))
+        return Search(goal(text, dims, None, 2), [space], SerialExecutor()).run()
+
+    whole = run()
+    monkeypatch.setattr(whole_plans, "compile_plan", some)
+    found = run()
+    assert found.reasons[NO_MEMORY] == 1
+    assert not found.mismatches
+    assert found.proved
+    assert {each.text for each in found.proved} != {each.text for each in whole.proved}
+
+
+def test_closed_forms_for_which_there_is_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    text, dims = drawn(1)
+    search = Search(goal(text, dims, None, 1), [small(dims, Random(4))], SerialExecutor())
+    (task,) = search.questions.tasks({0: search.candidates.points[0]}, at_least)
+
+    def fails(*_: object) -> object:
+        raise MemoryError
+
+    monkeypatch.setattr(Sweep, "columns", fails)
+    found = evaluate(task)
+    assert found.reasons == {NO_MEMORY: 1}
+    assert set(found.columns) == set(task.columns)
+    assert all(value != value for column in found.columns.values() for value in column)
 
 
 def test_what_was_asked_of_less_is_asked_again(tmp_path: Path) -> None:

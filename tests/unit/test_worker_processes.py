@@ -1,0 +1,43 @@
+"""A process that is killed loses no result but its own."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+from concurrent.futures import BrokenExecutor
+
+import pytest
+
+from stagec.backend.executors import open_executor, run_tasks
+
+KILLED = 3
+"""The task at which a process is killed, as the system does for want of memory."""
+
+
+def halved(task: int) -> int:
+    if task == KILLED:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return task // 2
+
+
+def limit(task: int) -> int:
+    return resource.getrlimit(resource.RLIMIT_DATA)[0]
+
+
+def test_the_others_are_done_again() -> None:
+    tasks = list(range(0, 2 * KILLED)) * 2
+    with open_executor("processes:2") as executor:
+        found = sorted(run_tasks(executor, halved, tasks, lambda task: -task))
+        assert found == sorted(-KILLED if task == KILLED else task // 2 for task in tasks)
+        assert list(run_tasks(executor, halved, [4])) == [2]
+        with pytest.raises(BrokenExecutor):
+            list(run_tasks(executor, halved, tasks))
+        executor.restart()  # pyright: ignore
+        (most,) = run_tasks(executor, limit, [0])
+    assert 0 < most < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_nothing_is_killed() -> None:
+    with open_executor("serial") as executor:
+        assert sorted(run_tasks(executor, halved, range(3), lambda task: -1)) == [0, 0, 1]
