@@ -122,6 +122,7 @@ def test_a_plan_of_one_mesh_has_no_pools() -> None:
         stagec.compile(POOLS, "p")
 
 
+@pytest.mark.seldom
 def test_a_sweep_is_on_the_device_that_is_asked_for() -> None:
     slow, fast = (
         stagec.compile(MODEL, set=SMALL, device=device).sweep("step_time", tp=[1, 2])

@@ -17,6 +17,7 @@ from stagec.backend.program import Dep, Mesh, Node, RankClass, TraceSegment, Tra
 from stagec.backend.stamping import make_stamp
 from stagec.dialects.sched.actions import Collective, Compute, Transfer
 from tests.unit.backend_samples import ProgramBuilder, class_of, jobs, pipelined_job, slow_nodes
+from tests.unit.seldom import some
 
 
 def stamped(encoded: EncodedTraces, compress: str = "none") -> dict[int, tuple[bytes, int]]:
@@ -55,17 +56,19 @@ def check_job(job: TraceSet, options: TraceOptions) -> None:
         assert list(trace) == list(wanted)
 
 
+@pytest.mark.seldom
 @given(jobs(), st.sampled_from(["full", "short", "none"]), st.booleans())
 @settings(max_examples=60, deadline=None)
 def test_any_job_decodes_to_the_slow_encoding(job, names, provenance) -> None:
     check_job(job, TraceOptions(names, provenance))
 
 
-@pytest.mark.parametrize("names", ["full", "short", "none"])
+@pytest.mark.parametrize("names", some(["full", "short", "none"], 2))
 def test_pipelined_job_decodes_to_the_slow_encoding(names) -> None:
     check_job(pipelined_job(dp=2, pp=4, cp=2, tp=2, layers=8), TraceOptions(names))
 
 
+@pytest.mark.seldom
 @given(jobs())
 @settings(max_examples=40, deadline=None)
 def test_gzip_unpacks_to_the_plain_bytes(job) -> None:

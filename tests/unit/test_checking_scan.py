@@ -135,6 +135,7 @@ def test_processes_find_what_one_does(tmp_path: Path) -> None:
     assert seen[-1] == (24, 24)
 
 
+@pytest.mark.seldom
 def test_a_reader_that_dies_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_wide(tmp_path)
     read = trace_file.read_bytes

@@ -120,7 +120,7 @@ def test_a_chunk_is_a_template() -> None:
 ZERO = ("", "zero 1 over dp", "zero 3 over dp")
 
 
-@pytest.mark.parametrize(("zero", "schedule"), some(product(ZERO, SCHEDULES), 6))
+@pytest.mark.parametrize(("zero", "schedule"), some(product(ZERO, SCHEDULES), 12))
 def test_pipelines_run(schedule: str, zero: str) -> None:
     """The last stage has the head, here tied to the embedding of the first."""
     text = PIPELINE.replace("SCHEDULE", SCHEDULES[schedule])

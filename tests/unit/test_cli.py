@@ -150,6 +150,7 @@ def test_reader_that_goes_away():
     assert errors == b""
 
 
+@pytest.mark.seldom
 def test_terminal_without_letters():
     """A summary has lines that are no ASCII."""
     environment = os.environ | {"PYTHONIOENCODING": "ascii"}

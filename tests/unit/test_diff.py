@@ -117,7 +117,7 @@ def test_a_job_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert not step["the job", "parameters"]["differs"]
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", some([1, 2], 2))
 def test_pools_together_are_the_sum_of_pools(seed: int) -> None:
     rng = random.Random(seed)
     one, other = (
@@ -239,6 +239,7 @@ def test_ranks_of_one_side(tmp_path: Path) -> None:
     assert found.differs
 
 
+@pytest.mark.seldom
 def test_shared_files_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = Path(written(mesh(), tmp_path / "a"))
     for rank in range(8, 3000):

@@ -212,6 +212,7 @@ def test_what_stays_is_said(seed: int) -> None:
         assert wanted.get(edit, "no row") in refused(module)
 
 
+@pytest.mark.seldom
 def test_what_is_freed_together_has_a_last() -> None:
     text = texts(SHARDED)["plan-memory"]
     assert " until " in text

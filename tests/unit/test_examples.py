@@ -46,7 +46,7 @@ def num_nodes(traces: TraceSet) -> int:
     return found
 
 
-@pytest.mark.parametrize(("path", "plan"), mostly(is_first, CASES, 5), ids=ids(CASES))
+@pytest.mark.parametrize(("path", "plan"), mostly(is_first, CASES, 15), ids=ids(CASES))
 def test_compiles_to_a_small_program(path: Path, plan: str) -> None:
     example = compile_example(path, plan)
     assert sum(1 for _ in example.module.walk()) < 3000
@@ -60,7 +60,7 @@ def test_what_a_pass_leaves_verifies(path: Path, plan: str) -> None:
     compile_program(check(parsed(path), plan), stops=Stops(after="lower-to-tasks"))
 
 
-@pytest.mark.parametrize(("path", "plan"), mostly(is_small, ENDS), ids=ids(ENDS))
+@pytest.mark.parametrize(("path", "plan"), mostly(is_small, ENDS, 3), ids=ids(ENDS))
 def test_a_small_version_runs(path: Path, plan: str, tmp_path: Path) -> None:
     example = compile_small(path, plan)
     if path.stem in COMPILED_TWICE and is_small((path, plan)):

@@ -189,7 +189,7 @@ def made(seed: int) -> tuple[Drawn, CompiledPools, Compiled]:
     return case, compile_pools(source, "p", {}), compile_program(check(source, "one"))
 
 
-@pytest.mark.parametrize("seed", some(range(16), 8))
+@pytest.mark.parametrize("seed", some(range(16), 16))
 def test_both_pools_are_the_model_in_parts(seed: int, tmp_path: Path) -> None:
     case, compiled, one = made(seed)
     pools = compiled.pools
@@ -344,7 +344,7 @@ def test_experts_that_a_microbatch_has_an_average_of() -> None:
     check_messages(case, compile_pools(parse_text(case.text), "p", {}))
 
 
-@pytest.mark.parametrize("modules", some(["Shared", "Experts"], 2))
+@pytest.mark.parametrize("modules", some(["Shared", "Experts"], 4))
 @pytest.mark.parametrize("dispatch", ["", "fp8"])
 def test_modules_beside_experts(modules: str, dispatch: str) -> None:
     """What all tokens go to on the other pool, or all of it with its router: each token goes there once, and comes back once."""
@@ -423,7 +423,7 @@ def test_bytes_of_step_3() -> None:
     assert set(of_rank["send"].values()) == {each * 2 * 128 * 7168 * 2}
 
 
-@pytest.mark.parametrize("seed", some(range(8), 4))
+@pytest.mark.parametrize("seed", some(range(8), 8))
 def test_busy_experts_get_more(seed: int) -> None:
     """Messages are of the tokens of the experts of a device, in each layer, from all that dispatch alike; each device multiplies what it got."""
     ep = (2, 4)[seed % 2]

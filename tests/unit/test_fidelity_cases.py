@@ -25,7 +25,7 @@ AT_ONCE = 4
 GROUPS = [CHOSEN[start : start + AT_ONCE] for start in range(0, len(CHOSEN), AT_ONCE)]
 
 
-@pytest.mark.parametrize("names", some(GROUPS, 8), ids=lambda names: names[0])
+@pytest.mark.parametrize("names", some(GROUPS, 16), ids=lambda names: names[0])
 def test_traces_agree_with_recorded_runs(names: list[str]) -> None:
     for case in read_cases(RECORDED, names):
         outcome = run_case(case)

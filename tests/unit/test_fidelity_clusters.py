@@ -71,6 +71,7 @@ def test_structures_are_compilations(
     assert made == [first]
 
 
+@pytest.mark.seldom
 def test_a_run_that_does_not_compile_is_told() -> None:
     runs = [replace(ONE_B, tp=64), ONE_B, replace(ONE_B, key_heads=1)]
     wrong, right, other = planned_alike(runs)

@@ -15,6 +15,7 @@ def test_plans_are_cut_into_buckets_by_its_rules(seed: int) -> None:
     assert not result.wrong
 
 
+@pytest.mark.seldom
 def test_ranks_of_a_pipeline_whose_rows_wait_for_more_have_segments_of_their_own() -> None:
     """Experts under an interleaved schedule, with a shared table: what the last rank's rows wait for is more than what the first one's do."""
     run = Run(

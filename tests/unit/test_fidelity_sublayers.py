@@ -42,7 +42,7 @@ def case_with(sublayers: str) -> Case:
     return Case("x", model, {"dp": 2}, {}, 2, {0: {"dp": 0}, 1: {"dp": 1}}, {}, {})
 
 
-@pytest.mark.parametrize("name", some(SUBLAYERS, 4))
+@pytest.mark.parametrize("name", some(SUBLAYERS, 8))
 def test_each_part_compiles_with_the_parameters_of_pytorchs(name: str) -> None:
     again = "" if name == "experts" else f"+{name}"
     case = case_with(f"{name}|mlp{again}")

@@ -50,6 +50,7 @@ def formatted(block: str, part: str) -> str:
     return textwrap.dedent(inside)
 
 
+@pytest.mark.seldom
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(TEXTS), st.randoms(use_true_random=False), st.floats(0, 0.3))
 def test_other_spaces_make_no_other_text(text: str, rng, share: float) -> None:

@@ -55,7 +55,7 @@ def result(module: ModuleOp) -> TensorType:
     return found
 
 
-@pytest.mark.parametrize(("path", "plan"), mostly(is_first, CASES, 3), ids=ids(CASES))
+@pytest.mark.parametrize(("path", "plan"), mostly(is_first, CASES, 6), ids=ids(CASES))
 def test_examples_print_and_parse(path: Path, plan: str):
     module = lower(check(parsed(path), plan))
     module.verify()

@@ -72,7 +72,7 @@ def one_rank(layer: str, clauses: str, tp: int) -> ClassSummary:
 
 
 @pytest.mark.parametrize(
-    "clauses", some(["", "shard S over tp", "shard S over tp\n  recompute full"], 3)
+    "clauses", some(["", "shard S over tp", "shard S over tp\n  recompute full"], 6)
 )
 @pytest.mark.parametrize("tp", [2, 4])
 def test_nothing_is_gathered_to_cut_a_fused_weight(clauses: str, tp: int):

@@ -262,6 +262,7 @@ def test_random_syntax_trees(program: syntax.Program):
     only_diagnostics(text)
 
 
+@pytest.mark.seldom
 @settings(relaxed, max_examples=30)
 @given(some(items, 1, 3), some(statements, 1, 4))
 def test_random_items_beside_a_valid_program(extra, body):

@@ -241,13 +241,13 @@ Rounding has no derivative: what comes back passes through."""
 TENSOR_OPS = [op for op in stg.OPS if issubclass(op, stg.TensorOp)]
 
 
-@pytest.mark.parametrize("name", some(MODELS, 2))
+@pytest.mark.parametrize("name", some(MODELS, 4))
 def test_gradients_are_derivatives(name: str):
     for path, gradient, difference in MODELS[name].differences():
         assert gradient == pytest.approx(difference, rel=1e-5, abs=1e-7), path
 
 
-@pytest.mark.parametrize("name", some(MODELS, 4))
+@pytest.mark.parametrize("name", some(MODELS, 8))
 def test_spread_gradients_are_those_of_one_device(name: str):
     MODELS[name].check(PLANS.get(name, SPREAD))
 

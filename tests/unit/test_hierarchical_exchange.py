@@ -208,7 +208,7 @@ GROUPS = ("", ", groups = 4, limit = 1", ", groups = 2, limit = 2")
 
 
 @pytest.mark.parametrize(
-    ("mesh", "groups", "more"), some(product(MESHES, GROUPS, ("", "microbatch 1")), 5)
+    ("mesh", "groups", "more"), some(product(MESHES, GROUPS, ("", "microbatch 1")), 10)
 )
 def test_no_copy_is_lost(mesh: tuple[int, int, int], groups: str, more: str):
     """What leaves a device in an exchange is as much as arrives, and every step adds copies until there is one for each expert."""
@@ -280,7 +280,7 @@ def test_exchanges_of_a_layer():
             "overlap { ep = true }",
             "offload { activations = all }",
         ],
-        4,
+        8,
     ),
 )
 def test_traces_run(more: str, tmp_path: Path):
@@ -396,7 +396,7 @@ HISTOGRAM = [[8, 4, 4, 1, 1, 1, 1, 1], [1] * 8, [0, 0, 0, 0, 0, 0, 1, 1]]
             "precision { dispatch = fp8 }",
             "microbatch 1",
         ],
-        3,
+        6,
     ),
 )
 def test_uneven_ranks_run(more: str, tmp_path: Path):

@@ -91,6 +91,7 @@ def test_exchanges_travel_while_the_other_task_computes(schedule: str) -> None:
         assert dict(getattr(in_turns, same)) == dict(getattr(one_by_one, same))
 
 
+@pytest.mark.seldom
 def test_both_steps_of_a_hierarchical_exchange_travel_meanwhile() -> None:
     """And what a device forwards from one to the other: DeepEP's kernels do so, beside those that compute."""
     one_by_one, in_turns = (

@@ -28,7 +28,7 @@ def kernels(plan: str, model: str) -> Counter[tuple[str, Kernel]]:
     )
 
 
-@pytest.mark.parametrize("model", some(["attention", "experts"], 2))
+@pytest.mark.parametrize("model", some(["attention", "experts"], 4))
 @pytest.mark.parametrize(
     "mesh", ["mesh dp = 2 shard B over dp", PIPELINE % (2, "interleaved_1f1b")]
 )

@@ -23,7 +23,7 @@ from stagec.importing.launch.shell import words
 from tests.unit.doc_examples import DOCS
 from tests.unit.launch_tables import tables
 from tests.unit.model_texts import FEED_FORWARD
-from tests.unit.seldom import mostly
+from tests.unit.seldom import mostly, some
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -133,7 +133,7 @@ def imported_run(run: dict, model: str = "", dims: set[str] | None = None):
     return import_plan(text, file.name, kind, gpus, model, dims, file.parent)
 
 
-@pytest.mark.parametrize("run", RUNS, ids=[run["file"] for run in RUNS])
+@pytest.mark.parametrize("run", some(RUNS, 2), ids=[run["file"] for run in RUNS])
 def test_public_configurations_are_plans(run: dict):
     """GPUs, sequences in a step, degrees and stages are those that their authors state."""
     imported = imported_run(run)
@@ -168,7 +168,7 @@ def test_public_configurations_are_plans(run: dict):
 
 @pytest.mark.parametrize(
     "run",
-    mostly(lambda run: "405b" not in run["file"], [run for run in RUNS if "memory" in run]),
+    mostly(lambda run: "405b" not in run["file"], [run for run in RUNS if "memory" in run], 3),
     ids=lambda run: run["file"],
 )
 def test_public_configurations_fit(run: dict, tmp_path: Path):
@@ -641,7 +641,7 @@ def test_scales_that_no_plan_knows() -> None:
         import_plan(f"{USUAL} --fp8-recipe custom", "run.sh", "megatron", gpus=4)
 
 
-@pytest.mark.parametrize("tp", [2, 4])
+@pytest.mark.parametrize("tp", some([2, 4], 2))
 def test_what_linear_layers_hide_by_themselves_is_hidden(tmp_path: Path, tp: int) -> None:
     """Without rings of Transformer Engine backward passes gather and scatter beside products: as many bytes, whole."""
     split = f"--tensor-model-parallel-size {tp} --sequence-parallel"

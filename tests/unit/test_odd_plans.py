@@ -115,7 +115,7 @@ PLANS = {
 }
 
 
-@pytest.mark.parametrize("name", some(PLANS, 4))
+@pytest.mark.parametrize("name", some(PLANS, 8))
 def test_traces_run(name: str, tmp_path: Path) -> None:
     compiled = compile_text(MODEL % PLANS[name], name)
     write_traces(encode_traces(compiled.trace_set), str(tmp_path / "traces"))

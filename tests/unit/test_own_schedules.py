@@ -110,7 +110,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("schedule", some(WRONG, 2))
+@pytest.mark.parametrize("schedule", some(WRONG, 4))
 def test_what_is_wrong_is_said_once(
     schedule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

@@ -21,7 +21,7 @@ from tests.unit.seldom import some
 SETTINGS = ("weights", "activations", "gradients", "optimizer")
 
 
-@pytest.mark.parametrize("path", some(EXAMPLES, 4), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", some(EXAMPLES, 12), ids=lambda path: path.stem)
 def test_every_text_is_right_in_any_dtypes(path: Path) -> None:
     """With dtypes drawn at random, a model is the same but for conversions: each is of floats, and weights are as the plan says."""
     rng = random.Random(path.stem)
@@ -158,7 +158,7 @@ plan p { mesh dp = 4 shard B over dp ZERO precision { optimizer = fp32 } optimiz
         assert job.memory[0].static.num_bytes[Kind.OPTIMIZER] == states
 
 
-@pytest.mark.parametrize("dtype", sorted(SCALES))
+@pytest.mark.parametrize("dtype", some(sorted(SCALES), 2))
 def test_scales_of_states(dtype: str) -> None:
     """Moments and gathers in formats with scales: one for so many elements."""
     settings = f"optimizer = {dtype}"

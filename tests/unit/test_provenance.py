@@ -96,18 +96,18 @@ def check_nodes(job: Compiled) -> None:
             assert node.made_by in {"lower", *ALL_PASSES}, node
 
 
-@pytest.mark.parametrize(("path", "plan"), mostly(is_first, CASES, 6), ids=ids(CASES))
+@pytest.mark.parametrize(("path", "plan"), mostly(is_first, CASES, 18), ids=ids(CASES))
 def test_examples_say_where_nodes_come_from(path: Path, plan: str) -> None:
     check_nodes(compile_example(path, plan))
 
 
-@pytest.mark.parametrize("name", some(PLANS, 4))
+@pytest.mark.parametrize("name", some(PLANS, 8))
 def test_every_plan_says_where_nodes_come_from(name: str) -> None:
     check_nodes(compiled(name))
 
 
 @pytest.mark.parametrize(
-    "name", some(["1f1b", "interleaved", "zero_bubble", "dualpipe", "fsdp"], 3)
+    "name", some(["1f1b", "interleaved", "zero_bubble", "dualpipe", "fsdp"], 6)
 )
 def test_slots_are_those_of_the_schedule(name: str) -> None:
     """What the nodes of a trace say of the schedule is what the program says of its instances."""

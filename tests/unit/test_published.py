@@ -261,7 +261,7 @@ def test_the_largest_gpt2() -> None:
 STATED = [(path, plan) for path, plan in CASES if path in examples()]
 
 
-@pytest.mark.parametrize(("path", "plan"), mostly(is_first, STATED, 4), ids=ids(STATED))
+@pytest.mark.parametrize(("path", "plan"), mostly(is_first, STATED, 12), ids=ids(STATED))
 def test_headers_state_the_training_flops(path: Path, plan: str) -> None:
     """Under each plan that changes no size but the batch."""
     if not resizes(path, plan) and (path.stem, plan) not in TRAINS_ALL:
@@ -480,7 +480,7 @@ ZERO_VOLUMES = {
 }
 
 
-@pytest.mark.parametrize("clauses", ZERO_VOLUMES)
+@pytest.mark.parametrize("clauses", some(ZERO_VOLUMES, 2))
 def test_data_parallel_volume(clauses: str) -> None:
     heads, hidden, *_ = NARAYANAN[0]
     compiled = gpt(heads, hidden, 4, 1, batch=8, clauses=clauses)
@@ -511,7 +511,7 @@ PLANS_OF_CACHES = {
 """Where the first plan is a large one. What a token keeps does not depend on the plan."""
 
 
-@pytest.mark.parametrize("name", some(CACHED, 3))
+@pytest.mark.parametrize("name", some(CACHED, 6))
 def test_bytes_of_cache(name: str):
     expected, apart = CACHED[name]
     job = NamedJob(compile_model(FOLDER / f"{name}.stg", PLANS_OF_CACHES.get(name)))

@@ -19,7 +19,7 @@ from tests.differential.random_serving import draw_serving
 from tests.resuming.cuts import differences, digest, outcome, texts_after_passes
 from tests.resuming.mutations import exceptions, silent
 from tests.resuming.texts import TEXT, random_text
-from tests.unit.seldom import mostly
+from tests.unit.seldom import mostly, some
 from tests.unit.test_odd_plans import MODEL, PLANS
 from tests.unit.test_pools import drawn as drawn_pools, text_of as text_of_pools
 from tests.unit.test_serving_state import text as text_of_state
@@ -40,6 +40,7 @@ def test_random_plans_go_on_from_any_pass(seed: int) -> None:
     assert not list(differences({name: texts[name] for name in chosen}, whole))
 
 
+@pytest.mark.seldom
 def test_what_each_microbatch_of_a_stage_reduces_keeps_its_lines() -> None:
     """Reductions inside the loop over microbatches have the line of what ends it."""
     clauses = "pipeline L over pp { schedule = 1f1b }\n  gradients { reduce = microbatch }"
@@ -63,7 +64,7 @@ def test_random_serving_plans_go_on_from_tasks(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", mostly(("gathered_without_balance", "buckets_of_three_ranks").__contains__, PLANS)
+    "name", mostly(("gathered_without_balance", "buckets_of_three_ranks").__contains__, PLANS, 2)
 )
 def test_odd_plans_go_on_from_tasks(name: str) -> None:
     """Where blocks of a ring are gathered at once, a rank has as many of them as its coordinate says; ranks may not divide what is in a padded bucket."""
@@ -126,7 +127,7 @@ def test_another_stream_is_another_stream_in_traces() -> None:
 NAME = re.compile(r'(?<=sched\.compute )"\w+"')
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", some(range(2), 2))
 def test_names_of_ops_decide_nothing(seed: int) -> None:
     """With every op of the last IR called something else: the same sums, the same plan of memory, the same times."""
     text = random_text(seed)
@@ -214,6 +215,7 @@ def test_a_series_goes_on_from_any_pass(seed: int, tmp_path: Path) -> None:
             _ = again.tracked
 
 
+@pytest.mark.seldom
 def test_pools_go_on_as_one_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The modules of all pools, as they are printed: the traces of all, and what a step costs; two of no common plan are none."""
     model, cut = tmp_path / "net.stg", tmp_path / "cut.mlir"

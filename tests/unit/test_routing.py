@@ -23,6 +23,7 @@ from stagec.dialects.types import tensor_of
 from stagec.driver import Compiled, Stops, compile_text
 from stagec.memory import Kind
 from tests.fidelity.totals import model_flops, nodes_of
+from tests.unit.seldom import some
 
 LAYERS, BATCH, SEQUENCE, WIDTH, EXPERTS, CHOSEN = 3, 16, 8, 32, 8, 2
 SENT = BATCH * SEQUENCE * CHOSEN
@@ -274,7 +275,7 @@ def test_gradients_of_experts_of_one_group_stay():
 
 
 @pytest.mark.parametrize(
-    "more", ["", "microbatch 1", "zero 1 over dp", "zero 3 over dp", "recompute full"]
+    "more", some(["", "microbatch 1", "zero 1 over dp", "zero 3 over dp", "recompute full"], 2)
 )
 def test_traces_hold_together(tmp_path: Path, more: str):
     write_traces(encode_traces(compiled(2, 2, more).trace_set), str(tmp_path))

@@ -49,7 +49,7 @@ def flops(rank_class: RankClass) -> int:
     )
 
 
-@pytest.mark.parametrize("tp", mostly((2).__eq__, [2, 4]))
+@pytest.mark.parametrize("tp", mostly((2).__eq__, [2, 4], 2))
 @pytest.mark.parametrize(
     "job",
     some(

@@ -114,6 +114,7 @@ def test_in_flight_counts_obey_the_formula(schedule: Schedule) -> None:
 COSTS = st.sampled_from([(1, 1, 1), (2, 2, 1), (1, 1.5, 0.75), (3, 2, 1), (1, 0.5, 0.5)])
 
 
+@pytest.mark.seldom
 @settings(max_examples=100, deadline=None)
 @given(st.integers(1, 8), st.integers(0, 20), COSTS)
 def test_bubbles_of_one_stage_per_rank(p: int, more: int, costs: tuple[float, ...]) -> None:

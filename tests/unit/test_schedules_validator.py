@@ -167,6 +167,7 @@ def shuffled(schedule: Schedule, seed: int, swaps: int) -> Schedule:
     return schedule.with_actions(single, schedule.starts)
 
 
+@pytest.mark.seldom
 @settings(max_examples=80, deadline=None)
 @given(
     accepted(("1f1b", "gpipe", "zb_h1", "zb_v", "interleaved_1f1b")),

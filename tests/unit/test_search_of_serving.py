@@ -213,6 +213,7 @@ def test_shared_positions_are_searched_as_if_each_plan_were_compiled(
     )
 
 
+@pytest.mark.seldom
 def test_copies_of_experts(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     serve = "decode B at 100, experts = average, redundant = 4"
     best = searched(model, capsys, serve, *SMALL, "--fix", "ep=4", "--fix", "tp=1")["best"]
@@ -223,6 +224,7 @@ def test_copies_of_experts(model: str, capsys: pytest.CaptureFixture[str]) -> No
         assert (each["step_time"], each["memory_peak"]) == (pytest.approx(step), peak)
 
 
+@pytest.mark.seldom
 def test_the_batch_of_the_text_need_not_divide(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -320,6 +322,7 @@ def test_mistakes_of_what_is_served(
         run([*asked, "--clause", f"serve {{ {serve} }}"])
 
 
+@pytest.mark.seldom
 def test_all_that_fit_are_drawn_and_the_best_are_written(model: str, tmp_path: Path) -> None:
     page, plans = tmp_path / "plans.html", tmp_path / "plans.stg"
     asked = [
@@ -342,6 +345,7 @@ def test_all_that_fit_are_drawn_and_the_best_are_written(model: str, tmp_path: P
     assert batch_of(found)[0] == 8
 
 
+@pytest.mark.seldom
 def test_a_number_of_sequences_stays(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     best = searched(
         model,

@@ -123,7 +123,7 @@ IN_MICROBATCHES = [(seed, split) for seed in range(4) for split in ("tokens", "s
 
 
 @pytest.mark.parametrize(
-    ("seed", "split"), some([*((seed, "") for seed in range(8)), *IN_MICROBATCHES], 8)
+    ("seed", "split"), some([*((seed, "") for seed in range(8)), *IN_MICROBATCHES], 16)
 )
 def test_a_series_is_its_iterations_one_by_one(seed: int, split: str, tmp_path: Path):
     case = drawn(seed, split)
@@ -152,7 +152,7 @@ def test_a_series_is_its_iterations_one_by_one(seed: int, split: str, tmp_path: 
             tags |= own
 
 
-@pytest.mark.parametrize("seed", some(range(6)))
+@pytest.mark.parametrize("seed", some(range(6), 4))
 def test_classes_that_are_copied_are_as_each_is_made_alone(seed: int, tmp_path: Path):
     """Devices of other sequences share one template, into which each puts its own numbers."""
     rng = random.Random(f"copied {seed}")
@@ -174,7 +174,7 @@ def test_classes_that_are_copied_are_as_each_is_made_alone(seed: int, tmp_path: 
             assert one.positions.tolist() == other.positions.tolist()
 
 
-@pytest.mark.parametrize("seed", some(range(6)))
+@pytest.mark.parametrize("seed", some(range(6), 4))
 def test_what_is_dealt_out_is_each_devices_own(seed: int, tmp_path: Path):
     """Of each device that has sequences of its own: the costs and the memory of these alone."""
     rng = random.Random(f"dealt {seed}")
@@ -216,7 +216,7 @@ plan p {{
         assert of_device.peak_bytes == alone.memory[0].peak_bytes
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", some(range(3), 3))
 def test_a_series_over_experts_is_its_iterations_one_by_one(seed: int, tmp_path: Path):
     """Routers that choose among groups, tokens that do not divide over experts: each iteration is one of the plan."""
     rng = random.Random(f"experts {seed}")

@@ -118,7 +118,7 @@ def work(nodes: list) -> list[object]:
 @pytest.mark.parametrize(
     ("seed", "microbatches"),
     some(
-        [*((n, (1, 1)) for n in range(8)), (8, (2, 3)), (9, (2, 1)), (10, (1, 2)), (11, (3, 2))], 8
+        [*((n, (1, 1)) for n in range(8)), (8, (2, 3)), (9, (2, 1)), (10, (1, 2)), (11, (3, 2))], 16
     ),
 )
 def test_each_iteration_is_what_it_is_alone_and_hands_over_what_it_completes(
@@ -181,6 +181,7 @@ def test_each_iteration_is_what_it_is_alone_and_hands_over_what_it_completes(
     assert not check_traces(str(tmp_path / "traces")).findings
 
 
+@pytest.mark.seldom
 def test_an_iteration_of_each_is_what_pools_are_without_a_series(tmp_path: Path):
     """Where sequences divide, a series of one iteration each is the job of one, but for the names."""
     one, other = Drawn(1, 2, 2, 1, 1), Drawn(2, 1, 1, 2, 1)

@@ -66,7 +66,7 @@ def alone(job: Compiled, number: int) -> RankRun:
     return rank_runs(job.module)[number]
 
 
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", some(PIPELINES, 2))
 def test_a_shared_layout_is_an_own_one(name: str) -> None:
     job = compiled(name)
     layers: set[int] = set()
@@ -88,7 +88,7 @@ def test_one_layout_for_the_middle_of_a_pipeline() -> None:
     assert all(end.layout is not middle[0].layout for end in (first, last))
 
 
-@pytest.mark.parametrize("name", ["1f1b", "interleaved"])
+@pytest.mark.parametrize("name", some(["1f1b", "interleaved"], 2))
 def test_traces_and_tracked_tensors_of_later_stages(name: str) -> None:
     """Every rank by itself, unrolled by what is asked for nothing else."""
     job = compiled(name)

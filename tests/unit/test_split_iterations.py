@@ -61,7 +61,7 @@ def drawn(rng: random.Random, kinds: int = 4) -> list[Kind]:
     return found
 
 
-@pytest.mark.parametrize("by", [TOKENS, SEQUENCES])
+@pytest.mark.parametrize("by", some([TOKENS, SEQUENCES], 2))
 def test_sequences_are_split_as_engines_split_them(by: str):
     rng = random.Random(by)
     for _ in range(150):
@@ -120,7 +120,7 @@ def caches(done: Compiled) -> set[int]:
 
 
 @pytest.mark.parametrize("by", [TOKENS, SEQUENCES])
-@pytest.mark.parametrize("seed", some(range(8), 8))
+@pytest.mark.parametrize("seed", some(range(8), 16))
 def test_a_microbatch_is_an_iteration_of_its_sequences_alone(seed: int, by: str):
     rng = random.Random(f"{seed} {by}")
     (dp, tp), window = rng.choice([(1, 1), (1, 2), (2, 2)]), rng.random() < 0.4
@@ -180,7 +180,7 @@ def test_what_is_computed_by_hand():
     assert caches(done) == {L * 2 * 4 * 16 * K * E}
 
 
-@pytest.mark.parametrize("served", ["decode 8 at 100", "prefill 8 x 6"])
+@pytest.mark.parametrize("served", some(["decode 8 at 100", "prefill 8 x 6"], 2))
 def test_sequences_of_one_kind_are_the_rows_of_microbatches(served: str):
     """With as many in each, `microbatch` says the same."""
     rows = compile_text(text() + plan(1, 2, served).replace("serve", "microbatch 4\n  serve"))
@@ -191,7 +191,9 @@ def test_sequences_of_one_kind_are_the_rows_of_microbatches(served: str):
     assert [m.peak_bytes for m in rows.memory] == [m.peak_bytes for m in said.memory]
 
 
-@pytest.mark.parametrize("pipeline", ["", "pipeline L over tp { schedule = forward_only }"])
+@pytest.mark.parametrize(
+    "pipeline", some(["", "pipeline L over tp { schedule = forward_only }"], 2)
+)
 def test_their_ir_is_the_whole_program(pipeline: str):
     served = plan(1, 3, "decode 7 at 10, prefill 2 x 50 at 2, microbatches = 3")
     served = served.replace("shard H, K, F over tp", pipeline)

@@ -70,7 +70,7 @@ def mine(position: int, interleave: int, ways: int, place: int) -> bool:
     return position // interleave % ways == place
 
 
-@pytest.mark.parametrize("seed", some(range(24), 4))
+@pytest.mark.parametrize("seed", some(range(24), 8))
 def test_a_rank_attends_to_its_own_positions_one_by_one(seed: int):
     rng = random.Random(seed)
     dp, (tp, cp) = rng.choice([1, 2]), rng.choice([(1, 2), (1, 8), (2, 2), (2, 4), (4, 2)])
@@ -244,7 +244,7 @@ def in_chunks(new: int, ways: int, balanced: bool, place: int) -> list[int]:
     return [position for start in starts for position in range(start, start + chunk)]
 
 
-@pytest.mark.parametrize("seed", some(range(20), 4))
+@pytest.mark.parametrize("seed", some(range(20), 8))
 def test_ranks_share_prompts_position_by_position(seed: int):
     """Prefill context parallelism: each rank has its queries, gathers what is new of keys and values, and writes all of it."""
     rng = random.Random(f"prompts {seed}")
@@ -342,7 +342,7 @@ def test_pairs_by_their_closed_form():
             assert size.evaluate(known) == exact, (ways, run, context, new, place)
 
 
-@pytest.mark.parametrize("split", ["", ", microbatches = 2"])
+@pytest.mark.parametrize("split", some(["", ", microbatches = 2"], 2))
 def test_devices_that_have_other_sequences_share_those(split: str):
     """13 sequences over 2 devices are 7 and 6, of which each is on 4 ranks; the new position 61 of all is on the second."""
     rules = "shard B over dp shard H over tp, cp shard K over tp shard T over cp"

@@ -87,6 +87,7 @@ def test_equal_sizes_hash_and_print_alike(a: Size, b: Size):
     assert str(left) == str(right)
 
 
+@pytest.mark.seldom
 @given(sizes, monomials)
 def test_division_by_a_monomial_undoes_multiplication(a: Size, b: Size):
     assume(b != ZERO)

@@ -38,7 +38,7 @@ SCREENS = (
 
 
 @pytest.mark.parametrize(
-    "command", some(SCREENS, 3), ids=lambda words: " ".join(map(str, words[:4]))[-40:]
+    "command", some(SCREENS, 9), ids=lambda words: " ".join(map(str, words[:4]))[-40:]
 )
 def test_screens_fit(
     command: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

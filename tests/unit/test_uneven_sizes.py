@@ -3,6 +3,7 @@ are those of a model whose dims are as many times the part."""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import assume, given, settings, strategies as st
 
 from stagec import summary
@@ -43,6 +44,7 @@ def totals(job: Compiled) -> object:
     return found.num_parameters, found.classes
 
 
+@pytest.mark.seldom
 @settings(max_examples=8, deadline=None, database=None)
 @given(
     st.integers(1, 40),
@@ -140,6 +142,7 @@ CLAUSES = (
 )
 
 
+@pytest.mark.seldom
 @settings(max_examples=4, deadline=None, database=None)
 @given(
     st.integers(3, 40),
@@ -235,6 +238,7 @@ def test_all_ranks_together_do_what_one_does(
     assert is_sequence or sizes_of <= {most}
 
 
+@pytest.mark.seldom
 @settings(max_examples=4, deadline=None, database=None)
 @given(
     st.sampled_from((6, 13, 39)),

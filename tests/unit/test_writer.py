@@ -66,6 +66,7 @@ def test_set_is_complete_and_matches_its_manifest(tmp_path, traces) -> None:
     assert os.listdir(tmp_path) == ["traces"]
 
 
+@pytest.mark.seldom
 @given(jobs())
 @settings(max_examples=25, deadline=None)
 def test_any_set_decodes_with_its_comm_group_file(tmp_path_factory, job) -> None:
@@ -85,6 +86,7 @@ def test_any_set_decodes_with_its_comm_group_file(tmp_path_factory, job) -> None
     assert all(number == str(int(number)) and int(number) > 0 for number in groups)
 
 
+@pytest.mark.seldom
 def test_same_bytes_under_any_hash_seed(tmp_path) -> None:
     code = (
         "import sys\n"

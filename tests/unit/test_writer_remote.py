@@ -17,6 +17,7 @@ from stagec.backend.errors import TraceError
 from stagec.backend.remote import RemoteFiles
 from stagec.backend.writer import WriteOptions, write_traces
 from tests.unit.backend_samples import pipelined_job
+from tests.unit.seldom import some
 
 URL = "memory://bucket/traces"
 
@@ -82,7 +83,7 @@ def failing_write(monkeypatch, after: int, error: BaseException) -> None:
     monkeypatch.setattr(RemoteFiles, "write", stop)
 
 
-@pytest.mark.parametrize("after", range(1, 11))
+@pytest.mark.parametrize("after", some(range(1, 11), 2))
 def test_interrupted_store_has_no_manifest_and_is_resumed(
     tmp_path, traces, memory, monkeypatch, after
 ) -> None:
@@ -264,6 +265,7 @@ def test_executor_by_entry_point_and_by_path(tmp_path, traces, monkeypatch) -> N
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.seldom
 def test_error_in_a_worker_process_arrives_whole() -> None:
     with executors.open_executor("processes:1") as pool, pytest.raises(TraceError) as error:
         pool.submit(_fail).result()

@@ -49,7 +49,7 @@ CLAUSES = (
 )
 
 
-@pytest.mark.parametrize("clauses", some(CLAUSES, 3))
+@pytest.mark.parametrize("clauses", some(CLAUSES, 6))
 def test_layers_written_out_are_those_of_a_repeat(clauses: str) -> None:
     draw = random.Random(clauses)
     layers = draw.randint(2, 4)

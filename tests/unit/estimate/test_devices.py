@@ -27,6 +27,7 @@ from stagec.estimate import estimate, on_device, step_summary, with_durations
 from stagec.estimate.kernels import LEAST, Basis, KernelPrices
 from stagec.estimate.prices import Prices
 from stagec.plans.clauses import Device
+from tests.unit.seldom import some
 
 TEXT = """
 dim B = 8
@@ -160,7 +161,7 @@ def test_no_device_is_its_own_base(tmp_path: Path) -> None:
         load(str(tmp_path / "one.toml"))
 
 
-@pytest.mark.parametrize("dtype", ["fp64", "fp32", "bf16", "fp8"])
+@pytest.mark.parametrize("dtype", some(["fp64", "fp32", "bf16", "fp8"], 2))
 def test_products_of_each_dtype_are_no_faster_than_its_units(dtype: str) -> None:
     done = compiled()
     price = Prices.of(done.trace_set, done.plan).kernels
@@ -276,11 +277,14 @@ def test_blackwell_is_measured_for_itself() -> None:
 
 @pytest.mark.parametrize(
     "device",
-    [
-        "h100",
-        "a100",
-        "device { flops_per_s = 1e15, memory_bytes_per_s = 3e12, link_bytes_per_s = 4e11 }",
-    ],
+    some(
+        [
+            "h100",
+            "a100",
+            "device { flops_per_s = 1e15, memory_bytes_per_s = 3e12, link_bytes_per_s = 4e11 }",
+        ],
+        2,
+    ),
 )
 def test_parts_add_up_to_the_step(device: str) -> None:
     said = device if device.startswith("device") else f"device {device}"
@@ -316,7 +320,7 @@ def test_fewer_kernels_take_less(monkeypatch: pytest.MonkeyPatch) -> None:
     assert whose == ["FlashAttention-2", "cuDNN", "FlashAttention-2"]
 
 
-@pytest.mark.parametrize("device", ["a100", "h100", "b200"])
+@pytest.mark.parametrize("device", some(["a100", "h100", "b200"], 2))
 @pytest.mark.parametrize("trains", ["cudnn", "flash2", ""])
 @pytest.mark.parametrize("work", [Work.ATTENTION, Work.ATTENTION_GRAD])
 def test_small_attention_takes_what_a_kernel_takes(device: str, trains: str, work: Work) -> None:

@@ -107,7 +107,7 @@ plan p {
 
 @pytest.mark.parametrize(
     ("dtype", "scaling"),
-    some([("mxfp8", "delayed"), ("fp8", "delayed"), ("fp8", "current"), ("fp4", "delayed")], 2),
+    some([("mxfp8", "delayed"), ("fp8", "delayed"), ("fp8", "current"), ("fp4", "delayed")], 4),
 )
 def test_tokens_of_each_expert_are_quantized_by_a_kernel(dtype: str, scaling: str) -> None:
     """With delayed scaling, and in nvfp4, one kernel does it for all. Where a scale is found first, it is by a kernel that reads and two that do not."""

@@ -8,6 +8,7 @@ import pytest
 
 from stagec.driver import compile_text
 from stagec.estimate.prices import Prices
+from tests.unit.seldom import some
 
 MODEL = """
 dim B = 8
@@ -78,7 +79,7 @@ def times(precision: str, device: str, kernels: str, serve: str) -> list[tuple[s
     ]
 
 
-@pytest.mark.parametrize("device", ["h100", "b200"])
+@pytest.mark.parametrize("device", some(["h100", "b200"], 2))
 def test_measured_kernels_of_an_engine_do_what_leads_to_them(device: str) -> None:
     serve = SERVED % random.Random(device).randint(100, 4000)
     served = times("", device, "compiled", serve)
@@ -89,7 +90,7 @@ def test_measured_kernels_of_an_engine_do_what_leads_to_them(device: str) -> Non
         assert all(us > 0 for _, _, us in other)
 
 
-@pytest.mark.parametrize(("products", "device"), [("fp8", "h100"), ("fp4", "b200")])
+@pytest.mark.parametrize(("products", "device"), some([("fp8", "h100"), ("fp4", "b200")], 2))
 def test_unquantized_products_take_what_wide_ones_do(products: str, device: str) -> None:
     serve = SERVED % random.Random(products).randint(100, 4000)
 

@@ -34,6 +34,7 @@ def seconds(device: str) -> tuple[float, float]:
     return found.step_s, computed
 
 
+@pytest.mark.seldom
 def test_exchanges_take_what_the_plan_says() -> None:
     """Else what NCCL's messages do, by the device's file: more than its sums."""
     assert named("h100").exchange_units == 32 > named("h100").collective_units

@@ -71,7 +71,7 @@ def test_who_makes_an_operand_and_quantizes_it_at_once(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "rest"), [("fp8", ", scaling = current"), ("fp4", ""), ("mxfp8", "")]
+    ("form", "rest"), some([("fp8", ", scaling = current"), ("fp4", ""), ("mxfp8", "")], 2)
 )
 def test_a_scale_of_the_tensor_itself_takes_a_first_pass(form: str, rest: str) -> None:
     rng = random.Random(form)

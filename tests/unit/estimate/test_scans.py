@@ -8,6 +8,7 @@ import pytest
 
 from stagec.driver import compile_text
 from stagec.estimate import step_summary
+from tests.unit.seldom import some
 
 MODEL = """
 dim B = {batch}
@@ -45,7 +46,7 @@ def test_a_long_sequence_takes_what_was_measured():
     assert found == pytest.approx(16384 / 12.92, rel=0.05)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", some(range(6), 2))
 def test_both_passes_grow_with_sequences_and_heads(seed: int):
     rng = random.Random(seed)
     device = rng.choice(["a100", "h200", "gb200", "b300"])

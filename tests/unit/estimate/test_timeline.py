@@ -23,7 +23,7 @@ from tests.fidelity.trace import attributes
 from tests.replay.models import Job, compiled, encoded, traces_of
 from tests.replay.waiting import node_ends
 from tests.unit.model_texts import EXPERTS
-from tests.unit.seldom import mostly
+from tests.unit.seldom import mostly, some
 from tests.unit.test_replay import jobs
 
 DEVICE = "device { flops_per_s = 1e9, memory_bytes_per_s = 5e8, link_bytes_per_s = 1e8, host_bytes_per_s = 1e7 }"
@@ -71,11 +71,17 @@ def test_half_of_what_is_computed_twice_counts_not():
 
 @pytest.mark.parametrize(
     ("device", "missing"),
-    [
-        ("", ["flops_per_s", "memory_bytes_per_s", "link_bytes_per_s"]),
-        ("device { memory = 1GiB, flops_per_s = 1 }", ["memory_bytes_per_s", "link_bytes_per_s"]),
-        ("device { flops_per_s = 1, memory_bytes_per_s = 1B }", ["link_bytes_per_s"]),
-    ],
+    some(
+        [
+            ("", ["flops_per_s", "memory_bytes_per_s", "link_bytes_per_s"]),
+            (
+                "device { memory = 1GiB, flops_per_s = 1 }",
+                ["memory_bytes_per_s", "link_bytes_per_s"],
+            ),
+            ("device { flops_per_s = 1, memory_bytes_per_s = 1B }", ["link_bytes_per_s"]),
+        ],
+        2,
+    ),
 )
 def test_what_the_plan_does_not_say(device: str, missing: list[str]):
     found = compiled(Job(clauses=(device,)))
@@ -110,6 +116,7 @@ def with_device(job: Job) -> Job:
     return replace(job, clauses=(*job.clauses, DEVICE))
 
 
+@pytest.mark.seldom
 @settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(jobs())
 def test_every_node_ends_when_what_it_waits_for_lets_it(job: Job):
@@ -198,6 +205,7 @@ plan p {
             ("all_gather", "head_tail", 2),
         }.__contains__,
         product(["send_recv", "all_to_all", "all_gather"], ["head_tail", "none"], [1, 2]),
+        3,
     ),
 )
 def test_classes_that_do_not_keep_step_wait_for_each_other(rotate: str, balance: str, stages: int):

@@ -11,6 +11,7 @@ from stagec.explaining import algebra
 from stagec.explaining.job import NamedJob
 from stagec.explaining.questions import ask
 from stagec.symbolic import Size, call, symbol
+from tests.unit.seldom import some
 
 TEXT = """
 dim B = 8
@@ -54,7 +55,7 @@ def test_of_preconditioned_matrices(optimizer: str, what: str) -> None:
     assert in_python(worst.form, dict(job.names.values)) == worst.value
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", some(range(10), 2))
 def test_random_forms(seed: int) -> None:
     """As they are or simplified, remainders and roundings in each other have the same value."""
     rng = random.Random(seed)

@@ -203,6 +203,7 @@ def grids_of(clauses: str) -> tuple[tuple[str, ...], ...]:
     mostly(
         lambda case: case[0] in OFTEN and case[1] is not MORE,
         [(clauses, grid) for clauses in CLAUSES for grid in grids_of(clauses)],
+        3,
     ),
 )
 def test_every_row_is_a_compilation(clauses: str, varied: tuple[str, ...]) -> None:
@@ -285,6 +286,7 @@ def test_ten_thousand_plans() -> None:
     same_rows(asked, table, random.Random(0).sample(range(table.num_rows), 2))
 
 
+@pytest.mark.seldom
 def test_buckets_that_only_some_plans_pad() -> None:
     """Those of `like = megatron` end at multiples of 128 elements: those of 12 layers do, 11 layers' are padded."""
     text = TINY.replace("CLAUSES", "zero 1 over dp { like = megatron }\n  microbatch 1")
@@ -331,6 +333,7 @@ def test_step_time(clauses: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(reached) == 2
 
 
+@pytest.mark.seldom
 def test_a_plan_is_compiled_once_for_all_that_is_asked_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -409,6 +412,7 @@ plan p {
     assert sum(table.reasons.values()) == 2
 
 
+@pytest.mark.seldom
 def test_iterations_of_serving_are_one_structure() -> None:
     """Sequences, contexts and devices are numbers of one compilation; what does not divide is dealt out, and compiled by itself."""
     text = f"""{served_text(window=True)}

@@ -61,7 +61,7 @@ def table_dtype(plan: ClassPlan, row: int) -> str:
     return value.type.dtype  # pyright: ignore[reportAttributeAccessIssue]
 
 
-@pytest.mark.parametrize("model", mostly(("22B", "530B").__contains__, FIGURE_1))
+@pytest.mark.parametrize("model", mostly(("22B", "530B").__contains__, FIGURE_1, 2))
 def test_korthikanti_figure_1(model: str) -> None:
     *_, states, with_tp, with_sp = FIGURE_1[model]
     first = first_stage(model, "tp")

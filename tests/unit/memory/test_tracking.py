@@ -184,7 +184,7 @@ def waits_for_writers(nodes: list[Node]) -> None:
         writer |= dict.fromkeys((t for t, _ in tensors(node, "outputs")), node.id)
 
 
-@pytest.mark.parametrize("name", some(JOBS, 4))
+@pytest.mark.parametrize("name", some(JOBS, 12))
 def test_tracked_bytes_are_those_of_the_plan(name: str) -> None:
     """And no tensor is read too early."""
     compiled = job(name)
@@ -223,7 +223,7 @@ def tracked_along(nodes: list[Node], start: np.ndarray, end: np.ndarray) -> int:
 
 
 @pytest.mark.parametrize(
-    "name", ["gpt", "fsdp", "moe", "1f1b", "zero_bubble", "1f1b zero 2 over dp"]
+    "name", some(["gpt", "fsdp", "moe", "1f1b", "zero_bubble", "1f1b zero 2 over dp"], 3)
 )
 def test_the_peak_along_time_is_what_a_tracker_sees(name: str) -> None:
     """But for what nobody reads, which a tracker keeps a little longer."""

@@ -76,14 +76,14 @@ CASES = [(name, plan) for name, plans in PLANS.items() for plan in plans]
 
 @pytest.mark.parametrize(
     ("example", "plan"),
-    some(CASES, 3),
+    some(CASES, 9),
     ids=[f"{name}-{PLANS[name].index(plan)}" for name, plan in CASES],
 )
 def test_spread_as_on_one_device(example: str, plan: str) -> None:
     model(example).check(plan if "optimizer" in plan else f"{plan}\noptimizer sgd")
 
 
-@pytest.mark.parametrize("example", some([e for e in SIZES if e != "mamba2_attention_2b7"], 4))
+@pytest.mark.parametrize("example", some([e for e in SIZES if e != "mamba2_attention_2b7"], 8))
 def test_gradients_are_derivatives(example: str) -> None:
     one = model(example)
     # A difference is known to as many digits as the loss.

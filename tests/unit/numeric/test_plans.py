@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.numeric.models import BIASED, CAPPED, GPT, LLAMA, SINKS
 from tests.unit.numeric.training import Model, passes_of
-from tests.unit.seldom import mostly
+from tests.unit.seldom import mostly, some
 
 MODELS = {"llama": LLAMA, "gpt": GPT}
 
@@ -139,7 +139,7 @@ def is_often(case: tuple[str, str]) -> bool:
     return ONE_MODEL.get(plan, turn) == name
 
 
-@pytest.mark.parametrize(("name", "plan"), mostly(is_often, CASES, 3))
+@pytest.mark.parametrize(("name", "plan"), mostly(is_often, CASES, 9))
 def test_spread_as_on_one_device(name: str, plan: str):
     optimizer = "adamw" if "optimizer = true" in PLANS[plan] else "sgd"
     if plan == "clipped":
@@ -148,6 +148,7 @@ def test_spread_as_on_one_device(name: str, plan: str):
     MODELS[name].check(text, after_each=name == "llama" and plan in AFTER_EACH_PASS)
 
 
+@pytest.mark.seldom
 def test_some_plan_is_computed_after_each_pass():
     def passes(plan: str) -> set[str]:
         return set(passes_of(LLAMA.spread(PLANS[plan])))
@@ -156,7 +157,7 @@ def test_some_plan_is_computed_after_each_pass():
     assert {each for plan in PLANS for each in passes(plan)} == seen
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", some(MODELS, 2))
 def test_gradients_are_derivatives(name: str):
     check_derivatives(MODELS[name])
 
@@ -166,7 +167,7 @@ def check_derivatives(model: Model) -> None:
         assert gradient == pytest.approx(difference, rel=1e-5, abs=1e-8), path
 
 
-@pytest.mark.parametrize("chunks", [2, 4])
+@pytest.mark.parametrize("chunks", some([2, 4], 2))
 @pytest.mark.parametrize("plan", ["data", "tensor", "sequence", "zero3"])
 def test_chunks_of_a_loss_are_the_whole(plan: str, chunks: int):
     """With a bias, a soft cap, and a head that is the embedding."""
@@ -179,7 +180,8 @@ def test_attention_with_sinks(plan: str):
 
 
 @pytest.mark.parametrize(
-    "plan", ["data", "sequence", "zero3", "shared_heads", "keys_gathered", "heads_exchanged"]
+    "plan",
+    some(["data", "sequence", "zero3", "shared_heads", "keys_gathered", "heads_exchanged"], 2),
 )
 def test_attention_with_a_bias(plan: str):
     """A learned one of all layers, and ALiBi."""

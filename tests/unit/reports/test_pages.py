@@ -70,6 +70,7 @@ def test_ticks_are_inside_and_few(low: float, span: float, about: int) -> None:
         assert all(low - near <= t <= low + span + near for t in ticks)
 
 
+@pytest.mark.seldom
 @settings(max_examples=30)
 @given(st.data(), st.integers(1, 20), st.integers(0, 4), st.text(max_size=8))
 def test_any_chart_is_whole(data: st.DataObject, count: int, kinds: int, name: str) -> None:
@@ -114,6 +115,7 @@ def test_memory_page(clause: str, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert f"{found[1]} GiB at " in written
 
 
+@pytest.mark.seldom
 def test_a_browser_shows_the_pages(tmp_path: Path) -> None:
     memory, plot = tmp_path / "memory.html", tmp_path / "plans.html"
     model = str(FOLDER / "llama3_8b.stg")
