@@ -68,6 +68,7 @@ def show_solution(options: argparse.Namespace) -> int:
         (what,),
         lambda plan: planned(plan, options),
         options.plug_ins,
+        programs={},
     )
     meets = RELATIONS[sign]
     is_long = is_time(what) or any(checked.plan.pipeline for _, checked in plans)

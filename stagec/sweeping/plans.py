@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
 
 from stagec.analysis.coordinates import axes_in, sizes_of
 from stagec.analysis.expert_loads import Loads
@@ -20,11 +22,33 @@ from stagec.plans.clauses import Plan
 from stagec.plugins import Registry, registry
 from stagec.schedules.catalogue import CATALOGUE
 from stagec.sweeping.grid import Grid, Listed
+from stagec.symbolic.columns import Columns
+from stagec.symbolic.conditions import Conditions
+from stagec.symbolic.verdict import Verdict, verdict
 
 Point = Mapping[str, int]
 """One plan of a sweep: the value of each name that varies."""
 MOST_TRIED = 64
 """How many points are tried before a sweep is refused because none of them compiles."""
+MOST_KEPT = 16
+"""How many programs of a request are kept for its next sweeps."""
+
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True)
+class Followed(Generic[Made]):
+    """A compilation of one plan, whose questions about sizes tell which other plans are the same program."""
+
+    plan: Plan
+    asked: Conditions
+    made: Made | None
+    """What the compilation made; nothing if it ended in an error."""
+    message: str = ""
+    """The error."""
+
+    def verdict(self, sizes: Columns) -> Verdict:
+        return verdict(self.asked, sizes, is_compiled=self.made is not None)
 
 
 @dataclass(frozen=True)
@@ -43,6 +67,14 @@ class SweepRequest:
     bases: dict[object, NamedJob] = field(default_factory=dict, compare=False)
     """Plans that were compiled to find out whether the quantities can be asked for, by pool or by point. Requests that `replace` makes with another
     grid or other quantities share them."""
+    programs: dict[object, deque[Any]] | None = field(default=None, compare=False)
+    """Where there will be further sweeps of the same names: the last programs that were met. They are shared like `bases`."""
+
+    def programs_of(self, *key: object) -> deque[Any]:
+        """The last programs of sweeps with the same names that vary, and the same `key`; where none are kept, room for the one at hand."""
+        if self.programs is None:
+            return deque(maxlen=1)
+        return self.programs.setdefault((self.grid.names, *key), deque(maxlen=MOST_KEPT))
 
     def checked_at(self, point: Point, limited: bool = False) -> CheckedModel:
         """The model and its plan at one point. The plan has no limit of memory, unless it is to keep that of its device (`limited`)."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -40,7 +41,7 @@ from stagec.pools import (
 from stagec.pools.towers import PoolKnown
 from stagec.sweeping.conditions import Feasible, named_sizes
 from stagec.sweeping.grid import Listed
-from stagec.sweeping.plans import MOST_TRIED, Point, SweepRequest, first_that_checks
+from stagec.sweeping.plans import MOST_TRIED, Followed, Point, SweepRequest, first_that_checks
 from stagec.sweeping.run import (
     PEAK,
     RANKS,
@@ -54,10 +55,8 @@ from stagec.sweeping.run import (
 )
 from stagec.sweeping.structures import Structure
 from stagec.sweeping.towers import PARTS_DISAGREE, agreeing
-from stagec.symbolic import conditions
 from stagec.symbolic.columns import Columns
-from stagec.symbolic.conditions import Conditions, recording
-from stagec.symbolic.verdict import verdict
+from stagec.symbolic.conditions import recording
 
 Result = TypeVar("Result")
 
@@ -169,6 +168,54 @@ class PoolRequest(SweepRequest):
         return self.pools.compiled(point[NUMBER], (self.pool,))[self.pool]
 
 
+class PoolsProgram:
+    """The pools of a plan at one point, compiled one after the other, each with what it asked of sizes. `CompileError` if they say nothing to each other."""
+
+    def __init__(self, at: PoolsAt, number: int, parts: Mapping[str, Sweep]) -> None:
+        self.at, self.number, self.parts = at, number, parts
+        self.before = at.before(number)
+        self.meshes = {pool: at.checked(number, pool).plan.mesh for pool in parts}
+
+    @property
+    def says_something(self) -> bool:
+        """Whether pools have in their modules how many ranks the others have, along the pipeline and in all: pools that have parts of a model."""
+        return any(self.before.values())
+
+    @cached_property
+    def known(self) -> list[Followed[KnownPool]]:
+        """Each pool as far as the others have to know it, up to the first that does not compile."""
+        return self.steps(lambda pool: self.at.known(self.number, self.before, pool))
+
+    @cached_property
+    def after(self) -> Said:
+        """What pools say of what they hand over. `CompileError` if they do not agree."""
+        return said_after_all([each.made for each in self.known if each.made is not None])
+
+    @cached_property
+    def compiled(self) -> list[Followed[Structure]]:
+        """Each pool compiled to the end, up to the first that does not compile."""
+
+        def structure(pool: str) -> Structure:
+            compiled = self.at.with_handed(self.number, self.before, self.after, pool)
+            return Structure(NamedJob(compiled, rounded=True, sampled=True))
+
+        return self.steps(structure)
+
+    def steps(self, compile_pool: Callable[[str], Result]) -> list[Followed[Result]]:
+        found: list[Followed[Result]] = []
+        for pool, part in self.parts.items():
+            plan, made, message = self.at.checked(self.number, pool).plan, None, ""
+            with recording(part.settings) as asked:
+                try:
+                    made = compile_pool(pool)
+                except CompileError as error:
+                    message = error.diagnostics[0].message
+            found.append(Followed(plan, asked, made, message))
+            if made is None:
+                break
+        return found
+
+
 class PoolsSweep:
     """A sweep of a plan of pools, made of a `Sweep` for each pool."""
 
@@ -184,7 +231,7 @@ class PoolsSweep:
             for pool in self.pools
         }
         alone = {
-            pool: replace(request, plan=plans[pool], sizes=said[pool], bases={})
+            pool: replace(request, plan=plans[pool], sizes=said[pool], bases={}, programs=None)
             for pool in self.pools
         }
         points = list(request.grid.points())
@@ -328,9 +375,21 @@ class PoolsSweep:
             for pool, part in self.parts.items()
         }
         waiting = np.flatnonzero(self.found.left)
+        programs = self.request.programs_of()
+        for program in [*programs]:
+            waiting = self.follow(program, waiting, sizes, values)
         while len(waiting):
-            done = self.one_structure(waiting, sizes, values)
-            waiting = np.setdiff1d(waiting[self.found.left[waiting]], done)
+            first = int(waiting[0])
+            try:
+                program = PoolsProgram(self.at, first, self.parts)
+            except CompileError as error:
+                self.num_compiled += 1
+                self.found.drop(waiting[:1], error.diagnostics[0].message)
+                waiting = waiting[1:]
+                continue
+            waiting = self.follow(program, waiting, sizes, values, first)
+            if self.found.left[first]:
+                programs.append(program)
         for pool, part in self.parts.items():
             if part.limit is not None:
                 fits = values[pool][PEAK] <= part.limit
@@ -370,62 +429,60 @@ class PoolsSweep:
                 found[what][number] = end_us / 1e6
         return found
 
-    def one_structure(
+    def follow(
         self,
+        program: PoolsProgram,
         waiting: np.ndarray,
         sizes: Mapping[str, Columns],
         values: Mapping[str, dict[str, np.ndarray]],
+        first: int | None = None,
     ) -> np.ndarray:
-        """Compile the pools at the first of the points `waiting`, and write the quantities of all points of its structure into `values`.
+        """Write the quantities of the points `waiting` at which the pools are the program into `values`, and drop those that fail as it does.
 
-        The result is the numbers of these points: empty if the first one does not compile.
+        The result is the points that are left to compile. `first` is the one that the program was made of, if it is among them.
         """
-        first = int(waiting[0])
-        self.num_compiled += 1
-        try:
-            before = self.at.before(first)
-        except CompileError as error:
-            self.found.drop(waiting[:1], error.diagnostics[0].message)
-            return NONE
-        rows = self.on_same_meshes(waiting, sizes) if any(before.values()) else waiting
-        found, rows = self.followed(rows, sizes, lambda pool: self.at.known(first, before, pool))
-        if first not in rows:
-            return NONE
-        rows = self.that_agree(list(found.values()), rows, sizes)
-        if first not in rows:
-            return NONE
-        try:
-            after = said_after_all(list(found.values()))
-        except CompileError as error:
-            self.found.drop(rows, error.diagnostics[0].message)
-            return NONE
-        compiled, rows = self.followed(
-            rows, sizes, lambda pool: self.at.with_handed(first, before, after, pool)
-        )
-        if first not in rows:
-            return NONE
-        for pool, part in self.parts.items():
-            structure = Structure(NamedJob(compiled[pool], rounded=True, sampled=True))
-            own = part.with_microbatch(select(sizes[pool], rows), compiled[pool].plan)
-            part.fill(values[pool], rows, structure, own, self.found)
-        return rows
+        rows = self.on_same_meshes(program, waiting, sizes) if program.says_something else waiting
+        rows = self.followed(program.known, rows, sizes, first)
+        if len(rows):
+            known = [each.made for each in program.known if each.made is not None]
+            rows = self.that_agree(known, rows, sizes, first)
+        if len(rows):
+            try:
+                program.after  # noqa: B018
+            except CompileError as error:
+                self.found.drop(rows, error.diagnostics[0].message)
+                rows = NONE
+        if len(rows):
+            rows = self.followed(program.compiled, rows, sizes, first)
+        self.num_compiled += first is not None or len(rows) > 0
+        if len(rows):
+            for (pool, part), each in zip(self.parts.items(), program.compiled, strict=True):
+                assert each.made is not None
+                own = part.with_microbatch(select(sizes[pool], rows), each.plan)
+                part.fill(values[pool], rows, each.made, own, self.found)
+        return np.setdiff1d(waiting[self.found.left[waiting]], rows)
 
-    def on_same_meshes(self, rows: np.ndarray, sizes: Mapping[str, Columns]) -> np.ndarray:
-        """The points `rows` at which each pool has the same mesh as at the first of them.
-
-        Pools that have parts of a model have in their modules how many ranks the others have along the pipeline and in all, so these cannot vary.
-        """
+    def on_same_meshes(
+        self, program: PoolsProgram, rows: np.ndarray, sizes: Mapping[str, Columns]
+    ) -> np.ndarray:
+        """The points `rows` at which each pool has the mesh that it has in the program."""
         same = np.ones(len(rows), bool)
-        for pool, part in self.parts.items():
-            for axis in part.checked.plan.mesh:
-                column = sizes[pool].names[axis][rows]
-                same &= np.asarray(column == column[0], bool)
+        for pool, mesh in program.meshes.items():
+            for axis, size in mesh.items():
+                same &= np.asarray(sizes[pool].names[axis][rows] == size, bool)
         return rows[same]
 
     def that_agree(
-        self, known: Sequence[KnownPool], rows: np.ndarray, sizes: Mapping[str, Columns]
+        self,
+        known: Sequence[KnownPool],
+        rows: np.ndarray,
+        sizes: Mapping[str, Columns],
+        first: int | None,
     ) -> np.ndarray:
-        """The points `rows` at which pools agree on what is handed over, and say the same of it as at the first. Points at which they disagree are dropped."""
+        """The points `rows` at which pools agree on what is handed over, and say the same of it as in the program. Points at which they disagree are dropped.
+
+        None is left if `first`, of which the program was made, is one of those.
+        """
         trained = [pool for pool in known if isinstance(pool, PoolKnown)]
         if trained:
             own = {
@@ -436,68 +493,43 @@ class PoolsSweep:
             }
             agree = agreeing(trained, own)
             self.found.drop(rows[~agree], PARTS_DISAGREE)
-            return rows[agree]
+            return self.with_first(rows[agree], first)
         serving = [pool for pool in known if isinstance(pool, Pool)]
         numbers = self.handed_over(serving, rows, sizes)
-        for row, moving in zip(rows.tolist(), numbers, strict=True):
-            if moving is None:
-                self.found.drop(np.array([row]), DISAGREE)
-        if numbers[0] is None:
-            return NONE
         agree = np.array([each is not None for each in numbers], bool)
-        rows, moved = rows[agree], np.array([n for n in numbers if n is not None], object)
+        self.found.drop(rows[~agree], DISAGREE)
+        rows = self.with_first(rows[agree], first)
+        if not len(rows):
+            return NONE
+        moved = np.array([n for n in numbers if n is not None], object)
         return rows[self.holds_as_stated(Exchange(serving).handed(), moved, rows, sizes)]
+
+    def with_first(self, rows: np.ndarray, first: int | None) -> np.ndarray:
+        """The points, or none of them if the one of which the program was made is not among them: then it goes no further."""
+        return rows if first is None or first in rows else NONE
 
     def followed(
         self,
+        steps: Sequence[Followed[Result]],
         rows: np.ndarray,
         sizes: Mapping[str, Columns],
-        compile_pool: Callable[[str], Result],
-    ) -> tuple[dict[str, Result], np.ndarray]:
-        """The pools at the first of the points `rows`, each compiled, and the points at which every compilation goes the same way.
-
-        If a pool does not compile, the first point is not among them.
-        """
-        found: dict[str, Result] = {}
-        for pool in self.pools:
-            first, message = rows[0], ""
-            with recording(self.parts[pool].settings) as asked:
-                try:
-                    found[pool] = compile_pool(pool)
-                except CompileError as error:
-                    message = error.diagnostics[0].message
-            rows = self.follow(pool, asked, rows, sizes, message)
-            if first not in rows:
-                break
-        return found, rows
-
-    def follow(
-        self,
-        pool: str,
-        asked: Conditions,
-        rows: np.ndarray,
-        sizes: Mapping[str, Columns],
-        message: str,
+        first: int | None,
     ) -> np.ndarray:
-        """The points `rows` that answer like the first all that a compilation of the pool asked of sizes (`stagec.symbolic.verdict`).
+        """The points `rows` at which the compilation of every pool goes as in the program (`stagec.symbolic.verdict`).
 
-        Points that do not meet a demand are dropped, and so are the first and those like it if its compilation ended in an error (`message`).
+        Points that do not meet a demand on the way are dropped, and so are those that fail like the program, if it does.
         """
-        part = self.parts[pool]
-        with conditions.unrecorded():
-            try:
-                plan = self.at.checked(int(rows[0]), pool).plan
-            except CompileError:
-                plan = part.checked.plan
-        own = part.with_microbatch(select(sizes[pool], rows), plan)
-        told = verdict(asked, own, is_compiled=not message)
-        for chosen, reason in told.refused:
-            self.found.drop(rows[chosen], reason)
-        same = told.same.copy()
-        same[0] = bool(self.found.left[rows[0]])
-        if message:
-            self.found.drop(rows[same], message)
-        return rows[same & self.found.left[rows]]
+        for (pool, part), each in zip(self.parts.items(), steps, strict=False):
+            if not len(rows):
+                break
+            told = each.verdict(part.with_microbatch(select(sizes[pool], rows), each.plan))
+            for chosen, reason in told.refused:
+                self.found.drop(rows[chosen], reason)
+            same = told.same | (rows == first) & self.found.left[rows]
+            if each.made is None:
+                self.found.drop(rows[same], each.message)
+            rows = self.with_first(rows[same & self.found.left[rows]], first)
+        return rows
 
     def handed_over(
         self, known: Sequence[Pool], rows: np.ndarray, sizes: Mapping[str, Columns]

@@ -25,6 +25,7 @@ from stagec.sweeping.conditions import (
 )
 from stagec.sweeping.peaks import EXACT
 from stagec.sweeping.plans import (
+    Followed,
     Point,
     SweepRequest,
     differs_in_sizes_alone,
@@ -37,7 +38,6 @@ from stagec.sweeping.structures import OF_PEAK, PEAKS, Structure
 from stagec.symbolic import ZERO
 from stagec.symbolic.columns import Columns
 from stagec.symbolic.conditions import recording
-from stagec.symbolic.verdict import verdict
 
 PEAK = "memory.peak"
 BUBBLE = "bubble"
@@ -58,7 +58,7 @@ class SweepTable:
     reasons: Mapping[str, int]
     """Why points are no rows (a demand on sizes, or too little memory), and how many for each reason."""
     num_compiled: int = 0
-    """How many compilations the sweep took."""
+    """How many compilations the sweep took, or would have taken without the programs that were kept."""
 
     @property
     def num_rows(self) -> int:
@@ -179,35 +179,55 @@ class Sweep:
         values = {name: np.zeros(sizes.count, object) for name in names}
         values |= {name: np.zeros(sizes.count) for name in further}
         waiting = np.flatnonzero(found.left)
+        programs = self.request.programs_of(self.until)
+        for program in [*programs]:
+            waiting = self.follow(program, waiting, sizes, values, found)
         while len(waiting):
-            first = int(waiting[0])
-            self.num_compiled += 1
-            own = select(sizes, waiting)
-            plan = self.checked.plan
-            with recording(self.settings) as asked:
-                try:
-                    checked = self.request.checked_at(self.point(sizes, first))
-                    plan = checked.plan
-                    compiled = self.request.compiled_from(checked, self.verify, self.until)
-                    job = NamedJob(compiled, rounded=True, sampled=True)
-                    self.first = self.point(sizes, first), compiled
-                    message = ""
-                except CompileError as error:
-                    job, message = None, error.diagnostics[0].message
-            own = self.with_microbatch(own, plan)
-            told = verdict(asked, own, is_compiled=job is not None)
-            for chosen, reason in told.refused:
-                found.drop(waiting[chosen], reason)
-            same = told.same.copy()
-            # Whatever was asked, this plan is its own structure.
-            same[0] = bool(found.left[first])
-            rows = waiting[same]
-            if job is None:
-                found.drop(rows, message)
-            elif len(rows):
-                self.fill(values, rows, Structure(job), select(own, np.flatnonzero(same)), found)
-            waiting = waiting[found.left[waiting] & ~same]
+            programs.append(self.program_at(sizes, int(waiting[0])))
+            waiting = self.follow(programs[-1], waiting, sizes, values, found, is_first=True)
         return values
+
+    def program_at(self, sizes: Columns, row: int) -> Followed[Structure]:
+        """The plan of one point, compiled."""
+        plan, structure, message = self.checked.plan, None, ""
+        with recording(self.settings) as asked:
+            try:
+                checked = self.request.checked_at(self.point(sizes, row))
+                plan = checked.plan
+                compiled = self.request.compiled_from(checked, self.verify, self.until)
+                structure = Structure(NamedJob(compiled, rounded=True, sampled=True))
+                self.first = self.point(sizes, row), compiled
+            except CompileError as error:
+                message = error.diagnostics[0].message
+        return Followed(plan, asked, structure, message)
+
+    def follow(
+        self,
+        program: Followed[Structure],
+        waiting: np.ndarray,
+        sizes: Columns,
+        values: dict[str, np.ndarray],
+        found: Feasible,
+        is_first: bool = False,
+    ) -> np.ndarray:
+        """Write the quantities of the points `waiting` that are the program into `values`; those that are not are left, and the result.
+
+        With `is_first` it was made of the first of them, which is the program whatever it asked.
+        """
+        own = self.with_microbatch(select(sizes, waiting), program.plan)
+        told = program.verdict(own)
+        for chosen, reason in told.refused:
+            found.drop(waiting[chosen], reason)
+        same = told.same.copy()
+        if is_first:
+            same[0] = bool(found.left[waiting[0]])
+        rows = waiting[same]
+        self.num_compiled += is_first or len(rows) > 0
+        if program.made is None:
+            found.drop(rows, program.message)
+        elif len(rows):
+            self.fill(values, rows, program.made, select(own, np.flatnonzero(same)), found)
+        return waiting[found.left[waiting] & ~same]
 
     @property
     def settings(self) -> dict[str, str]:
