@@ -76,7 +76,7 @@ def wrong(seed: int) -> tuple[list[str], int]:
 
 
 @pytest.mark.seldom
-@pytest.mark.parametrize("seed", range(1, 12, 3))
+@pytest.mark.parametrize("seed", [7, 10])
 def test_what_is_said_to_change_nothing_does_not(seed: int):
     found, _ = wrong(seed)
     assert not found, "\n".join(found)

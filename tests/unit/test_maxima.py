@@ -81,7 +81,7 @@ def stepped(
     return process
 
 
-@pytest.mark.parametrize("seed", some(range(12), 12))
+@pytest.mark.parametrize("seed", some(range(6), 6))
 def test_reduced_as_a_process_does(seed: int) -> None:
     rng = random.Random(seed)
     parts = rng.choices(list(PARTS), k=rng.randint(1, 3))
@@ -177,7 +177,7 @@ plan measured {{
 """
 
 
-@pytest.mark.parametrize("seed", some(range(12), 12))
+@pytest.mark.parametrize("seed", some(range(6), 6))
 def test_no_step_is_shorter_with_them(seed: int) -> None:
     """They stand between the reductions of a backward pass and its message, which waits for what its host has issued before, with them or without."""
     rng = random.Random(seed)

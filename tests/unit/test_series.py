@@ -119,11 +119,11 @@ def said(node, first: int) -> tuple[object, ...]:
     return node.id - first, name, node.type, node.duration_micros, own, values
 
 
-IN_MICROBATCHES = [(seed, split) for seed in range(4) for split in ("tokens", "sequences")]
+IN_MICROBATCHES = [(seed, split) for seed in range(2) for split in ("tokens", "sequences")]
 
 
 @pytest.mark.parametrize(
-    ("seed", "split"), some([*((seed, "") for seed in range(8)), *IN_MICROBATCHES], 16)
+    ("seed", "split"), some([*((seed, "") for seed in range(4)), *IN_MICROBATCHES], 16)
 )
 def test_a_series_is_its_iterations_one_by_one(seed: int, split: str, tmp_path: Path):
     case = drawn(seed, split)

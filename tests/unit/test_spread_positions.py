@@ -70,7 +70,7 @@ def mine(position: int, interleave: int, ways: int, place: int) -> bool:
     return position // interleave % ways == place
 
 
-@pytest.mark.parametrize("seed", some(range(24), 8))
+@pytest.mark.parametrize("seed", some(range(12), 4))
 def test_a_rank_attends_to_its_own_positions_one_by_one(seed: int):
     rng = random.Random(seed)
     dp, (tp, cp) = rng.choice([1, 2]), rng.choice([(1, 2), (1, 8), (2, 2), (2, 4), (4, 2)])
@@ -244,7 +244,7 @@ def in_chunks(new: int, ways: int, balanced: bool, place: int) -> list[int]:
     return [position for start in starts for position in range(start, start + chunk)]
 
 
-@pytest.mark.parametrize("seed", some(range(20), 8))
+@pytest.mark.parametrize("seed", some(range(10), 4))
 def test_ranks_share_prompts_position_by_position(seed: int):
     """Prefill context parallelism: each rank has its queries, gathers what is new of keys and values, and writes all of it."""
     rng = random.Random(f"prompts {seed}")

@@ -36,7 +36,7 @@ def attention_us(
     return found.breakdown.parts["attention"]
 
 
-@pytest.mark.parametrize("seed", some(range(6), 6))
+@pytest.mark.parametrize("seed", some(range(3), 3))
 def test_prompts_and_single_tokens_are_priced_apart(seed: int):
     rng = random.Random(seed)
     groups = [

@@ -38,9 +38,9 @@ def test_forms_hold_at_all_counts(seed: int, counts: Sequence[int]) -> None:
     compare(text, [step * count for count in counts])
 
 
-COMPILED = (*(3, 8, 12, 17, 21, 28, 109, 216, 221),)
-"""Seeds of plans that can be compiled. Of these 12 has stages without layers, in 8 there are as many virtual stages as layers, in 21 and 28 experts have a
-load, 216 peels a layer, 221 pads buckets."""
+COMPILED = (8, 12, 21, 216, 221)
+"""Seeds of plans that can be compiled. Of these 12 has stages without layers, in 8 there are as many virtual stages as layers, in 21 experts
+have a load, 216 peels a layer, 221 pads buckets."""
 
 
 @pytest.mark.parametrize("seed", mostly((12).__eq__, COMPILED))

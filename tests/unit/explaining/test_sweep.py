@@ -100,7 +100,7 @@ def same_rows(asked: SweepRequest, table: SweepTable, chosen: list[int]) -> None
         }
 
 
-@pytest.mark.parametrize("seed", mostly((0).__eq__, [0, 3, 5]))
+@pytest.mark.parametrize("seed", mostly((0).__eq__, [0, 3]))
 def test_random_models_and_plans(seed: int) -> None:
     """A few of what `python -m tests.differential` tries: each point is a row as compiled, or does not compile.
 
@@ -309,7 +309,7 @@ OVERLAPS = "shard S over tp\n  overlap { tp = true }\n  device h100"
 @pytest.mark.seldom
 @pytest.mark.parametrize(
     "clauses",
-    ["device h100", OVERLAPS, f"{OVERLAPS} {{ kernels = eager, graphs = false }}"],
+    ["device h100", f"{OVERLAPS} {{ kernels = eager, graphs = false }}"],
 )
 def test_step_time(clauses: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of few microbatches, and of as many as are reached from few, though each does a part of what a step does once."""
