@@ -187,16 +187,20 @@ class PoolsProgram:
         return self.steps(lambda pool: self.at.known(self.number, self.before, pool))
 
     @cached_property
-    def after(self) -> Said:
-        """What pools say of what they hand over. `CompileError` if they do not agree."""
-        return said_after_all([each.made for each in self.known if each.made is not None])
+    def after(self) -> tuple[Said, str]:
+        """What pools say of what they hand over; or nothing, and why they do not agree."""
+        known = [each.made for each in self.known if each.made is not None]
+        try:
+            return said_after_all(known), ""
+        except CompileError as error:
+            return {}, error.diagnostics[0].message
 
     @cached_property
     def compiled(self) -> list[Followed[Structure]]:
         """Each pool compiled to the end, up to the first that does not compile."""
 
         def structure(pool: str) -> Structure:
-            compiled = self.at.with_handed(self.number, self.before, self.after, pool)
+            compiled = self.at.with_handed(self.number, self.before, self.after[0], pool)
             return Structure(NamedJob(compiled, rounded=True, sampled=True))
 
         return self.steps(structure)
@@ -447,10 +451,9 @@ class PoolsSweep:
             known = [each.made for each in program.known if each.made is not None]
             rows = self.that_agree(known, rows, sizes, first)
         if len(rows):
-            try:
-                program.after  # noqa: B018
-            except CompileError as error:
-                self.found.drop(rows, error.diagnostics[0].message)
+            _, message = program.after
+            if message:
+                self.found.drop(rows, message)
                 rows = NONE
         if len(rows):
             rows = self.followed(program.compiled, rows, sizes, first)
