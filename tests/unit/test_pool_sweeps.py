@@ -17,7 +17,7 @@ from stagec.frontend import parse_text
 from stagec.frontend.files import Source
 from stagec.plans.clauses import Plan
 from stagec.pools import CompiledPools, compile_pools
-from stagec.sweeping.grid import grid
+from stagec.sweeping.grid import Listed, grid
 from stagec.sweeping.plans import SweepRequest, with_microbatch
 from stagec.sweeping.pools import names_of_plan, table_of
 from tests.differential.sweeps import NEAR_S, whole
@@ -135,6 +135,38 @@ def test_each_row_of_experts_apart_is_a_compilation(seed: int) -> None:
     case = replace(experts.drawn(seed), sequences=16, dp=2, microbatches=rng.choice([1, 2]))
     varied = rng.sample(VARIED_EXPERTS, 3)
     check_rows(rng, parse_text(case.text, "experts.stg"), varied, ("attention", "experts"))
+
+
+@pytest.mark.seldom
+@pytest.mark.parametrize("seed", range(3))
+def test_points_that_are_asked_one_by_one_go_on_with_the_programs_of_others(seed: int) -> None:
+    """As `--solve` does. What comes out is what one sweep of all points says."""
+    rng = random.Random(seed)
+    if seed % 2:
+        pools, schedule = towers.drawn(seed)
+        text, varied = towers.text_of(pools, schedule, True, "adam", False), VARIED_PARTS
+    else:
+        text, varied = text_of(rng), VARIED[:-1]
+    source = parse_text(text, "pools.stg")
+    chosen = grid(rng.sample(varied, 2), names_of_plan(source, "p"))
+    asked = SweepRequest(source, "p", {}, chosen, ("flops", "memory.peak"))
+    whole = rows_of(asked)
+    points = list(chosen.points())
+    rng.shuffle(points)
+    looks = replace(asked, programs={})
+    one_by_one = [
+        row
+        for point in points
+        for row in rows_of(replace(looks, grid=Listed(chosen.names, (tuple(point.values()),))))
+    ]
+    assert sorted(map(str, one_by_one)) == sorted(map(str, whole))
+
+
+def rows_of(asked: SweepRequest) -> list[dict[str, int | float]]:
+    try:
+        return table_of(asked).rows()
+    except CompileError:
+        return []  # nothing of it compiles
 
 
 def check_rows(
