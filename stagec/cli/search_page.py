@@ -22,6 +22,7 @@ from stagec.cli.usage import usage_error
 from stagec.devices import names
 from stagec.diagnostics import CompileError, quoted, refused, render, suggestion
 from stagec.frontend import CheckedModel, Source, check, parse_text, syntax as written
+from stagec.frontend.checker import pools_in
 from stagec.plans.clauses import Device, Plan
 from stagec.reports.plans_chart import plans_page
 from stagec.searching.candidates import Candidates
@@ -73,6 +74,7 @@ CHOSEN = {
     "zero": "write `zero = [1, 3]`",
 }
 """Clauses that a search writes, or cannot write, and what to do instead."""
+ONE_MESH = "a search has plans of one mesh"
 PLANNED = ("tp", "cp", "pp", "dp", "ep", "edp")
 """Axes of most plans."""
 TESTED = 3
@@ -244,6 +246,9 @@ def check_clauses(options: argparse.Namespace, text: str, clauses: Sequence[str]
             message = f"`{clause}` is no clause of a plan: {error.diagnostics[0].message}"
             raise usage_error(origin_of(options, clause), message, "E0710") from None
         word = word_of(clause)
+        if word == "pool":
+            message = f"`{clause}` is a mesh of its own, and {ONE_MESH}"
+            raise usage_error(origin_of(options, clause), message, "E0710")
         if word in CHOSEN:
             message = f"`{clause}` says what a search chooses: `{word}` stands in each of its plans"
             raise usage_error(origin_of(options, clause), message, "E0710", CHOSEN[word])
@@ -607,6 +612,10 @@ def show_changes(options: argparse.Namespace, text: str, source: Source) -> int:
     plans = plans_of(source)
     if options.like not in plans:
         raise known_plan(options.like, plans)
+    if pools := pools_in(source, options.like):
+        message = f"`{options.like}` has the pools {quoted(pools)}, and {ONE_MESH}"
+        help_ = "write what one of them says as a plan of its own"
+        raise usage_error(f"--like {options.like}", message, "E0422", help_)
     checked = check(source, options.like, options.sizes, options.plug_ins.functions)
     dims = read_model(checked)
     device = (f"device {options.device}",) if options.device else ()

@@ -69,7 +69,7 @@ def serving_space(
     of_training = default_space(dims, devices, node)
     values = {n: of_training.values[n] for n in SERVING_NAMES if n in of_training.values}
     left_out = {why: n for why, n in of_training.left_out.items() if why[:2] in ("tp", "pp")}
-    space = Space(values, names=SERVING_NAMES)
+    space = Space(values, names=SERVING_NAMES, limits=of_training.limits)
     space.left_out.update(left_out)
     space.values |= {"dcp": (1,), "combine": ("reduce_scatter",)}
     if not iteration.batch:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import product
@@ -128,6 +128,14 @@ class Space:
     """The names of the space, each with a description for the user."""
     node: int | None = None
     """How many devices a node has; None if all are in one node."""
+    limits: dict[str, tuple[Callable[[Value], bool], str]] = field(default_factory=dict)
+    """Names of which the model does not permit all values: which it permits, and why no others."""
+
+    def limit(self, name: str, permitted: Callable[[Value], bool], why: str) -> None:
+        """Try no values of a name that the model does not permit, whoever asks for them."""
+        self.limits[name] = permitted, why
+        if name in self.values:
+            self.values[name] = tuple(filter(permitted, self.values[name]))
 
     def permits(self, point: Point) -> bool:
         """Whether a point has no values together that are forbidden."""
@@ -137,12 +145,19 @@ class Space:
         )
 
     def choose(self, name: str, values: tuple[Value, ...], origin: str) -> None:
-        """Try these values of a name and no others: why some of its own values are left out is then beside the point."""
+        """Try these values of a name and no others: why some of its own values are left out is then beside the point. E0710 if the model permits none."""
         self.check_values(name, values, origin)
-        self.values[name] = values
         self.left_out = Counter(
             {why: n for why, n in self.left_out.items() if not why.startswith(f"{name}: ")}
         )
+        permitted, why = self.limits.get(name, (lambda value: True, ""))
+        self.values[name] = tuple(filter(permitted, values))
+        if values and not self.values[name]:
+            raise wrong(
+                origin, f"`{name}` is never {quoted(map(str, values), 'or')} here: {why}", ""
+            )
+        if len(self.values[name]) < len(values):
+            self.left_out[f"{name}: {why}"] += 1
 
     def check_values(self, name: str, values: Sequence[Value], origin: str) -> None:
         """E0710 for a name that a space does not have, or a value that the name cannot have."""
@@ -172,36 +187,53 @@ def default_space(dims: ModelDims, devices: int, node: int | None) -> Space:
     space = Space(dict(DEFAULT), node=node)
     widest = min(devices, node or devices)
     powers = divisors(devices)
-    space.values["tp"] = tuple(n for n in powers if n <= widest) if dims.tensor_parallel else (1,)
-    if dims.tensor_parallel and widest < devices:
-        space.left_out[f"tp: more ranks than the {widest} devices of a node"] += 1
+    space.values["tp"] = tuple(n for n in powers if n <= widest)
+    space.values["cp"] = tuple(n for n in powers if n <= LARGEST_CP)
+    space.values["pp"] = tuple(powers)
+    space.values["ep"] = (1,)
     if not dims.tensor_parallel:
-        space.left_out["tp: the model has no heads, widths or vocabulary to split"] += 1
-    space.values["cp"] = (1,)
-    if dims.sequence and len(dims.sequence) == 1:
-        space.values["cp"] = tuple(n for n in powers if n <= LARGEST_CP)
-    else:
-        space.left_out["cp: the model has not one sequence that attention sees"] += 1
-    space.values["pp"] = (1,)
+        why = "the model has no heads, widths or vocabulary to split"
+        space.limit("tp", is_one, why)
+        space.left_out[f"tp: {why}"] += 1
+    elif widest < devices:
+        space.left_out[f"tp: more ranks than the {widest} devices of a node"] += 1
+    if len(dims.sequence) != 1:
+        why = "the model has not one sequence that attention sees"
+        space.limit("cp", is_one, why)
+        space.left_out[f"cp: {why}"] += 1
+    if not dims.sequence:
+        space.limit("sequence", "off".__eq__, "the model has no sequence")
     if dims.layers:
         layers = sum(dims.values[name] for name in dims.layers)
         space.values["pp"] = tuple(n for n in powers if n <= layers)
     else:
-        space.left_out["pp: no repeat of the model's own body runs as often as a dim says"] += 1
-    space.values["ep"] = (1,)
+        why = "no repeat of the model's own body runs as often as a dim says"
+        space.limit("pp", is_one, why)
+        space.limit("schedule", "none".__eq__, why)
+        space.limit("virtual_stages", is_one, why)
+        space.left_out[f"pp: {why}"] += 1
     if dims.experts:
         experts = min(dims.values[name] for name in dims.experts)
         space.values["ep"] = tuple(n for n in divisors(experts) if n <= devices)
-    if not dims.sequence:
-        space.values["sequence"] = ("off",)
+    else:
+        for name in ("ep", "etp"):
+            space.limit(name, is_one, "the model has no experts")
     if not dims.is_training:
-        space.values |= {"zero": (0,), "recompute": ("none",), "schedule": ("forward_only",)}
-    if not dims.has_layers:
-        space.values["recompute"] = ("none",)
-        space.left_out["recompute: the model has no layers that are repeated"] += 1
-    if not dims.has_attention:
-        space.values["recompute"] = tuple(v for v in space.values["recompute"] if v != "selective")
+        why = "the model trains nothing"
+        space.limit("zero", (0).__eq__, why)
+        space.limit("recompute", "none".__eq__, why)
+        space.values["schedule"] = ("forward_only",)
+    elif not dims.has_layers:
+        why = "the model has no layers that are repeated"
+        space.limit("recompute", "none".__eq__, why)
+        space.left_out[f"recompute: {why}"] += 1
+    elif not dims.has_attention:
+        space.limit("recompute", "selective".__ne__, "the model has no attention")
     return space
+
+
+def is_one(value: Value) -> bool:
+    return value == 1
 
 
 def divisors(number: int) -> list[int]:

@@ -745,6 +745,69 @@ def test_clauses_that_a_search_chooses(word: str) -> None:
     check_clauses(options, drawn(0)[0], ("overlap { tp = true }",))
 
 
+FLAT = """
+dim B = 48
+dim D = 96
+dim O = 10
+
+model Flat(x[B, D], targets[B]: i32) {
+  weight a[D, O]
+  loss = cross_entropy(x @ a, targets)
+}
+
+plan alone { shard B over dp mesh dp = 2 }
+
+plan parts {
+  pool a { mesh dp = 2 }
+  pool b { mesh dp = 2 }
+}
+"""
+"""A model without layers, sequence and experts."""
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("cp", (2,)),
+        ("pp", (2, 4)),
+        ("ep", (2,)),
+        ("etp", (2,)),
+        ("sequence", ("on",)),
+        ("schedule", ("1f1b",)),
+        ("virtual_stages", (2,)),
+        ("recompute", ("full", "silu")),
+    ],
+)
+def test_values_that_a_model_does_not_permit(name: str, values: tuple[int | str, ...]) -> None:
+    """No search chooses them, whoever asks: an axis would split nothing (W0303). Beside a value that is permitted they are left out with the reason."""
+    dims = read_model(check(parse_text(FLAT, "flat.stg"), "alone"))
+    space = default_space(dims, 8, 8)
+    with pytest.raises(CompileError) as raised:
+        space.choose(name, values, f"--fix {name}=...")
+    (found,) = raised.value.diagnostics
+    assert found.code == "E0710"
+    why = found.message.partition(": ")[2]
+    one = {"sequence": "off", "schedule": "none", "recompute": "none"}.get(name, 1)
+    space.choose(name, (one, *values), f"--fix {name}=...")
+    assert space.values[name] == (one,)
+    assert space.left_out[f"{name}: {why}"] == 1
+    assert list(points(space, dims, 8, 48))
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--like", "parts", "--device", "h100"),
+        ("--devices", "4", "--device", "h100", "--clause", "pool a { mesh dp = 2 }"),
+    ],
+)
+def test_plans_of_pools(flags: tuple[str, ...], tmp_path: Path) -> None:
+    path = tmp_path / "flat.stg"
+    path.write_text(FLAT)
+    with pytest.raises(CompileError, match="a search has plans of one mesh"):
+        run([str(path), *flags])
+
+
 def test_objectives() -> None:
     numbers = {"step_time": 2.0, "ranks": 8.0, "memory.peak": 10.0}
     assert objective("cost")(numbers) == 16
