@@ -17,6 +17,8 @@ from tests.lit.tools.script import Failure, run_test
 SUFFIXES = (".mlir", ".stg")
 FOLDERS_WITHOUT_TESTS = {"Output", "inputs"}
 """`inputs` holds files that tests read. lit.cfg.py says the same."""
+LONG = "REQUIRES: long_tests"
+"""What LLVM's tests say that take long. An ordinary run of pytest leaves them out, lit has them."""
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
@@ -27,7 +29,10 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 class LitFile(pytest.File):
     def collect(self) -> Iterable[pytest.Item]:
-        yield LitTest.from_parent(self, name="lit")
+        test = LitTest.from_parent(self, name="lit")
+        if LONG in self.path.read_text("utf-8"):
+            test.add_marker("seldom")
+        yield test
 
 
 class LitTest(pytest.Item):

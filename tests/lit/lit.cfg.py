@@ -13,6 +13,7 @@ config.name = "stagec"
 config.test_format = lit.formats.ShTest(execute_external=False)
 config.suffixes = [".mlir", ".stg"]
 config.excludes = ["Output", "inputs"]
+config.available_features.add("long_tests")
 config.test_source_root = here
 config.test_exec_root = lit_config.params.get("exec_root", os.path.join(root, "build", "lit"))
 config.environment["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]

@@ -15,7 +15,6 @@ from stagec.estimate.batcher import IDLE, BatchedPool, Policy, Request, batch, b
 from stagec.estimate.series import Clock
 from stagec.frontend import parse_file
 from stagec.plugins import registry
-from tests.unit.seldom import some
 from tests.unit.test_serving import text
 
 
@@ -163,7 +162,8 @@ def test_engines_keep_step(engines: int):
     assert all(len(each.devices) == engines for each in found.iterations)
 
 
-@pytest.mark.parametrize("split", some(["tokens", "sequences"], 2))
+@pytest.mark.seldom
+@pytest.mark.parametrize("split", ["tokens", "sequences"])
 def test_iterations_of_fewer_tokens_have_fewer_microbatches(split: str, tmp_path: Path):
     """The batcher's clock and the series that is compiled of its file agree on how many there are, and on what they take."""
     model = tmp_path / "net.stg"

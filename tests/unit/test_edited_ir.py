@@ -192,7 +192,8 @@ def test_a_read_of_what_was_freed(seed: int) -> None:
         _ = compile_ir(print_ir(module), "edited.mlir").memory
 
 
-@pytest.mark.parametrize("seed", mostly((0).__eq__, range(4)))
+@pytest.mark.seldom
+@pytest.mark.parametrize("seed", range(4))
 def test_what_stays_is_said(seed: int) -> None:
     """Of each weight and its state there is one row, of no negative size."""
     chance = random.Random(seed)

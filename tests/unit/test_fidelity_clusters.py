@@ -17,7 +17,6 @@ from tests.fidelity.cluster_plans import (
 )
 from tests.fidelity.cluster_runs import Run, layers_of_stages
 from tests.fidelity.clusters import main
-from tests.unit.seldom import some
 
 ONE_B = Run(
     sequence=4096,
@@ -38,25 +37,23 @@ ONE_B = Run(
 )
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize(
     ("first", "changes"),
-    some(
-        [
-            (
-                ONE_B,
-                [{"microbatch": 4}, {"tp": 16, "microbatches": 2}, {"dp": 8, "sequence": 2048}],
-            ),
-            (
-                replace(ONE_B, dp=1, zero=0, pp=8, microbatches=4, width=3072, layers=28),
-                [{"key_heads": 2, "tp": 2}, {"microbatches": 7, "sequence": 1024}],
-            ),
-            (
-                replace(ONE_B, pp=1, tp=1, is_tied=False),
-                [{"layers": 2, "width": 4096}, {"microbatches": 1}],
-            ),
-        ],
-        3,
-    ),
+    [
+        (
+            ONE_B,
+            [{"microbatch": 4}, {"tp": 16, "microbatches": 2}, {"dp": 8, "sequence": 2048}],
+        ),
+        (
+            replace(ONE_B, dp=1, zero=0, pp=8, microbatches=4, width=3072, layers=28),
+            [{"key_heads": 2, "tp": 2}, {"microbatches": 7, "sequence": 1024}],
+        ),
+        (
+            replace(ONE_B, pp=1, tp=1, is_tied=False),
+            [{"layers": 2, "width": 4096}, {"microbatches": 1}],
+        ),
+    ],
 )
 def test_structures_are_compilations(
     first: Run, changes: list[dict[str, int]], monkeypatch: pytest.MonkeyPatch

@@ -30,7 +30,6 @@ from stagec.pools import compile_pools
 from stagec.pools.series import compile_series_of_parts
 from tests.replay.machine import replay
 from tests.replay.models import traces_of
-from tests.unit.seldom import some
 from tests.unit.test_experts_apart import WIDTH, Drawn, drawn
 from tests.unit.test_series import said
 
@@ -82,8 +81,9 @@ def row_drawn(rng: random.Random, case: Drawn) -> Row:
     return [own() for _ in range(case.dp)]
 
 
-@pytest.mark.parametrize("split", some(["tokens", "sequences"], 2))
-@pytest.mark.parametrize("seed", some(range(4), 4))
+@pytest.mark.seldom
+@pytest.mark.parametrize("split", ["tokens", "sequences"])
+@pytest.mark.parametrize("seed", range(4))
 def test_each_iteration_is_what_it_is_alone(seed: int, split: str, tmp_path: Path) -> None:
     rng = random.Random(f"{seed} {split}")
     case = replace(drawn(seed), edp=1)
@@ -127,7 +127,8 @@ def check_tokens(case: Drawn, rows: list[Row], found: dict[int, list]) -> None:
             assert 0 <= got[device] - copies * 2 * case.tp < most
 
 
-@pytest.mark.parametrize("seed", some(range(4), 4))
+@pytest.mark.seldom
+@pytest.mark.parametrize("seed", range(4))
 def test_experts_compute_the_tokens_of_all_devices(seed: int, tmp_path: Path) -> None:
     rng = random.Random(f"tokens {seed}")
     case = replace(drawn(seed), edp=1)

@@ -14,7 +14,6 @@ import pytest
 from lit.ShUtil import ShParser
 
 from tests.lit.tools.script import Shell
-from tests.unit.seldom import some
 
 ROOT = Path(__file__).parents[2]
 PAGES = {"writing_a_pass": (7, 8), "adding_an_op": (6, 4)}
@@ -72,8 +71,9 @@ def squeezed(text: str) -> list[str]:
     return [" ".join(line.split()) for line in text.splitlines()]
 
 
+@pytest.mark.seldom
 @pytest.mark.usefixtures("tools")
-@pytest.mark.parametrize("page", some(PAGES))
+@pytest.mark.parametrize("page", PAGES)
 def test_page(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     folder = tmp_path / "empty"
     folder.mkdir()

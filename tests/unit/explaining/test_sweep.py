@@ -173,7 +173,8 @@ RULES = {
 }
 
 
-@pytest.mark.parametrize("rules", mostly("shared".__eq__, RULES))
+@pytest.mark.seldom
+@pytest.mark.parametrize("rules", RULES)
 def test_dims_that_axes_do_not_divide(rules: str) -> None:
     """What a name that is varied is in the plan depends on the others, and so does what axes there are."""
     written, varied = RULES[rules]
@@ -225,20 +226,18 @@ def test_every_row_is_a_compilation(clauses: str, varied: tuple[str, ...]) -> No
             compile_program(asked.checked_at(dict(zip(asked.grid.names, point, strict=True))))
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize(
     "clauses",
-    mostly(
-        "zero 3 over dp\n  unit Block".__eq__,
-        (
-            "zero 3 over dp\n  unit Block",
-            "zero 3 over dp { reshard = false }\n  unit Block",
-            "zero 1 over dp",
-            "gradients { reduce = microbatch }\n  recompute full in Block",
-            "offload { activations = inputs, optimizer = true }\n  recompute full in Block",
-            *("1f1b", "interleaved", "zero_bubble", "v", "dualpipe", "offloaded_stages"),
-            "pipeline L over pp { schedule = interleaved_1f1b, virtual_stages = 2 }\n  zero 3 over dp\n  unit Block",
-        ),
-    ),
+    [
+        "zero 3 over dp\n  unit Block",
+        "zero 3 over dp { reshard = false }\n  unit Block",
+        "zero 1 over dp",
+        "gradients { reduce = microbatch }\n  recompute full in Block",
+        "offload { activations = inputs, optimizer = true }\n  recompute full in Block",
+        *("1f1b", "interleaved", "zero_bubble", "v", "dualpipe", "offloaded_stages"),
+        "pipeline L over pp { schedule = interleaved_1f1b, virtual_stages = 2 }\n  zero 3 over dp\n  unit Block",
+    ],
 )
 def test_the_peak_of_many_microbatches_is_that_of_few(
     clauses: str, monkeypatch: pytest.MonkeyPatch
