@@ -51,7 +51,13 @@ def known_form(op: sched.ComputeOp, known: Forms) -> KernelForm | None:
 
 
 def table_form(op: sched.ComputeOp) -> KernelForm | None:
-    """What is no product makes the gradient of a table, or adds those of all its uses: another kernel adds it to those of earlier microbatches."""
+    """What is no product makes the gradient of a table, or adds those of all its uses: another kernel adds it to those of earlier microbatches. Or it copies
+    gradients into the buffer that is reduced.
+    """
+    if stg.phase_of(op) == "grad_reduce":
+        divided = symbolic.total(divided_bytes(made) for made in op.outputs)
+        first = tensor_of(op.outputs[0].type).dtype
+        return KernelForm(Work.OTHER, first, (("divided", divided),)) if divided != 0 else None
     if len(op.outputs) != 1 or stg.phase_of(op) not in ("bwd", "wgrad"):
         return None
     sizes = sum_sizes(op.outputs[0])
@@ -106,30 +112,47 @@ def product_form(op: sched.ComputeOp) -> KernelForm:
 
 def sum_sizes(value: SSAValue) -> dict[str, Size]:
     """The bytes of the sum over microbatches that a value is added to as it is, `summed`; of it, as it is set to zero once in a step, the part of a
-    microbatch, `zeroed`; and the same again, `reduced`, where ranks add up their sums. Nothing where there is no sum, or a reduction in between.
+    microbatch, `zeroed`; and the same again, `reduced`, where ranks add up their sums. Where there is no sum, or a reduction in between, the bytes that
+    ranks add up are `divided`.
     """
     found = summed_by(value)
     if found is None:
-        return {}
+        divided = divided_bytes(value)
+        return {"divided": divided} if divided != 0 else {}
     total, dtype = found
     assert isinstance(total.op, stg.AccumulateOp)
     summed = bytes_of(tensor_of(value.type).num_elements, dtype)
     once = summed / symbolic.symbol(total.op.axis.data)
-    reduced = {"reduced": once} if is_reduced(total) else {}
+    reduced = {"reduced": once} if reduction_of(total) is not None else {}
     return {"summed": summed, "zeroed": once, **reduced}
 
 
-def is_reduced(value: SSAValue) -> bool:
-    """Whether a gradient, or each of a stack, is summed over ranks."""
+def divided_bytes(value: SSAValue) -> Size:
+    """The bytes of a gradient that ranks add up as it is made, in the dtype of the sum; 0 of other values."""
+    found = reduction_of(value)
+    if found is None:
+        return symbolic.constant(0)
+    return bytes_of(tensor_of(value.type).num_elements, found.dtype.data)
+
+
+def reduction_of(value: SSAValue) -> sched.CollectiveOp | None:
+    """What sums a gradient, or each of a stack, over ranks."""
     for use in value.uses:
         user = use.operation
+        found = None
         if isinstance(user, sched.CollectiveOp) and stg.phase_of(user) == "grad_reduce":
-            return True
-        if isinstance(user, sched.ViewOp) and is_reduced(user.results[0]):
-            return True
-        if isinstance(user, stg.RepeatOp) and is_reduced(user.body.block.args[use.index]):
-            return True
-    return False
+            return user
+        if isinstance(user, sched.ViewOp):
+            found = reduction_of(user.results[0])
+        elif isinstance(user, stg.RepeatOp):
+            found = reduction_of(user.body.block.args[use.index])
+        elif isinstance(user, stg.YieldOp):
+            loop = user.parent_op()
+            if isinstance(loop, stg.RepeatOp):
+                found = reduction_of(loop.results[use.index])
+        if found is not None:
+            return found
+    return None
 
 
 def summed_by(value: SSAValue) -> tuple[OpResult, str] | None:

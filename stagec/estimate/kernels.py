@@ -301,7 +301,7 @@ class KernelPrices:
         """
         sizes = dict(kernel.sizes)
         if "summed" not in sizes:
-            return 0.0
+            return self.divided_us(sizes)
         once = RESULT_BYTES * sizes["batch"] * sizes["m"] * sizes["n"]
         # Sums are as many as weights: none is left in a cache from the microbatch before.
         rate = float(self.device.numbers["memory_bytes_per_s"]) * self.device.reached.memory
@@ -310,11 +310,23 @@ class KernelPrices:
             return 1e6 * (2 * sizes["summed"] + sizes["zeroed"] + averaged - once) / rate
         return 1e6 * (2 * sizes["summed"] + averaged + once) / rate + self.device.launch_us
 
+    def divided_us(self, sizes: Mapping[str, int]) -> float:
+        """The time in µs of a kernel that divides gradients by the number of ranks, where ranks add them up in each microbatch.
+
+        So does Megatron-LM's FSDP in bf16 (`gradient_reduce_preprocessing` in `megatron_fsdp/param_and_grad_buffer.py`: `grad_data.mul_(scaling_factor)`).
+        """
+        if not (self.averages and "divided" in sizes):
+            return 0.0
+        rate = float(self.device.numbers["memory_bytes_per_s"]) * self.device.reached.memory
+        return 1e6 * 2 * sizes["divided"] / rate + self.device.launch_us
+
     def added_us(self, kernel: Kernel) -> float:
         """The time in µs of a kernel that adds a finished gradient to the sum over earlier microbatches, as Megatron-LM's hooks do (`main_grad.add_`)."""
+        sizes = dict(kernel.sizes)
+        if "divided" in sizes:
+            return self.divided_us(sizes)
         if not self.sums_tables:
             return 0.0
-        sizes = dict(kernel.sizes)
         rate = float(self.device.numbers["memory_bytes_per_s"]) * self.device.reached.memory
         once = sizes["zeroed"] if self.products_add else 0
         once += 2 * sizes.get("reduced", 0) if self.averages else 0

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.fidelity.serving_models import EXAMPLES, imported_text
-from tests.fidelity.time_models import Model
+from tests.fidelity.time_models import ROUTED, Model
 
 MTP = """
 dim D2 = 2 * D
@@ -44,14 +44,20 @@ class Recipe:
     """Of plans in nvfp4 besides: `te_quant.cfg` of the recipe."""
     captured: tuple[str, ...] = ()
     """Modules that are graphs (`cuda_graph_scope`), where no plan's whole iterations are."""
+    ends_wide: bool = False
+    """Whether plans in nvfp4 leave the last layers in bf16 (`num_layers_at_end_in_bf16`)."""
 
     @property
     def model(self) -> Model:
         """What plans read of it."""
         return Model(self.num_layers, 0, 0, 0, 0, 0, experts=1)
 
-    def sized(self, batch: int, sequence: int) -> str:
-        text = self.text()
+    def sized(self, batch: int, sequence: int, products: str) -> str:
+        # `moe_router_dtype` is fp32 in all of them.
+        text = self.text().replace("(x @ router)", "(routed_in_fp32(x @ router))")
+        text = text.replace("\nmodule ", f"\n{ROUTED}\nmodule ", 1)
+        if self.ends_wide and products == "fp4":
+            text = with_wide_end(text)
         for name, size in (("B", batch), ("S", sequence)):
             text = re.sub(rf"^dim {name} = .*$", f"dim {name} = {size}", text, flags=re.MULTILINE)
         return text
@@ -66,7 +72,9 @@ class Recipe:
 
     def left(self, products: str) -> str:
         """What is not quantized."""
-        return self.unquantized if products == "fp4" else "Router"
+        if products != "fp4":
+            return "Router"
+        return f"{self.unquantized}, {', '.join(WIDE)}" if self.ends_wide else self.unquantized
 
 
 def example(name: str) -> str:
@@ -77,9 +85,23 @@ def example(name: str) -> str:
     return whole[: end.start() + 1]
 
 
-def nemotron(name: str, ahead: int = 0) -> str:
+ROUTER_APART = """
+op routed_apart(s[B, S, X]) -> [B, S, X] { flops = 0, bytes = 126 * B * S * X, kernels = 29,
+  backward_bytes = 116 * B * S * X, backward_kernels = 22 }
+"""
+"""A router whose choice is no fused kernel (`moe_router_fusion = False`): what its kernels move for each score beside those of a text, and how many they are.
+
+`apply_random_logits`, `topk_routing_with_score_function`, `compute_routing_scores_for_aux_loss` and `switch_load_balancing_loss_func` of Megatron-LM (core
+0.17, `megatron/core/transformer/moe/moe_utils.py`), run under PyTorch op by op on scores in fp32: 32 kernels that move 132 bytes for a score, and 25 that move
+124 in the backward pass. Of these a text has three and three, with 6 and 8 bytes. That `torch.topk` takes longer than its bytes do is not in it."""
+
+
+def nemotron(name: str, ahead: int = 0, fuses_router: bool = False) -> str:
     """An imported configuration, with so many tokens predicted further ahead."""
     text = imported_text(name)
+    if not fuses_router:
+        text = text.replace("sigmoid(x @ router)", "sigmoid(routed_apart(x @ router))")
+        text = text.replace("\nmodule Mixer", f"{ROUTER_APART}\nmodule Mixer", 1)
     if not ahead:
         return text
     inputs = "".join(f", later{i}[B, S]: i32" for i in range(ahead))
@@ -96,13 +118,37 @@ def nemotron(name: str, ahead: int = 0) -> str:
     return text.replace("\nmodel NemotronH", f"{MTP}\nmodel NemotronH")
 
 
+WIDE = ("LastExpertsBlock", "LastMambaBlock")
+
+
+def with_wide_end(text: str) -> str:
+    """Super's text with the last 14 of its 88 layers in modules of their own (`nemotron_3_super_bf16_with_nvfp4_mixed`).
+
+    Its last repeat is twice nine layers, and one stands behind it: the last four of the first nine are among the 14. Attention is in bf16 in all layers."""
+    blocks = "".join(
+        module.replace(f"module {name[4:]}", f"module {name}")
+        for name in WIDE
+        for module in re.findall(rf"^module {name[4:]}\(.*?^}}\n", text, re.MULTILINE | re.DOTALL)
+    )
+    pair = "{\n    x = LastExpertsBlock(x)\n    x = LastMambaBlock(x)\n  }"
+    whole = r"  repeat L4 \{\n    x = AttentionBlock\(x\)\n    repeat 4 (\{.*?\n    \})\n  \}\n  x = ExpertsBlock\(x\)\n"
+    found = re.search(whole, text, re.DOTALL)
+    assert found is not None
+    ends = (
+        f"  x = AttentionBlock(x)\n  repeat 2 {found[1]}\n  repeat 2 {pair}\n"
+        f"  x = AttentionBlock(x)\n  repeat 4 {pair}\n  x = LastExpertsBlock(x)\n"
+    )
+    text = re.sub(r"^dim L4 = .*\n", "", text.replace(found[0], ends), flags=re.MULTILINE)
+    return text.replace("\nmodel NemotronH", f"\n{blocks}\nmodel NemotronH")
+
+
 LATENT = "Attention.q, Attention.k, Attention.v, Attention.near, Attention.far"  # `mla_up_proj`
 OF_NVFP4 = 'Router, Attention, "Experts.squeeze", "Experts.widen", Ahead'
 NEMOTRON = Recipe(
     partial(nemotron, ""),
     "H, K, V, HS, FS",
     unquantized=OF_NVFP4,
-    captured=("Attention", "Mixer"),
+    captured=("Attention", "Mixer", "Router"),
 )
 RECIPES = {
     "DeepSeekV3": Recipe(
@@ -124,11 +170,13 @@ RECIPES = {
         NEMOTRON, text=partial(nemotron, "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16")
     ),
     "Nemotron_3_Super": replace(
-        NEMOTRON, text=partial(nemotron, "nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-FP8", 2)
+        NEMOTRON,
+        text=partial(nemotron, "nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-FP8", 2),
+        ends_wide=True,
     ),
     "Nemotron_3_Ultra": replace(
         NEMOTRON,
-        text=partial(nemotron, "nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16", 2),
+        text=partial(nemotron, "nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16", 2, True),
         captured=(),
     ),
 }

@@ -219,11 +219,12 @@ def plan(layout: Layout, model: Model, recipe: Recipe | None = None) -> str:
         lines[-1] = lines[-1].replace(" }", f", unquantized = [{left}] }}")
     algorithm = recipe.optimizer if recipe else "adamw"
     lines.append(f"  optimizer {algorithm}{' { clip = 1 }' if x.clips else ''}")
+    settings = ["average = before"] * (x.averages and x.dp * x.cp > 1)
     if x.zero < 3:
-        settings = [f"overlap = {str(x.grad_overlap).lower()}"]
-        settings += ["average = before"] * (x.averages and x.dp * x.cp > 1)
+        settings.append(f"overlap = {str(x.grad_overlap).lower()}")
         if x.bucket_bytes:
             settings.append(f"bucket_bytes = {x.bucket_bytes}")
+    if settings:
         lines.append(f"  gradients {{ {', '.join(settings)} }}")
     lines.append(f"  {overlap(x)}")
     lines.append(f"  collectives {{ keep = shard{', exchange = hierarchical' if x.once else ''} }}")
@@ -421,6 +422,8 @@ PUBLISHED = {
 MISPRINTED = ("26.02.01", "LLAMA3_70B", "GB300")
 """The table gives its plans in NVFP4 and MXFP8 the microbatches, and one of them the degrees, of the plan by FSDP, by which weights and gradients alone are
 larger than the device. Theirs are those of recipes (v0.3.1), as in the releases before and behind."""
+ENDS_AGAIN = ("Nemotron_3_Super", "B300", "fp4")
+"""The plan of a Nemotron whose recipe computes norms in front of experts and their activation again (`recompute_modules`, v0.4.0 and v0.5.0)."""
 ON_HOST = {("LLAMA3_70B", "GB300"): 20, ("LLAMA3.1_405B", "GB200"): 95}
 """`cpu_offloading_num_layers` of Megatron-Bridge's recipes by FSDP in fp8 (v0.2.0 to v0.5.0; of 405B v0.1.0rc4)."""
 
@@ -494,8 +497,14 @@ def published(r: Cells) -> Timed | None:
             # Which Transformer Engine does in the format of its recipe (`get_attention_backend` of release 2.16).
             layout = replace(layout, attention="mxfp8")
         if recipe:
+            again = recipe.recompute
+            if (r["model"], r["gpu"], layout.products) == ENDS_AGAIN:
+                again = "rms_norm, relu, square in ExpertsBlock, LastExpertsBlock"
             layout = replace(
-                layout, graphs=False, captured=recipe.captured, recompute=recipe.recompute
+                layout,
+                graphs=False,
+                captured=recipe.captured,
+                recompute=again,
             )
         elif model.experts:
             layout = of_recipe(r, layout)
@@ -512,9 +521,16 @@ def published(r: Cells) -> Timed | None:
         # `scripts/performance` there: tensor-parallel communication overlaps where there is any; FSDP in one unit per block.
         # `comm_overlap.py` overlaps gathers of parameters wherever ranks hold other data.
         layout = replace(layout, tp_overlap=layout.tp > 1, param_gather=True)
+        if layout.zero == 3:
+            # `_set_megatron_fsdp_overrides`: FSDP has no average in its collectives.
+            layout = replace(layout, averages=True)
+        if layout.products == "fp4":
+            # No rings in nvfp4 (`tp_comm_overlap = False`); its linear layers hide by themselves what they do backward.
+            layout = replace(layout, tp_overlap=False, layers_overlap=True)
     if recipe:
         batch, sequence = number(r, "global_batch"), number(r, "sequence")
-        whole = recipe.sized(batch, sequence) + plan(layout, model, recipe)
+        text = recipe.sized(batch, sequence, layout.products)
+        whole = text + plan(layout, model, recipe)
         return Timed(source, name, group, measured, whole, layout.device, tokens=batch * sequence)
     return timed(
         source,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import random
+import re
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from stagec.devices import load, named
 from stagec.driver import compile_text
 from stagec.estimate import step_summary
 from tests.fidelity import submitted
+from tests.fidelity.bridge_models import RECIPES
 from tests.fidelity.halves import SPEEDS, calibrated, device_text, seconds
 from tests.fidelity.time_rows import Timed, rows_of
 from tests.fidelity.times import Found, rank_correlation, ranks
@@ -122,7 +124,17 @@ READ = (
     # 20 of 80 layers keep what they save on the host.
     (
         dict(release="26.04", model="LLAMA3_70B", gpu="GB300", precision="fp8", fsdp=8),
-        ("repeat L0 {\n    x = HostBlock(x)", "dim L0 = 20\n", "activations = HostBlock"),
+        (
+            "repeat L0 {\n    x = HostBlock(x)",
+            "dim L0 = 20\n",
+            "activations = HostBlock",
+            "average = before",
+        ),
+    ),
+    # No rings in nvfp4.
+    (
+        dict(release="26.04", model="LLAMA3_70B", gpu="GB300", precision="nvfp4", tp=2, dp=4),
+        ("overlap { tp = true, param_gather = true, pieces = 1 }",),
     ),
     # HybridEP sends a token once to each device; from 26.06 on one kernel is for all experts, and exchanges are hidden.
     (
@@ -140,7 +152,7 @@ READ = (
 def test_rows_have_what_recipes_say(
     tmp_path: Path, said: dict[str, object], expected: tuple[str, ...]
 ) -> None:
-    row = BRIDGE | {"fsdp": 0} | said | {"gpus": 8, "dp": 8, "global_batch": 128, "micro_batch": 2}
+    row = BRIDGE | {"fsdp": 0, "dp": 8} | said | {"gpus": 8, "global_batch": 128, "micro_batch": 2}
     path = tmp_path / "nvidia_training.csv"
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, [*row, "tokens_s_gpu"])
@@ -149,6 +161,31 @@ def test_rows_have_what_recipes_say(
     (timed,) = rows_of(path)
     assert not timed.why_not
     assert [each for each in expected if each not in timed.text] == []
+
+
+def layers_of(text: str) -> list[str]:
+    """The blocks that a text's model passes through, repeat by repeat."""
+    sizes = dict(re.findall(r"^dim (\w+) = (\d+)", text, re.MULTILINE))
+    stack: list[tuple[int, list[str]]] = [(1, [])]
+    for line in text[text.index("\nmodel ") :].splitlines():
+        if found := re.match(r" +repeat (\w+) \{", line):
+            stack.append((int(sizes.get(found[1], found[1])), []))
+        elif line.strip() == "}":
+            times, own = stack.pop()
+            stack[-1][1].extend(times * own)
+        elif found := re.match(r" +x = (\w+Block)\(x\)", line):
+            stack[-1][1].append(found[1])
+        elif "logits" in line:
+            break
+    return stack[-1][1]
+
+
+def test_the_last_layers_of_super_are_wide_in_nvfp4_alone() -> None:
+    super_ = RECIPES["Nemotron_3_Super"]
+    layers = layers_of(super_.sized(8, 64, "mxfp8"))
+    wide = [each if each == "AttentionBlock" else f"Last{each}" for each in layers[-14:]]
+    assert len(layers) == 88
+    assert layers_of(super_.sized(8, 64, "fp4")) == [*layers[:-14], *wide]
 
 
 def test_runs_of_one_plan_are_one_plan_to_rank() -> None:

@@ -56,12 +56,6 @@ NEEDS = (
     Need("precision", ("saved",), "`saved_values`", lambda p: bool(p.precision.saved_values)),
     Need(
         "gradients",
-        ("average",),
-        "gradients that add up before they are reduced, as under `reduce = step`",
-        lambda p: not p.reduces_each_microbatch,
-    ),
-    Need(
-        "gradients",
         ("first_bucket_bytes",),
         "`bucket_bytes`",
         lambda p: p.gradients.bucket_bytes is not None,

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from stagec.devices import named
-from stagec.dialects.sched.actions import Compute
+from stagec.dialects.sched.actions import Collective, Compute
 from stagec.dialects.work import Work
 from stagec.driver import compile_text
 from stagec.estimate.prices import Prices
@@ -158,8 +158,48 @@ def test_sums_that_are_divided_before_they_are_reduced_are_read_and_written_once
     megatron = "zero 1 over dp { like = megatron }"
     in_sum = f"{megatron}\n  gradients {{ average = collective }}"
     assert more(megatron, in_sum) == pytest.approx(expected, rel=1e-6)
-    # One rank alone has nothing to divide by, and shards that add up are divided by the collective.
+    # One rank alone has nothing to divide by.
     if sizes["tp"] == 1:
         assert more(once, "zero 1 over dp", ways=1) == [0, 0]
-    each = once.replace("zero 1", "zero 3")
-    assert more(each, "zero 3 over dp") == [0, 0]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_gradients_that_each_microbatch_reduces_are_divided_each_time(seed: int) -> None:
+    """What is read and written is what the reductions of a trace take."""
+    rng = random.Random(seed)
+    device, kernels = rng.choice(["h100", "b200", "a100"]), rng.choice(["fused", "eager"])
+    sizes = {name: 128 * rng.randint(4, 20) for name in ("S", "D", "F")}
+    sizes |= {"tp": rng.choice([1, 2]), "ways": rng.choice([2, 4]), "B": 4 * rng.randint(1, 3)}
+    zero, unit = (
+        rng.choice(["zero 2 over dp", "zero 3 over dp"]),
+        rng.choice(["", "\n  unit Block"]),
+    )
+    gradients = rng.choice(["bf16", "fp32"])
+    usual = {
+        "device": device,
+        "kernels": kernels,
+        "gradients": f"{gradients}, reduce = {gradients}",
+    }
+
+    def computed(average: str) -> tuple[float, int, int]:
+        """Of a microbatch of a rank: how long it computes in µs, and how many reductions of how many bytes it has."""
+        clauses = f"{zero}{unit if '3' in zero else ''}\n  gradients {{ average = {average} }}"
+        compiled = compile_text(TEXT.format(**sizes, **usual, zero=clauses))
+        prices = Prices.of(compiled.trace_set, compiled.plan)
+        us, count, reduced = 0.0, 0, 0
+        first = compiled.trace_set.classes[0]
+        for index, segment in enumerate(first.program.segments):
+            times = int((first.program.segment == index).sum())
+            own = prices.segment(first, index).us
+            for node, each in zip(segment.nodes, own, strict=True):
+                if node.computes:
+                    us += times * float(each)
+                elif node.phase == "grad_reduce" and isinstance(node.action, Collective):
+                    count, reduced = count + times, reduced + times * node.action.operand_bytes
+        return us, count, reduced
+
+    (before, count, reduced), (whole, *_) = computed("before"), computed("collective")
+    model = named(device)
+    rate = float(model.numbers["memory_bytes_per_s"]) * model.reached.memory
+    expected = 1e6 * 2 * reduced / rate + count * model.launch_us
+    assert before - whole == pytest.approx(expected, rel=1e-6)
