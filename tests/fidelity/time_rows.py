@@ -140,6 +140,8 @@ class Layout:
     captured: tuple[str, ...] = ()
     """Modules that are graphs where others are none."""
     device: str = "h100"
+    cudnn: str = ""
+    """The release of cuDNN whose attention runs, where it is not that of the device's file and a file beside this one has it."""
     rack: int = 0
     """Devices that share links, if the device's file says otherwise."""
 
@@ -264,7 +266,9 @@ def device_clause(x: Layout) -> str:
     units = f", exchange_units = {x.exchange_units}" if x.exchange_units else ""
     parts = f", captured = [{', '.join(x.captured)}]" if x.captured else ""
     graphs = f"graphs = {str(x.graphs).lower()}{parts}"
-    return f"device {device_word(x.device)} {{ kernels = {x.kernels}, {graphs}{node}{experts}{units} }}"
+    of_release = Path(__file__).with_name(f"{x.device}_cudnn_{x.cudnn}.toml")
+    device = device_word(str(of_release) if of_release.exists() else x.device)
+    return f"device {device} {{ kernels = {x.kernels}, {graphs}{node}{experts}{units} }}"
 
 
 def device_word(device: str) -> str:
@@ -365,6 +369,18 @@ def agreeing(r: Cells) -> str:
     return f"[{', '.join(axes)}]" if axes else "none"
 
 
+def cudnn_of(release: str) -> str:
+    """The release of cuDNN in a container of a month, as far as NVIDIA has published attention of it.
+
+    Megatron-Bridge's `docker/Dockerfile.ci` begins `FROM nvcr.io/nvidia/pytorch:25.09-py3` in v0.2.0 (its 25.11), with 25.11 in v0.3.0 (26.02) and 26.02 in
+    v0.4.0 (26.04). The first has cuDNN 9.13 (cudnn-frontend at be6c079). The second has what was current in November 2025, nearest to the tables that ship,
+    of 9.17. The third is of February 2026, when 9.19 came out; 9.18 is as fast. Submissions of MLPerf's round 5.1 name NGC's 25.09
+    (`theia_ngpu512_ngc25.09_nemo`); older rounds have still older ones, of which nothing is published."""
+    if release < "26.02":
+        return "9_13"
+    return "9_19" if release >= "26.04" else ""
+
+
 def uses_engines_loss(r: Cells) -> bool:
     """`CE_FUSION_IMPL=te` of 8B's scripts in round 5.1, but for Cisco's, whose code is older; Megatron-LM's own loss elsewhere, in fp32."""
     return r["benchmark"] == "llama31_8b" and r["org"] != "Cisco"
@@ -403,6 +419,7 @@ def submitted_layout(r: Cells, model: Model) -> Layout:
         in_split=r["embedding_in_split"] == "1",
         graphs=r["cuda_graph"] != "none",
         device=device_of(r["gpu"]),
+        cudnn=cudnn_of("25.09"),
         bucket_bytes=bucket_bytes(r["bucket"]),
         rack=rack_of(device_of(r["gpu"]), number(r, "gpus")),
     )
@@ -483,7 +500,10 @@ def published(r: Cells) -> Timed | None:
         )
     else:
         rack = rack_of(layout.device, number(r, "gpus"))
-        layout = replace(layout, bucket_bytes=bucket_bytes(""), rack=rack)
+        cudnn = cudnn_of(r["release"])
+        # `_get_optimizer_overlap_cfgs` of its `comm_overlap.py`: 128 Mi elements.
+        bucket = bucket_bytes(str(128 * 2**20))
+        layout = replace(layout, bucket_bytes=bucket, rack=rack, cudnn=cudnn)
         # `grad_reduce_in_fp32 = False` in all of its `scripts/performance/configs`.
         layout = replace(layout, gradients="bf16")
         # `mixed_precision.py` there: parameters are gathered, and stay, in what fp8 products read.

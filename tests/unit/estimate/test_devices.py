@@ -481,17 +481,25 @@ def test_attention_keeps_up_no_more_than_products() -> None:
 PUBLISHED = (
     *(("h200", "bf16", 32, 8192, 0.851, 2.976), ("h200", "fp8", 32, 4096, 0.154, 0.791)),
     *(("b200", "bf16", 128, 8192, 1.589, 5.526), ("gb300", "fp8", 128, 4096, 0.250, 1.167)),
+    *(("gb300_cudnn_9_13", "bf16", 128, 8192, 1.281, 4.778),),
+    *(("gb300_cudnn_9_13", "fp8", 128, 8192, 1.060, 3.632),),
+    *(("gb300_cudnn_9_19", "bf16", 64, 8192, 0.583, 1.985),),
+    *(("gb300_cudnn_9_19", "fp8", 64, 4096, 0.118, 0.525),),
+    *(("gb200_cudnn_9_19", "bf16", 64, 4096, 0.206, 0.607),),
+    *(("h100_cudnn_9_19", "bf16", 64, 8192, 1.708, 5.083),),
 )
 """Milliseconds forward and backward of cuDNN's causal kernels, heads of 128 (`cudnn-frontend`, `benchmark`)."""
+FIDELITY = Path(__file__).parents[2] / "fidelity"
 
 
 @pytest.mark.parametrize(("device", "dtype", "heads", "length", "forward", "backward"), PUBLISHED)
 def test_attention_of_training_is_cudnns(
     device: str, dtype: str, heads: int, length: int, forward: float, backward: float
 ) -> None:
-    shared = 1 if device == "h200" else 16
+    shared = 1 if device == "h200" else heads // 8
     whole = dict(batch=1, seq=length, keys=length, heads=heads, kv_heads=heads // shared)
-    kernels = KernelPrices(named(device), attends=dtype, trains="cudnn")
+    model = load(str(FIDELITY / f"{device}.toml")) if "cudnn" in device else named(device)
+    kernels = KernelPrices(model, attends=dtype, trains="cudnn")
     for work, products, measured in (
         (Work.ATTENTION, 2, forward),
         (Work.ATTENTION_GRAD, 5, backward),
