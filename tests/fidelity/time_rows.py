@@ -39,6 +39,11 @@ class Timed:
     tokens: int = 1
     """Of a step, where plans of a group have different ones."""
 
+    @property
+    def plan(self) -> str:
+        """The text, whichever release of cuDNN the device's attention is of."""
+        return re.sub(r"\bdevice [^{]*\{", "device {", self.text)
+
 
 def rows_of(path: Path) -> Iterator[Timed]:
     """By what columns the file has."""
@@ -266,9 +271,15 @@ def device_clause(x: Layout) -> str:
     units = f", exchange_units = {x.exchange_units}" if x.exchange_units else ""
     parts = f", captured = [{', '.join(x.captured)}]" if x.captured else ""
     graphs = f"graphs = {str(x.graphs).lower()}{parts}"
-    of_release = Path(__file__).with_name(f"{x.device}_cudnn_{x.cudnn}.toml")
-    device = device_word(str(of_release) if of_release.exists() else x.device)
-    return f"device {device} {{ kernels = {x.kernels}, {graphs}{node}{experts}{units} }}"
+    return f"device {device_word(of_release(x.device, x.cudnn))} {{ kernels = {x.kernels}, {graphs}{node}{experts}{units} }}"
+
+
+def of_release(device: str, cudnn: str) -> str:
+    """The device with attention of that release, where its tables are not what ships."""
+    if not cudnn:
+        return device
+    file = Path(__file__).with_name(f"{device}_cudnn_{cudnn}.toml")
+    return str(file) if file.exists() else device
 
 
 def device_word(device: str) -> str:

@@ -90,7 +90,7 @@ def rank_correlation(found: Iterable[Found]) -> tuple[float, int]:
     """Spearman's, the median over groups of five plans or more, and how many there are. A plan that was run several times counts once, by its median."""
     groups: dict[str, dict[str, list[Found]]] = defaultdict(lambda: defaultdict(list))
     for each in found:
-        groups[each.row.group][each.row.text].append(each)
+        groups[each.row.group][each.row.plan].append(each)
     values: list[float] = []
     for group in groups.values():
         if len(group) >= SMALLEST_GROUP:
@@ -98,7 +98,9 @@ def rank_correlation(found: Iterable[Found]) -> tuple[float, int]:
             a = ranks(
                 [float(np.median([r.row.measured_s / r.row.tokens for r in run])) for run in runs]
             )
-            b = ranks([run[0].estimated_s / run[0].row.tokens for run in runs])
+            b = ranks(
+                [float(np.median([r.estimated_s / r.row.tokens for r in run])) for run in runs]
+            )
             values.append(float(np.corrcoef(a, b)[0, 1]))
     return (float(np.median(values)), len(values)) if values else (float("nan"), 0)
 
