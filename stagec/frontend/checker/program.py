@@ -165,7 +165,7 @@ def check(
     if len(findings.errors) == num_errors:
         PlanChecker(resolved, definitions, bodies, table, findings).check()
     findings.raise_errors(source.texts)
-    own = _settings_of(chosen)
+    own = _settings_of(chosen, definitions.plans)
     served_as = batch.serve if batch is not None else None
     idle = [
         *idle_settings(resolved, own, serves=batch is not None),
@@ -192,9 +192,13 @@ def check(
     )
 
 
-def _settings_of(plan: syntax.Plan | None) -> frozenset[Span]:
-    """Where the settings stand that a plan says itself."""
+def _settings_of(plan: syntax.Plan | None, plans: Mapping[str, syntax.Plan]) -> frozenset[Span]:
+    """Where the settings stand that a plan says itself; of a pool what its plan says in it, not what it inherits the pool from."""
     clauses = plan.clauses if plan is not None else ()
+    if plan is not None and DOT in plan.name.text:
+        of_plan, _, name = plan.name.text.rpartition(DOT)
+        pools = [c for c in plans[of_plan].clauses if isinstance(c, syntax.Pool)]
+        clauses = next((pool.clauses for pool in pools if pool.name.text == name), ())
     found = (getattr(clause, "settings", getattr(clause, "what", None)) for clause in clauses)
     return frozenset(entry.span for each in found for entry in getattr(each, "entries", ()))
 
