@@ -121,8 +121,9 @@ def put_frozen_first(block: Block, counts: Sequence[Size]) -> None:
         if any(operand in learnt or is_trained(operand) for operand in op.operands):
             learnt |= set(op.results)
         if isinstance(op, stg.RepeatOp) and op.total_layers in counts:
-            has_learnt |= op.results[0] in learnt
-            if has_learnt and op.results[0] not in learnt:
+            is_learnt = any(result in learnt for result in op.results)
+            has_learnt |= is_learnt
+            if has_learnt and not is_learnt:
                 needed.add(op)
     for op in reversed(list(block.ops)):
         if op in needed:

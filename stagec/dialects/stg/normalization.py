@@ -68,8 +68,6 @@ def check_norm(call: Call) -> None:
     over = normalised_dims(call)
     x, *affine = call.types
     for position, operand in enumerate(affine, start=1):
-        if operand.names == over:
-            continue
         missing = [n for n in operand.names if n not in x.names]
         if missing:
             raise CallError(
@@ -77,10 +75,11 @@ def check_norm(call: Call) -> None:
                 operand=position,
                 notes=[f"they are [{', '.join(x.names)}]"],
             )
-        raise CallError(
-            f"this is [{', '.join(operand.names)}], but the norm is over [{', '.join(over)}]",
-            operand=position,
-        )
+        if operand.names != over:
+            raise CallError(
+                f"this is [{', '.join(operand.names)}], but the norm is over [{', '.join(over)}]",
+                operand=position,
+            )
     if not over:
         raise CallError("there is nothing to normalise over", operand=0)
 
