@@ -84,8 +84,9 @@ class ManyMicrobatches(Exception):
         """The size of the batch."""
 
 
-def look(module: ModuleOp) -> None:
-    """Raises `ManyMicrobatches` where few microbatches may tell of all of them. The microbatches are split."""
+def look(module: ModuleOp, most: int | None = None) -> None:
+    """Raises `ManyMicrobatches` where few microbatches may tell of all of them, which run more ops than `most`, or `MOST_OPS`. The microbatches are split."""
+    most = MOST_OPS if most is None else most
     stated = stated_plan(module)
     plan, sizes = read_plan(stated, mesh_of(module)), size_values(module)
     pipeline, number = plan.pipeline, sizes.get(TIME_AXIS, 1)
@@ -96,7 +97,7 @@ def look(module: ModuleOp) -> None:
         for op in program.walk()
         if isinstance(op, stg.AccumulateOp)
     )
-    if num_ops * number > MOST_OPS and may_repeat(plan):
+    if num_ops * number > most and may_repeat(plan) and any(pairs(plan, ranks, number)):
         raise ManyMicrobatches(plan, number, ranks, stated.batch_dim, sizes[stated.batch_dim])
 
 

@@ -28,6 +28,9 @@ from stagec.plugins import loaded
 from stagec.searching.evaluation import NAME, NO_MEMORY
 from stagec.searching.sensitivity import with_twice
 
+MOST_OPS = 2**17
+"""Ops that microbatches run on the ranks of one pipeline: of more, few microbatches are asked first. A search compiles many plans."""
+
 
 @dataclass(frozen=True)
 class WholePlan:
@@ -103,7 +106,7 @@ def answered(proof: WholePlan, compile_with: Callable[..., Compiled]) -> WholeAn
 
     def on_pass(name: str, module: ModuleOp) -> None:
         if name == "split-microbatches":
-            look(module)
+            look(module, MOST_OPS)
 
     try:
         compiled = compile_with(Stops(on_pass=on_pass))

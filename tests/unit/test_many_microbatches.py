@@ -123,8 +123,9 @@ def test_a_search_proves_by_few(
 ) -> None:
     text = random_plan(random.Random(0), name, device, model).replace("plan p", f"plan {NAME}")
     asked = WholePlan("m.stg", text, 7, wants_twice=True)
+    monkeypatch.setattr(whole_plans, "MOST_OPS", 2**30)
     whole = compiled_whole(asked)
-    monkeypatch.setattr(few_microbatches, "MOST_OPS", 16)
+    monkeypatch.setattr(whole_plans, "MOST_OPS", 16)
     compiled: list[object] = []
 
     def counted(*given: object) -> object:
