@@ -539,6 +539,21 @@ def test_how_torchtitan_cuts_stages(setting: str) -> None:
     assert imported.text.count("how layers are cut into stages") == 1
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_torchtitan_cuts_what_a_rank_has_into_microbatches(seed: int) -> None:
+    """`build_pipeline_schedule` of torchtitan: `local_batch_size // pipeline_parallel_microbatch_size` microbatches, of one sequence unless said."""
+    draw = random.Random(seed)
+    each, count, ranks = draw.choice((1, 2, 4)), draw.randint(1, 8), draw.choice((1, 2, 4))
+    settings = "[training]\nlocal_batch_size = {}\n[parallelism]\npipeline_parallel_degree = 2\n"
+    text = settings.format(each * count)
+    size = "pipeline_parallel_microbatch_size = {}\n".format
+    said = size(each) if each > 1 or draw.random() < 0.5 else ""
+    run = import_plan(text + said, "run.toml", "torchtitan", gpus=2 * ranks).run
+    assert (run.micro_batch, run.batch) == (each, each * count * ranks)
+    with pytest.raises(CompileError, match="microbatches of 100"):
+        import_plan(text + size(100), "run.toml", "torchtitan", gpus=2 * ranks)
+
+
 def test_who_divides_gradients():
     """A kernel, unless the collective is asked to; where ranks have no gradients of others to add, nothing is said."""
     for flags, says in (("", True), ("--ddp-average-in-collective", False)):

@@ -528,7 +528,7 @@ TORCHTITAN: dict[str, Word] = {
     ),
     "parallelism.pipeline_parallel_schedule": Word("pipeline { schedule }", titan_schedule),
     "parallelism.pipeline_parallel_microbatch_size": Word(
-        "pipeline { microbatch = N }", size("micro_batch")
+        "pipeline { microbatch = N }; 1 without it", size("pipeline_batch")
     ),
     "parallelism.context_parallel_rotate_method": Word(
         "context cp { method }", one_of("context", {"allgather": "all_gather", "alltoall": "ring"})
@@ -537,8 +537,8 @@ TORCHTITAN: dict[str, Word] = {
         "zero 3 { reshard }", one_of("reshard", {"default": True, "always": True, "never": False})
     ),
     "parallelism.enable_async_tensor_parallel": Word("overlap { tp }", truth("overlap_tensor")),
-    "training.local_batch_size": Word("microbatch N", size("micro_batch")),
-    "training.batch_size": Word("microbatch N", size("micro_batch")),
+    "training.local_batch_size": Word("microbatch N; in a pipeline set B", size("micro_batch")),
+    "training.batch_size": Word("microbatch N; in a pipeline set B", size("micro_batch")),
     "training.global_batch_size": Word("set B = N", size("global_batch", unsaid=-1)),
     "training.seq_len": Word("set S = N", size("sequence")),
     "training.mixed_precision_param": Word("precision { activations }", titan_dtype("activations")),

@@ -370,6 +370,28 @@ def read_torchtitan(text: str, reading: Reading) -> None:
     run.accumulation = None if run.global_batch else 1
     if run.pp == 1:
         run.virtual_stages = 1
+    else:
+        cut_local_batch(reading)
+
+
+def cut_local_batch(reading: Reading) -> None:
+    """A pipeline of torchtitan runs what a rank has at once (`local_batch_size`) as microbatches of one sequence, unless said (`build_pipeline_schedule` in
+    `distributed/pipeline_parallel.py`), and once for each part of a larger batch.
+    """
+    run = reading.run
+    local, each = run.micro_batch, run.pipeline_batch or 1
+    run.micro_batch = each
+    if local is None:
+        run.accumulation = None
+    elif local % each:
+        reading.wrong(
+            f"a batch of {local} on each rank does not divide into microbatches of {each}"
+        )
+    elif run.global_batch is None:
+        run.accumulation = local // each
+    else:
+        what = f"that the pipeline ends and begins again between parts of {local} sequences of a rank, if there are several"
+        reading.unsaid.append(what)
 
 
 CUTS = (

@@ -46,6 +46,8 @@ class Launch:
     loss_in_split: bool = False
     schedule: str = ""
     micro_batch: int | None = None
+    pipeline_batch: int | None = None
+    """Sequences of a microbatch in torchtitan's pipelines, which cut what a rank has at once."""
     global_batch: int | None = None
     accumulation: int | None = None
     minibatch: int | None = None
