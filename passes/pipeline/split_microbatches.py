@@ -94,8 +94,10 @@ class SplitMicrobatches(ModulePass):
                 continue
             define_axis(op, program, self.dim, self.size)
             wrap(program, self.gradients, self.own)
+            routed = routed_dims(program)
+            check_weights(op, program, self.dim, routed)
             if not is_whole(op, program, self.dim):
-                split_batch(program, [self.dim, *routed_dims(program)])
+                split_batch(program, [self.dim, *routed])
 
 
 def batch_axes(program: stg.ProgramOp, dim: str) -> tuple[str, ...]:
@@ -174,6 +176,24 @@ def is_whole(module: ModuleOp, program: stg.ProgramOp, dim: str) -> bool:
         span = span_of(renaming.location)
         raise refused("E0308", message, span, secondary=parts, notes=[note], help=help_)
     return True
+
+
+def check_weights(
+    module: ModuleOp, program: stg.ProgramOp, dim: str, routed: Sequence[str]
+) -> None:
+    """E0308 for a weight that is as large as the batch: all microbatches have one, and each a part of the batch."""
+    values = size_values(module)
+    for op in program.body.block.ops:
+        names = tensor_of(op.weight.type).names if isinstance(op, stg.WeightOp) else ()
+        for name in names:
+            reason = "a weight is as large as the batch, and microbatches are parts of it"
+            is_one = name == dim and conditions.compare(
+                symbolic.symbol(TIME_AXIS), "==", 1, values, reason
+            )
+            if name in routed or (name == dim and not is_one):
+                message = f"`{name}` of a weight is as large as the batch, of which microbatches are parts"
+                help_ = "a weight is one for all samples: give it a dim of its own"
+                raise refused("E0308", message, span_of(op.location), help=help_)
 
 
 def add_axis(module: ModuleOp, program: stg.ProgramOp, count: symbolic.Size) -> None:

@@ -383,6 +383,9 @@ class CombineOp(RoutedOp, CollectsTokens):
                 f"experts' tokens are [experts, tokens, width], but this is [{', '.join(routed.names)}]",
                 operand=0,
             )
+        for name in routed.names[:2]:
+            if name in experts.names:
+                raise CallError(f"`{name}` is a dim of tokens, not of what experts have", operand=0)
         if weights.names != experts.names:
             raise CallError(
                 f"weights are [{', '.join(weights.names)}], experts [{', '.join(experts.names)}]",
