@@ -19,6 +19,7 @@ from tests.fidelity.cluster_plans import counts_norms
 from tests.fidelity.cluster_runs import read_run, run_text
 from tests.fidelity.deepseek_text import deepseek_text
 from tests.fidelity.time_models import MODELS, Model, repeats, text
+from tests.fidelity.torchtitan_text import as_torchtitan, recomputed
 
 Cells = Mapping[str, str]
 
@@ -497,17 +498,20 @@ def published(r: Cells) -> Timed | None:
         device=device_of(r["gpu"]),
     )
     if r["source"] == "torchtitan":
-        again = {"full": "full in Block", "": "none"}.get(r["recompute"], "attention in Block")
+        eager = r["note"].startswith("eager")
+        again = recomputed(r["recompute"], layout.products, eager, layout.tp)
         layout = replace(
             layout,
             zero=3,
             reduce="fp32",
             # torchao's recipes of float8 find scales from each tensor.
             scaling="current",
-            kernels="eager" if r["note"].startswith("eager") else "compiled",
+            kernels="eager" if eager else "compiled",
             tp_overlap="async TP" in r["note"],
             compiler_overlaps=True,
             recompute=again,
+            # `cross_entropy(pred.flatten(0, 1).float(), ...)` in its `train.py`.
+            loss="fp32",
         )
     else:
         rack = rack_of(layout.device, number(r, "gpus"))
@@ -563,7 +567,7 @@ def published(r: Cells) -> Timed | None:
         text = recipe.sized(batch, sequence, layout.products)
         whole = text + plan(layout, model, recipe)
         return Timed(source, name, group, measured, whole, layout.device, tokens=batch * sequence)
-    return timed(
+    found = timed(
         source,
         name,
         group,
@@ -573,6 +577,9 @@ def published(r: Cells) -> Timed | None:
         number(r, "sequence"),
         layout,
     )
+    if r["source"] != "torchtitan":
+        return found
+    return replace(found, text=as_torchtitan(found.text, layout.kernels == "eager"))
 
 
 def quantized_once(products: str, r: Cells) -> str:

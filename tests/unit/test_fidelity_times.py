@@ -153,6 +153,20 @@ READ = (
         | dict(model="LLAMA3.1_8B", gpu="H100 96GB HBM2e 500W", fsdp=8),
         ('h100_hbm2e_500w.toml" { kernels = eager',),
     ),
+    # Checkpoints by op: every second product in bf16, all in fp8; `wo` not where the result of its reduce-scatter is kept.
+    (
+        dict(source="torchtitan", release="", recompute="selective", precision="bf16", fsdp=8)
+        | dict(model="LLAMA3.1_8B", gpu="H100 96GB HBM2e 500W", note="eager"),
+        (
+            "values_repeated, Attention.k, FeedForward.u, Block.h, norm_apart",
+            "norm_apart(rms_norm(h, norm2))",
+        ),
+    ),
+    (
+        dict(source="torchtitan", release="", recompute="selective per op", precision="fp8")
+        | dict(model="LLAMA3.1_8B", gpu="H200", note="torch.compile", fsdp=8, tp=8, dp=1),
+        ("values_repeated, Attention.q, Attention.k, Attention.v, FeedForward.g, FeedForward.u\n",),
+    ),
     # HybridEP sends a token once to each device; from 26.06 on one kernel is for all experts, and exchanges are hidden.
     (
         dict(release="26.04", model="Qwen3_30B_a3B", gpu="GB200", precision="mxfp8", ep=8),
