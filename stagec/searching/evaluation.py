@@ -15,7 +15,7 @@ from stagec.searching.coarse_times import BOUNDS, PARTS, Turns, outline
 from stagec.searching.memory_bound import Storage, held
 from stagec.sweeping.grid import Listed
 from stagec.sweeping.plans import SweepRequest
-from stagec.sweeping.run import PEAK, FurtherColumns, Sweep
+from stagec.sweeping.run import FurtherColumns, Sweep
 from stagec.sweeping.structures import Structure
 from stagec.symbolic.columns import Columns
 
@@ -95,8 +95,6 @@ def left_out(task: FormsTask, reason: str) -> Found:
 
 UNTIL = "build-programs"
 """The last pass that runs for outlines and bounds. After it, it is known what a rank runs; the order of nodes and the place of buffers are not needed."""
-UNTIL_MEMORY = "plan-memory"
-"""The last pass that runs for a peak of memory. After it, it is known when buffers are born and die; what else waits for what is not needed."""
 
 
 @lru_cache(maxsize=2)
@@ -126,7 +124,7 @@ def evaluate(task: FormsTask) -> Found:
 
     names = task.columns
     measure = None if task.exactly else FurtherColumns(names, measured)
-    until = UNTIL_MEMORY if task.exactly == (PEAK,) else None if task.exactly else UNTIL
+    until = None if task.exactly else UNTIL
     try:
         source = source_with(task.text, task.plan, task.file)
         listed = Listed(task.names, task.rows)

@@ -127,16 +127,18 @@ def first_that_checks(request: SweepRequest, points: Sequence[Point]) -> Checked
     raise first
 
 
-def first_that_compiles(request: SweepRequest, points: Sequence[Point]) -> tuple[NamedJob, Point]:
+def first_that_compiles(
+    request: SweepRequest, points: Sequence[Point], until: str | None = None
+) -> tuple[NamedJob, Point]:
     """The plan as the file has it, or else at the first point at which it compiles, and that point. If none of `MOST_TRIED` compiles, an error is raised."""
     first: CompileError | None = None
     for point in [{}, *points[:MOST_TRIED]]:
         if MICROBATCH in request.grid.names and MICROBATCH not in point:
             point = {**point, MICROBATCH: request.grid.values.get(MICROBATCH, (1,))[0]}
-        key = tuple(sorted(point.items()))
+        key = (until, tuple(sorted(point.items())))
         try:
             if key not in request.bases:
-                request.bases[key] = NamedJob(request.compiled_at(point), rounded=True)
+                request.bases[key] = NamedJob(request.compiled_at(point, until=until), rounded=True)
             return request.bases[key], point
         except CompileError as error:
             first = error

@@ -39,6 +39,8 @@ from stagec.symbolic import ZERO
 from stagec.symbolic.columns import Columns
 from stagec.symbolic.conditions import recording
 
+UNTIL_MEMORY = "plan-memory"
+"""The last pass that runs where only memory is asked for. After it, it is known when buffers are born and die; what else waits for what is not needed."""
 PEAK = "memory.peak"
 BUBBLE = "bubble"
 STEP_TIME = "step_time"
@@ -99,11 +101,11 @@ class Sweep:
     ) -> None:
         """`is_known_good`: the request was checked before, so that no plan is compiled to check it, and `limit` says how many bytes of memory a rank may need.
 
-        Otherwise the plan's device says that. `until` names the last pass to run, for a caller who needs no more.
+        Otherwise the plan's device says that. `until` names the last pass to run, for a caller who needs no more; without it, that is found in what is asked.
         """
         self.request = request
         self.measure = measure
-        self.until = until
+        self.until = until or (UNTIL_MEMORY if all(map(is_of_lives, request.quantities)) else None)
         self.verify = not is_known_good
         self.points = list(request.grid.points())
         self.quantities = request.quantities
@@ -114,7 +116,7 @@ class Sweep:
             limited = first_that_checks(request, self.points)
             self.checked = without_limit(limited)
         else:
-            base, base_point = first_that_compiles(request, self.points)
+            base, base_point = first_that_compiles(request, self.points, self.until)
             self.checked = base.compiled.checked
             check_quantities(base, self.quantities)
             limited = request.checked_at(base_point, limited=True)
@@ -443,7 +445,8 @@ def check_quantities(job: NamedJob, quantities: Sequence[str]) -> None:
     """E0710 for a quantity that a sweep cannot compute for all plans of a structure."""
     for what in quantities:
         first, _, rest = what.partition(".")
-        if what == STEP_TIME:
+        if what in (STEP_TIME, PEAK):
+            # Every plan has them, and of many microbatches to ask for one would be to unroll all.
             continue
         if first in SWEPT or is_of_lives(what) or (first == "memory" and rest in STORED):
             ask(job, what)

@@ -17,6 +17,7 @@ from stagec.diagnostics import CompileError
 from stagec.dialects.sched.tasks import Order
 from stagec.driver import Compiled, Stops, compile_program
 from stagec.estimate import step_time
+from stagec.explaining.job import NamedJob
 from stagec.frontend import CheckedModel, check, parse_file, parse_text
 from stagec.sweeping.grid import grid
 from stagec.sweeping.plans import SweepRequest
@@ -260,6 +261,28 @@ def test_the_peak_of_many_microbatches_is_that_of_few(
     table = sweep(asked)
     assert table.num_rows == 2
     assert 4 <= max(unrolled) < 17
+    monkeypatch.undo()
+    same_rows(asked, table, [0, 1])
+
+
+def test_a_peak_needs_no_pass_behind_the_plan_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does it unroll the microbatches of a whole step to see whether it can be asked for."""
+    text = TINY.replace("CLAUSES", "microbatch 1").replace("pp = 2, ", "")
+    asked = request(parse_text(text, "tiny.stg"), "p", ("memory.peak",), "B=8,64", "tp=2")
+    last: list[str | None] = []
+    compiled_from = SweepRequest.compiled_from
+
+    def noted(self: SweepRequest, checked: CheckedModel, verify: bool, until: str | None) -> object:
+        last.append(until)
+        return compiled_from(self, checked, verify, until)
+
+    def unrolled(_: object) -> object:
+        raise AssertionError("a whole step")
+
+    monkeypatch.setattr(SweepRequest, "compiled_from", noted)
+    monkeypatch.setattr(NamedJob, "memory", property(unrolled))
+    table = sweep(asked)
+    assert set(last) == {"plan-memory"}
     monkeypatch.undo()
     same_rows(asked, table, [0, 1])
 
