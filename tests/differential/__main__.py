@@ -1,4 +1,4 @@
-"""`python -m tests.differential [--seed 1] [--number 100] [--points 12] [--serving | --ways]`."""
+"""`python -m tests.differential [--seed 1] [--number 100] [--points 12] [--serving | --ways | --further]`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import sys
 from random import Random
 
+from tests.differential.further_plans import draw_further
 from tests.differential.random_plans import draw
 from tests.differential.random_serving import draw_serving
 from tests.differential.sweeps import differences
@@ -19,11 +20,13 @@ def main() -> int:
     parser.add_argument("--points", type=int, default=12, help="points of a sweep, at most")
     parser.add_argument("--serving", action="store_true", help="plans that serve")
     parser.add_argument("--ways", action="store_true", help="one program in several ways")
+    parser.add_argument("--further", action="store_true", help="plans with rarer clauses")
     options = parser.parse_args()
     wrong = 0
     for seed in range(options.seed, options.seed + options.number):
         rng = Random(seed)
-        drawn = draw_serving(rng) if options.serving else draw(rng, DEVICE * options.ways)
+        plain = draw_further if options.further else draw
+        drawn = draw_serving(rng) if options.serving else plain(rng, DEVICE * options.ways)
         try:
             if options.ways:
                 found = differences_between_ways(drawn, rng)

@@ -28,6 +28,7 @@ from stagec.symbolic import parse
 from stagec.symbolic.columns import Columns
 from stagec.symbolic.conditions import recording
 from tests.differential import random_serving
+from tests.differential.further_plans import draw_further
 from tests.differential.random_plans import Drawn, draw
 from tests.differential.random_serving import draw_serving
 from tests.differential.sweeps import QUANTITIES, differences, request, whole
@@ -109,6 +110,14 @@ def test_random_models_and_plans(seed: int) -> None:
     """
     rng = random.Random(seed)
     drawn = draw(rng)
+    assert not differences(drawn, rng, most=2), drawn.text
+
+
+@pytest.mark.parametrize("seed", mostly((27).__eq__, [2, 11, 12, 17, 20, 27]))
+def test_random_plans_of_rarer_clauses(seed: int) -> None:
+    """As above: masks and nested layers (27), documents (11, 17), replicas of shards (2, 12, 20), optimizers of matrices (2)."""
+    rng = random.Random(seed)
+    drawn = draw_further(rng)
     assert not differences(drawn, rng, most=2), drawn.text
 
 
