@@ -230,3 +230,33 @@ def test_eigenvectors_read_what_is_left_of_a_matrix_for_each_column(seed: int) -
     for algorithm, more in (("shampoo", left), ("soap", 0)):
         grown = moved[algorithm, 1] - moved[algorithm, 10**9]
         assert grown == pytest.approx(squares + more, abs=12)
+
+
+UNITS = """
+dim B = {batch}
+dim V = 40
+dim D = 16
+dim L = 2
+module Block(x[B, D]) -> [B, D] {{ weight w[D]  return x + rms_norm(x, w) }}
+model M(tokens[B]: i32, targets[B]: i32) {{
+  weight embed[V, D]
+  x = embedding(tokens, embed)
+  repeat L {{ x = Block(x) }}
+  loss = cross_entropy(x @ embed, targets)
+}}
+plan p {{
+  mesh dp = 2
+  shard B over dp
+  microbatch 1
+  zero 3 over dp
+  unit Block
+  optimizer {algorithm} {{ block = 16 }}
+}}
+"""
+
+
+@pytest.mark.parametrize("algorithm", ["shampoo", "soap"])
+def test_what_a_microbatch_gathered_does_not_wait_for_the_update(algorithm: str) -> None:
+    """As many microbatches as there may be need the same memory."""
+    texts = [UNITS.format(batch=2 * count, algorithm=algorithm) for count in (2, 4, 7)]
+    assert len({max(each.peak_bytes for each in compile_text(text).memory) for text in texts}) == 1
