@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache
@@ -20,6 +21,7 @@ from stagec.dialects.types import tensor_of
 from stagec.driver import Compiled, Stops, compile_model, compile_text
 from stagec.memory import Kind
 from stagec.rewriting import programs
+from stagec.step_count import matrix_flops
 from stagec.summary import summarize
 from tests.fidelity.totals import model_flops, nodes_of
 from tests.unit.examples import FOLDER
@@ -124,6 +126,21 @@ def test_adapters_of_a_70b_model():
     assert f"per token: {flops_per_token(80):,}" in text
     made = compile_model(path, overrides={"L": "2"})
     assert model_flops(made.trace_set) == flops_per_token(2) * 16 * 8192
+
+
+def test_a_critic_and_a_policy_are_trained_beside_a_reference():
+    """The step of PPO in docs/language.md."""
+    blocks = re.findall(
+        r"```stg\n(.*?)```", (FOLDER.parent / "docs" / "language.md").read_text(), re.DOTALL
+    )
+    (text,) = [block for block in blocks if "module Critic(" in block]
+    compiled = compile_text(text)
+    policy, critic = 2 * 4 * 64 * 128 + 64 * 96, 2 * 2 * 32 * 64
+    assert matrix_flops(compiled.module, compiled.counts).model == 16 * (
+        6 * policy + 2 * policy + 6 * critic
+    )
+    module = compile_text(text, stops=Stops(after="build-backward")).module
+    assert {weight.partition(".")[0] for weight in trained(module)} == {"Policy", "Critic"}
 
 
 def test_a_reference_model_runs_forward_alone():
