@@ -635,7 +635,13 @@ class _PlanResolver:
         gather = values["gather"] = self.gathered(values, read)
         is_computed = self.shards_weights and gather == values["activations"]
         computed = gather if is_computed else values["weights"]
-        return resolved.Precision(span=span, **values, computed=computed)
+        found = resolved.Precision(span=span, **values, computed=computed)
+        formats = resolved.PRODUCTS.get(found.products or "")
+        if formats is not None and found.product_weights not in (None, formats[1]):
+            message = f"`{found.products}` products read weights in `{formats[1]}`, not in `{found.product_weights}`"
+            help_ = f"write `product_weights = {formats[1]}`, or leave it out"
+            self.findings.say("E0403", message, found.given["product_weights"], help=help_)
+        return found
 
     def gathered(self, values: Mapping[str, Any], read: Mapping[str, Any]) -> str:
         """The dtype that weights are gathered in. FSDP2's mixed precision gathers them in that of activations (`MixedPrecisionPolicy`)."""
