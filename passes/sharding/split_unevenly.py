@@ -31,8 +31,9 @@ After:
     }
 
 `X.part/ep` is a rank's own part: a function of its coordinate, as all sizes are that differ between ranks. Those with the same parts are a class. What is
-exchanged is as large for all members of a group: the largest part. Of tokens of which devices send other numbers (`dist.sent_load`) it is
-what the busiest sends, or what the one with most experts gets, if that is more.
+exchanged is as large for all members of a group: the largest part. Of a dim that is cut into others (`stg.split`, `stg.concat`) a rank has the sum of
+its parts of these. Of tokens of which devices send other numbers (`dist.sent_load`) what is exchanged is what the busiest sends, or what the one with most
+experts gets, if that is more.
 
 It runs last, when every collective is there: nothing before it knows which rank has more. How ranks divide a dim is `stagec.dialects.uneven_parts`.
 
@@ -42,7 +43,7 @@ for its collectives.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
@@ -58,7 +59,7 @@ from stagec.dialects.attributes import NamesAttr, SizeAttr
 from stagec.dialects.types import TIME_AXES, ShardType, StackType, TensorType, ValueType, tensor_of
 from stagec.dialects.uneven_parts import INTERLEAVED, PART, part_of
 from stagec.rewriting import insert_before, programs, rename_dims, set_type
-from stagec.symbolic import call, ceildiv, conditions, product, symbol
+from stagec.symbolic import call, ceildiv, conditions, product, symbol, total
 
 NAME = "split-unevenly"
 
@@ -77,12 +78,15 @@ class SplitUnevenly(ModulePass):
         }
         leaders = linked(op, rules, uneven) if uneven else {}
         uneven |= {dim: rules[dim] for dim in leaders}
+        sums = joined(op, rules, uneven) if uneven else {}
         split: dict[str, dist.RuleOp] = {}
         for program in programs(op):
             split |= rename(program, uneven)
         for dim, rule in split.items():
-            if not is_interleaved(rule):
+            if not is_interleaved(rule) and dim not in sums:
                 define(op, dim, rule, leaders.get(dim, dim))
+        for dim in split.keys() & sums.keys():
+            define_sum(op, dim, sums[dim])
         for load in op.body.ops:
             if isinstance(load, dist.ExpertLoadOp) and load.experts.data in split:
                 load.properties["uneven"] = split[load.experts.data].properties["uneven"]
@@ -129,6 +133,39 @@ def linked(
                 for name, index in zip(tensor_of(operand.type).names, indices, strict=True):
                     if name != index and name in uneven and index in rules:
                         found[index] = name
+    return found
+
+
+def joined(
+    module: ModuleOp, rules: Mapping[str, dist.RuleOp], uneven: dict[str, dist.RuleOp]
+) -> dict[str, tuple[str, ...]]:
+    """The dims that others are parts of, side by side, and which. If one of these is split unevenly, all of them are, and a device has of the whole what it has
+    of its parts. `uneven` gets the rules of those. E0303 where rules do not say so of all, or parts are dealt out in turns.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for op in module.walk():
+        if isinstance(op, stg.ConcatOp):
+            whole, parts = op.to.data, op.over.data
+        elif isinstance(op, stg.SplitOp):
+            whole, parts = op.over.data, op.to.data
+        else:
+            continue
+        types = [tensor_of(value.type) for value in (*op.operands, *op.results)]
+        split = {d.name for t in types for d in t.dims if d.name in (whole, *parts) and d.split}
+        concerned = [dim for dim in (whole, *parts) if dim in uneven and dim in split]
+        if not concerned:
+            continue
+        rule = uneven[concerned[0]]
+        for dim in (whole, *parts):
+            other = rules.get(dim)
+            same = other is not None and other.axes == rule.axes and other.uneven == rule.uneven
+            if dim not in split or not same or is_interleaved(rule):
+                note = (
+                    f"`{whole}` is `{' + '.join(parts)}`, and `{dim}` is not split in the same way"
+                )
+                raise CompileError([apart(op, rule, note)])
+        uneven |= {dim: rules[dim] for dim in (whole, *parts)}
+        found[whole] = tuple(parts)
     return found
 
 
@@ -242,6 +279,17 @@ def define(module: ModuleOp, dim: str, rule: dist.RuleOp, leader: str) -> None:
     program = programs(module)[0]
     for op in (stg.DimOp(f"{dim}{PART}", times * own, parts=dim), largest):
         insert_before(program, [op])
+
+
+def define_sum(module: ModuleOp, dim: str, parts: Sequence[str]) -> None:
+    """Say what a part of a dim is that others are parts of. The first rank has the most of each, and so of all."""
+    program = programs(module)[0]
+    sizes = {op.dim.data: op.size.data for op in module.body.ops if isinstance(op, stg.DimOp)}
+    for suffix in (PART, f"{PART}{dist.MAX}"):
+        size = total(sizes[f"{part}{suffix}"] for part in parts)
+        insert_before(
+            program, [stg.DimOp(f"{dim}{suffix}", size, parts=dim if suffix == PART else None)]
+        )
 
 
 def apart(op: Operation, rule: dist.RuleOp, note: str) -> Diagnostic:

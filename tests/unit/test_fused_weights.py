@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from stagec.diagnostics import CompileError
 from stagec.dialects import dist, stg
 from stagec.driver import Compiled, Stops, compile_text
 from stagec.rewriting import programs
@@ -87,6 +88,41 @@ def test_nothing_is_gathered_to_cut_a_fused_weight(clauses: str, tp: int):
     assert ours.keys() == theirs.keys()
     for kind, (count, operand_bytes) in ours.items():
         assert count <= theirs[kind][0] and operand_bytes <= theirs[kind][1], kind
+
+
+@pytest.mark.parametrize("clauses", ["", "zero 1 over dp\n  recompute full"])
+@pytest.mark.parametrize("how", ["balanced", "chunk"])
+@pytest.mark.parametrize("tp", [3, 5])
+def test_uneven_parts_of_a_fused_weight_are_those_of_weights_apart(tp: int, how: str, clauses: str):
+    sizes = SIZES.replace("dim K = 4", f"dim K = {2 * tp - 1}").replace(
+        "dim H = 8", "dim H = 2 * K"
+    )
+
+    def classes(layer: str) -> list[ClassSummary]:
+        rules = "H, K, F" if layer is APART else "Q, G, H, K, J, F, U"
+        rest = REST.replace("RULES over tp", f"{rules} over tp {{ uneven = {how} }}")
+        rest = rest.replace("CLAUSES", clauses).replace("TP", str(tp))
+        job = compile_text(f"{sizes}{layer}{rest}")
+        return list(summarize(job.module, job.counts).classes)
+
+    fused, apart = classes(FUSED), classes(APART)
+    assert len(fused) > 1
+    assert [c.num_ranks for c in fused] == [c.num_ranks for c in apart]
+    assert [c.parameters for c in fused] == [c.parameters for c in apart]
+    assert [c.matrix_flops for c in fused] == [c.matrix_flops for c in apart]
+
+
+def test_a_whole_that_is_not_split_as_its_parts_is_refused():
+    rules = "H, K, J, F, U over tp { uneven = balanced }\nshard Q, G over tp"
+    text = f"{SIZES}{FUSED}{REST}".replace("RULES over tp", rules).replace("CLAUSES", "")
+    with pytest.raises(
+        CompileError, match="`Q` is `H \\+ K \\+ J`, and `Q` is not split in the same way"
+    ):
+        compile_text(
+            text.replace("dim K = 4", "dim K = 5")
+            .replace("dim H = 8", "dim H = 10")
+            .replace("TP", "4")
+        )
 
 
 def test_without_a_rule_for_the_whole_it_is_whole():

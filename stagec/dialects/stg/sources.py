@@ -22,7 +22,8 @@ class DimOp(DefaultBuilder):
 
     One that `pads` another dim is what that is in tensors, so that axes divide it: `stg.dim "V" = "8*ceildiv(V.unpadded, 8)" pads "V.unpadded"`.
     One that `parts` another stands for it where parts are not all as large: a rank's own, times how many there are. Its size
-    depends on the rank's coordinates: `stg.dim "X.part" = "ep*ceildiv(X - ep.index, ep)" parts "X"`.
+    depends on the rank's coordinates: `stg.dim "X.part" = "ep*ceildiv(X - ep.index, ep)" parts "X"`. Of a dim that others are parts of, side by side, it
+    is the sum of theirs.
     One that is `average` need be no whole number: tokens of an expert, `stg.dim "T" = "A*B*S/X" average`. What ops cost is of its exact size, what
     memory is set aside for of the next whole number.
     One of `slots` counts another dim's experts and their copies: `stg.dim "X.slots" = "X + 32" slots "X"`.
@@ -42,8 +43,15 @@ class DimOp(DefaultBuilder):
     def verify_(self) -> None:
         if self.pads is not None and self.pads.data not in self.size.data.names:
             raise self.mistake("what is padded is a part of its size")
-        if self.parts is not None and self.parts.data not in self.size.data.names:
+        if self.parts is not None and not self.is_of_parts():
             raise self.mistake("a part's size is of what it is a part of")
+
+    def is_of_parts(self) -> bool:
+        """Whether the size is of the dim that this parts, or of parts of others, which depend on a rank's coordinates."""
+        names = self.size.data.names
+        return self.parts is not None and any(
+            name == self.parts.data or name.endswith(".index") for name in names
+        )
 
 
 OWN_DTYPE, WIDER, AS_OTHERS = "own", "wider", "others"
