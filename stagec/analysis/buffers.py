@@ -28,7 +28,8 @@ class WeightUpdate:
     part: SSAValue
     """The part of the weight that is updated."""
     gradient: SSAValue | None
-    """None: its rows are updated from what flows back to them."""
+    """As the backward pass and its reductions leave it, whatever an optimizer of matrices then makes of it. None: rows are updated from what flows back to
+    them."""
     states: Size
     """Bytes of what a rank keeps of it, beside a master copy."""
     master: str | None
@@ -52,7 +53,7 @@ def updates(program: stg.ProgramOp) -> dict[stg.WeightOp, WeightUpdate]:
         pairs = zip(op.operands[:count], gradients, effect.states, strict=True)
         for one, other, size in pairs:
             weight = of_all_layers(one)
-            gradient = None if other is None else of_all_layers(other)
+            gradient = None if other is None else of_backward(of_all_layers(other))
             states = size * symbolic.product(r.count.data for r in repeats_around(op))
             owner = followed(weight, viewed).owner
             if isinstance(owner, stg.WeightOp):
@@ -84,6 +85,20 @@ def repeats_around(op: Operation) -> Iterator[stg.RepeatOp]:
 def of_all_layers(value: SSAValue) -> SSAValue:
     """The stack behind what an update in a repeat reads, also where it is loaded from the host."""
     return followed(value, one_by_one(sched.HostCopyOp), from_stack)
+
+
+def of_backward(subtracted: SSAValue) -> SSAValue:
+    """The gradient behind what Muon, Shampoo and SOAP subtract of a weight: momenta of it, products of these, gathers and exchanges."""
+    value = subtracted
+    while isinstance(value, OpResult) and stg.phase_of(value.op) == "optim":
+        op = value.op
+        if isinstance(op, stg.RepeatOp):
+            element = of_backward(op.yield_op.operands[value.index])
+            assert isinstance(element, BlockArgument)
+            value = op.operands[element.index]
+        else:
+            value = reduced_from(value) or op.operands[value.index]
+    return value
 
 
 # The loop over microbatches

@@ -10,6 +10,7 @@ import pytest
 from stagec.dialects.sched.actions import Collective, Compute
 from stagec.dialects.work import Work
 from stagec.driver import Compiled, compile_text
+from stagec.memory import Kind
 from tests.fidelity.totals import nodes_of, ranks_of
 from tests.unit.seldom import some
 
@@ -110,3 +111,10 @@ def test_matrices_are_made_once_for_ranks_that_share_them(seed: int) -> None:
     assert sent(made, "all_gather") == gathered
     dealt = 2 * whole // dp if zero == 3 and dp * tp > 1 else 0
     assert sent(made, "all_to_all") == dealt
+    # Gradients of all weights in fp32, though the update of a matrix reads its momenta in bf16.
+    elements = 2 * 128 * width + layers * (width + 2 * width * inner // tp)
+    assert gradient_bytes(made) == 4 * elements // (dp if zero == 3 else 1)
+
+
+def gradient_bytes(compiled: Compiled) -> int:
+    return compiled.memory[0].static.num_bytes[Kind.GRADIENTS]

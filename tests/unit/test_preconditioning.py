@@ -13,7 +13,7 @@ from stagec.driver import Compiled, compile_text
 from stagec.memory.kinds import Kind
 from tests.fidelity.totals import nodes_of
 from tests.unit.seldom import some
-from tests.unit.test_muon import MODEL
+from tests.unit.test_muon import MODEL, gradient_bytes
 
 # `facebookresearch/optimizers` at the time of writing, PyTorch 2.13: FLOPs of a step by `torch.utils.flop_counter.FlopCounterMode`, and bytes of all tensors of
 # its state but for the step's number. It counts products, and neither eigenvectors of symmetric matrices nor QR factorizations.
@@ -166,6 +166,7 @@ def test_ranks_have_blocks_of_what_they_store(seed: int) -> None:
     averages = {"shampoo": 4 + 4 * graft, "soap": 8}[algorithm]
     factors = sum(-(-count * sum(kept(algorithm, b) for b in each) // ways) for each, count in cut)
     assert state_bytes(made) == averages * elements + factors
+    assert gradient_bytes(made) == 4 * elements * (dp if zero == 1 else 1)
 
     def cost(of: list[tuple[int, ...]], count: int = 1) -> int:
         """FLOPs of blocks."""

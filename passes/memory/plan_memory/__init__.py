@@ -368,7 +368,7 @@ class Planner:
         freed_by: dict[OpResult, dict[Operation, None]] = {}
         for weight, update in updates(self.program).items() if gathers else ():
             # FSDP frees it before it copies gradients into the buffer that is reduced (`FSDPParamGroup.post_backward`).
-            gradient = None if update.gradient is None else of_backward(update.gradient)
+            gradient = update.gradient
             for v in roots(gradient, through_reductions=True) if gradient is not None else ():
                 if isinstance(v, OpResult) and reduced_from(v) is None and v.op in self.nodes:
                     layer = layer_of(v.op)
@@ -538,13 +538,6 @@ def dense_readers(value: SSAValue) -> Iterator[Mapping[str, Size]]:
 
 
 # Last readers
-
-
-def of_backward(gradient: SSAValue) -> SSAValue:
-    """The gradient behind what Shampoo and SOAP subtract of a weight: products of it, and gathers of these."""
-    while isinstance(gradient, OpResult) and stg.phase_of(gradient.op) == "optim":
-        gradient = reduced_from(gradient) or gradient.op.operands[gradient.index]
-    return gradient
 
 
 def behind(value: SSAValue) -> Iterator[tuple[SSAValue, bool]]:
