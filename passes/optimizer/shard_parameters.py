@@ -31,6 +31,7 @@ unless `reshard` is false: then layers stack what they gathered. `reshard_over` 
 these alone, and gathers it again from them (an integer for FSDP2's `reshard_after_forward`, ZeRO++'s `zero_hpz_partition_size`).
 A unit is gathered whole, with what its backward pass does not read (biases).
 A layer is a unit, the rest is the root unit, gathered once per microbatch; or `units` names modules, one of which may be in another.
+Where all is `one_unit`, that is the root (`FSDPState._lazy_init`), which is freed after the forward pass where `reshard_root` or `reshard_over` asks for it.
 A unit outside of the layers that comes last in the forward pass is kept for the backward pass, which begins with it (torchtitan);
 one that no gradient reads, an embedding, is gathered again like the others.
 What waits for a backward pass is kept from step to step where there is none, as in serving: such units are stored whole (FSDP2's
@@ -116,7 +117,7 @@ class ShardParameters(ModulePass):
     reshard: bool = True
     """Free gathered parameters after the forward pass, and gather them again."""
     reshard_root: bool = False
-    """So of the unit of all that no other has, where layers have some of it (`reshard_after_forward=True` of FSDP2's root; None keeps it)."""
+    """So of the unit of all that no other has, where layers have some of it, or of the only one (`reshard_after_forward=True` of FSDP2's root)."""
     reshard_over: tuple[str, ...] = ()
     """Where it is freed, keep the rank's part over these axes, and gather that again."""
     once_per_step: bool = False
@@ -136,12 +137,18 @@ class ShardParameters(ModulePass):
     in_forward: bool = False
     """Levels 1 and 2: parameters are gathered as a step begins, for its forward pass, and not after the update of the step before."""
 
+    @property
+    def frees(self) -> bool:
+        """Whether units beside the root are freed after the forward pass; the root, where it is the only one."""
+        asks = self.reshard_root or bool(self.reshard_over) or not self.one_unit
+        return self.reshard and asks
+
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         sizes = size_values(op) if self.level == 3 and self.persist else {}
         for program in programs(op):
             if self.level == 3:
                 Sharder(self, program, sizes).run()
-                if self.once_per_step and (self.reshard or self.evicted):
+                if self.once_per_step and (self.frees or self.evicted):
                     # Which passes of a stage gather follows from their order.
                     read_sizes(op)
             else:
@@ -206,7 +213,7 @@ class Sharder:
             self.notes, self.is_freed = {}, True
         if self.options.one_unit:
             if weights:
-                self.gather_for(weights, readers, self.options.reshard, at_start=True)
+                self.gather_for(weights, readers, self.options.frees, at_start=True)
             return
         self.gather_alone(weights, readers)
         paths: dict[SSAValue, str] = {
@@ -243,7 +250,7 @@ class Sharder:
         self, weight: stg.WeightOp, weights: Sequence[stg.WeightOp], readers: Readers
     ) -> bool:
         """Whether what a forward pass gathered of it is kept for the backward pass."""
-        if not self.options.reshard:
+        if not self.options.frees:
             return True
         groups = self.units_alone(weights)
         if self.options.one_unit or not any(weight in members for members in groups.values()):
@@ -282,7 +289,7 @@ class Sharder:
         freed: list[stg.WeightOp] = []
         for key in sorted(groups, key=lambda key: first[key]):
             members = groups[key]
-            is_freed = self.options.reshard and (
+            is_freed = self.options.frees and (
                 self.options.one_unit or key not in alone or self.goes_again(key, alone, readers)
             )
             if is_freed:

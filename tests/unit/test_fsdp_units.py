@@ -1,5 +1,7 @@
 """The order in which FSDP's units are gathered and reduced, against runs of PyTorch 2.13's `fully_shard`."""
 
+import pytest
+
 from stagec.dialects.sched.actions import Collective
 from stagec.driver import compile_text
 from stagec.memory import Kind
@@ -144,3 +146,44 @@ def reduced(text: str, plan: str) -> set[tuple[str, str]]:
         for node in segment.nodes
         if isinstance(node.action, Collective) and node.phase == "grad_reduce"
     }
+
+
+@pytest.mark.parametrize(
+    ("clauses", "of_a_microbatch"),
+    [
+        ("zero 3 over dp unit none", 1),
+        ("zero 3 over dp { like = fsdp2 } unit none", 1),
+        ("zero 3 over dp { reshard = true } unit none", 2),
+        ("zero 3 over dp unit Block", 7),
+    ],
+)
+def test_a_root_that_is_the_only_unit_stays_gathered(clauses: str, of_a_microbatch: int):
+    """Measured over four microbatches: `fully_shard` of a root alone gathers 4 times, with `reshard_after_forward=True` 8, of three blocks and a root 28."""
+    text = LAST_IN_ROOT.format(clauses=clauses)
+    kinds = [kind for kind, _ in issued(text)]
+    assert kinds.count("all_gather") == 4 * of_a_microbatch
+
+
+LAST_IN_ROOT = """
+dim B = 16
+dim D = 32
+dim F = 64
+
+module Block(x[B, D]) -> [B, D] {{
+  weight up[D, F], down[F, D]
+  return x + silu(x @ up) @ down
+}}
+
+model Net(x[B, D]) {{
+  weight head[D, F]
+  repeat 3 {{ x = Block(x) }}
+  loss = mean(square(x @ head), over = [B, F])
+}}
+
+plan p {{
+  mesh dp = 2
+  shard B over dp
+  microbatch 2
+  {clauses}
+}}
+"""

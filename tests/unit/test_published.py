@@ -498,7 +498,7 @@ ZERO_VOLUMES = {
     "": 2,
     "zero 1 over dp": 2,
     "zero 2 over dp": 2,
-    "zero 3 over dp unit none": 3,
+    "zero 3 over dp { reshard = true } unit none": 3,
 }
 
 

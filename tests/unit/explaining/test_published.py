@@ -112,7 +112,12 @@ plan p {{
     same(found, published)
 
 
-ZERO_VOLUMES = {"": 2, "zero 1 over dp": 2, "zero 2 over dp": 2, "zero 3 over dp unit none": 3}
+ZERO_VOLUMES = {
+    "": 2,
+    "zero 1 over dp": 2,
+    "zero 2 over dp": 2,
+    "zero 3 over dp { reshard = true } unit none": 3,
+}
 
 
 @pytest.mark.parametrize("clauses", some(ZERO_VOLUMES, 4))
