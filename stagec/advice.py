@@ -478,7 +478,7 @@ def split_further(
 
 def whole_along(worst: ClassPlan, kind: Kind, axes: frozenset[str]) -> int:
     """The bytes of a kind at the peak that some of the axes do not split yet."""
-    lasting = (each for each in worst.stored if each.kind == kind and kind in worst.always)
+    lasting = (each for each in worst.always if each.kind == kind)
     passing = (each for each in worst.tensors_at_peak() if each.kind == kind)
     return sum(each.num_bytes for each in lasting if not axes <= each.split_axes) + sum(
         each.num_bytes for each in passing if not axes <= set(each.type.split_axes)

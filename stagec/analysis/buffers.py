@@ -14,7 +14,7 @@ from stagec import symbolic
 from stagec.analysis.dataflow import is_node
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.interfaces import elements, num_bytes
-from stagec.dialects.memory import WHOLE_GRADIENTS, Kind, Stored, StoredOp
+from stagec.dialects.memory import BEYOND, WHOLE_GRADIENTS, Kind, Stored, StoredOp
 from stagec.dialects.op import around
 from stagec.dialects.types import TIME_AXIS, StackType, bytes_of, tensor_of
 from stagec.dialects.use_def import followed, from_stack, one_by_one, viewed
@@ -234,7 +234,7 @@ def stored_rows(program: stg.ProgramOp, gradients: str) -> Iterator[Stored]:
             continue
         is_whole = gradients in WHOLE_GRADIENTS
         whole = before_sums(update.gradient) if is_whole else update.gradient
-        yield Stored(path, Kind.GRADIENTS, num_bytes(whole))
+        yield Stored(path, Kind.GRADIENTS, num_bytes(whole), is_summed_beyond(update.gradient))
 
 
 def stored_of(program: stg.ProgramOp) -> tuple[Stored, ...]:
@@ -307,6 +307,16 @@ def before_sums(gradient: SSAValue) -> SSAValue:
     while isinstance(value, OpResult) and isinstance(value.op, stg.RepeatOp):
         value = before_reductions(sliced(value.op, value.index))
     return value
+
+
+def is_summed_beyond(gradient: SSAValue) -> bool:
+    """Whether the sum over microbatches behind what the optimizer reads is on the host: what these store, or fetch from there to add to."""
+    total = before_sums(gradient)
+    if not isinstance(total, OpResult) or not isinstance(total.op, stg.AccumulateOp):
+        return False
+    terms = roots(total.op.yield_op.operands[total.index])
+    beyond = {*BEYOND, Kind.FETCHED}
+    return any(isinstance(t, OpResult) and sched.effects_of(t.op).makes in beyond for t in terms)
 
 
 def sliced(repeat: stg.RepeatOp, index: int) -> SSAValue:

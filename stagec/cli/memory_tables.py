@@ -75,7 +75,7 @@ def static_table(classes: Sequence[ClassPlan]) -> Table:
     shared: dict[tuple[int, ...], list[str]] = {}
     for each in classes:
         saved = sum(each.saved_bytes)
-        kept = [0 if k in each.host_kinds else each.static.num_bytes[k] for k in kinds]
+        kept = [each.static.num_bytes[k] for k in kinds]
         shared.setdefault((*kept, saved, each.peak_bytes), []).append(each.name)
     for numbers, names in shared.items():
         table.add_row(", ".join(names), *(f"{number / unit:,.{behind}f}" for number in numbers))

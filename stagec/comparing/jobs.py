@@ -128,9 +128,8 @@ def memory_at_peak(worst: ClassPlan) -> Iterator[tuple[Kind, str, str, int]]:
         about = worst.about(row)
         kind = Kind(int(worst.lives.kind[row]))
         found.append((kind, about.scope, about.made_by, int(worst.lives.num_bytes[row])))
-    for each in worst.stored:
-        if each.kind in worst.always:
-            found.append((each.kind, each.scope, STATIC_PASSES[each.kind], each.num_bytes))
+    for each in worst.always:
+        found.append((each.kind, each.scope, STATIC_PASSES[each.kind], each.num_bytes))
     yield from sorted(found, key=lambda one: one[0])
 
 

@@ -72,6 +72,14 @@ BEYOND = (Kind.HOST, Kind.NVME)
 """Kinds that are no memory of a device: the last ones."""
 
 
+class MemoryLevel(IntEnum):
+    """Where what stays from step to step is."""
+
+    DEVICE = 0
+    HOST = 1
+    NVME = 2
+
+
 STORED: tuple[Kind, ...] = (
     Kind.PARAMETERS,
     Kind.TRANSPOSED,
@@ -355,6 +363,12 @@ class Stored:
     """Nor in the memory of the host: it passes through that."""
     of_buffers: bool = False
     """It is what buffers of weights have beside them, and no weight's own."""
+
+    @property
+    def level(self) -> MemoryLevel:
+        if self.on_nvme:
+            return MemoryLevel.NVME
+        return MemoryLevel.HOST if self.on_host else MemoryLevel.DEVICE
 
     @property
     def is_of_program(self) -> bool:

@@ -10,14 +10,14 @@ import numpy as np
 from stagec.analysis.buffers import owners
 from stagec.diagnostics import CompileError, line_of
 from stagec.dialects import stg
-from stagec.dialects.memory import BEYOND, STORED
+from stagec.dialects.memory import BEYOND, STORED, MemoryLevel
 from stagec.explaining.job import NamedJob
 from stagec.explaining.more_layers import few_layers
 from stagec.explaining.papers import OF_MEMORY
 from stagec.explaining.peak_formula import Moments
 from stagec.explaining.quantities import Answer, Contribution, of_parts
 from stagec.memory import TITLES, ClassPlan, Kind
-from stagec.memory.plan import moment
+from stagec.memory.plan import ALWAYS, moment
 from stagec.unrolling.rank import StageRun
 
 Asked = Callable[[NamedJob, ClassPlan], list[Contribution]]
@@ -56,6 +56,12 @@ def memory(job: NamedJob, words: Sequence[str], what: str, unknown: Unknown) -> 
         )
         alone = sorted({condition for _, condition in forms if condition})
     notes = [f"the form is of {each}: of many layers there is another" for each in alone]
+    if isinstance(asked, tuple):
+        notes += [
+            f"more of that is {where}: `{name}`"
+            for level, where, name in BEYOND_THE_DEVICE
+            if any(static_parts(job, c.run.stages, asked, level) for c in job.classes)
+        ]
     if first in OF_A_MOMENT:
         which = max(range(len(classes)), key=lambda each: classes[each].value)
         plan = job.memory[which]
@@ -88,14 +94,17 @@ def parts_of(job: NamedJob, plan: ClassPlan, asked: Asked) -> tuple[list[Contrib
 
 
 def static_parts(
-    job: NamedJob, stages: Sequence[StageRun], kinds: Sequence[Kind]
+    job: NamedJob,
+    stages: Sequence[StageRun],
+    kinds: Sequence[Kind],
+    level: MemoryLevel = MemoryLevel.DEVICE,
 ) -> list[Contribution]:
-    """What a rank stores from step to step. A weight that two of its stages share it stores once."""
+    """What a rank stores at a level from step to step. A weight that two of its stages share it stores once."""
     found: dict[tuple[Kind, int, str], Contribution] = {}
     for stage in stages:
         for row, owner in owners(stage.program):
             weight, kind, size = owner.op, row.kind, row.num_bytes
-            if kind in kinds:
+            if kind in kinds and row.level == level:
                 place = stage.stage if owner.is_of_stage else -1
                 found.setdefault(
                     (kind, place, row.path),
@@ -112,11 +121,9 @@ def static_parts(
 
 
 def parts_at_peak(job: NamedJob, plan: ClassPlan, kinds: Sequence[Kind]) -> list[Contribution]:
-    always = [kind for kind in kinds if kind in plan.always]
-    return [
-        *static_parts(job, plan.stages, always),
-        *Moments(job, plan).parts(plan.peak.node, [k for k in kinds if k not in plan.always]),
-    ]
+    always = [kind for kind in kinds if kind in ALWAYS]
+    moments = Moments(job, plan)
+    return [*static_parts(job, plan.stages, always), *moments.parts(plan.peak.node, kinds)]
 
 
 def fullest(plan: ClassPlan, kind: Kind | None) -> int | None:
@@ -141,20 +148,19 @@ def activation_parts(job: NamedJob, plan: ClassPlan) -> list[Contribution]:
 
 def host_parts(job: NamedJob, plan: ClassPlan) -> list[Contribution]:
     """When most is there: what stays on the host from step to step, and what is stored there for a while."""
-    there = tuple(kind for kind in plan.host_kinds if kind not in plan.nvme_kinds)
-    return parts_beyond(job, plan, there, Kind.HOST)
+    return parts_beyond(job, plan, MemoryLevel.HOST, Kind.HOST)
 
 
 def nvme_parts(job: NamedJob, plan: ClassPlan) -> list[Contribution]:
     """The same of NVMe."""
-    return parts_beyond(job, plan, plan.nvme_kinds, Kind.NVME)
+    return parts_beyond(job, plan, MemoryLevel.NVME, Kind.NVME)
 
 
 def parts_beyond(
-    job: NamedJob, plan: ClassPlan, there: Sequence[Kind], kind: Kind
+    job: NamedJob, plan: ClassPlan, level: MemoryLevel, kind: Kind
 ) -> list[Contribution]:
     """What stays at a level, and what is there for a while, when most of that is."""
-    always, node = static_parts(job, plan.stages, there), fullest(plan, kind)
+    always, node = static_parts(job, plan.stages, ALWAYS, level), fullest(plan, kind)
     if node is None:
         return always
     return [*always, *Moments(job, replace(plan, lives=plan.host_lives)).parts(node, [kind])]
@@ -169,14 +175,14 @@ QUANTITIES: dict[str, tuple[str, Asked | tuple[Kind, ...]]] = {
         "the most that a rank needs at any moment",
         lambda job, plan: parts_at_peak(job, plan, list(Kind)),
     ),
-    "parameters": ("parameters that a rank stores", (Kind.PARAMETERS,)),
+    "parameters": ("parameters that a rank stores on its device", (Kind.PARAMETERS,)),
     "transposed": ("transposed copies of weights that a rank stores", (Kind.TRANSPOSED,)),
-    "master": ("master weights that a rank stores", (Kind.MASTER,)),
-    "optimizer": ("optimizer state that a rank stores", (Kind.OPTIMIZER,)),
-    "gradients": ("gradients that a rank adds up", (Kind.GRADIENTS,)),
+    "master": ("master weights that a rank stores on its device", (Kind.MASTER,)),
+    "optimizer": ("optimizer state that a rank stores on its device", (Kind.OPTIMIZER,)),
+    "gradients": ("gradients that a rank adds up on its device", (Kind.GRADIENTS,)),
     "cache": ("what a rank keeps of requests, from iteration to iteration", (Kind.CACHE,)),
     "process": ("what a process keeps beside the tensors of its program", (Kind.PROCESS,)),
-    "static": ("what a rank stores from step to step", STORED),
+    "static": ("what a rank stores on its device from step to step", STORED),
     "activations": (
         "what one microbatch saves for its backward pass, on all virtual stages of a rank",
         activation_parts,
@@ -186,6 +192,12 @@ QUANTITIES: dict[str, tuple[str, Asked | tuple[Kind, ...]]] = {
     "nvme": ("the most that a rank keeps on NVMe", nvme_parts),
 }
 """Title, and what it consists of: kinds of what is stored from step to step, or what is alive at some moment."""
+
+BEYOND_THE_DEVICE = (
+    (MemoryLevel.HOST, "on the host", "memory.host"),
+    (MemoryLevel.NVME, "on NVMe", "memory.nvme"),
+)
+"""Where else what stays from step to step may be, and which quantity counts it there."""
 
 OF_A_MOMENT = {"peak": None, "in_flight": Kind.SAVED, "host": Kind.HOST, "nvme": Kind.NVME}
 """The quantities that are the most of some moment, and of which kind it is most then; of `peak`, of all kinds together."""

@@ -4,7 +4,7 @@
 of the schedule; `static` what stays from step to step.
 """
 
-from stagec.dialects.memory import Kind as Kind
+from stagec.dialects.memory import Kind as Kind, MemoryLevel as MemoryLevel
 from stagec.memory.along_time import TimedPeak as TimedPeak, peak_along_time as peak_along_time
 from stagec.memory.kinds import TITLES as TITLES
 from stagec.memory.plan import (

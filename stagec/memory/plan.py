@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -12,10 +13,10 @@ import numpy as np
 from stagec.diagnostics import refused, span_of
 from stagec.dialects import sched
 from stagec.dialects.dist.stages import is_first_layer
-from stagec.dialects.memory import Kind, Stored
+from stagec.dialects.memory import Kind, MemoryLevel
 from stagec.dialects.types import TensorType, tensor_of
 from stagec.memory.lifetimes import Lifetimes, lifetimes
-from stagec.memory.static import StaticBytes, StoredBytes, StoredWeights, static_bytes
+from stagec.memory.static import StaticBytes, StoredBytes, StoredWeights, by_kind, stored_by
 from stagec.memory.value_table import About, ValueTable, value_table
 from stagec.unrolling.rank import Arrangement, Arrangements, RankRun, StageRun
 
@@ -86,46 +87,46 @@ class ClassPlan:
     where: Mapping[str, tuple[int, ...]]
     arrangement: Arrangement
     stages: Sequence[StageRun]
-    static: StaticBytes
     saved_bytes: tuple[int, ...]
     """Saved activations of one microbatch, for each virtual stage of the rank."""
     lives: Lifetimes
     host_lives: Lifetimes
     """The lifetimes of what is stored on the host, or on NVMe, for a while."""
-    host_kinds: tuple[Kind, ...]
-    """What stays on the host, or beyond it, from step to step."""
-    nvme_kinds: tuple[Kind, ...]
-    """What of that is on NVMe."""
     tables: Sequence[ValueTable]
     stored: Sequence[StoredBytes]
+    """What stays from step to step, on the device and beyond it."""
     peak_bytes: int
     peak: Moment
 
-    @property
-    def always(self) -> tuple[Kind, ...]:
-        """Kinds that are on the device all the time."""
-        return tuple(kind for kind in ALWAYS if kind not in self.host_kinds)
+    @cached_property
+    def static(self) -> StaticBytes:
+        """What of that is on the device."""
+        return StaticBytes(
+            by_kind(each for each in self.stored if each.level == MemoryLevel.DEVICE)
+        )
 
-    @property
+    @cached_property
+    def always(self) -> Sequence[StoredBytes]:
+        """What is on the device all the time: parameters, master weights, optimizer state."""
+        return always_at(self.stored, MemoryLevel.DEVICE)
+
+    @cached_property
     def always_bytes(self) -> int:
-        """Parameters, master weights and optimizer state."""
-        return sum(self.static.num_bytes[kind] for kind in self.always)
+        return sum(each.num_bytes for each in self.always)
 
     @property
     def host_bytes(self) -> dict[Kind, int]:
         """The memory of the host by kind; of what is stored for a while, the most at once."""
-        there = [kind for kind in self.host_kinds if kind not in self.nvme_kinds]
-        found = {kind: self.static.num_bytes[kind] for kind in there}
-        return self.with_most(found, Kind.HOST)
+        return self.with_most(MemoryLevel.HOST, Kind.HOST)
 
     @property
     def nvme_bytes(self) -> dict[Kind, int]:
         """What is on NVMe, by kind; of what is written for a while, the most at once."""
-        return self.with_most({k: self.static.num_bytes[k] for k in self.nvme_kinds}, Kind.NVME)
+        return self.with_most(MemoryLevel.NVME, Kind.NVME)
 
-    def with_most(self, kept: Mapping[Kind, int], kind: Kind) -> dict[Kind, int]:
-        """What stays at a level, and the most of what is there for a while."""
-        lives = self.host_lives
+    def with_most(self, level: MemoryLevel, kind: Kind) -> dict[Kind, int]:
+        """What is at a level all the time, and the most of what is there for a while."""
+        kept, lives = by_kind(always_at(self.stored, level)), self.host_lives
         most = int(lives.live_bytes(np.flatnonzero(lives.kind == kind)).max(initial=0))
         return {kind: number for kind, number in {**kept, kind: most}.items() if number}
 
@@ -135,12 +136,10 @@ class ClassPlan:
 
     def timeline_by_kind(self) -> dict[Kind, np.ndarray]:
         found: dict[Kind, np.ndarray] = {}
+        always = by_kind(self.always)
         for kind in Kind:
-            if kind in self.always:
-                number = self.static.num_bytes[kind]
-                series = np.full(self.lives.num_nodes, number, np.int64)
-            else:
-                series = self.lives.live_bytes(np.flatnonzero(self.lives.kind == kind))
+            live = self.lives.live_bytes(np.flatnonzero(self.lives.kind == kind))
+            series = live + always.get(kind, 0)
             if series.any():
                 found[kind] = series
         return found
@@ -149,10 +148,8 @@ class ClassPlan:
         """Bytes by kind when it is most."""
         alive = self.lives.alive_at(self.peak.node)
         sums = np.bincount(self.lives.kind[alive], self.lives.num_bytes[alive], minlength=len(Kind))
-        found = {kind: int(sums[kind]) for kind in Kind}
-        for kind in self.always:
-            found[kind] += self.static.num_bytes[kind]
-        return found
+        always = by_kind(self.always)
+        return {kind: int(sums[kind]) + always.get(kind, 0) for kind in Kind}
 
     def parts_at_peak(self) -> list[BufferGroup]:
         """What memory consists of when it is most, by kind, place in the model and op; largest first."""
@@ -163,11 +160,10 @@ class ClassPlan:
             total = sizes[kind, said.op, said.scope, said.location]
             total[0] += int(self.lives.num_bytes[row])
             total[1] += 1
-        for each in self.stored:
-            if each.kind in self.always:
-                total = sizes[each.kind, each.path, each.scope, each.location]
-                total[0] += each.num_bytes
-                total[1] += 1
+        for each in self.always:
+            total = sizes[each.kind, each.path, each.scope, each.location]
+            total[0] += each.num_bytes
+            total[1] += 1
         parts = [BufferGroup(*key, *total) for key, total in sizes.items()]
         return sorted(parts, key=lambda part: -part.num_bytes)
 
@@ -228,22 +224,18 @@ def plan_class(
         raise refused("E0216", message, span_of(run.program.location), help=help_)
     lives = everything.select(everything.kind < Kind.HOST)
     host_lives = everything.select(everything.kind >= Kind.HOST)
-    static, stored = static_bytes(run.stages, weights)
-    host_kinds = kinds_on_host(stored)
+    stored = stored_by(run.stages, weights)
+    always = sum(each.num_bytes for each in always_at(stored, MemoryLevel.DEVICE))
     live = lives.live_bytes()
     node = int(np.argmax(live)) if len(live) else 0
-    always = sum(static.num_bytes[kind] for kind in ALWAYS if kind not in host_kinds)
     return ClassPlan(
         name=run.name,
         where=run.where,
         arrangement=arrangement,
         stages=run.stages,
-        static=static,
         saved_bytes=saved_bytes(lives, len(tables)),
         lives=lives,
         host_lives=host_lives,
-        host_kinds=host_kinds,
-        nvme_kinds=kinds_on_nvme(stored),
         tables=tables,
         stored=stored,
         peak_bytes=always + (int(live[node]) if len(live) else 0),
@@ -251,16 +243,9 @@ def plan_class(
     )
 
 
-def kinds_on_host(rows: Iterable[StoredBytes | Stored]) -> tuple[Kind, ...]:
-    """What is on the host of what stays from step to step."""
-    found = {row.kind for row in rows if row.on_host}
-    return tuple(kind for kind in Kind if kind in found)
-
-
-def kinds_on_nvme(rows: Iterable[StoredBytes | Stored]) -> tuple[Kind, ...]:
-    """What of that is beyond the host."""
-    found = {row.kind for row in rows if row.on_nvme}
-    return tuple(kind for kind in Kind if kind in found)
+def always_at(rows: Iterable[StoredBytes], level: MemoryLevel) -> list[StoredBytes]:
+    """What of that is at a level all the time. Gradients have lifetimes of their own."""
+    return [each for each in rows if each.kind in ALWAYS and each.level == level]
 
 
 def saved_bytes(lives: Lifetimes, num_stages: int) -> tuple[int, ...]:

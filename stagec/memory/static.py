@@ -1,25 +1,25 @@
-"""Bytes that stay on a device from step to step: parameters, master weights, optimizer state, gradients.
+"""Bytes that stay from step to step, on a device, its host and NVMe: parameters, master weights, optimizer state, gradients.
 
 `sched.stored` has them as closed forms. What ZeRO splits is padded as it is stored: a shard has ceil(rows / ranks) rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from stagec.analysis.buffers import owners
 from stagec.diagnostics import line_of
 from stagec.dialects import stg
 from stagec.dialects.dist.stages import is_first_layer
-from stagec.dialects.memory import STORED, Kind
+from stagec.dialects.memory import STORED, Kind, MemoryLevel
 from stagec.dialects.types import tensor_of
 from stagec.unrolling.rank import StageRun
 
 
 @dataclass(frozen=True)
 class StaticBytes:
-    """By kind, of one virtual stage or of all of a rank."""
+    """What a rank keeps on its device, by kind."""
 
     num_bytes: Mapping[Kind, int]
 
@@ -37,8 +37,7 @@ class StoredBytes:
     location: str
     kind: Kind
     num_bytes: int
-    on_host: bool
-    on_nvme: bool
+    level: MemoryLevel
     split_axes: frozenset[str]
     """The mesh axes that its dims are split over; what `zero` splits besides is not among them."""
 
@@ -63,8 +62,7 @@ class StoredWeights:
                         line_of(owner.op.location),
                         row.kind,
                         row.num_bytes.integer(stage.values),
-                        row.on_host,
-                        row.on_nvme,
+                        row.level,
                         frozenset(
                             a for x in owner.op.results for a in tensor_of(x.type).split_axes
                         ),
@@ -76,11 +74,8 @@ class StoredWeights:
         return self._stored[key]
 
 
-def static_bytes(
-    stages: Sequence[StageRun], weights: StoredWeights
-) -> tuple[StaticBytes, list[StoredBytes]]:
+def stored_by(stages: Sequence[StageRun], weights: StoredWeights) -> list[StoredBytes]:
     """What a rank that has these stages stores from step to step. A weight that two of them share is stored once."""
-    numbers: dict[Kind, int] = dict.fromkeys(STORED, 0)
     found: list[StoredBytes] = []
     seen: set[tuple[Kind, str]] = set()
     for stage in stages:
@@ -88,6 +83,13 @@ def static_bytes(
             if is_shared and (each.kind, each.path) in seen:
                 continue
             seen.add((each.kind, each.path))
-            numbers[each.kind] += each.num_bytes
             found.append(each)
-    return StaticBytes(numbers), found
+    return found
+
+
+def by_kind(rows: Iterable[StoredBytes]) -> dict[Kind, int]:
+    """The bytes of each kind that stays."""
+    found = dict.fromkeys(STORED, 0)
+    for each in rows:
+        found[each.kind] += each.num_bytes
+    return found

@@ -131,11 +131,10 @@ def timeline_by_module(each: ClassPlan) -> dict[str, np.ndarray]:
         name: lives.live_bytes(np.flatnonzero(group == i)).astype(np.int64)
         for i, name in enumerate(names)
     }
-    for stored in each.stored:
-        if stored.kind in each.always:
-            name = module_of(stored.scope)
-            series = found.get(name, np.zeros(lives.num_nodes, np.int64))
-            found[name] = series + stored.num_bytes
+    for stored in each.always:
+        name = module_of(stored.scope)
+        series = found.get(name, np.zeros(lives.num_nodes, np.int64))
+        found[name] = series + stored.num_bytes
     order = sorted(found, key=lambda name: -int(found[name].max(initial=0)))
     kept = {name: found[name] for name in order[:MOST_MODULES] if found[name].any()}
     rest = [found[name] for name in order[MOST_MODULES:]]

@@ -7,7 +7,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from stagec.analysis.buffers import owners, stored_of
+from stagec.analysis.buffers import owners
 from stagec.analysis.gathers import found_gathered, gathered_units
 from stagec.analysis.kernels import kernel_form
 from stagec.dialects import dist, sched, stg
@@ -20,8 +20,8 @@ from stagec.explaining.memory import KINDS
 from stagec.explaining.names import Names
 from stagec.explaining.quantities import Answer
 from stagec.explaining.rows_at_sizes import layout_with
-from stagec.memory import Kind
-from stagec.memory.plan import ALWAYS, kinds_on_host, kinds_on_nvme
+from stagec.memory import Kind, MemoryLevel
+from stagec.memory.plan import ALWAYS
 from stagec.memory.value_table import ValueTable, value_table
 from stagec.passes.schedule.build_programs import (
     first_shared,
@@ -31,7 +31,7 @@ from stagec.passes.schedule.build_programs import (
 )
 from stagec.passes.schedule.interleave_tasks import interleave
 from stagec.pipeline_schedule import num_together, part_of, schedule_op
-from stagec.rewriting import programs, programs_by_kind
+from stagec.rewriting import programs_by_kind
 from stagec.schedules import Schedule, ScheduleError, build
 from stagec.sweeping.equal_memory import OrderSignature, signature
 from stagec.sweeping.peaks import KindsAtPeak, LiveCounts, RankLives, rank_lives
@@ -52,6 +52,9 @@ PEAKS: dict[str, Callable[[RankLives], RankLives]] = {
 }
 """Quantities that are the most bytes alive at once, each with the buffers of a rank that it counts."""
 
+
+NOTHING: tuple[Collection[Kind], MemoryLevel] = ((), MemoryLevel.DEVICE)
+"""What stays from step to step of a quantity that is about passing things alone."""
 
 RankOrders = list[tuple[list[int], Order]]
 """For each rank of a pipeline, its stages, and the order of its tasks."""
@@ -91,16 +94,6 @@ class Structure:
                     found[result.type.count] = None
         return tuple(size for size in found if dist.local_count(0) not in size.names)
 
-    @cached_property
-    def kinds_on_host(self) -> tuple[Kind, ...]:
-        """The kinds of buffers that stay from step to step and are on the host."""
-        return kinds_on_host(row for each in programs(self.module) for row in stored_of(each))
-
-    @cached_property
-    def kinds_on_nvme(self) -> tuple[Kind, ...]:
-        """The kinds of buffers that stay from step to step and are on NVMe."""
-        return kinds_on_nvme(row for each in programs(self.module) for row in stored_of(each))
-
     # Sums
 
     def highest(self, answer: Answer, sizes: Columns) -> np.ndarray:
@@ -125,12 +118,11 @@ class Structure:
         kinds = {
             what: KINDS[what.removeprefix(OF_PEAK)] for what in quantities if what not in PEAKS
         }
-        on_host = set(self.kinds_on_host)
-        static = {
-            "memory.peak": set(ALWAYS) - on_host,
-            "memory.host": on_host - set(self.kinds_on_nvme),
-            "memory.nvme": set(self.kinds_on_nvme),
-            **{what: {kind} & set(ALWAYS) - on_host for what, kind in kinds.items()},
+        static: dict[str, tuple[Collection[Kind], MemoryLevel]] = {
+            "memory.peak": (ALWAYS, MemoryLevel.DEVICE),
+            "memory.host": (ALWAYS, MemoryLevel.HOST),
+            "memory.nvme": (ALWAYS, MemoryLevel.NVME),
+            **{what: ({kind} & {*ALWAYS}, MemoryLevel.DEVICE) for what, kind in kinds.items()},
         }
 
         for rows, own, values, key in self.groups(sizes, microbatches):
@@ -147,7 +139,7 @@ class Structure:
                 for what, kind in kinds.items():
                     of_classes.append((what, stages, moments.bytes_of(kind, own)))
             for what, stages, live_bytes in of_classes:
-                total = live_bytes + own.number(self.stored(stages, static.get(what, ())))
+                total = live_bytes + own.number(self.stored(stages, *static.get(what, NOTHING)))
                 found[what][rows] = np.maximum(found[what][rows], total)
         return found
 
@@ -209,12 +201,17 @@ class Structure:
         }
         return np.array([known[pair] for pair in pairs])
 
-    def stored(self, stages: Sequence[StageRun], kinds: Collection[Kind]) -> Size:
-        """The bytes that a rank with these virtual stages stores from step to step, in buffers of these kinds. What stages share counts once."""
+    def stored(
+        self,
+        stages: Sequence[StageRun],
+        kinds: Collection[Kind],
+        level: MemoryLevel = MemoryLevel.DEVICE,
+    ) -> Size:
+        """The bytes that a rank with these virtual stages stores at a level from step to step, in buffers of these kinds. What stages share counts once."""
         seen: dict[tuple[Kind, int, str], Size] = {}
         for stage in stages:
             for row, owner in owners(stage.program):
-                if row.kind in kinds:
+                if row.kind in kinds and row.level == level:
                     stacked = owner.is_of_stage
                     own = row.num_bytes.substitute(
                         {

@@ -69,8 +69,7 @@ class TensorMaker:
 
     def table(self) -> TensorTable:
         self.add_buffers()
-        if Kind.PARAMETERS in self.plan.always:
-            self.add_parameters()
+        self.add_parameters()
         self.add_states()
         tensor = np.concatenate([tensors for tensors, _ in self.reads])
         node = np.concatenate([nodes for _, nodes in self.reads])
@@ -190,10 +189,11 @@ class TensorMaker:
     def add_parameters(self) -> None:
         index: dict[tuple[str, int], int] = {}
         start, sizes = len(self.label), list[int]()
+        there = {each.path for each in self.plan.always if each.kind == Kind.PARAMETERS}
         for stage in self.plan.stages:
             flow = Dataflow(stage.values)
             for op in stage.program.body.block.ops:
-                if isinstance(op, stg.WeightOp):
+                if isinstance(op, stg.WeightOp) and op.path.data in there:
                     size = leaf_bytes(op, stage.values)
                     for layer in flow.weight_layers(op):
                         key = (op.path.data, layer)
@@ -216,8 +216,9 @@ class TensorMaker:
         for source, place in layout.places.items():
             for operand in source.op.operands:
                 for weight, layer in flow.weights(operand, source.path):
-                    tensor = index[weight.path.data, layer]
-                    columns.append((tensor, tasks.index(place.task), place.row, place.node))
+                    tensor = index.get((weight.path.data, layer))
+                    if tensor is not None:
+                        columns.append((tensor, tasks.index(place.task), place.row, place.node))
         tensor, task, row, node = np.array(columns, np.int64).reshape(-1, 4).T
         nodes = self.places.nodes(stage, tasks, self.places.microbatches(stage), task, row, node)
         tensors = np.broadcast_to(tensor, nodes.shape)
@@ -226,8 +227,8 @@ class TensorMaker:
     def add_states(self) -> None:
         """Master weights and optimizer state: of each weight one tensor, which its update reads."""
         sizes: dict[tuple[Kind, str], int] = defaultdict(int)
-        for each in self.plan.stored:
-            if each.kind in self.plan.always and each.kind != Kind.PARAMETERS:
+        for each in self.plan.always:
+            if each.kind != Kind.PARAMETERS:
                 sizes[each.kind, each.path] += each.num_bytes
         for kind, path in sizes:
             self.label.append(f"{PREFIX[kind]}/{path}")

@@ -43,6 +43,7 @@ OF_SUMMARY: dict[str, Callable[[ClassSummary], int]] = {
 OF_MEMORY: dict[str, Callable[[ClassPlan], int]] = {
     "memory.peak": lambda m: m.peak_bytes,
     "memory.parameters": lambda m: m.static.num_bytes[Kind.PARAMETERS],
+    "memory.master": lambda m: m.static.num_bytes[Kind.MASTER],
     "memory.optimizer": lambda m: m.static.num_bytes[Kind.OPTIMIZER],
     "memory.gradients": lambda m: m.static.num_bytes[Kind.GRADIENTS],
     "memory.static": lambda m: m.static.total_bytes,
@@ -51,6 +52,7 @@ OF_MEMORY: dict[str, Callable[[ClassPlan], int]] = {
     ),
     "memory.activations": lambda m: sum(m.saved_bytes),
     "memory.host": lambda m: sum(m.host_bytes.values()),
+    "memory.nvme": lambda m: sum(m.nvme_bytes.values()),
     **{f"memory.peak.{n}": lambda m, kind=kind: m.at_peak()[kind] for n, kind in AT_PEAK.items()},
 }
 QUANTITIES = ("bubble", "step_time", *OF_SUMMARY, *OF_MEMORY)

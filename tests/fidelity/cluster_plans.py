@@ -119,13 +119,12 @@ def peaks_of_classes(
 
     The first class is that of the first rank of a pipeline. Classes that need no more than another are left out.
     """
-    on_device = set(ALWAYS) - set(structure.kinds_on_host)
     for rows, own, values, key in structure.groups(sizes, microbatches):
         classes: list[tuple[Sequence[StageRun], np.ndarray]] = []
         for stages, live in structure.classes(values, key, ["memory.peak"]):
             counts = live["memory.peak"]
             assert isinstance(counts, LiveCounts)
-            static = own.number(structure.stored(stages, on_device))
+            static = own.number(structure.stored(stages, ALWAYS))
             classes.append((stages, counts.highest(own) + static))
         yield rows, own, classes
 

@@ -12,8 +12,14 @@ from stagec.diagnostics import CompileError
 from stagec.dialects.sched.actions import Collective, Compute, HostCopy, HostUpdate
 from stagec.driver import Compiled, Stops, compile_text
 from stagec.estimate.prices import Prices
+from stagec.explaining.job import NamedJob
+from stagec.explaining.questions import ask
+from stagec.frontend import parse_text
 from stagec.memory import ClassPlan, Kind
+from stagec.memory.static import by_kind
 from stagec.summary import ClassSummary, summarize
+from stagec.sweeping.run import sweep
+from tests.differential.sweeps import request
 from tests.fidelity.totals import nodes_of
 from tests.unit.seldom import some
 
@@ -113,6 +119,51 @@ def test_state_stays_where_parameters_alone_are_on_the_host() -> None:
         ways = 2 if zero else 1
         assert plan.host_bytes == {Kind.PARAMETERS: 2 * parameters // ways}
         assert plan.always_bytes == sum(here.values()) // ways
+
+
+@pytest.mark.parametrize("seed", some(range(5), 3))
+def test_each_weight_is_counted_where_it_is(seed: int) -> None:
+    """Random levels, and weights that `persist` keeps whole on the device: by hand, and the same in the plan of memory, in answers and in sweeps."""
+    draw = random.Random(seed)
+    update = draw.choice(("", ", update = host"))
+    below = draw.choice(("", "optimizer", "parameters", "optimizer, parameters"))
+    below = below if update else below.replace("optimizer, ", "").replace("optimizer", "")
+    nvme = f", nvme = [{below}]" if below else ""
+    text = TEXT.replace("pp = 2", "pp = 1").replace("up[D, F]", "up[D, F], norm[D]")
+    text = text.replace("gelu(x @ up)", "gelu(x * norm @ up)")
+    sizes = {64: 8 * 64, LAYER: 8 * LAYER, 2 * LAYER: 2 * 1024 * 64}
+    parameters, persist = sum(sizes.values()), draw.choice((32, *sizes))
+    whole = sum(size for most, size in sizes.items() if most <= persist)
+    clauses = f"zero 3 over dp {{ persist = {persist} }} "
+    clauses += f"offload {{ parameters = true, optimizer = true{update}{nvme} }}"
+    text = text.replace("CLAUSES", clauses)
+    job = compile_text(text, "net.stg")
+    (plan,) = job.memory
+    levels = {"host": 0, "nvme": 0}
+    levels["nvme" if "parameters" in below else "host"] += 2 * (parameters - whole) // 2
+    levels["nvme" if "optimizer" in below else "host"] += 12 * parameters // 2
+    found = {
+        "parameters": 2 * whole,
+        "master": 0,
+        "optimizer": 0,
+        "gradients": 4 * parameters // 2,
+        "static": 2 * whole + 4 * parameters // 2,
+        "host": levels["host"] + plan.host_bytes.get(Kind.HOST, 0),
+        "nvme": levels["nvme"] + plan.nvme_bytes.get(Kind.NVME, 0),
+        "peak": sum(plan.at_peak().values()),
+    }
+    assert plan.static.num_bytes[Kind.PARAMETERS] == plan.at_peak()[Kind.PARAMETERS] == 2 * whole
+    assert plan.peak_bytes == found["peak"] == sum(p.num_bytes for p in plan.parts_at_peak())
+    assert {what: ask(NamedJob(job), f"memory.{what}").worst.value for what in found} == found
+    asked = [f"memory.{what}" for what in found]
+    table = sweep(request(parse_text(text, "net.stg"), "p", asked, "dp=2")).row(0)
+    assert {what: table[f"memory.{what}"] for what in found} == found
+    notes = ask(NamedJob(job), "memory.optimizer").notes
+    assert notes == (
+        ("more of that is on NVMe: `memory.nvme`",)
+        if "optimizer" in below
+        else ("more of that is on the host: `memory.host`",)
+    )
 
 
 @pytest.mark.parametrize("schedule", some(["1f1b", "interleaved_1f1b", "zb_v", "dualpipe_v"], 2))
@@ -263,7 +314,7 @@ def test_nvme_is_a_level_behind_the_host(seed: int) -> None:
                 assert after[what, way] == before[what, way]
                 if what != "optimizer":
                     assert after[what, back] == before[what, way] * (what in below)
-        sizes = here.static.num_bytes
+        sizes = by_kind(here.stored)
         state = sizes[Kind.OPTIMIZER] + sizes[Kind.MASTER] + gradients_sent(before, clauses)
         state *= "optimizer" in below
         parameters = sizes[Kind.PARAMETERS] * ("parameters" in below)
@@ -337,6 +388,7 @@ def test_sums_of_microbatches_are_where_frameworks_have_them(
         assert plan.host_bytes[Kind.HOST] >= 4 * parameters
     if stores > 1 and "3" in zero:
         # A rank has gradients of a layer or two; the sums are on the host.
+        assert plan.static.num_bytes[Kind.GRADIENTS] == 0
         assert plan.timeline_by_kind()[Kind.GRADIENTS].max() < 2 * parameters
     assert job.memory[0].at_peak()[Kind.OPTIMIZER] == 0
     norms = [n for n, _ in nodes_of(ranks) if n.op == "host_norm"]
