@@ -67,8 +67,8 @@ def explained(job: NamedJob, options: argparse.Namespace) -> str:
     return spelled(job, shown, options)
 
 
-COUNTED_AFTER = "place-reductions"
-"""The pass behind which nothing changes any more of which ops run, and how often."""
+COUNTED_AFTER, PLANNED_AFTER = "place-reductions", "plan-memory"
+"""The passes behind which nothing changes any more of which ops run, and how often; and of what lives until when."""
 COUNTED = ("bytes", "comm", "flops", "host", "params", "ranks")
 """What is counted of the ops that run, whatever their order."""
 
@@ -76,10 +76,11 @@ COUNTED = ("bytes", "comm", "flops", "host", "params", "ranks")
 def last_pass_for(options: argparse.Namespace) -> str | None:
     """The pass behind which a question can be answered; nothing for the last.
 
-    What waits for what, and lives until when, takes as long as a step has microbatches.
+    What waits for what takes as long as a step has microbatches.
     """
-    is_counted = options.what.partition(".")[0] in COUNTED and not is_ir(options.model)
-    return COUNTED_AFTER if is_counted else None
+    if is_ir(options.model) or options.node is not None or options.what == "step_time":
+        return None
+    return COUNTED_AFTER if options.what.partition(".")[0] in COUNTED else PLANNED_AFTER
 
 
 Shown = tuple[str, Size, Number, Sequence[Contribution]]

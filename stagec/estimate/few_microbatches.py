@@ -16,21 +16,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TypeVar
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
+from stagec.analysis.gathers import found_gathered, gathered_units
 from stagec.analysis.sizes import mesh_of, size_values
 from stagec.arrays import Floats
 from stagec.backend.program import Node, RankClass
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError
-from stagec.dialects import dist, stg
+from stagec.dialects import dist, sched, stg
 from stagec.dialects.sched.actions import Compute, Kernel
-from stagec.dialects.sched.tasks import Order
+from stagec.dialects.sched.tasks import Order, StageOfRank
 from stagec.dialects.types import TIME_AXIS
 from stagec.estimate import Estimate
 from stagec.estimate.graph import PieceGraph, build_graph
@@ -41,7 +42,9 @@ from stagec.estimate.repetition import (
     SAME,
     RepeatedNodes,
     block_of,
+    fewest,
     goes_on,
+    in_whole_step,
     is_put_in,
     may_repeat,
     pairs,
@@ -54,10 +57,12 @@ from stagec.passes.schedule.build_programs import (
     plain_order,
     rank_order,
 )
+from stagec.passes.schedule.interleave_tasks import interleave
 from stagec.pipeline_schedule import num_together, pipeline_schedule
 from stagec.plans.clauses import Plan
 from stagec.plans.in_ir import read_plan, stated_plan
 from stagec.rewriting import programs, programs_by_kind
+from stagec.unrolling.rank import Arrangement, RankRun, StageRun, arrange
 
 MOST_OPS = 2**20
 """Ops that microbatches run on the ranks of one pipeline: of more, few microbatches are asked first."""
@@ -134,19 +139,13 @@ class FewMicrobatches:
         return (self.num_many - self.num_more) // (self.num_more - self.num_few)
 
     @cached_property
-    def orders(self) -> list[Order]:
+    def orders(self) -> Sequence[Order]:
         """The order of tasks of each rank class in the whole step."""
-        return orders_of_ranks(self.more, self.num_many)
+        return orders_of_ranks(self.more.module, self.more.runs, self.num_many)
 
     def moved(self, number: int, moment: Moment) -> Moment:
         """A moment of the longer step on a rank of a class, with the microbatch that has it in the whole step."""
-        if moment.microbatch < 0:
-            return moment
-        arrangement, many = self.more.memory[number].arrangement, self.orders[number]
-        task, _ = arrangement.task_at(arrangement.node_at(moment.node)[0])
-        if moment.node >= self.blocks[number].stop:
-            task += len(many) - len(self.more.runs[number].order)
-        return replace(moment, microbatch=int(many.microbatch[task]))
+        return of_whole_step(moment, self.more.memory[number].arrangement, self.orders[number])
 
     @cached_property
     def memory(self) -> list[ClassPlan]:
@@ -267,7 +266,8 @@ def told_by_few(
 def order_goes_on(compiled: Compiled, few: int, more: int, many: int) -> bool:
     """Whether the order of tasks in a step of `many` microbatches is that of `more` which goes on, on each rank of a compiled plan."""
     try:
-        orders = [orders_of_ranks(compiled, number) for number in (few, more, many)]
+        module, runs = compiled.module, compiled.runs
+        orders = [orders_of_ranks(module, runs, number) for number in (few, more, many)]
     except CompileError:
         return False
     return all(goes_on(*each) for each in zip(*orders, strict=True))
@@ -285,9 +285,52 @@ def blocks_of(few: Compiled, more: Compiled) -> list[RepeatedNodes] | None:
     return found
 
 
-def orders_of_ranks(compiled: Compiled, microbatches: int) -> list[Order]:
+def of_whole_step(moment: Moment, arrangement: Arrangement, many: Order) -> Moment:
+    """A moment of a step that shows all situations of one of many microbatches, with the microbatch that has it there."""
+    if moment.microbatch < 0:
+        return moment
+    task, _ = arrangement.task_at(arrangement.node_at(moment.node)[0])
+    microbatch = many.microbatch[in_whole_step(task, arrangement.run.order, many)]
+    return replace(moment, microbatch=int(microbatch))
+
+
+def with_few_microbatches(
+    module: ModuleOp, plan: Plan, runs: Sequence[RankRun]
+) -> Sequence[RankRun]:
+    """What rank classes run in a step of few microbatches that needs as much memory as theirs, if there is one. Nothing is compiled: sizes stay as they are."""
+    number = size_values(module).get(TIME_AXIS, 1)
+    ranks = mesh_of(module).get(plan.pipeline.axis, 1) if plan.pipeline is not None else 1
+    if not any(pairs(plan, ranks, number)) or any(
+        s.in_microbatches for r in runs for s in r.stages
+    ):
+        return runs
+    orders = cache(lambda number: orders_of_ranks(module, runs, number))
+    listed = zip(orders(number), runs, strict=True)
+    if not all(np.array_equal(order.table, run.order.table) for order, run in listed):
+        return runs
+    few = fewest(plan, ranks, number, orders)
+    if few == number:
+        return runs
+    return [
+        replace(in_order(run.stages, run.axis, order), name=run.name, where=run.where)
+        for run, order in zip(runs, orders(few), strict=True)
+    ]
+
+
+def in_order(stages: Sequence[StageRun], axis: str, order: Order) -> RankRun:
+    """What a rank with these stages runs in an order of tasks."""
+    listed = tuple(StageOfRank("", stage.stage) for stage in stages)
+    gathered = found_gathered(order, [gathered_units(each.program) for each in stages])
+    program = sched.RankProgramOp("rank", listed, order, gathered)
+    found = RankRun("", {}, stages, program, axis)
+    interleave(program, lambda: arrange(found))
+    return found
+
+
+def orders_of_ranks(
+    module: ModuleOp, runs: Sequence[RankRun], microbatches: int
+) -> Sequence[Order]:
     """The order of tasks of each rank class in a step of so many microbatches."""
-    module, runs = compiled.module, compiled.runs
     stages, kinds = dist.stages_of(module), programs_by_kind(module)
     if stages is None:
         together = num_together(module, microbatches)

@@ -7,15 +7,17 @@ same time than the corresponding node of the block before. Then each further blo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from stagec.arrays import Bools, Floats, Ints
 from stagec.backend.program import TraceProgram
+from stagec.diagnostics import CompileError
 from stagec.dialects.sched.tasks import COMPUTE_TASKS, NOWHERE, TASKS, Order
 from stagec.plans.clauses import Plan
+from stagec.schedules import ScheduleError
 from stagec.schedules.catalogue import CATALOGUE
 
 SAME = 1e-9
@@ -50,6 +52,22 @@ def pairs(plan: Plan, ranks: int, microbatches: int) -> Iterator[tuple[int, int]
         first += -(-first // step) * step
 
 
+def fewest(
+    plan: Plan, ranks: int, microbatches: int, orders: Callable[[int], Sequence[Order]]
+) -> int:
+    """As few microbatches as are known to show all situations of a step with so many (`goes_on`), and so to need as much memory. A step may have thousands,
+    and unrolled that is gigabytes. `orders` gives the order of tasks of each rank for any number of microbatches.
+    """
+    for few, more in pairs(plan, ranks, microbatches) if may_repeat(plan) else ():
+        whole = orders(microbatches)
+        try:
+            if all(goes_on(*each) for each in zip(orders(few), orders(more), whole, strict=True)):
+                return more
+        except (CompileError, ScheduleError):
+            continue
+    return microbatches
+
+
 def goes_on(few: Order, more: Order, many: Order) -> bool:
     """Whether a rank's order of tasks in a step of `many` microbatches is that of `more` with its last block put in again and again. `few` is the order without
     that block, and each of the three does all tasks of each of its microbatches.
@@ -80,6 +98,13 @@ def goes_on(few: Order, more: Order, many: Order) -> bool:
             whole, np.concatenate([after[:start], *blocks, delayed(last, later * (1 + times))])
         )
     )
+
+
+def in_whole_step(task: int, few: Order, many: Order) -> int:
+    """The position in the order of a whole step of a task in that of a step that shows all of its situations (`fewest`)."""
+    kinds = [0, 1, 3, 4]
+    behind = put_in(few.table[:, kinds], many.table[:, kinds])[0]
+    return task + (len(many) - len(few)) * (task >= behind)
 
 
 def numbered_in_turn(order: Order) -> Ints:

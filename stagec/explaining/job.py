@@ -9,10 +9,12 @@ from stagec import symbolic
 from stagec.compiled import Compiled
 from stagec.dialects import stg
 from stagec.dialects.types import StackType, TensorType, tensor_of
+from stagec.estimate.few_microbatches import of_whole_step, with_few_microbatches
 from stagec.explaining.more_layers import with_more_layers
 from stagec.explaining.names import Names
 from stagec.explaining.rolled_operations import ClassOperations, class_operations
-from stagec.memory import ClassPlan, plan_memory
+from stagec.memory import ClassPlan, Moment, plan_memory
+from stagec.memory.plan import moment
 from stagec.symbolic import ONE, Size
 from stagec.unrolling.module import rank_runs
 
@@ -49,7 +51,15 @@ class NamedJob:
     def memory(self) -> list[ClassPlan]:
         """What each rank class keeps, and when."""
         runs = [each.run for each in self.classes]
-        return plan_memory(runs, self.compiled.unroller.arrangements)
+        few = with_few_microbatches(self.compiled.module, self.compiled.plan, runs)
+        arrangements = self.compiled.unroller.arrangements if few is runs else None
+        found = plan_memory(few, arrangements)
+        return [replace(plan, peak=self.moment(plan, plan.peak.node)) for plan in found]
+
+    def moment(self, plan: ClassPlan, node: int) -> Moment:
+        """What runs at a node, in the whole step, of which the plan of memory may show a part."""
+        whole = next(each.run.order for each in self.classes if each.name == plan.name)
+        return of_whole_step(moment(plan.arrangement, node), plan.arrangement, whole)
 
     def with_more_layers(self, plan: ClassPlan) -> ClassPlan | None:
         """A class of `memory` with more layers than its few; nothing where it has enough, or they cannot be had."""

@@ -17,7 +17,7 @@ from stagec.explaining.papers import OF_MEMORY
 from stagec.explaining.peak_formula import Moments
 from stagec.explaining.quantities import Answer, Contribution, of_parts
 from stagec.memory import TITLES, ClassPlan, Kind
-from stagec.memory.plan import ALWAYS, moment
+from stagec.memory.plan import ALWAYS
 from stagec.unrolling.rank import StageRun
 
 Asked = Callable[[NamedJob, ClassPlan], list[Contribution]]
@@ -68,7 +68,7 @@ def memory(job: NamedJob, words: Sequence[str], what: str, unknown: Unknown) -> 
         node = fullest(plan, OF_A_MOMENT[first])
         if node is not None:
             notes += [
-                f"{plan.name} needs most, at {moment(plan.arrangement, node)}",
+                f"{plan.name} needs most, at {job.moment(plan, node)}",
                 "the form of a peak holds with as many layers or more, for as long as the peak stays at that moment",
             ]
     sources = {word: OF_MEMORY[word] for word in (first, *rest) if word in OF_MEMORY}

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 
 import numpy as np
 
 from stagec.analysis.buffers import owners
-from stagec.analysis.gathers import found_gathered, gathered_units
 from stagec.analysis.kernels import kernel_form
 from stagec.dialects import dist, sched, stg
-from stagec.dialects.sched.tasks import Order, StageOfRank
+from stagec.dialects.sched.tasks import Order
 from stagec.dialects.types import TIME_AXIS, StackType
-from stagec.estimate.repetition import goes_on, may_repeat, pairs
+from stagec.estimate.few_microbatches import in_order
+from stagec.estimate.repetition import fewest
 from stagec.explaining.bubble import idle_share
 from stagec.explaining.job import NamedJob
 from stagec.explaining.memory import KINDS
@@ -29,15 +29,14 @@ from stagec.passes.schedule.build_programs import (
     plain_order,
     rank_order,
 )
-from stagec.passes.schedule.interleave_tasks import interleave
 from stagec.pipeline_schedule import num_together, part_of, schedule_op
 from stagec.rewriting import programs_by_kind
-from stagec.schedules import Schedule, ScheduleError, build
+from stagec.schedules import Schedule, build
 from stagec.sweeping.equal_memory import OrderSignature, signature
 from stagec.sweeping.peaks import KindsAtPeak, LiveCounts, RankLives, rank_lives
 from stagec.symbolic import Size, total
 from stagec.symbolic.columns import Columns
-from stagec.unrolling.rank import RankRun, StageRun, arrange
+from stagec.unrolling.rank import StageRun, arrange
 from stagec.unrolling.stage import StageLayout
 
 OF_PEAK = "memory.peak."
@@ -238,7 +237,11 @@ class Structure:
             ranks = values[axis]
             num_stages = self.schedule(ranks, values[TIME_AXIS]).num_stages
             every = self.stage_runs(values, num_stages)
-        number, orders = self.shortest(partial(self.orders, every, ranks), ranks, values[TIME_AXIS])
+        known = cache(partial(self.orders, every, ranks))
+        number = fewest(
+            self.plan, ranks, values[TIME_AXIS], lambda n: [order for _, order in known(n)]
+        )
+        orders = known(number)
         without_layers = key[1:-2] if axis else key[1:]
         seen: list[tuple[tuple[object, ...], OrderSignature]] = []
         for rank, (own, order) in enumerate(orders):
@@ -273,23 +276,6 @@ class Structure:
             )
             found.append((own, rank_order(schedule, rank, own, rows, gathers, weights)))
         return found
-
-    def shortest(
-        self, orders: Callable[[int], RankOrders], ranks: int, microbatches: int
-    ) -> tuple[int, RankOrders]:
-        """The orders of a step with as few microbatches as are known to show all situations of one with so many (`goes_on`), and their number. They need the
-        same memory. `orders` gives those of any number. A step may have thousands, and unrolled that is gigabytes.
-        """
-        whole = orders(microbatches)
-        for numbers in pairs(self.plan, ranks, microbatches) if may_repeat(self.plan) else ():
-            try:
-                few, more = map(orders, numbers)
-            except ScheduleError:
-                continue
-            of_ranks = zip(few, more, whole, strict=True)
-            if all(goes_on(*(order for _, order in each)) for each in of_ranks):
-                return numbers[1], more
-        return microbatches, whole
 
     def schedule(self, ranks: int, microbatches: int) -> Schedule:
         """The schedule of the module's own ranks. In a pool that trains a part of the model these are some ranks of a pipeline."""
@@ -358,12 +344,7 @@ class Structure:
         """The moments of a rank with this order of tasks, for each quantity in `wanted`. They are computed once for all plans that have the same `key`."""
         known = self._live.setdefault(key, {})
         if any(what not in known for what in wanted):
-            listed = tuple(StageOfRank("", stage.stage) for stage in stages)
-            gathered = found_gathered(order, [gathered_units(each.program) for each in stages])
-            program = sched.RankProgramOp("rank", listed, order, gathered)
-            run = RankRun("", {}, stages, program, axis)
-            interleave(program, lambda: arrange(run))
-            arrangement = arrange(run)
+            arrangement = arrange(in_order(stages, axis, order))
             tables: list[ValueTable] = []
             for stage in stages:
                 if stage.layout not in self._tables:
