@@ -278,7 +278,8 @@ def blocks_of(few: Compiled, more: Compiled) -> list[RepeatedNodes] | None:
     found: list[RepeatedNodes] = []
     classes = zip(few.trace_set.classes, more.trace_set.classes, strict=True)
     for (a, b), one, other in zip(classes, few.memory, more.memory, strict=True):
-        block = block_of(a.program, b.program)
+        same = a.program.segments == b.program.segments
+        block = block_of(a.program, b.program) if same else None
         if block is None or one.peak_bytes != other.peak_bytes:
             return None
         found.append(block)

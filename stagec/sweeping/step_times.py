@@ -9,7 +9,7 @@ extrapolated for each plan where these show that it repeats them (`stagec.estima
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from stagec.analysis.sizes import size_values
 from stagec.arrays import Bools, Floats, Ints
-from stagec.backend.program import Node, TraceProgram, TraceSet
+from stagec.backend.program import Node, TraceProgram, TraceSegment, TraceSet
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError
 from stagec.dialects.types import TIME_AXIS
@@ -28,7 +28,7 @@ from stagec.estimate.prices import NodeCosts, Prices
 from stagec.estimate.repetition import SAME, RepeatedNodes, block_of, is_put_in, may_repeat, pairs
 from stagec.estimate.timeline import Hosts, Times, slower, solve
 from stagec.explaining.job import NamedJob
-from stagec.sweeping.actions import action_sizes, numbers_of
+from stagec.sweeping.actions import action_sizes, numbers_of, with_numbers
 from stagec.sweeping.op_costs import PriceColumns
 from stagec.sweeping.structures import Structure
 from stagec.symbolic import Size
@@ -54,6 +54,12 @@ class NodeForm:
     numbers: tuple[tuple[Size, ...], ...]
     """The numbers of its action in the order of `ActionForm`, each a sum of sizes."""
 
+    @property
+    def without_numbers(self) -> NodeForm:
+        """The same, but for the numbers that its sizes come to in the step that was compiled."""
+        action = with_numbers(self.node.action, [0] * len(self.numbers))
+        return replace(self, node=replace(self.node, action=action))
+
 
 @dataclass
 class CompiledStep:
@@ -69,6 +75,15 @@ class CompiledStep:
     def hosts(self) -> Hosts | None:
         """How the hosts launch the nodes; None if the device says nothing of launches."""
         return Hosts.of(self.graph, [(self.traces, self.prices)] * len(self.graph.pieces))
+
+    def segments(self, number: int) -> list[tuple[int, TraceSegment, list[NodeForm]]]:
+        """The segments that a rank class runs, by their numbers, and their nodes with symbolic sizes in place of numbers."""
+        own = self.traces.classes[number].program.segments
+        return [
+            (index, replace(own[index], nodes=()), [each.without_numbers for each in forms])
+            for (of_class, index), forms in self.forms.items()
+            if of_class == number
+        ]
 
     def solve(self, durations: list[Floats], only_exits: bool = False) -> Times:
         """When each node starts and ends, if nodes take these `durations` in µs: for each piece of the graph, `[node, plan]`."""
@@ -211,7 +226,7 @@ class StepTimes:
     def extended(self, rows: Ints, few: Sequence[int]) -> Floats:
         """The times of plans, `[plan]`, extrapolated from steps of two numbers of microbatches; NaN where the longer step does not repeat the shorter one."""
         steps = [self.step(int(rows[0]), number) for number in few]
-        blocks = blocks_of(*(step.traces for step in steps))
+        blocks = blocks_of(*steps)
         if blocks is None:
             return np.full(len(rows), np.nan)
         times = (self.microbatches[rows] - few[1]) / (few[1] - few[0])
@@ -351,11 +366,17 @@ def of_class(times: Times, number: int) -> tuple[Floats, Floats]:
     return times.starts[here], times.ends[here]
 
 
-def blocks_of(few: TraceSet, more: TraceSet) -> list[RepeatedNodes] | None:
-    """The nodes of each rank class that the longer step has and the shorter one has not, if they repeat others; None if they do not in some class."""
+def blocks_of(few: CompiledStep, more: CompiledStep) -> list[RepeatedNodes] | None:
+    """The nodes of each rank class that the longer step has and the shorter one has not, if they repeat others; None if they do not in some class.
+
+    Nodes are the same if they have the same symbolic sizes. Numbers may differ: what a step does once is a larger part of each of fewer microbatches.
+    """
     found: list[RepeatedNodes] = []
-    for one, other in zip(few.classes, more.classes, strict=True):
-        block = block_of(one.program, other.program)
+    for number, (one, other) in enumerate(
+        zip(few.traces.classes, more.traces.classes, strict=True)
+    ):
+        same = few.segments(number) == more.segments(number)
+        block = block_of(one.program, other.program) if same else None
         if block is None:
             return None
         found.append(block)
