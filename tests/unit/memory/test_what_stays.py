@@ -59,3 +59,26 @@ def test_a_loss_whose_gradient_takes_the_place_of_the_logits() -> None:
             kept = lives.num_bytes[(lives.kind == Kind.SAVED) | (lives.kind == Kind.TEMPORARIES)]
             made.append(int((kept == logits).sum()))
         assert made == [2, 1]
+
+
+def test_a_gradient_beside_a_wider_sum_is_there_for_one_weight_at_a_time() -> None:
+    """Megatron-LM's hook adds `param.grad` to `main_grad` and frees it (`_make_backward_post_hook`)."""
+    draw = random.Random(5)
+    for _ in range(2):
+        words, inner = draw.choice([8, 512]), draw.choice([24, 64])
+        text = f"""
+dim B = 4 dim V = {words} dim D = 16 dim F = {inner} dim L = 3
+module Mlp(x[B, D]) -> [B, D] {{ weight up[D, F], down[F, D] return gelu(x @ up) @ down }}
+model M(ids[B]: i32, targets[B]: i32) {{
+  weight table[V, D], head[D, V]
+  x = embedding(ids, table)
+  repeat L {{ x = x + Mlp(x) }}
+  loss = cross_entropy(x @ head, targets)
+}}
+plan p {{ microbatch 2 precision {{ weights = bf16, gradients = fp32 }} }}
+"""
+        (plan,) = compile_text(text, plan="p").memory
+        sums = 4 * (2 * words * 16 + 3 * 2 * 16 * inner)
+        assert plan.static.num_bytes[Kind.GRADIENTS] == sums
+        most = plan.timeline_by_kind()[Kind.GRADIENTS].max()
+        assert most == sums + 2 * max(words * 16, 16 * inner)
