@@ -5,10 +5,10 @@ Settings of which the plan alone says so are found before: `stagec/frontend/plan
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -16,14 +16,18 @@ from xdsl.passes import ModulePass
 
 from stagec.analysis.communication import communication_kind
 from stagec.analysis.contexts import Contexts
-from stagec.analysis.sizes import mesh_of
+from stagec.analysis.sizes import at_first, mesh_of, size_values
 from stagec.diagnostics import Diagnostic, Span
 from stagec.dialects import dist, stg
+from stagec.dialects.stg.optimizer import EIGHT_BIT, is_small
+from stagec.dialects.types import tensor_of
 from stagec.frontend.plans.idle_settings import is_idle
 from stagec.pass_manager import is_our_class
 from stagec.passes import load_pass
 from stagec.plans.clauses import Plan
 from stagec.symbolic import conditions
+
+LEAVE = "leave it out"
 
 
 class ProgramNeed(NamedTuple):
@@ -32,14 +36,16 @@ class ProgramNeed(NamedTuple):
     clause: str
     setting: str
     kind: str
-    """A kind of communication, `GRADIENTS`, `PERSISTENT`, `CONVERTED`, or the pass that the setting adds or leaves out."""
+    """A kind of communication, `GRADIENTS`, `PERSISTENT`, `CONVERTED`, `IN_EIGHT_BITS`, or the pass that the setting adds or leaves out."""
     reason: str
 
 
 GRADIENTS = "reduced gradients"
 PERSISTENT = "parameters that stay whole"
+IN_EIGHT_BITS = "states in 8 bits"
 CONVERTED = "logits that are converted for a loss"
 RECOMPUTE = "recompute-activations"
+PLAN_MEMORY = "plan-memory"
 LOWERING = "lower-to-tasks"
 """The pass in front of which communication still says what it is for."""
 REGATHER = "regather-operands"
@@ -69,6 +75,12 @@ NEEDS = (
     ),
     ProgramNeed(
         "optimizer",
+        "bits",
+        IN_EIGHT_BITS,
+        "no device stores 4,096 elements of a tensor: fewer have states in 32 bits",
+    ),
+    ProgramNeed(
+        "optimizer",
         "tables",
         UPDATE_ROWS,
         "no gradient is that of lookups in a table which axes split",
@@ -78,6 +90,87 @@ NEEDS = (
             "gradients", each, GRADIENTS, "no gradients are reduced between ranks of other data"
         )
         for each in ("average", "bucket_bytes")
+    ),
+)
+
+
+class PassNeed(NamedTuple):
+    """A setting that decides something of one pass alone, and what the pass is told without it."""
+
+    clause: str
+    setting: str
+    of_pass: str
+    without: tuple[tuple[str, object], ...]
+    reason: str
+    help: str = LEAVE
+
+
+OF_PASSES = (
+    PassNeed(
+        "zero",
+        "reshard",
+        "shard-parameters",
+        (("reshard", True), ("reshard_root", False)),
+        "all that is gathered is there until the backward pass needs it, also without this",
+    ),
+    PassNeed(
+        "zero",
+        "reshard_over",
+        "shard-parameters",
+        (("reshard_over", ()),),
+        "nothing is freed after the forward pass, and gathered again",
+    ),
+    PassNeed(
+        "zero", "prefetch", "shard-parameters", (("prefetch", 1),), "no parameters are gathered"
+    ),
+    PassNeed(
+        "zero",
+        "experts",
+        "reduce-gradients",
+        (("experts_apart", True),),
+        "no rank has several experts whose gradients are reduced",
+    ),
+    PassNeed(
+        "overlap",
+        "pieces",
+        "split-products",
+        (("pieces", 1),),
+        "nothing that linear layers gather or scatter is split into so many",
+        "all-reduces have no pieces: these need `shard S over tp`, and a number that divides what a rank has",
+    ),
+    PassNeed(
+        "overlap",
+        "bulk",
+        "split-products",
+        (("bulk", True),),
+        "all tensor-parallel communication is in pieces",
+    ),
+    PassNeed(
+        "pipeline",
+        "scatter_gather",
+        "split-stages",
+        (("scatter_gather", False),),
+        "no value that is sent is the same on several devices of a stage",
+    ),
+    PassNeed(
+        "process",
+        "dummy_gradients",
+        PLAN_MEMORY,
+        (("dummy_gradients", False),),
+        "no weight of linear layers in repeated blocks is trained",
+    ),
+    *(
+        PassNeed(
+            "process", each, PLAN_MEMORY, ((each, False),), "no product reads a weight that is so"
+        )
+        for each in ("transposed_weights", "cached_weights")
+    ),
+    PassNeed(
+        "process",
+        "communicator",
+        PLAN_MEMORY,
+        (("communicator", 0),),
+        "no rank sends another one anything",
     ),
 )
 
@@ -107,6 +200,27 @@ LISTS = (
         "late",
         "no gradient of it would be reduced earlier",
     ),
+    ListedNames(
+        "precision",
+        "saved_values",
+        "quantize-saved",
+        "what",
+        "nothing of it is saved that has more bits",
+    ),
+    ListedNames(
+        "collectives",
+        "keep_in",
+        "regather-operands",
+        "modules",
+        "the same is gathered again without it",
+    ),
+    ListedNames(
+        "offload",
+        "activations",
+        "offload-activations",
+        "what",
+        "nothing of it is saved that is not on the host anyway",
+    ),
 )
 
 
@@ -115,20 +229,16 @@ class IdleParts:
 
     def __init__(self, plan: Plan, own: Collection[Span] = ()) -> None:
         self.plan = plan
-        self.needs = {
-            need: span
-            for need in NEEDS
-            if (clause := getattr(plan, need.clause)) is not None
-            and (span := clause.unusual.get(need.setting)) in own
-            and not is_idle(plan, need.clause, need.setting)
-        }
+        self.needs = said_of(NEEDS, plan, own)
+        self.of_passes = said_of(OF_PASSES, plan, own)
+        self.decided: list[Diagnostic] = []
         self.has: set[str] = set()
         """What of `needs` the program has."""
         self.is_lowered = False
         self.changes = {call.name: False for call in plan.passes}
         """For each pass that is watched: whether the program was another one behind it."""
         self.changes |= {need.kind: False for need in self.needs if need.kind in OF_ONE_PASS}
-        self.links = idle_links(plan, own)
+        self.without_times = without_times(plan, own)
         self.lists = {
             each.of_pass: (each, span)
             for each in LISTS
@@ -141,6 +251,26 @@ class IdleParts:
     @contextmanager
     def watching(self, each: ModulePass, module: ModuleOp) -> Iterator[None]:
         """What runs inside is the pass."""
+        others = {
+            need: made_by(other, module)
+            for need in self.of_passes
+            if need.of_pass == each.name and is_our_class(type(each))
+            if (other := replace(each, **dict(need.without))) != each
+        }
+        with self.watching_program(each, module):
+            yield
+        for need, other in others.items():
+            if str(module) == other:
+                span = self.of_passes[need]
+                self.decided.append(
+                    Diagnostic(
+                        "W0304", unchanged(title_of(need)), span, label=need.reason, help=need.help
+                    )
+                )
+
+    @contextmanager
+    def watching_program(self, each: ModulePass, module: ModuleOp) -> Iterator[None]:
+        """The same for what the program has, or another pass would make of it."""
         if each.name == LOWERING and self.needs:
             with conditions.unrecorded():
                 self.has |= set(kinds(module))
@@ -148,13 +278,31 @@ class IdleParts:
                 self.has.add("ep")
             self.is_lowered = True
         if each.name in self.lists and is_our_class(type(each)):
-            self.names += idle_names(each, module, *self.lists[each.name])
+            listed, span = self.lists[each.name]
+            self.names += [
+                Diagnostic(
+                    "W0304",
+                    unchanged(f"`{name}` in {title_of(listed)}"),
+                    span,
+                    label=listed.reason,
+                    help=LEAVE,
+                )
+                for name in idle_names(each, module, listed.parameter)
+            ]
         if each.name == BEHIND_DEFER and DEFER in self.changes:
             self.changes[DEFER] = would_change(load_pass(DEFER)(), module)
         if each.name == RECOMPUTE:
-            number = sum(1 for _ in module.walk())
+            recompute, number = self.plan.recompute, sum(1 for _ in module.walk())
+            said = getattr(each, "what", ()) == recompute.what and len(recompute.what) > 1
+            idle = idle_names(each, module, "what") if said else []
             yield
             self.recomputes = sum(1 for _ in module.walk()) != number
+            self.names += [
+                Diagnostic(
+                    "W0304", unchanged(f"`{name}` in `recompute`"), recompute.span, help=LEAVE
+                )
+                for name in (idle if self.recomputes else ())
+            ]
             return
         if each.name not in self.changes:
             yield
@@ -167,7 +315,9 @@ class IdleParts:
 
     def diagnostics(self) -> list[Diagnostic]:
         """A warning for each that changed nothing, of the passes that ran."""
-        return [*self.passes(), *self.settings(), *self.recomputing(), *self.names, *self.links]
+        found = [*self.passes(), *self.settings(), *self.recomputing(), *self.decided, *self.names]
+        places = {each.span for each in found}
+        return [*found, *(each for each in self.without_times if each.span not in places)]
 
     def passes(self) -> Iterator[Diagnostic]:
         for call in self.plan.passes:
@@ -180,8 +330,9 @@ class IdleParts:
         for need, span in self.needs.items() if self.is_lowered else ():
             is_met = self.changes[need.kind] if need.kind in OF_ONE_PASS else need.kind in self.has
             if not is_met:
-                message = f"`{need.setting}` of `{need.clause}` changes nothing here"
-                yield Diagnostic("W0304", message, span, label=need.reason, help="leave it out")
+                yield Diagnostic(
+                    "W0304", unchanged(title_of(need)), span, label=need.reason, help=LEAVE
+                )
 
     def recomputing(self) -> Iterator[Diagnostic]:
         if not self.recomputes:
@@ -189,6 +340,30 @@ class IdleParts:
             label = "nothing that the backward pass reads is made by that"
             help_ = "name what makes what is saved, which `--memory` lists, or leave it out"
             yield Diagnostic("W0304", message, self.plan.recompute.span, label=label, help=help_)
+
+
+AnyNeed = TypeVar("AnyNeed", ProgramNeed, PassNeed)
+
+
+def said_of(
+    needs: Iterable[AnyNeed], plan: Plan, own: Collection[Span]
+) -> dict[AnyNeed, Span | None]:
+    """The needs of settings that the plan says itself, and of which it does not say alone that they change nothing."""
+    return {
+        need: span
+        for need in needs
+        if (clause := getattr(plan, need.clause)) is not None
+        and (span := clause.unusual.get(need.setting)) in own
+        and not is_idle(plan, need.clause, need.setting)
+    }
+
+
+def title_of(need: ProgramNeed | PassNeed | ListedNames) -> str:
+    return f"`{need.setting}` of `{need.clause}`"
+
+
+def unchanged(what: str) -> str:
+    return f"{what} changes nothing here"
 
 
 def parts_of(module: ModuleOp) -> list[object]:
@@ -199,30 +374,39 @@ def parts_of(module: ModuleOp) -> list[object]:
     ]
 
 
-def idle_links(plan: Plan, own: Collection[Span]) -> list[Diagnostic]:
-    """Links that the plan says itself, where there are no times: its device, which a command may have given it, does not say how fast it computes."""
+def without_times(plan: Plan, own: Collection[Span]) -> list[Diagnostic]:
+    """What the plan says itself for times alone, where there are none: its device, which a command may have given it, does not say how fast it computes."""
     if plan.device.flops_per_s is not None and plan.device.memory_bytes_per_s is not None:
         return []
     help_ = "it needs a `device`, without which there are no times"
+    said = [(each, "link", name) for each in plan.links for name in each.unusual]
+    said += [
+        (clause, field, name)
+        for field, name in OF_TIMES
+        if name in (clause := getattr(plan, field)).unusual and not is_idle(plan, field, name)
+    ]
     return [
-        Diagnostic("W0304", f"`{name}` of `link` changes nothing here", span, help=help_)
-        for link in plan.links
-        for name, span in link.unusual.items()
-        if span in own
+        Diagnostic("W0304", unchanged(f"`{name}` of `{title}`"), clause.unusual[name], help=help_)
+        for clause, title, name in said
+        if clause.unusual[name] in own
     ]
 
 
-def idle_names(
-    each: ModulePass, module: ModuleOp, listed: ListedNames, span: Span | None
-) -> Iterator[Diagnostic]:
-    """A warning for each name without which the pass makes the same program."""
-    names: tuple[str, ...] = getattr(each, listed.parameter)
+OF_TIMES = (("gradients", "average"),)
+"""Settings, beside those of links, that only times depend on."""
+
+
+def idle_names(each: ModulePass, module: ModuleOp, parameter: str) -> list[str]:
+    """The names of a pass without which, and without those found before, it makes the same program."""
+    left: tuple[str, ...] = getattr(each, parameter)
     whole = made_by(each, module)
-    for name in names:
-        others = tuple(other for other in names if other != name)
-        if made_by(replace(each, **{listed.parameter: others}), module) == whole:
-            message = f"`{name}` in `{listed.setting}` of `{listed.clause}` changes nothing here"
-            yield Diagnostic("W0304", message, span, label=listed.reason, help="leave it out")
+    found: list[str] = []
+    for place in reversed(range(len(left))):
+        others = left[:place] + left[place + 1 :]
+        if made_by(replace(each, **{parameter: others}), module) == whole:
+            found.append(left[place])
+            left = others
+    return found
 
 
 def made_by(each: ModulePass, module: ModuleOp) -> str:
@@ -245,6 +429,7 @@ READ_LOGITS = (*stg.LOSSES, stg.MaxLogitOp)
 def kinds(module: ModuleOp) -> Iterator[str]:
     """What a program has, of what settings are about."""
     mesh, contexts = mesh_of(module), Contexts.of(module).axes()
+    sizes: dict[str, int] = {}
     for op in module.walk():
         axes = op.axes.data if isinstance(op, dist.CollectiveBase | dist.StorageOp) else ()
         if axes and all(mesh.get(axis) == 1 for axis in axes):  # `all_pools` is no axis
@@ -254,6 +439,13 @@ def kinds(module: ModuleOp) -> Iterator[str]:
             yield GRADIENTS
         if isinstance(op, stg.WeightOp) and op.persistent is not None:
             yield PERSISTENT
+        if isinstance(op, dist.StateOp) and tensor_of(op.state.type).dtype == EIGHT_BIT:
+            yield IN_EIGHT_BITS
+        if isinstance(op, stg.OptimizerStepOp) and op.states.data == EIGHT_BIT:
+            sizes = sizes or size_values(module)
+            small = (at_first(is_small(weight), sizes).evaluate(sizes) for weight in op.weights)
+            if not all(small):
+                yield IN_EIGHT_BITS
         # A conversion in the model's text has a place of its own.
         if isinstance(op, stg.CastOp) and any(
             isinstance(use.operation, READ_LOGITS) and use.operation.location == op.location

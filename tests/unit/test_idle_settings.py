@@ -9,8 +9,10 @@ import pytest
 
 from stagec.diagnostics import CompileError
 from stagec.driver import Compiled, compile_text
+from stagec.frontend import lower
 from stagec.frontend.plans import idle_settings
-from stagec.without_effect import NEEDS
+from stagec.frontend.plans.unused_rules import idle_overrides
+from stagec.without_effect import NEEDS, OF_PASSES
 from tests.differential.random_plans import draw
 from tests.differential.sweeps import whole
 from tests.unit.examples import digest
@@ -33,6 +35,12 @@ SETTINGS = (
     *("optimizer adamw { tables = adam }", "device { exchange_units = 8 }"),
     *("device { captured = [Block] }", "gradients { inputs = true }"),
     *("overlap { bulk = false }", "gradients { late = [Block] overlap = false }"),
+    *("process { dummy_gradients = true }", "process { communicator = 1KiB }"),
+    *("optimizer adamw { bits = 8 }", "zero 3 over dp { reshard = false }"),
+    *("zero 3 over dp { prefetch = 3 }", "zero 1 over dp { like = megatron, experts = joined }"),
+    *("overlap { tp = true, pieces = 8 }", "overlap { tp = true, bulk = false }"),
+    *("shard Block.h[B] over dp", "shard Block.x[S] over tp", "shard Block.n1 over none"),
+    *("shard Net.x[D] over none", "shard Block.h[S] over tp"),
 )
 
 
@@ -41,6 +49,12 @@ WITHOUT = {
     "optimizer adamw { loss_scale = static }": "optimizer adamw",
     "optimizer adamw { tables = adam }": "optimizer adamw",
     "gradients { late = [Block] overlap = false }": "gradients { overlap = false }",
+    "optimizer adamw { bits = 8 }": "optimizer adamw",
+    "zero 3 over dp { reshard = false }": "zero 3 over dp",
+    "zero 3 over dp { prefetch = 3 }": "zero 3 over dp",
+    "zero 1 over dp { like = megatron, experts = joined }": "zero 1 over dp { like = megatron }",
+    "overlap { tp = true, pieces = 8 }": "overlap { tp = true, pieces = 1 }",
+    "overlap { tp = true, bulk = false }": "overlap { tp = true }",
 }
 """The same clause without the setting, where the clause is not one of settings alone."""
 
@@ -53,7 +67,9 @@ def compiled(text: str) -> Compiled | None:
 
 
 def is_said_to_change_nothing(made: Compiled) -> bool:
-    return any(each.code == "W0304" for each in (*made.checked.warnings, *made.idle))
+    model = made.checked
+    found = [*model.warnings, *made.idle, *idle_overrides(lower(model))]
+    return any(each.code in ("W0301", "W0304") for each in found)
 
 
 def wrong(seed: int) -> tuple[list[str], int]:
@@ -83,17 +99,139 @@ def test_what_is_said_to_change_nothing_does_not(seed: int):
 
 
 def test_all_of_them_are_tried():
-    """But for five of `zero` and `precision`, whose plans are another matter: they need a level, or modules of the text."""
-    tried = {re.findall(r"(\w+)[^{]*{ (\w+)", setting)[0] for setting in SETTINGS}
-    known = {(need.clause, need.setting) for need in NEEDS}
+    """But for those whose plans are another matter: they need a level, a format, stages, or modules of the text."""
+    tried = {
+        (clause, name)
+        for setting in SETTINGS
+        for clause, said in re.findall(r"(\w+)[^{]*{ ([^}]*)", setting)
+        for name in re.findall(r"(\w+) =", said)
+    }
+    known = {(need.clause, need.setting) for need in (*NEEDS, *OF_PASSES)}
     known |= {(need.clause, name) for need in idle_settings.NEEDS for name in need.settings}
     assert known - tried == {
-        ("zero", "reshard"),
         ("zero", "reshard_over"),
-        ("zero", "prefetch"),
         ("zero", "persist"),
         ("precision", "unquantized"),
+        ("process", "transposed_weights"),
+        ("process", "cached_weights"),
+        ("pipeline", "scatter_gather"),
     }
+
+
+LAYERS = """
+dim B = 16
+dim S = 8
+dim D = 32
+dim F = 64
+dim L = 2
+
+module Block(x[B, S, D]) -> [B, S, D] {{
+  weight n[D], up[D, F], down[F, D]
+  h = rms_norm(x, n)
+  return x + silu(h @ up) @ down
+}}
+
+model M(x[B, S, D]) {{
+  weight head[D, F]
+  repeat L {{ x = Block(x) }}
+  loss = mean(square(x @ head), over = [B, S, F])
+}}
+
+plan p {{
+  mesh dp = {dp}, tp = {tp}
+  shard B over dp
+  shard F over tp
+}}
+
+plan q extends p {{
+  {clauses}
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("clauses", "axes", "said"),
+    [
+        ("zero 3 over dp { persist = 9999, reshard = false }", (2, 1), ["reshard"]),
+        ("zero 3 over dp { reshard = false } unit none", (2, 1), ["reshard"]),
+        ("zero 3 over dp { reshard = false } unit Block", (2, 1), []),
+        ("zero 3 over dp unit Block, Block", (2, 1), ["Block"]),
+        ("zero 1 over dp { like = megatron, experts = joined }", (2, 1), ["experts"]),
+        ("process { communicator = 1GiB }", (1, 1), ["communicator"]),
+        ("process { communicator = 1GiB }", (2, 1), []),
+        ("process { dummy_gradients = true } freeze Block", (2, 1), ["dummy_gradients"]),
+        ("process { dummy_gradients = true }", (2, 1), []),
+        ("optimizer adamw { bits = 8 }", (1, 1), ["bits"]),
+        ("set F = 128 optimizer adamw { bits = 8 }", (1, 1), []),
+        ("set F = 128 optimizer adamw { bits = 8 }", (1, 2), ["bits"]),
+        ("freeze n, Block.n, up, n", (1, 1), ["n", "Block.n"]),
+        ("freeze n, up", (1, 1), []),
+        ("overlap { tp = true, pieces = 2 }", (1, 2), ["pieces"]),
+        ("shard F over tp shard S over tp overlap { tp = true, pieces = 8 }", (1, 2), ["pieces"]),
+        ("shard F over tp shard S over tp overlap { tp = true, pieces = 2 }", (1, 2), []),
+        ("gradients { average = before }", (2, 1), ["average"]),
+        ("gradients { average = before } device h100", (2, 1), []),
+        ("recompute silu, silu", (1, 1), ["silu"]),
+        ("offload { activations = [silu, inputs, silu] }", (1, 1), ["silu"]),
+        ("recompute full optimizer adamw { clip = 1 }", (1, 1), []),
+    ],
+)
+def test_a_setting_without_effect_is_told(clauses: str, axes: tuple[int, int], said: list[str]):
+    made = compile_text(LAYERS.format(clauses=clauses, dp=axes[0], tp=axes[1]), plan="q")
+    assert told(made) == said
+
+
+def told(made: Compiled) -> list[str]:
+    """What each W0304 is about."""
+    warnings = [each for each in (*made.checked.warnings, *made.idle) if each.code == "W0304"]
+    return [each.message.split("`")[1] for each in warnings]
+
+
+EVALUATED = """
+  mesh dp = 1, tp = 1, pp = 2
+  pipeline L over pp { schedule = forward_only }
+  optimizer adamw { clip = 1 }
+  recompute full
+  freeze n
+  loss_chunks 2
+  gradients { overlap = false }
+  precision { gradients = bf16 }
+  offload { optimizer = true }
+"""
+
+
+def test_a_plan_without_a_backward_pass_is_told_of_what_is_about_one():
+    """Also where the model has no loss."""
+    clauses = ["optimizer", "recompute", "freeze", "loss_chunks", "gradients"]
+    text = LAYERS.format(clauses=EVALUATED, dp=1, tp=1)
+    assert told(compile_text(text, plan="q")) == ["gradients", "optimizer", *clauses]
+    text = text.replace("loss = mean(square(x @ head), over = [B, S, F])", "return x @ head")
+    text = text.replace("pipeline L over pp { schedule = forward_only }", "")
+    assert told(compile_text(text, plan="q")) == ["gradients", "optimizer", *clauses]
+
+
+OVERRIDES = {
+    "shard Block.h[B] over dp": True,
+    "shard Block.h[S] over none": True,
+    "shard Block.n over none": True,
+    "shard Block.x[B] over dp": True,
+    "shard Block.up[F] over tp": True,
+    "shard M.x[B] over dp": True,
+    "shard Block.h[S] over tp": False,
+    "shard Block.h[S] over dp": False,
+    "shard Block.h over none": False,
+    "shard Block.up[D] over tp": False,
+}
+"""Overrides, and whether they place nothing."""
+
+
+@pytest.mark.parametrize("override", OVERRIDES)
+def test_an_override_that_places_nothing_is_told(override: str):
+    said, plain = (
+        compile_text(LAYERS.format(clauses=each, dp=2, tp=2), plan="q") for each in (override, "")
+    )
+    is_told = bool(idle_overrides(lower(said.checked)))
+    assert is_told == (digest(said) == digest(plain)) == OVERRIDES[override]
 
 
 CONVERTS = """
@@ -127,5 +265,4 @@ plan q {{
 def test_each_is_told_once(logits: str, clause: str, ways: int, said: list[str]):
     """Also what both the plan and its program say, and what the model's text does by itself."""
     made = compile_text(CONVERTS.format(logits=logits, clause=clause, ways=ways))
-    warnings = [each for each in (*made.checked.warnings, *made.idle) if each.code == "W0304"]
-    assert [each.message.split("`")[1] for each in warnings] == said
+    assert told(made) == said

@@ -18,11 +18,15 @@ from stagec.frontend.checker.steps import CheckedBody, OnceStep
 from stagec.frontend.checker.types import TypeReader
 from stagec.frontend.checker.user_ops import read_op
 from stagec.frontend.files import Source, parse_file
+from stagec.frontend.paths import Scope, weights_of
 from stagec.frontend.plans.idle_settings import (
     idle_microbatch,
+    idle_names,
+    idle_of_contexts,
     idle_replication,
     idle_settings,
     idle_split,
+    idle_training,
     idle_unit,
 )
 from stagec.frontend.plans.iterations import Iterations
@@ -48,6 +52,7 @@ from stagec.frontend.sizes import (
     resolve_sizes,
 )
 from stagec.plans.clauses import Plan, Serve
+from stagec.schedules.catalogue import FORWARD_ONLY
 from stagec.symbolic.conditions import unrecorded
 
 SUFFIX = ".stg"
@@ -165,20 +170,26 @@ def check(
     if len(findings.errors) == num_errors:
         PlanChecker(resolved, definitions, bodies, table, findings).check()
     findings.raise_errors(source.texts)
+    model = definitions.models[0]
     own = _settings_of(chosen, definitions.plans)
     served_as = batch.serve if batch is not None else None
+    body = bodies[model.name.text]
+    trains = batch is None and _trains(body, resolved, chosen)
+    weights = [(scope, step.name) for scope, step in weights_of(body, bodies, Scope(body.name))]
     idle = [
-        *idle_settings(resolved, own, serves=batch is not None),
+        *idle_settings(resolved, own, serves=batch is not None, trains=trains),
+        *idle_of_contexts(resolved, own),
+        *idle_names(chosen, weights),
         *idle_replication(merged, table, own),
         *idle_microbatch(resolved, served_as, chosen, own),
         *idle_unit(resolved, chosen),
         *idle_split(served_as, own),
+        *(idle_training(chosen) if not trains else ()),
     ]
     if served_as is None:
         resolved = resolved.with_nccl
     elif served_as.microbatches > 1:
         resolved = resolved.without_microbatch
-    model = definitions.models[0]
     return CheckedModel(
         name=model.name.text,
         source=source,
@@ -190,6 +201,14 @@ def check(
         roles=roles,
         own_settings=own,
     )
+
+
+def _trains(model: CheckedBody, plan: Plan, said: syntax.Plan | None) -> bool:
+    """Whether there is a loss, and a backward pass. A plan of another file than the model may be about one that has a loss."""
+    if plan.pipeline is not None and plan.pipeline.schedule == FORWARD_ONLY:
+        return False
+    has_loss = len(model.results) == 1 and not model.results[0].type.dims
+    return has_loss or (said is not None and said.span.file != model.span.file)
 
 
 def _settings_of(plan: syntax.Plan | None, plans: Mapping[str, syntax.Plan]) -> frozenset[Span]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
+from stagec.analysis.units import unit_of
 from stagec.diagnostics import Diagnostic, Span, quoted
 from stagec.frontend import syntax
 from stagec.frontend.padding import entries
+from stagec.frontend.paths import Scope, is_named
 from stagec.frontend.plans.merge import Merged
 from stagec.frontend.replication import REPLICATE, is_replicating
 from stagec.frontend.sizes import SizeTable
@@ -107,7 +109,7 @@ OF_SERVING = (
         lambda p: p.device.experts == "grouped",
     ),
 )
-WHAT_TRAINS = "a plan that trains: `serve` has no backward pass"
+WHAT_TRAINS = "a plan that trains: here is no backward pass"
 STORED = (
     "gradients",
     "optimizer",
@@ -126,12 +128,14 @@ OF_TRAINING = (
 )
 
 
-def idle_settings(plan: Plan, own: Collection[Span], serves: bool) -> list[Diagnostic]:
+def idle_settings(
+    plan: Plan, own: Collection[Span], *, serves: bool, trains: bool
+) -> list[Diagnostic]:
     """A warning for each setting that changes nothing, of those that are not what holds without them.
 
     `own` are the places of the settings that the plan itself says: what it inherits may be about other plans.
     """
-    needs = (*NEEDS, *(OF_TRAINING if serves else OF_SERVING))
+    needs = (*NEEDS, *(() if serves else OF_SERVING), *(() if trains else OF_TRAINING))
     return [found for need in needs if not need.is_said(plan) for found in _idle(plan, need, own)]
 
 
@@ -141,6 +145,23 @@ def is_idle(plan: Plan, clause: str, setting: str) -> bool:
         each.clause == clause and setting in each.settings and not each.is_said(plan)
         for each in NEEDS
     )
+
+
+TRAINING = (syntax.Optimizer, syntax.Gradients, syntax.Recompute, syntax.LossChunks, syntax.Freeze)
+"""Clauses that say nothing of what does not train."""
+
+
+def idle_training(said: syntax.Plan | None) -> Iterator[Diagnostic]:
+    """A warning for each of a plan's own clauses about training, where a loss is evaluated, or there is none."""
+    for clause in said.clauses if said is not None else ():
+        what = getattr(clause, "what", getattr(clause, "weights", ()))
+        if isinstance(clause, TRAINING) and [str(each) for each in what or ()] != ["none"]:
+            message = f"`{title_of(clause)}` changes nothing here"
+            yield Diagnostic("W0304", message, clause.span, help=f"it needs {WHAT_TRAINS}")
+
+
+def title_of(clause: syntax.Clause) -> str:
+    return "loss_chunks" if isinstance(clause, syntax.LossChunks) else type(clause).__name__.lower()
 
 
 def idle_replication(
@@ -190,6 +211,57 @@ def idle_unit(plan: Plan, said: syntax.Plan | None) -> Iterator[Diagnostic]:
             message = "`unit` changes nothing here"
             help_ = "it needs `zero 3`, whose weights are gathered by units"
             yield Diagnostic("W0304", message, clause.span, help=help_)
+
+
+Weights = Sequence[tuple[Scope, str]]
+"""Where each weight is, and what it is called there."""
+
+
+def idle_names(said: syntax.Plan | None, weights: Weights) -> Iterator[Diagnostic]:
+    """A warning for each name of a plan's own `freeze` and `unit` without which, and without those told before, they mean the same."""
+    for clause in said.clauses if said is not None else ():
+        if isinstance(clause, syntax.Freeze):
+            named, title, meant = clause.weights, "freeze", frozen_by
+        elif isinstance(clause, syntax.Unit):
+            named, title, meant = clause.modules, "unit", units_by
+        else:
+            continue
+        left = tuple(map(str, named))
+        for place in reversed(range(len(left))):
+            others = left[:place] + left[place + 1 :]
+            if left != ("none",) and meant(others, weights) == meant(left, weights):
+                message = f"`{left[place]}` in `{title}` changes nothing here"
+                yield Diagnostic("W0304", message, clause.span, help="leave it out")
+                left = others
+
+
+def frozen_by(names: Sequence[str], weights: Weights) -> object:
+    patterns = [name.split(".") for name in names]
+    return [any(is_named(each, *weight) for each in patterns) for weight in weights]
+
+
+def units_by(names: Sequence[str], weights: Weights) -> object:
+    return [unit_of(scope.path(name), names) for scope, name in weights]
+
+
+OF_CONTEXTS = {
+    "rotate": ("ring",),
+    "balance": ("ring", "all_gather"),
+    "combine": ("partial",),
+    "interleave": ("partial",),
+}
+"""The methods of a context that each setting is about."""
+
+
+def idle_of_contexts(plan: Plan, own: Collection[Span]) -> Iterator[Diagnostic]:
+    """A warning for each setting of a context that its method has no use for."""
+    for context in plan.contexts:
+        for name, span in context.unusual.items():
+            methods = OF_CONTEXTS.get(name, (context.method,))
+            if context.method not in methods and span in own:
+                message = f"`{name}` of `context` changes nothing here"
+                wanted = quoted([f"method = {each}" for each in methods], "or")
+                yield Diagnostic("W0304", message, span, help=f"it needs {wanted}")
 
 
 def idle_split(serve: Serve | None, own: Collection[Span]) -> Iterator[Diagnostic]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import SSAValue
+from xdsl.ir import Block, SSAValue
 
 from stagec.analysis.placement import (
     PlacementRule,
@@ -52,11 +52,21 @@ def _changes(place: stg.PlaceOp, rules: list[PlacementRule]) -> bool:
     """Whether the override of a value changes how it is spread, or the ops beside it are."""
     if own_splits(place.result, rules) != own_splits(place.x, rules):
         return True
-    beside = [place.x.owner, *(use.operation for use in place.result.uses)]
+    made, readers = place.x.owner, [use.operation for use in place.result.uses]
+    # What layers hand on is as the rules have it, inputs and weights as their readers need them.
+    beside = [op for op in readers if not isinstance(op, stg.RepeatOp | stg.YieldOp)]
+    if not isinstance(made, Block | stg.WeightOp | stg.RepeatOp):
+        beside.append(made)
     ops = [op for op in beside if isinstance(op, stg.TensorOp) and not isinstance(op, stg.PlaceOp)]
     if len(ops) < len(beside):
         return True
     before = [op_splits(op, rules) for op in ops]
+    if isinstance(made, stg.WeightOp) and any(
+        placement.get(index, ()) != own_splits(place.result, rules).get(dim, ())
+        for op, placement in zip(ops, before, strict=True)
+        for dim, index in read_as(op, place.result)
+    ):
+        return True
     uses = list(place.result.uses)
     for use in uses:
         use.operation.operands[use.index] = place.x
@@ -64,6 +74,13 @@ def _changes(place: stg.PlaceOp, rules: list[PlacementRule]) -> bool:
     for use in uses:
         use.operation.operands[use.index] = place.result
     return before != after
+
+
+def read_as(op: stg.TensorOp, value: SSAValue) -> Iterator[tuple[str, str]]:
+    """Each dim of a value, and what an op that reads it has for it."""
+    for operand, names in zip(op.operands, op.indices().operands, strict=True):
+        if operand is value:
+            yield from zip(tensor_of(value.type).names, names, strict=True)
 
 
 def unused_rules(module: ModuleOp, implied: Collection[str] = ()) -> list[Diagnostic]:
