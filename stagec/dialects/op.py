@@ -8,17 +8,32 @@ from __future__ import annotations
 from abc import ABCMeta
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr, StringAttr, UnitAttr, i64
-from xdsl.ir import Attribute, Block, Data, Operation, OpResult, Region, SSAValue, SSAValues
+from xdsl.ir import (
+    Attribute,
+    Block,
+    BlockArgument,
+    Data,
+    Operation,
+    OpResult,
+    Region,
+    SSAValue,
+    SSAValues,
+)
 from xdsl.irdl import (
     AttrConstraint,
+    AttrSizedSegments,
     BaseAttr,
     IRDLOperation,
     OpDef,
+    OperandDef,
     OptPropertyDef,
     PropertyDef,
+    RegionDef,
+    ResultDef,
+    SameVariadicSize,
     VarOperandDef,
     VarResultDef,
 )
@@ -48,14 +63,33 @@ class DialectOp(IRDLOperation, metaclass=OpClass):
         properties: Mapping[str, Attribute | None] | None = None,
         **values: PlainValue,
     ) -> None:
-        known = type(self).get_irdl_definition().properties
-        given = ((name, value) for name, value in values.items() if value is not None)
-        said = {name: as_attribute(value, known[name]) for name, value in given}
-        super().__init__(
-            operands=operands,
-            result_types=result_types,
+        parts = parts_of(type(self))
+        said = {
+            name: as_attribute(value, parts.properties[name])
+            for name, value in values.items()
+            if value is not None
+        }
+        if properties:
+            said |= properties
+        row = in_a_row(operands, parts.operands)
+        made = in_a_row(result_types, parts.results)
+        if (
+            row is None
+            or made is None
+            or not VALUES.issuperset(map(type, row))
+            or not NO_TYPES.isdisjoint(map(type, made))
+            or [*map(type, regions)] != [Region] * parts.num_regions
+        ):
+            super().__init__(
+                operands=operands, result_types=result_types, regions=regions, properties=said
+            )
+            return
+        Operation.__init__(
+            self,
+            operands=row,
+            result_types=made,
+            properties={name: each for name, each in said.items() if each is not None},
             regions=regions,
-            properties=said | dict(properties or {}),
         )
 
     def __post_init__(self) -> None:
@@ -102,9 +136,7 @@ class DefaultBuilder(DialectOp):
         assert len(given) <= len(operands) + len(properties), self.name
         said = dict(zip((*operands, *properties), given, strict=False)) | named
         values = [said.pop(name, () if is_list else None) for name, is_list in operands.items()]
-        results = type(self).get_irdl_definition().results
-        unknown = [() if isinstance(each, VarResultDef) else UNKNOWN for _, each in results]
-        super().__init__(values, unknown, **said)
+        super().__init__(values, unknown_results(type(self)), **said)
         known = [like] if isinstance(like, Attribute) else like
         self.retype([*known, *self.made()[len(known) :]])
 
@@ -118,6 +150,58 @@ class DefaultBuilder(DialectOp):
 
 
 UNKNOWN = UnitAttr()
+
+
+@cache
+def unknown_results(kind: type[DialectOp]) -> list[Attribute | Sequence[Attribute]]:
+    results = kind.get_irdl_definition().results
+    return [() if isinstance(each, VarResultDef) else UNKNOWN for _, each in results]
+
+
+class MadeOf(NamedTuple):
+    """What an op is made of; of each operand and result, whether it is a list."""
+
+    properties: dict[str, PropertyDef]
+    operands: list[bool] | None
+    """Nothing of an op that xDSL alone makes: it writes down how long its lists are, or what it has may be left out."""
+    results: list[bool] | None
+    num_regions: int
+
+
+@cache
+def parts_of(kind: type[DialectOp]) -> MadeOf:
+    op = kind.get_irdl_definition()
+    defined = [each for _, each in (*op.operands, *op.results, *op.regions)]
+    is_plain = not op.successors and not any(
+        isinstance(option, AttrSizedSegments | SameVariadicSize) for option in op.options
+    )
+    if not is_plain or not {type(each) for each in defined} <= PLAIN:
+        return MadeOf(op.properties, None, None, 0)
+    operands = [type(each) is VarOperandDef for _, each in op.operands]
+    results = [type(each) is VarResultDef for _, each in op.results]
+    return MadeOf(op.properties, operands, results, len(op.regions))
+
+
+PLAIN = {OperandDef, VarOperandDef, ResultDef, VarResultDef, RegionDef}
+VALUES = {OpResult, BlockArgument}
+
+
+def in_a_row(given: Sequence[Any], are_lists: list[bool] | None) -> list[Any] | None:
+    """Operands, or types of results, with those of lists among them. Nothing where xDSL has more to do than that, or a mistake to tell: it asks
+    three functions of each, which is most of the time that it takes to make an op."""
+    if are_lists is None or len(given) != len(are_lists):
+        return None
+    row: list[Any] = []
+    for each, is_list in zip(given, are_lists, strict=True):
+        if type(each) in SEQUENCES and is_list:
+            row += each
+        else:
+            row.append(each)
+    return row
+
+
+SEQUENCES = {list, tuple, SSAValues}
+NO_TYPES = {*SEQUENCES, type(None)}
 
 
 @cache

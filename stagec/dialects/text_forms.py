@@ -25,7 +25,14 @@ class TextForm(Generic[T]):
     """Empty for what goes without saying."""
 
 
-class WrittenData(Data[T]):
+class OwnData(Data[T]):
+    """Shared by our attributes and types. xDSL asks of each that is made whether it is of a kind that it knows, which takes longer than to make it."""
+
+    def __post_init__(self) -> None:
+        self.verify()
+
+
+class WrittenData(OwnData[T]):
     """Shared by attributes whose text is of a form."""
 
     FORM: ClassVar[TextForm[Any]]

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from xdsl.dialects.builtin import StringAttr
-from xdsl.ir import Attribute, Data, TypeAttribute
+from xdsl.ir import Attribute, TypeAttribute
 from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
@@ -27,6 +27,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from stagec import symbolic
 from stagec.dialects.attributes import Dim, parse_dim, parse_name, parse_names, parse_size
+from stagec.dialects.text_forms import OwnData
 from stagec.symbolic import Size
 
 DTYPE_BITS = {
@@ -139,7 +140,7 @@ class Tensor:
 
 
 @irdl_attr_definition
-class TensorType(Data[Tensor], TypeAttribute):
+class TensorType(OwnData[Tensor], TypeAttribute):
     """A tensor of named dims; see the module."""
 
     name = "stg.tensor"
@@ -332,7 +333,7 @@ class ShardData:
 
 
 @irdl_attr_definition
-class ShardType(Data[ShardData], TypeAttribute):
+class ShardType(OwnData[ShardData], TypeAttribute):
     """One rank's part of a tensor that is stored split over `axes`, besides how ops need it.
 
         !dist.shard<!stg.tensor<[H/tp, E, D], fp32> over [dp]>
@@ -443,7 +444,7 @@ class Stack:
 
 
 @irdl_attr_definition
-class StackType(Data[Stack], TypeAttribute):
+class StackType(OwnData[Stack], TypeAttribute):
     """One value per iteration of a repeat that runs `count` times.
 
     `!stg.stack<"L - 1" from 1 x T>`: where they are layers of a model, `first` is the number of the first of them there.

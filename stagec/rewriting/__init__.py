@@ -6,8 +6,11 @@ phase of the op that the pattern matched, so that each trace node can name its s
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from types import UnionType
 
 from xdsl.dialects.builtin import LocationAttr, ModuleOp, StringAttr, UnknownLoc
 from xdsl.ir import Attribute, Operation, SSAValue
@@ -53,8 +56,11 @@ def rewrite(
     Raises:
         CompileError: all that the pattern raised, of any op; E0713 for a pattern that goes on changing what it made.
     """
-    most = MOST_PER_OP * sum(1 for _ in within.walk()) + MOST_AT_LEAST
-    inheriting = _Inheriting(pattern, pass_name, most)
+    kinds, ops = kinds_of(type(pattern)), list(within.walk())
+    if not any(isinstance(op, kinds) for op in ops):
+        return
+    most = MOST_PER_OP * len(ops) + MOST_AT_LEAST
+    inheriting = _Inheriting(pattern, kinds, pass_name, most)
     PatternRewriteWalker(inheriting, apply_recursively=not once).rewrite_region(within.regions[0])
     if inheriting.failure is not None:
         raise inheriting.failure
@@ -67,6 +73,13 @@ def rewrite(
         raise refused("E0713", message, help=help_)
 
 
+@cache
+def kinds_of(pattern: type[RewritePattern]) -> type[Operation] | UnionType:
+    """The ops that a pattern is for: `op_type_rewrite_pattern` passes over all others, which most are."""
+    said = inspect.getclosurevars(pattern.match_and_rewrite).nonlocals
+    return said.get("expected_type", Operation)
+
+
 MOST_PER_OP, MOST_AT_LEAST = 4, 1000
 """How often a pattern may change something."""
 
@@ -74,6 +87,7 @@ MOST_PER_OP, MOST_AT_LEAST = 4, 1000
 @dataclass
 class _Inheriting(RewritePattern):
     pattern: RewritePattern
+    kinds: type[Operation] | UnionType
     pass_name: str
     left: int
     """How many more changes there may be."""
@@ -85,7 +99,7 @@ class _Inheriting(RewritePattern):
     """What else a pattern raised, after which it is left alone: xDSL would put the whole module in its place."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        if self.left < 0 or self.failure is not None or op in self.refused:
+        if not isinstance(op, self.kinds) or self.left < 0 or self.failure or op in self.refused:
             return
         # As it is before the pattern changes it; what of that are marks is asked if something is inserted.
         location, properties, attributes = op.location, dict(op.properties), dict(op.attributes)

@@ -14,9 +14,14 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import Block, Region
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
-from stagec.dialects import stg
+from stagec import rewriting
+from stagec.dialects import op as ops, stg
 from stagec.dialects.types import TensorType
+from stagec.driver import Stops, compile_program
+from stagec.frontend import check
+from stagec.ir_text import print_ir
 from stagec.rewriting import inherit, insert_after, insert_before, programs, rewrite, set_type
+from tests.unit.examples import FOLDER, parsed
 
 HERE = FileLineColLoc(StringAttr("model.stg"), IntAttr(3), IntAttr(7))
 THERE = FileLineColLoc(StringAttr("model.stg"), IntAttr(9), IntAttr(1))
@@ -118,3 +123,14 @@ def test_a_mark_is_of_the_ops_that_it_means_something_for():
     stg.marks(op).take({"tied": StringAttr("embed"), "phase": StringAttr("wgrad")})
     assert "tied" not in stg.marks(op)
     assert stg.phase_of(op) == "wgrad"
+
+
+@pytest.mark.parametrize(("name", "plan"), [("gpt", "dp4_tp8"), ("t5_base", "pp4")])
+def test_ops_and_patterns_are_xdsls(name: str, plan: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not asked again for each op changes nothing: xDSL's builder makes the same ops, and patterns pass over the same ones."""
+    source, stops = check(parsed(FOLDER / f"{name}.stg"), plan), Stops(unroll=False)
+    quick = print_ir(compile_program(source, stops=stops).module)
+    own = ops.parts_of
+    monkeypatch.setattr(ops, "parts_of", lambda kind: own(kind)._replace(operands=None))
+    monkeypatch.setattr(rewriting, "kinds_of", lambda _: ops.Operation)
+    assert print_ir(compile_program(source, stops=stops).module) == quick
