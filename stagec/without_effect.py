@@ -17,7 +17,7 @@ from xdsl.passes import ModulePass
 from stagec.analysis.communication import communication_kind
 from stagec.analysis.contexts import Contexts
 from stagec.analysis.sizes import at_first, mesh_of, size_values
-from stagec.diagnostics import Diagnostic, Span
+from stagec.diagnostics import CompileError, Diagnostic, Span
 from stagec.dialects import dist, stg
 from stagec.dialects.stg.optimizer import EIGHT_BIT, is_small
 from stagec.dialects.types import tensor_of
@@ -410,10 +410,13 @@ def idle_names(each: ModulePass, module: ModuleOp, parameter: str) -> list[str]:
 
 
 def made_by(each: ModulePass, module: ModuleOp) -> str:
-    """The program that a pass would make."""
+    """The program that a pass would make; none where it would be an error, which is a difference too, and of which a sweep has a condition."""
     tried = module.clone()
-    with conditions.unrecorded():
-        each.apply(Context(), tried)
+    try:
+        with conditions.unrecorded():
+            each.apply(Context(), tried)
+    except CompileError:
+        return ""
     return str(tried)
 
 

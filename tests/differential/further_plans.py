@@ -31,12 +31,29 @@ SCHEDULES = (
     "interleaved_1f1b, virtual_stages = 2",
 )
 
+RARE = {
+    "precision": (
+        *("gather = fp8", "gather = fp8_1x128", "gather = fp32", "loss = fp32", "reduce = bf16"),
+        *("maxima = none", "scaling = current", "unquantized = [Attention]"),
+        *("dispatch = fp8_1x128", "combine = bf16"),
+    ),
+    "gradients": (
+        "bucket_bytes = 4KiB, first_bucket_bytes = 1KiB",
+        *("late = [Attention]", "late = [Mlp, embed]", "average = before", "inputs = true"),
+    ),
+    "collectives": ("bias = before", "keep = shard, keep_in = [Attention]"),
+    "overlap": ("zero = false", "cp = false", "p2p = false", "tp = true, pieces = 4, bulk = false"),
+    "process": ("transposed_weights = true", "cached_weights = true"),
+    "device h100": ("kernels = eager, graphs = false", "kernels = compiled", "exchange_units = 16"),
+}
+"""Settings of clauses that few plans have."""
+
 
 def draw_further(rng: Random, device: str = "") -> Drawn:
-    """A plan with one to three of these: masks, nested layers, documents, optimizers of matrices, further schedules, replicas of shards."""
+    """A plan with one to three of these: masks, nested layers, documents, optimizers of matrices, further schedules, replicas of shards, rare settings."""
     drawn = draw(rng, device)
     text, pick = drawn.text, rng.choice
-    changes = (masked, nested, packed, optimized, scheduled, hybrid)
+    changes = (masked, nested, packed, optimized, scheduled, hybrid, rarely_set)
     for change in rng.sample(changes, rng.randint(1, 3)):
         text = change(text, rng)
     # More samples than most plans ask for: with these fewer sizes divide.
@@ -77,4 +94,17 @@ def hybrid(text: str, rng: Random) -> str:
     text = re.sub(r"shard (B|N) over dp", r"shard \1 over rep, dp", text)
     if rng.random() < 0.3:
         text = re.sub(r"  zero 3 .*", "  zero 3 over rep, dp { reshard_over = dp }", text)
+    return text
+
+
+def rarely_set(text: str, rng: Random) -> str:
+    """With biases in half of the models, and up to three settings of clauses that the plan does not have."""
+    if rng.random() < 0.5:
+        text = text.replace(
+            "down[F, D]\n  return gelu(x @ up) @ down",
+            "down[F, D], b1[F], b2[D]\n  return gelu(x @ up + b1) @ down + b2",
+        )
+    for clause in rng.sample(sorted(RARE), 3):
+        if not re.search(rf"^  {clause}\b", text, re.MULTILINE):
+            text = f"{text.rstrip()[:-1]}  {clause} {{ {rng.choice(RARE[clause])} }}\n}}\n"
     return text

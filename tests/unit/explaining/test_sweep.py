@@ -325,6 +325,14 @@ def test_buckets_that_only_some_plans_pad() -> None:
     assert not differences(Drawn(text, ("L=12,11",)))
 
 
+def test_what_a_setting_changes_is_no_condition_of_a_sweep() -> None:
+    """The pass also runs without the setting, which says whether it has an effect, and of a plan that does not compile this is an error."""
+    clauses = "pipeline L over pp { schedule = 1f1b, microbatch = 1, scatter_gather = true }"
+    text = TINY.replace("CLAUSES", clauses)
+    asked = request(parse_text(text, "tiny.stg"), "p", ("flops",), "L=1,2,4")
+    assert [row["L"] for row in sweep(asked).rows()] == [2, 4]
+
+
 def test_formulas_and_limits() -> None:
     text = TINY.replace("CLAUSES", "device { memory = 200KiB }\n  microbatch 1")
     asked = request(parse_text(text, "tiny.stg"), "p", ("memory.peak",), "tp=1,2,3", "dp=8/(tp*pp)")
