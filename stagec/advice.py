@@ -25,7 +25,8 @@ from stagec.estimate.prices import BACKWARD, kernel_prices, works_of
 from stagec.memory import ClassPlan, TimedPeak
 from stagec.memory.kinds import TITLES, Kind
 from stagec.pictures.scales import size_of
-from stagec.plans.clauses import Plan, Recompute, Zero
+from stagec.plans.clause_text import name_text, written
+from stagec.plans.clauses import Device, Plan, Recompute, Zero
 from stagec.rewriting import programs
 
 MOST_CAUSES = 5
@@ -33,7 +34,6 @@ MOST_REMEDIES = 3
 MOST_CHUNKS = 8
 LEAST_HELP = 0.01
 """The least share of the peak that is worth freeing: what would free less is not proposed."""
-GIB = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Suggestion:
     """The fields of the plan that they are."""
 
     def applied(self, plan: Plan) -> Plan:
-        """Without the limit, which is what a change is tried for."""
-        return replace(plan, device=replace(plan.device, memory=None), **self.clauses)
+        """For a pool, which no plan extends. What follows from several clauses stays as it was."""
+        return replace(plan, **self.clauses)
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,10 @@ class Tried:
     """Along the estimated time; 0 where that is not known."""
 
 
-def check_memory(compiled: Compiled, compile_with: Callable[[Plan], Compiled | None]) -> None:
+def check_memory(compiled: Compiled, compile_with: Callable[[Suggestion], Compiled | None]) -> None:
     """E0501 if a rank needs more memory than the plan says a device has.
 
-    `compile_with` compiles another plan, for its peak; nothing where it does not compile, and is none to propose.
+    `compile_with` compiles the plan with a change, for its peak; nothing where it does not compile, and is none to propose.
     """
     plan, limit = compiled.plan, compiled.plan.device.memory
     worst = too_much(compiled.memory, limit) if limit is not None else None
@@ -71,7 +71,7 @@ def check_memory(compiled: Compiled, compile_with: Callable[[Plan], Compiled | N
         return
 
     def tries(changed: Iterable[Suggestion]) -> list[Tried]:
-        pairs = [(each, compile_with(each.applied(plan))) for each in changed]
+        pairs = [(each, compile_with(each)) for each in changed]
         return [Tried(each, *peaks(other)) for each, other in pairs if other is not None]
 
     tried = tries(changes(worst, compiled))
@@ -183,10 +183,20 @@ def smaller_microbatches(plan: Plan) -> Iterator[Suggestion]:
     if pipeline is not None:
         for size in halved(pipeline.microbatch):
             smaller = replace(pipeline, microbatch=size)
-            yield Suggestion((f"microbatch = {size}",), {"pipeline": smaller})
+            yield Suggestion((microbatch_text(plan, size),), {"pipeline": smaller})
         return
     for size in halved(plan.microbatch or 2):
-        yield Suggestion((f"microbatch {size}",), {"microbatch": size})
+        yield Suggestion((microbatch_text(plan, size),), {"microbatch": size})
+
+
+def microbatch_text(plan: Plan, size: int) -> str:
+    """The clause that counts: in a pipeline its setting, if it has one."""
+    pipeline = plan.pipeline
+    if pipeline is None or "microbatch" not in pipeline.given:
+        return f"microbatch {size}"
+    return written(
+        f"pipeline {', '.join(pipeline.counts)} over {pipeline.axis}", pipeline, microbatch=size
+    )
 
 
 def halved(size: int) -> list[int]:
@@ -203,18 +213,17 @@ def more_zero(plan: Plan, stated: dist.PlanOp) -> Iterator[Suggestion]:
     if not axes:
         return
     for stage in range(level + 1, 4):
-        yield Suggestion(
-            (f"zero {stage} over {', '.join(axes)}",), {"zero": at_level(plan, stage, axes)}
-        )
+        further = at_level(plan, stage, axes)
+        yield Suggestion((zero_text(further),), {"zero": further})
     if plan.zero is not None and level == 3 and not plan.zero.reshard:
-        text = f"zero 3 over {', '.join(axes)} {{ reshard = true }}"
-        yield Suggestion((text,), {"zero": replace(plan.zero, reshard=True)})
+        freed = replace(plan.zero, reshard=True)
+        yield Suggestion((zero_text(freed),), {"zero": freed})
     every = replace(plan.gradients, reduce="microbatch")
     if level >= 2 and not plan.reduces_each_microbatch:
         yield Suggestion(("gradients { reduce = microbatch }",), {"gradients": every})
     third = at_level(plan, 3, axes)
     if level < 3 and not replace(plan, zero=third).reduces_each_microbatch:
-        texts = (f"zero 3 over {', '.join(axes)}", "gradients { reduce = microbatch }")
+        texts = (zero_text(third), "gradients { reduce = microbatch }")
         yield Suggestion(texts, {"zero": third, "gradients": every})
 
 
@@ -223,6 +232,10 @@ def at_level(plan: Plan, level: int, axes: tuple[str, ...]) -> Zero:
     if plan.zero is None or plan.zero.like is not None:
         return Zero(level=level, axes=axes)
     return replace(plan.zero, level=level)
+
+
+def zero_text(zero: Zero) -> str:
+    return written(f"zero {zero.level} over {', '.join(zero.axes)}", zero)
 
 
 def split_batch(plan: Plan, stated: dist.PlanOp) -> tuple[str, ...]:
@@ -238,7 +251,7 @@ def more_stages(plan: Plan) -> Iterator[Suggestion]:
         replace(axis, size=2 * axis.size) if axis.name == pipeline.axis else axis
         for axis in plan.axes
     )
-    yield Suggestion((f"mesh {pipeline.axis} = {2 * plan.mesh[pipeline.axis]}",), {"axes": axes})
+    yield Suggestion((f"set {pipeline.axis} = {2 * plan.mesh[pipeline.axis]}",), {"axes": axes})
 
 
 def explain(worst: ClassPlan, timed_bytes: int, plan: Plan, tried: Sequence[Tried]) -> Diagnostic:
@@ -382,11 +395,16 @@ def doubt(
             ],
             help=[
                 *remedies(worst, compiled),
-                f"`device {device.preset} {{ memory = {device.capacity // GIB}GiB }}` makes this an error, "
+                f"`{limited(device, device.capacity)}` makes this an error, "
                 "which says what would fit",
             ],
         )
     ]
+
+
+def limited(device: Device, num_bytes: int) -> str:
+    """The clause with which more memory is an error."""
+    return written(f"device {name_text(device.preset or '')}", device, memory=num_bytes)
 
 
 def doubt_in_time(
@@ -433,7 +451,7 @@ def remedies(worst: ClassPlan, compiled: Compiled) -> Iterator[str]:
         text = f"`{smaller}` makes smaller ones"
         found.append((at_peak[Kind.TEMPORARIES], TITLES[Kind.TEMPORARIES], text))
     if zero is not None and not zero.reshard:
-        text = "`reshard = true` frees them after the forward pass"
+        text = f"`{zero_text(replace(zero, reshard=True))}` frees them after the forward pass"
         found.append((at_peak[Kind.GATHERED], TITLES[Kind.GATHERED], text))
     for kind, num_bytes, text in split_further(worst, plan, compiled.stated):
         found.append((num_bytes, TITLES[kind], text))
@@ -455,9 +473,8 @@ def less_saved(plan: Plan) -> str:
 
 def smaller_microbatch(plan: Plan) -> str:
     """The clause of one sequence at a time; nothing if the plan has it."""
-    if plan.pipeline is None:
-        return "microbatch 1" if plan.microbatch != 1 else ""
-    return "microbatch = 1" if plan.pipeline.microbatch > 1 else ""
+    size = plan.microbatch if plan.pipeline is None else plan.pipeline.microbatch
+    return "" if size == 1 else microbatch_text(plan, 1)
 
 
 def split_further(
@@ -472,7 +489,7 @@ def split_further(
     least = {Kind.OPTIMIZER: 1, Kind.MASTER: 1, Kind.GRADIENTS: 2, Kind.PARAMETERS: 3}
     for kind, needed in least.items():
         if level < needed:
-            text = f"`zero {needed} over {', '.join(axes)}` splits them"
+            text = f"`{zero_text(at_level(plan, needed, axes))}` splits them"
             yield kind, whole_along(worst, kind, frozenset(axes)), text
 
 

@@ -17,12 +17,20 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 
-from stagec.advice import check_memory
+from stagec.advice import Suggestion, check_memory
 from stagec.analysis.sequences import OtherPrograms, check_alike
 from stagec.backend.lowering.programs import Unroller
 from stagec.compiled import Compiled, CompiledSeries
 from stagec.diagnostics import CompileError, refused
-from stagec.frontend import CheckedModel, check, lower, parse_file, parse_text, plan_of_model
+from stagec.frontend import (
+    CheckedModel,
+    check,
+    extended,
+    lower,
+    parse_file,
+    parse_text,
+    plan_of_model,
+)
 from stagec.frontend.checker import pools_in
 from stagec.frontend.plans.iterations import Iterations
 from stagec.frontend.plans.merge import DOT
@@ -40,7 +48,6 @@ from stagec.pass_manager import (
     write_down,
 )
 from stagec.pipelines import default_pipeline, final_passes, make
-from stagec.plans.clauses import Plan
 from stagec.plugins import Registry, registry
 from stagec.rewriting import programs
 from stagec.symbolic import conditions
@@ -275,18 +282,27 @@ def finish(
     unroller = Unroller(context.unrolled.arrangements, context.unrolled.queues)
     traces = unroller.trace_set(module, runs)
     compiled = replace(start, traces=traces, runs=runs, unroller=unroller)
-    check_memory(compiled, lambda plan: compiled_with(start, plan, load_pass, handed))
+    check_memory(compiled, lambda change: compiled_with(start, change, load_pass, handed))
     return compiled
 
 
 def compiled_with(
-    start: Compiled, plan: Plan, load_pass: PassLoader | None, handed: Sequence[Operation]
+    start: Compiled,
+    change: Suggestion,
+    load_pass: PassLoader | None,
+    handed: Sequence[Operation],
 ) -> Compiled | None:
-    """The model with another plan; nothing where that does not compile, or there is no model."""
-    if start.model is None:
+    """The model with a changed plan; nothing where that does not compile, or there is no model."""
+    model, plan = start.model, start.plan
+    if model is None:
         return None
     try:
-        found = replace(start.model, plan=plan)
+        found = extended(model, change.texts, registry().functions)
+        if found is None:
+            found = replace(model, plan=change.applied(plan))
+        # The device and its links may be those of a command. Its limit is what the change is for.
+        device = replace(plan.device, memory=None)
+        found = replace(found, plan=replace(found.plan, device=device, links=plan.links))
         stops, said = Stops(verify=False), [op.clone() for op in handed]
         return compile_program(found, stops=stops, load_pass=load_pass, handed=said)
     except CompileError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -9,9 +10,9 @@ from xdsl.dialects.builtin import ModuleOp
 
 from stagec.diagnostics import Diagnostic, Span, span_of
 from stagec.dialects import stg
-from stagec.frontend import checker
+from stagec.frontend import checker, syntax
 from stagec.frontend.checker import CheckedModel
-from stagec.frontend.files import Source
+from stagec.frontend.files import Source, parse_text
 from stagec.frontend.plans.iterations import Iterations
 from stagec.frontend.plans.moved_parts import moved_parts
 from stagec.frontend.plans.repeated_work import repeated_work
@@ -43,6 +44,23 @@ def check(
     with unrecorded():
         found = unused_axes(checked.plan, checked.sizes.origins, checked.batch_dim)
     return replace(checked, warnings=(*checked.warnings, *found)) if found else checked
+
+
+def extended(
+    checked: CheckedModel, clauses: Sequence[str], functions: Mapping[str, stg.Function]
+) -> CheckedModel | None:
+    """The model under a plan that extends its own by some clauses; nothing where that is a pool's, or of another file."""
+    source, name = checked.source, checked.plan.name
+    program = source.files[source.file]
+    if not any(isinstance(item, syntax.Plan) and item.name.text == name for item in program.items):
+        return None
+    # Beside the text, whose folder has the files that clauses name.
+    file = os.path.join(os.path.dirname(source.file), "<help>")
+    text = f"plan {name}_ extends {name} {{\n{chr(10).join(clauses)}\n}}\n"
+    items = parse_text(text, file).files[file].items
+    files = {**source.files, source.file: replace(program, items=(*program.items, *items))}
+    whole = replace(source, files=files, texts={**source.texts, file: text})
+    return check(whole, f"{name}_", checked.overrides, functions)
 
 
 def warnings_of(checked: CheckedModel, module: ModuleOp) -> list[Diagnostic]:

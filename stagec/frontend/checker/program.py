@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from stagec.diagnostics import Diagnostic, Diagnostics, Span, closest, quoted
 from stagec.dialects import stg
@@ -79,6 +79,8 @@ class CheckedModel:
     """Which dims say what of a request."""
     own_settings: frozenset[Span] = frozenset()
     """Where the settings stand that the plan says itself, and does not inherit."""
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    """Sizes that were given beside the text, as text."""
 
     @property
     def body(self) -> CheckedBody:
@@ -200,6 +202,7 @@ def check(
         batch=batch,
         roles=roles,
         own_settings=own,
+        overrides=dict(overrides or {}),
     )
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from random import Random
 
 import pytest
 
 from stagec.advice import warnings
-from stagec.driver import Compiled, compile_program
+from stagec.diagnostics import CompileError
+from stagec.driver import Compiled, compile_model, compile_program, compile_text
 from stagec.frontend import check, parse_text
+from stagec.pictures.scales import size_of
+from tests.differential.random_plans import draw
 from tests.unit.seldom import some
 
 MODEL = """
@@ -98,3 +102,47 @@ def test_tables_that_are_split_are_not_split_again() -> None:
     given = {"words": 2**30, "loss": PLAIN, "microbatch": 1, "more": "recompute full"}
     assert any("zero" in each for each in advice(MODEL.format(split="B", **given)))
     assert not any("zero" in each for each in advice(MODEL.format(split="B, V", **given)))
+
+
+LIMITED = 'base = "h100"\n[device]\ncapacity = {capacity}\n'
+
+
+@pytest.mark.parametrize("seed", some([20, 11, 2, 24, 26], 5))
+def test_what_a_help_proposes_is_text_that_does_what_it_says(seed: int) -> None:
+    """Clauses of E0501, applied to random plans, give the peaks that are told."""
+    text = draw(Random(seed), "device h100 { nvme_bytes_per_s = 5GB, node = 2 }").text
+    limit = 6 * peak(text) // 10
+    with pytest.raises(CompileError) as raised:
+        compile_text(f"{text}\nplan q extends p {{ device {{ memory = {limit} }} }}", plan="q")
+    (error,) = raised.value.diagnostics
+    told = [TOLD.match(each) for each in error.helps]
+    assert error.code == "E0501"
+    assert all(told) or error.helps == ("use a larger device, or more ranks",)
+    for each in filter(None, told):
+        clauses = "\n".join(re.findall("`(.*?)`", each[1]))
+        made = compile_text(f"{text}\nplan q extends p {{\n{clauses}\n}}", plan="q")
+        assert size_of(max(each.peak_bytes for each in made.memory)) == each[2]
+
+
+TOLD = re.compile(r"(`.*?`(?: and `.*?`)*) (?:together give|gives) a peak of ([\d.,]+ \w+)")
+
+
+@pytest.mark.parametrize("seed", some([13, 20, 8, 22, 26], 5))
+def test_what_a_warning_proposes_is_text_that_compiles(seed: int, tmp_path: Path) -> None:
+    """Clauses of W0501, where the device is a file; with the last one it is an error."""
+    capacity = 1025
+    (tmp_path / "my device.toml").write_text(LIMITED.format(capacity=capacity))
+    text = draw(Random(seed), "device h100 { nvme_bytes_per_s = 5GB, node = 2 }").text
+    text = text.replace("device h100", 'device "my device.toml"')
+    model = tmp_path / "model.stg"
+    model.write_text(text)
+    found = warnings(compile_model(model, "p"), None)
+    (warning,) = [each for each in found if each.code == "W0501"]
+    *proposed, limited = [re.findall("`(.*?)`", each)[0] for each in warning.helps]
+    assert f"memory = {capacity}" in limited
+    for clause in proposed:
+        model.write_text(f"{text}\nplan q extends p {{ {clause} }}")
+        compile_model(model, "q")
+    model.write_text(f"{text}\nplan q extends p {{ {limited} }}")
+    with pytest.raises(CompileError, match="E0501"):
+        compile_model(model, "q")
