@@ -4,7 +4,8 @@ An ordinary run takes a few minutes. Further cases of a rule, and tests that tak
 are marked `seldom`: `pytest --all -m seldom` runs them, as `.ci/run` does.
 Garbage is collected seldom: a run keeps thousands of tests and the modules that they import, and walks over them each time it looks.
 What Python makes of the modules, and Lark of the grammar, is written before workers start: else each of them, and in a container that sets
-`PYTHONDONTWRITEBYTECODE` each of the forty processes that tests start, would make it anew.
+`PYTHONDONTWRITEBYTECODE` each of the forty processes that tests start, would make it anew. So is what pytest makes of the tests' `assert`s, a
+fourth of what a worker does before its first test: the next run has it.
 """
 
 import compileall
@@ -18,6 +19,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 gc.set_threshold(100_000, 20, 100)
+sys.dont_write_bytecode = False
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -31,11 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def write_tables() -> None:
     parser = import_module("stagec.frontend.parser")
-    told, sys.dont_write_bytecode = sys.dont_write_bytecode, False
-    try:
-        parser.build_parser(tables=parser.tables_file())
-    finally:
-        sys.dont_write_bytecode = told
+    parser.build_parser(tables=parser.tables_file())
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -41,8 +42,15 @@ def codes_in(folder: str, *suffixes: str) -> set[str]:
 WRITER_CODES = set(re.findall(r"^\| (E06\d\d) \| [^|]* \|$", TEXT, re.MULTILINE))
 """Those of the writer of traces, which stand in a table of their own."""
 
-RAISED = codes_in("stagec", ".py") | codes_in("passes", ".py")
-TESTED = codes_in("tests", ".py", ".stg", ".mlir")
+
+@cache
+def raised() -> set[str]:
+    return codes_in("stagec", ".py") | codes_in("passes", ".py")
+
+
+@cache
+def tested() -> set[str]:
+    return codes_in("tests", ".py", ".stg", ".mlir")
 
 
 @pytest.mark.parametrize("code", sorted(CODES))
@@ -69,17 +77,17 @@ def test_nothing_else_is_explained():
 
 
 def test_every_code_is_raised():
-    assert set(CODES) - RAISED == set()
+    assert set(CODES) - raised() == set()
 
 
 def test_every_raised_code_is_known():
     known = {*CODES, *TRACE_CODES, *WRITER_CODES}
-    assert RAISED - known == set()
+    assert raised() - known == set()
 
 
 @pytest.mark.parametrize("code", sorted(c for c in CODES if not TESTED_BY_CHECKING.match(c)))
 def test_code_has_a_test(code: str):
-    assert code in TESTED | {example.code for example in examples(PAGE)}
+    assert code in tested() | {example.code for example in examples(PAGE)}
 
 
 @pytest.mark.parametrize("example", examples(PAGE), ids=lambda e: e.code)
