@@ -21,7 +21,7 @@ from tests.unit.seldom import some
 NAMES = names_in(RECORDED)
 WORDS = {data["name"]: words(data) for data in lines_of(RECORDED)}
 CHOSEN = covering(WORDS)
-AT_ONCE = 4
+AT_ONCE = 2
 GROUPS = [CHOSEN[start : start + AT_ONCE] for start in range(0, len(CHOSEN), AT_ONCE)][:2]
 """`python -m tests.fidelity` compares all recorded runs."""
 

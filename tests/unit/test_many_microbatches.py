@@ -153,7 +153,7 @@ def test_the_command_says_the_same(
     """Under `gpipe` memory grows with the number of microbatches, and the whole step is compiled."""
     plan = f"""
 plan p {{
-  set B = 64
+  set B = 24
   mesh pp = 2
   pipeline L over pp {{ schedule = {schedule}, microbatch = 1 }}
   {DEVICE.replace(" memory = 1TB", "")}
@@ -181,6 +181,6 @@ plan p {{
     assert few[0] == whole[0]
     assert before_it_is_drawn(few[1]) == before_it_is_drawn(whole[1])
     assert few[2] == whole[2]
-    note = "of 64 microbatches: what lies between repeats"
+    note = "of 24 microbatches: what lies between repeats"
     assert (note in few[1][1]) == (schedule == "1f1b")
     assert (note in told("-q", "--timeline")[1]) == (schedule == "1f1b")

@@ -97,7 +97,7 @@ def check_nodes(job: Compiled) -> None:
             assert node.made_by in {"lower", *ALL_PASSES}, node
 
 
-@pytest.mark.parametrize(("path", "plan"), some(FIRST, 6), ids=ids(FIRST))
+@pytest.mark.parametrize(("path", "plan"), some(FIRST, 9), ids=ids(FIRST))
 def test_examples_say_where_nodes_come_from(path: Path, plan: str) -> None:
     check_nodes(compile_example(path, plan))
 

@@ -280,10 +280,10 @@ def test_the_largest_gpt2() -> None:
     assert num_parameters(compiled) == 1_557_611_200
 
 
-STATED = [(path, plan) for path, plan in CASES if path in examples()]
+STATED = [(path, plan) for path, plan in reversed(CASES) if path in examples()]
 
 
-@pytest.mark.parametrize(("path", "plan"), mostly(is_first, STATED, 12), ids=ids(STATED))
+@pytest.mark.parametrize(("path", "plan"), mostly(is_first, STATED, 5), ids=ids(STATED))
 def test_headers_state_the_training_flops(path: Path, plan: str) -> None:
     """Under each plan that changes no size but the batch."""
     if not resizes(path, plan) and (path.stem, plan) not in TRAINS_ALL:
@@ -439,10 +439,13 @@ def gpt(
     return compile_text(text, "gpt.stg", "table", stops=stops)
 
 
-@pytest.mark.parametrize("row", NARAYANAN, ids=lambda row: f"h{row[1]}")
-def test_flops_per_iteration(row: tuple[int, int, int, int, int, float]) -> None:
+@pytest.mark.parametrize(
+    ("heads", "hidden", "num_layers", "tp", "batch", "published_flops"), some(NARAYANAN, 3)
+)
+def test_flops_per_iteration(
+    heads: int, hidden: int, num_layers: int, tp: int, batch: int, published_flops: float
+) -> None:
     """Equation 3 counts a second forward pass of the layers for full recomputation."""
-    heads, hidden, num_layers, tp, batch, published_flops = row
     # One microbatch: FLOPs are in proportion to sequences, however many run at once.
     compiled = gpt(heads, hidden, num_layers, tp, batch, microbatch=batch // 8)
     again = forward_flops_of_layers(compiled.trace_set, num_layers)

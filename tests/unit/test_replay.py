@@ -81,7 +81,7 @@ def jobs(draw: st.DrawFn) -> Job:
     )
 
 
-@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(jobs(), st.integers(0, 1000))
 def test_every_node_of_every_rank_runs(job: Job, seed: int) -> None:
     """And as many microbatches are in flight as the schedule says."""
