@@ -51,9 +51,10 @@ LOWERING = "lower-to-tasks"
 REGATHER = "regather-operands"
 BIASES_FIRST = "add-biases-first"
 UPDATE_ROWS = "update-rows"
+OFFLOAD_PARAMETERS, OFFLOAD_OPTIMIZER = "offload-parameters", "offload-optimizer"
 DEFER, BEHIND_DEFER = "defer-reductions", "decompose-statistics"
 """The pass that `reduce = eager` leaves out, and the one that would come next."""
-OF_ONE_PASS = (REGATHER, BIASES_FIRST, UPDATE_ROWS, DEFER)
+OF_ONE_PASS = (REGATHER, BIASES_FIRST, UPDATE_ROWS, DEFER, OFFLOAD_PARAMETERS, OFFLOAD_OPTIMIZER)
 """Passes that one setting adds, or leaves out."""
 OVERLAPPED = "overlapped_1f1b"
 """What `overlap { ep = true }` makes of interleaved 1F1B: another order, whether tokens are sent or not."""
@@ -84,6 +85,12 @@ NEEDS = (
         "tables",
         UPDATE_ROWS,
         "no gradient is that of lookups in a table which axes split",
+    ),
+    ProgramNeed(
+        "offload", "parameters", OFFLOAD_PARAMETERS, "all parameters stay whole on the device"
+    ),
+    ProgramNeed(
+        "offload", "optimizer", OFFLOAD_OPTIMIZER, "the update keeps nothing beside the weights"
     ),
     *(
         ProgramNeed(
@@ -329,7 +336,9 @@ class IdleParts:
     def settings(self) -> Iterator[Diagnostic]:
         for need, span in self.needs.items() if self.is_lowered else ():
             is_met = self.changes[need.kind] if need.kind in OF_ONE_PASS else need.kind in self.has
-            if not is_met:
+            # The plan alone says that nothing is updated.
+            is_known = need.kind == OFFLOAD_OPTIMIZER and need.kind not in self.ran
+            if not is_met and not is_known:
                 yield Diagnostic(
                     "W0304", unchanged(title_of(need)), span, label=need.reason, help=LEAVE
                 )

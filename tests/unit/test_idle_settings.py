@@ -115,6 +115,8 @@ def test_all_of_them_are_tried():
         ("process", "transposed_weights"),
         ("process", "cached_weights"),
         ("pipeline", "scatter_gather"),
+        ("offload", "parameters"),
+        ("offload", "optimizer"),
     }
 
 
@@ -174,6 +176,10 @@ plan q extends p {{
         ("recompute silu, silu", (1, 1), ["silu"]),
         ("offload { activations = [silu, inputs, silu] }", (1, 1), ["silu"]),
         ("recompute full optimizer adamw { clip = 1 }", (1, 1), []),
+        ("zero 3 over dp { persist = 9999 } offload { parameters = true }", (2, 1), ["parameters"]),
+        ("zero 3 over dp { persist = 32 } offload { parameters = true }", (2, 1), []),
+        ("optimizer sgd offload { optimizer = true }", (1, 1), ["optimizer"]),
+        ("optimizer sgd offload { optimizer = true, update = host }", (1, 1), []),
     ],
 )
 def test_a_setting_without_effect_is_told(clauses: str, axes: tuple[int, int], said: list[str]):
