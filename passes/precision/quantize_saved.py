@@ -44,6 +44,7 @@ modules, as for `recompute-activations`. Partial terms, whole numbers and what i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
@@ -52,7 +53,7 @@ from xdsl.ir import BlockArgument, Operation, SSAValue
 from xdsl.passes import ModulePass
 
 from stagec.analysis.recompute_choice import call_of, kinds_of
-from stagec.diagnostics import CompileError, Diagnostic, Span
+from stagec.diagnostics import CompileError, Diagnostic, Span, quoted
 from stagec.dialects import dist, stg
 from stagec.dialects.op import ancestor_in
 from stagec.dialects.types import FLOATS, QUANTIZED, TensorType
@@ -73,21 +74,25 @@ class QuantizeSaved(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         met: set[str] = set()
+        saved: dict[str, None] = {}
         for program in programs(op):
             levels = levels_of(program)
             for level in levels:
                 if level.outer is not None:
-                    Quantizing(self, level, met).run()
+                    Quantizing(self, level, met, saved).run()
             remove_unread(levels)
         if unmet := [word for word in self.what if word not in met]:
             found = programs(op)
             span = dist.clause_span(found[0], "precision.given.saved_values") if found else None
-            raise CompileError([nothing_saved(word, self.form, span) for word in unmet])
+            raise CompileError([nothing_saved(word, self.form, span, [*saved]) for word in unmet])
 
 
-def nothing_saved(word: str, form: str, span: Span | None) -> Diagnostic:
+def nothing_saved(word: str, form: str, span: Span | None, saved: Sequence[str]) -> Diagnostic:
     message = f"no repeated layer saves a value of `{word}` that could be kept in {form}"
-    return Diagnostic("E0401", message, span)
+    help_ = "leave `saved_values` out: no repeated layer saves any value that could"
+    if saved:
+        help_ = f"there are values of {quoted(saved)}"
+    return Diagnostic("E0401", message, span, help=help_)
 
 
 @dataclass
@@ -97,6 +102,8 @@ class Quantizing:
     options: QuantizeSaved
     level: BlockPair
     met: set[str]
+    saved: dict[str, None]
+    """What may be named of the values that could be kept in fewer bits: a word for each."""
 
     def run(self) -> None:
         for argument, value in self.level.saved().items():
@@ -116,6 +123,7 @@ class Quantizing:
         if kind.dtype not in FLOATS or kind.dtype in QUANTIZED:
             return False
         words = {*stg.names_of(op), *kinds_of(op)}
+        self.saved |= dict.fromkeys([*stg.names_of(op), *sorted(kinds_of(op))][:1])
         while isinstance(op, dist.CollectiveBase) and isinstance(op.operand.owner, Operation):
             # What arrives is what was sent.
             op = op.operand.owner

@@ -2,6 +2,7 @@
 
 The plan's `V` is then the next multiple of `128 * tp`, in every tensor; sizes that the text makes of `V` are of the `V` that it says, which
 is called `V.unpadded`. So Megatron-LM pads a vocabulary: `--make-vocab-size-divisible-by` is what each of the parts is a multiple of.
+A padded dim that is the sum of padded dims is the sum of what these are padded to.
 """
 
 from __future__ import annotations
@@ -60,6 +61,16 @@ def entries(rule: syntax.Shard) -> tuple[syntax.Setting, ...]:
 
 def times(left: syntax.Expr, right: syntax.Expr) -> syntax.Expr:
     return syntax.Binary(left, "*", right, span=left.span)
+
+
+def terms_of(expr: syntax.Expr) -> list[str]:
+    """The names of a sum of names; none of any other size."""
+    if isinstance(expr, syntax.Reference):
+        return [expr.name.text]
+    if not isinstance(expr, syntax.Binary) or expr.operator != "+":
+        return []
+    left, right = terms_of(expr.left), terms_of(expr.right)
+    return [*left, *right] if left and right else []
 
 
 def rounded_up(expr: syntax.Expr, multiple: syntax.Expr) -> syntax.Expr:

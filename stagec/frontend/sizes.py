@@ -347,7 +347,10 @@ class _SizeResolver:
                 self.exprs[name] = new.size
 
     def pad(self) -> None:
-        """Make multiples of the dims that rules pad. Other sizes are made of what they were, but for tokens of experts: padding is sent, too."""
+        """Make multiples of the dims that rules pad. Other sizes are made of what they were, but for tokens of experts: padding is sent, too.
+
+        So is a padded dim that is the sum of others, all of them padded: fused products have the padding of their parts.
+        """
         found = padding.multiples(self.merged, self.table.products)
         found = {n: e for n, e in found.items() if n in self.dims and n not in self.served}
         self.multiples = {n: found.pop(n) for n in self.table.redundant if n in found}
@@ -355,6 +358,11 @@ class _SizeResolver:
         if not names:
             return
         of_experts = {n: hidden for n, hidden in names.items() if n in self.routed.experts}
+        sums = {
+            name: self.exprs[name]
+            for name in names
+            if (terms := padding.terms_of(self.exprs[name])) and names.keys() >= set(terms)
+        }
         for name, expr in self.exprs.items():
             sent = name in self.routed.tokens
             self.exprs[name] = padding.with_names(expr, of_experts if sent else names)
@@ -369,7 +377,8 @@ class _SizeResolver:
                 self.sized.add(hidden)
             place = self.dims[name].name.span
             known = syntax.Reference(syntax.Name(hidden, span=place), span=place)
-            self.exprs[name] = padding.rounded_up(known, found[name])
+            # Of a fused dim a device has what it has of its parts.
+            self.exprs[name] = padding.rounded_up(sums.get(name, known), found[name])
         dims = (each for n in self.table.dim_names for each in (names.get(n), n) if each)
         self.table.dim_names = tuple(dims)
 

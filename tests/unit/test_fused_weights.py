@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 import pytest
@@ -11,6 +12,7 @@ from stagec.dialects import dist, stg
 from stagec.driver import Compiled, Stops, compile_text
 from stagec.rewriting import programs
 from stagec.summary import ClassSummary, summarize
+from tests.unit.examples import digest
 from tests.unit.seldom import some
 
 SIZES = """
@@ -110,6 +112,41 @@ def test_uneven_parts_of_a_fused_weight_are_those_of_weights_apart(tp: int, how:
     assert [c.num_ranks for c in fused] == [c.num_ranks for c in apart]
     assert [c.parameters for c in fused] == [c.parameters for c in apart]
     assert [c.matrix_flops for c in fused] == [c.matrix_flops for c in apart]
+
+
+@pytest.mark.parametrize("pad", [1, 2, 3])
+@pytest.mark.parametrize("tp", [3, 5])
+def test_a_fused_weight_is_padded_as_its_parts_are(tp: int, pad: int):
+    """As weights apart are, and as the text that has these sizes is."""
+    sizes = SIZES.replace("dim K = 4", "dim K = 7").replace("dim H = 8", "dim H = 2 * K")
+
+    def written(layer: str) -> Compiled:
+        rules = "H, K, F" if layer is APART else "Q, G, H, K, J, F, U"
+        rest = REST.replace("RULES over tp", f"{rules} over tp {{ pad = {pad} }}")
+        return compile_text(f"{sizes}{layer}{rest}".replace("CLAUSES", "").replace("TP", str(tp)))
+
+    fused, apart = written(FUSED), written(APART)
+    (ours,), (theirs,) = (summarize(job.module, job.counts).classes for job in (fused, apart))
+    assert (ours.parameters, ours.matrix_flops) == (theirs.parameters, theirs.matrix_flops)
+    padded = sizes
+    for name in ("H", "K", "F"):
+        size = fused.checked.sizes.known[name]
+        padded = re.sub(rf"dim {name} = [^\n]*", f"dim {name} = {size}", padded)
+    rest = REST.replace("RULES", "Q, G, H, K, J, F, U").replace("CLAUSES", "")
+    plain = compile_text(f"{padded}{FUSED}{rest}".replace("TP", str(tp)))
+    assert digest(fused) == digest(plain)
+
+
+def test_a_whole_that_is_not_padded_is_told_to_be():
+    rules = "shard H, K, J, F, U over tp { pad = 1 }"
+    text = f"{SIZES}{FUSED}{REST}".replace("shard RULES over tp", rules).replace("CLAUSES", "")
+    text = text.replace("dim H = 8", "dim H = 7").replace("TP", "4")
+    with pytest.raises(CompileError) as raised:
+        compile_text(text)
+    assert raised.value.diagnostics[0].helps == (
+        "let the rule that pads `H`, `K` and `J` name `Q` too",
+    )
+    compile_text(text.replace("shard H,", "shard Q, G, H,"))
 
 
 def test_a_whole_that_is_not_split_as_its_parts_is_refused():

@@ -272,3 +272,18 @@ def test_each_is_told_once(logits: str, clause: str, ways: int, said: list[str])
     """Also what both the plan and its program say, and what the model's text does by itself."""
     made = compile_text(CONVERTS.format(logits=logits, clause=clause, ways=ways))
     assert told(made) == said
+
+
+def test_values_that_could_be_kept_in_fewer_bits_are_named():
+    """Each of them, written in place of what is not saved, is one."""
+    clauses = "precision {{ weights = bf16, saved_values = {} }}".format
+    with pytest.raises(CompileError) as raised:
+        compile_text(LAYERS.format(clauses=clauses("square"), dp=2, tp=2), plan="q")
+    (help_,) = raised.value.diagnostics[0].helps
+    words = re.findall("`(.*?)`", help_)
+    assert "silu" in words
+    for word in words:
+        compile_text(LAYERS.format(clauses=clauses(word), dp=2, tp=2), plan="q")
+    text = LAYERS.format(clauses=f"recompute full {clauses('silu')}", dp=2, tp=2)
+    with pytest.raises(CompileError, match="leave `saved_values` out"):
+        compile_text(text, plan="q")

@@ -23,6 +23,7 @@ from xdsl.irdl import (
     var_result_def,
 )
 
+from stagec.diagnostics import quoted
 from stagec.dialects.attributes import NamesAttr
 from stagec.dialects.interfaces import NO_FLOPS
 from stagec.dialects.stg.base import (
@@ -52,10 +53,15 @@ def check_sum(call: Call, parts: Sequence[str], whole: str) -> None:
     total = sum(size or 0 for size in lengths)
     if None not in (*lengths, call.sizes[whole]) and total != call.sizes[whole]:
         terms = " + ".join(f"{part} = {call.sizes[part]}" for part in parts)
+        help_ = f"write `dim {whole} = {' + '.join(parts)}`"
+        padded = [each for each in (whole, *parts) if f"{each}.unpadded" in call.sizes]
+        left = [each for each in (whole, *parts) if each not in padded]
+        if padded and left:
+            help_ = f"let the rule that pads {quoted(padded)} name {quoted(left)} too"
         raise CallError(
             f"the parts `{terms}` make {total}, not `{whole} = {call.sizes[whole]}`",
             option="to",
-            help=f"write `dim {whole} = {' + '.join(parts)}`",
+            help=help_,
         )
 
 

@@ -21,6 +21,7 @@ class DimOp(DefaultBuilder):
     """A named size. The expression is over other dims and mesh axes: `stg.dim "E" = "D/H"`.
 
     One that `pads` another dim is what that is in tensors, so that axes divide it: `stg.dim "V" = "8*ceildiv(V.unpadded, 8)" pads "V.unpadded"`.
+    Of a dim whose parts, side by side, are padded, it is the sum of theirs.
     One that `parts` another stands for it where parts are not all as large: a rank's own, times how many there are. Its size
     depends on the rank's coordinates: `stg.dim "X.part" = "ep*ceildiv(X - ep.index, ep)" parts "X"`. Of a dim that others are parts of, side by side, it
     is the sum of theirs.
@@ -41,7 +42,9 @@ class DimOp(DefaultBuilder):
     assembly_format = "$dim `=` $size (`pads` $pads^)? (`parts` $parts^)? (`slots` $slots^)? (`average` $average^)? attr-dict"
 
     def verify_(self) -> None:
-        if self.pads is not None and self.pads.data not in self.size.data.names:
+        names = self.size.data.names
+        # The sum of padded parts names these, and an axis.
+        if self.pads is not None and self.pads.data not in names and len(names) < 2:
             raise self.mistake("what is padded is a part of its size")
         if self.parts is not None and not self.is_of_parts():
             raise self.mistake("a part's size is of what it is a part of")
