@@ -267,7 +267,7 @@ class IdleParts:
         with self.watching_program(each, module):
             yield
         for need, other in others.items():
-            if str(module) == other:
+            if are_same(module, other):
                 span = self.of_passes[need]
                 self.decided.append(
                     Diagnostic(
@@ -412,26 +412,31 @@ def idle_names(each: ModulePass, module: ModuleOp, parameter: str) -> list[str]:
     found: list[str] = []
     for place in reversed(range(len(left))):
         others = left[:place] + left[place + 1 :]
-        if made_by(replace(each, **{parameter: others}), module) == whole:
+        if are_same(made_by(replace(each, **{parameter: others}), module), whole):
             found.append(left[place])
             left = others
     return found
 
 
-def made_by(each: ModulePass, module: ModuleOp) -> str:
+def made_by(each: ModulePass, module: ModuleOp) -> ModuleOp | None:
     """The program that a pass would make; none where it would be an error, which is a difference too, and of which a sweep has a condition."""
     tried = module.clone()
     try:
         with conditions.unrecorded():
             each.apply(Context(), tried)
     except CompileError:
-        return ""
-    return str(tried)
+        return None
+    return tried
+
+
+def are_same(one: ModuleOp | None, other: ModuleOp | None) -> bool:
+    """Whether two programs are there, and are the same but for places in the text."""
+    return one is not None and other is not None and one.is_structurally_equivalent(other)
 
 
 def would_change(left_out: ModulePass, module: ModuleOp) -> bool:
     """Whether a pass that does not run would make another program of it."""
-    return made_by(left_out, module) != str(module)
+    return not are_same(made_by(left_out, module), module)
 
 
 READ_LOGITS = (*stg.LOSSES, stg.MaxLogitOp)
