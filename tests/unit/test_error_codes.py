@@ -49,7 +49,7 @@ def raised() -> set[str]:
 
 
 @cache
-def tested() -> set[str]:
+def raised_by_tests() -> set[str]:
     return codes_in("tests", ".py", ".stg", ".mlir")
 
 
@@ -87,7 +87,7 @@ def test_every_raised_code_is_known():
 
 @pytest.mark.parametrize("code", sorted(c for c in CODES if not TESTED_BY_CHECKING.match(c)))
 def test_code_has_a_test(code: str):
-    assert code in tested() | {example.code for example in examples(PAGE)}
+    assert code in raised_by_tests() | {example.code for example in examples(PAGE)}
 
 
 @pytest.mark.parametrize("example", examples(PAGE), ids=lambda e: e.code)
