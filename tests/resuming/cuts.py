@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from functools import cache
 
 from xdsl.dialects.builtin import ModuleOp
 
@@ -12,8 +13,9 @@ from stagec.backend.encode import encode_traces
 from stagec.backend.encoded import TraceOptions
 from stagec.backend.program import TraceSet
 from stagec.backend.writer import iterate_traces
-from stagec.driver import Compiled, Stops, compile_ir
+from stagec.driver import Compiled, Stops, compile_ir, compile_text
 from stagec.ir_text import print_ir
+from tests.resuming.texts import random_text
 
 Compile = Callable[[Stops], Compiled]
 
@@ -26,6 +28,13 @@ def texts_after_passes(compile_it: Compile) -> tuple[dict[str, str], Compiled]:
         texts[f"{len(texts):02} {name}"] = print_ir(module)
 
     return texts, compile_it(Stops(on_pass=keep))
+
+
+@cache
+def random_cuts(seed: int) -> tuple[dict[str, str], Compiled]:
+    """That of a random plan, once for all tests that look at it. Nobody changes what this returns."""
+    text = random_text(seed)
+    return texts_after_passes(lambda stops: compile_text(text, "net.stg", stops=stops))
 
 
 def differences(texts: dict[str, str], whole: Compiled) -> Iterator[str]:

@@ -16,17 +16,15 @@ from stagec.backend.encode import encode_traces
 from stagec.backend.errors import TraceError
 from stagec.diagnostics import CompileError
 from stagec.dialects.marks import marks_of_class
-from stagec.driver import compile_ir, compile_text
+from stagec.driver import compile_ir
 from stagec.plugins import STAGEC_UNIVERSE
-from tests.resuming.cuts import texts_after_passes
-from tests.resuming.texts import random_text
+from tests.resuming.cuts import random_cuts
 
 SPOT = re.compile(r'"[^"\n]*"|\b\d+\b|\b(phase|late|trains|waits|carry|slice|over|in|on)\b')
 
 
-def exceptions(text: str, seed: int, number: int) -> Iterator[str]:
+def exceptions(texts: dict[str, str], seed: int, number: int) -> Iterator[str]:
     """What goes wrong in the compiler, of so many changes to the last IR of a model."""
-    texts, _ = texts_after_passes(lambda stops: compile_text(text, "net.stg", stops=stops))
     last = list(texts.values())[-1]
     spots = list(SPOT.finditer(last))
     for spot in random.Random(seed).sample(spots, min(number, len(spots))):
@@ -88,9 +86,8 @@ def is_refused(text: str) -> bool:
 
 
 def main(seed: int, number: int) -> int:
-    text = random_text(seed)
-    texts, _ = texts_after_passes(lambda stops: compile_text(text, "net.stg", stops=stops))
-    found = [*exceptions(text, seed, number), *silent(texts, seed, number)]
+    texts, _ = random_cuts(seed)
+    found = [*exceptions(texts, seed, number), *silent(texts, seed, number)]
     print(*found, f"{len(found)} mistakes", sep="\n")
     return int(bool(found))
 

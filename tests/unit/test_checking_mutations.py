@@ -177,7 +177,7 @@ NEED_GROUPS = ("change_kind", "change_group")
 
 
 @settings(
-    max_examples=8,
+    max_examples=5,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -29,15 +29,14 @@ from stagec.dialects.memory import (
 from stagec.dialects.sched.node import NodeOp
 from stagec.dialects.sched.tasks import Order, OrderAttr, PerRow, PerRowAttr, Rows
 from stagec.dialects.types import tensor_of
-from stagec.driver import compile_ir, compile_text
+from stagec.driver import compile_ir
 from stagec.ir_text import parse_ir, print_ir
 from stagec.memory.value_table import TableMaker
 from stagec.plugins import registry
 from stagec.rewriting import programs
 from stagec.unrolling.module import rank_runs
 from stagec.unrolling.rank import StageRun
-from tests.resuming.cuts import texts_after_passes
-from tests.resuming.texts import random_text
+from tests.resuming.cuts import random_cuts
 from tests.unit.seldom import mostly
 
 Found = TypeVar("Found", bound=Operation)
@@ -50,9 +49,7 @@ SHARDED = 5
 @cache
 def texts(seed: int) -> dict[str, str]:
     """The IR of a random plan after each pass."""
-    text = random_text(seed)
-    found, _ = texts_after_passes(lambda stops: compile_text(text, "net.stg", stops=stops))
-    return {name.partition(" ")[2]: ir for name, ir in found.items()}
+    return {name.partition(" ")[2]: ir for name, ir in random_cuts(seed)[0].items()}
 
 
 def parsed(text: str) -> ModuleOp:

@@ -16,7 +16,7 @@ from stagec.estimate import estimate, on_device
 from stagec.ir_text import print_ir
 from stagec.summary import summarize
 from tests.differential.random_serving import draw_serving
-from tests.resuming.cuts import differences, digest, outcome, texts_after_passes
+from tests.resuming.cuts import differences, digest, outcome, random_cuts, texts_after_passes
 from tests.resuming.mutations import exceptions, silent
 from tests.resuming.texts import TEXT, random_text
 from tests.unit.seldom import mostly, some
@@ -28,12 +28,7 @@ from tests.unit.test_towers import drawn as drawn_towers, text_of as text_of_tow
 
 @pytest.mark.parametrize("seed", mostly((0).__eq__, range(3)))
 def test_random_plans_go_on_from_any_pass(seed: int) -> None:
-    text = random_text(seed)
-
-    def compiled(stops: Stops) -> Compiled:
-        return compile_text(text, "net.stg", stops=stops)
-
-    texts, whole = texts_after_passes(compiled)
+    texts, whole = random_cuts(seed)
     assert list(texts)[-1].endswith("order-communication")
     chance = random.Random(seed)
     chosen = {*chance.sample(sorted(texts), 2), list(texts)[-1]}
@@ -76,8 +71,7 @@ def test_odd_plans_go_on_from_tasks(name: str) -> None:
 @pytest.mark.parametrize("seed", mostly((0).__eq__, range(3)))
 def test_a_second_cut_prints_what_the_first_compilation_does(seed: int) -> None:
     """With the lines of the model, of which the text in between is none."""
-    text, chance = random_text(seed), random.Random(seed)
-    texts, _ = texts_after_passes(lambda stops: compile_text(text, "net.stg", stops=stops))
+    chance, (texts, _) = random.Random(seed), random_cuts(seed)
     first, last = sorted(chance.sample(sorted(texts), 2))
     stops = Stops(after=last.partition(" ")[2])
     assert (
@@ -106,8 +100,7 @@ def test_mistakes_are_shown_in_the_model() -> None:
 
 def test_another_stream_is_another_stream_in_traces() -> None:
     """Whoever changes the last IR changes the traces, and nothing else is to be told."""
-    text = random_text(0)
-    texts, whole = texts_after_passes(lambda stops: compile_text(text, "net.stg", stops=stops))
+    texts, whole = random_cuts(0)
     last = list(texts.values())[-1]
     assert 'on "compute" in ' in last
     moved = last.replace('on "compute" in step', 'on "compute.update" in step')
@@ -129,8 +122,7 @@ NAME = re.compile(r'(?<=sched\.compute )"\w+"')
 @pytest.mark.parametrize("seed", some(range(2), 2))
 def test_names_of_ops_decide_nothing(seed: int) -> None:
     """With every op of the last IR called something else: the same sums, the same plan of memory, the same times."""
-    text = random_text(seed)
-    texts, whole = texts_after_passes(lambda stops: compile_text(text, "net.stg", stops=stops))
+    texts, whole = random_cuts(seed)
     renamed = compile_ir(NAME.sub('"f"', list(texts.values())[-1]), "cut.mlir")
     classes = [summarize(job.module, job.counts).classes for job in (whole, renamed)]
     assert classes[0] == classes[1]
@@ -150,15 +142,14 @@ def streams(job: Compiled) -> set[str]:
 
 def test_a_mistake_in_the_last_ir_is_a_diagnostic() -> None:
     """Whatever is changed in it: other traces, or a diagnostic. `python -m tests.resuming.mutations` does more of them."""
-    assert not list(exceptions(random_text(0), seed=1, number=6))
+    assert not list(exceptions(random_cuts(0)[0], seed=1, number=6))
 
 
 @pytest.mark.seldom
 @pytest.mark.parametrize("seed", mostly((0).__eq__, range(2)))
 def test_no_mark_is_lost_without_a_word(seed: int) -> None:
     """Misspelled, or where it means nothing: a diagnostic. What is noted for others changes nothing."""
-    text = random_text(seed)
-    texts, _ = texts_after_passes(lambda stops: compile_text(text, "net.stg", stops=stops))
+    texts, _ = random_cuts(seed)
     assert not list(silent(texts, seed, number=6))
 
 

@@ -290,9 +290,9 @@ def test_what_is_held_at_least(seed: int) -> None:
 @pytest.mark.parametrize(
     "chosen",
     [
-        {"schedule": schedule, "zero": zero}
-        for schedule in ("1f1b", "interleaved_1f1b", "zb_h1")
-        for zero in (1, 3)
+        {"schedule": "1f1b", "zero": 1},
+        {"schedule": "interleaved_1f1b", "zero": 3},
+        {"schedule": "zb_h1", "zero": 1},
     ],
 )
 def test_what_is_held_is_most_of_the_peak(chosen: dict[str, int | str]) -> None:

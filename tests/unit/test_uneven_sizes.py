@@ -205,7 +205,7 @@ def test_heads_of_queries_go_with_those_of_keys(heads: int, share: int, tp: int,
         assert plans[places[rank][1]].peak_bytes == needed.peak_bytes
 
 
-@settings(max_examples=8, deadline=None, database=None)
+@settings(max_examples=5, deadline=None, database=None)
 @given(
     st.integers(5, 17),
     st.sampled_from((2, 4)),

@@ -102,9 +102,9 @@ def same_rows(asked: SweepRequest, table: SweepTable, chosen: list[int]) -> None
         }
 
 
-@pytest.mark.parametrize("seed", mostly((0).__eq__, [0, 3]))
+@pytest.mark.parametrize("seed", mostly((11).__eq__, [0, 3, 11]))
 def test_random_models_and_plans(seed: int) -> None:
-    """A few of what `python -m tests.differential` tries: each point is a row as compiled, or does not compile.
+    """A few of what `python -m tests.differential` tries: each point is a row as compiled, or does not compile (11: two that do).
 
     Seeds 1 and 2 draw up to 72 points, each a structure of its own, which takes 25 s.
     """

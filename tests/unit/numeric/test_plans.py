@@ -139,7 +139,7 @@ def is_often(case: tuple[str, str]) -> bool:
     return ONE_MODEL.get(plan, turn) == name
 
 
-@pytest.mark.parametrize(("name", "plan"), mostly(is_often, CASES, 9))
+@pytest.mark.parametrize(("name", "plan"), mostly(is_often, CASES, 12))
 def test_spread_as_on_one_device(name: str, plan: str):
     optimizer = "adamw" if "optimizer = true" in PLANS[plan] else "sgd"
     if plan == "clipped":
