@@ -7,11 +7,11 @@ in frameworks that merge their weights (Megatron-LM's `linear_qkv` and gated `li
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from xdsl.ir import OpResult, SSAValue
+from xdsl.ir import Operation, OpResult, SSAValue
 
 from stagec import symbolic
 from stagec.dialects import sched, stg
@@ -32,6 +32,8 @@ class KernelForm:
     """Of attention about several kinds of sequences in a row."""
     stored: str = ""
     """Of attention what keys and values, or latents, are read in; of a product the format of a weight that is stored quantized."""
+    agreed: tuple[str, ...] = ()
+    """Of a quantization, the axes of the ranks that gather its result."""
 
 
 def kernel_form(op: sched.ComputeOp) -> KernelForm | None:
@@ -48,6 +50,75 @@ def known_form(op: sched.ComputeOp, known: Forms) -> KernelForm | None:
     if op not in known:
         known[op] = kernel_form(op)
     return known[op]
+
+
+def read_before(op: sched.ComputeOp) -> float:
+    """The share of an elementwise op's operands that elementwise ops in front of it read too, and that one kernel of all of them reads once.
+
+    They are of the same dims, in one block, and nothing else comes between them: what another kind of op makes of the result of one is not read by the other.
+    So the kernel of a gated activation's gradients reads each of its three operands once (`swiglu_back` in Megatron-LM's `fused_bias_swiglu.py`).
+    """
+    if sched.work_of(op) != Work.ELEMENTWISE or len(op.outputs) != 1:
+        return 0.0
+    dims = tensor_of(op.outputs[0].type).dims
+    read = {(tensor.dims, tensor.dtype) for tensor in (tensor_of(v.type) for v in op.inputs)}
+    if len(read) != 1 or read.pop()[0] != dims:
+        return 0.0
+    known = sum(
+        any(
+            other.parent == op.parent
+            and other.is_before_in_block(op)
+            and tensor_of(other.outputs[0].type).dims == dims
+            and not reads_through_other(op, other)
+            for other in elementwise_users(value)
+            if other is not op
+        )
+        for value in op.inputs
+    )
+    return known / len(op.inputs)
+
+
+def elementwise_users(value: SSAValue) -> Iterator[sched.ComputeOp]:
+    """The elementwise ops that read a value, as it is or by another view that is the same."""
+    alike = [value]
+    view = value.owner
+    if isinstance(view, sched.ViewOp):
+        others = (use.operation for use in view.operand.uses)
+        alike += [each.results[0] for each in others if is_same_view(each, view)]
+    for each in alike:
+        for use in each.uses:
+            user = use.operation
+            if isinstance(user, sched.ComputeOp) and sched.work_of(user) == Work.ELEMENTWISE:
+                yield user
+
+
+def is_same_view(op: Operation, view: sched.ViewOp) -> bool:
+    if op is view or not isinstance(op, sched.ViewOp):
+        return False
+    return op.results[0].type == view.results[0].type and op.properties == view.properties
+
+
+def reads_through_other(op: Operation, first: Operation) -> bool:
+    """Whether an op reads what something that is not elementwise makes of the result of an earlier op of its block."""
+    seen: set[tuple[Operation, bool]] = set()
+    left = [(op, False)]
+    while left:
+        reader, by_other = left.pop()
+        for made in (value.owner for value in reader.operands):
+            if made is first and by_other:
+                return True
+            if made is first or not isinstance(made, Operation) or made.parent != op.parent:
+                continue
+            if not first.is_before_in_block(made):
+                continue
+            is_alike = isinstance(made, sched.ViewOp) or (
+                isinstance(made, sched.ComputeOp) and sched.work_of(made) == Work.ELEMENTWISE
+            )
+            step = made, by_other or not is_alike
+            if step not in seen:
+                seen.add(step)
+                left.append(step)
+    return False
 
 
 def table_form(op: sched.ComputeOp) -> KernelForm | None:
@@ -78,7 +149,24 @@ def quantize_form(op: sched.ComputeOp) -> KernelForm:
     )
     own = {name for user in products for name in batch_names(user)}
     sizes = (("batch", dims_product(made, own)),) if own else ()
-    return KernelForm(Work.QUANTIZE, made.dtype, sizes)
+    agreed = () if is_weight(op.inputs[0]) else gathered_over(op.outputs[0])
+    return KernelForm(Work.QUANTIZE, made.dtype, sizes, agreed=agreed)
+
+
+def gathered_over(value: SSAValue) -> tuple[str, ...]:
+    """The axes over which a value is gathered, whole or piece by piece; none if it is not."""
+    for use in value.uses:
+        user = use.operation
+        found: tuple[str, ...] = ()
+        if isinstance(user, sched.CollectiveOp) and user.kind.data == "all_gather":
+            return user.axes.data
+        if isinstance(user, sched.ViewOp):
+            found = gathered_over(user.results[0])
+        elif isinstance(user, stg.RepeatOp) and stg.STEPS in user.properties:
+            found = gathered_over(user.body.block.args[use.index])
+        if found:
+            return found
+    return ()
 
 
 def batch_names(op: sched.ComputeOp) -> set[str]:

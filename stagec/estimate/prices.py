@@ -3,7 +3,7 @@
 The device's setting `kernels` says which ops share a kernel. Under `eager` each op has a kernel of its own. Under `fused`, as in Megatron-LM and Transformer
 Engine, elementwise ops that follow each other are one kernel, and so are a norm's two gradients. Under `compiled`, as with `torch.compile`, norms, softmax
 and reductions also join the ops that they read and those that read them. A value that one op of a fused kernel hands to another is neither written to
-memory nor read from it, unless something else reads it too.
+memory nor read from it, unless something else reads it too. What several elementwise ops read that can be one kernel is read once.
 """
 
 from __future__ import annotations
@@ -137,7 +137,8 @@ class Prices:
                 # nvfp4 rows and columns are converted by kernels of their own (`NVFP4Quantizer::quantize_impl`).
                 scale = self.kernels.quantized(action.kernel, SCALE_BYTES)
                 besides = 2 * scale.us if self.kernels.trains == "cudnn" else 0.0
-                return Price(found.us + whole.us + besides, whole.basis)
+                agreed = self.network.collective(agreement(action)).us if self.agrees(action) else 0
+                return Price(found.us + whole.us + besides + agreed, whole.basis)
             found = self.kernels.price(action, node.phase in BACKWARD)
             if action.work == Work.LOSS_GRAD and self.writes_early:
                 return self.early_gradient(action, found)
@@ -187,6 +188,18 @@ class Prices:
         dtype = compute.kernel.dtype
         return dtype == "nvfp4" or (dtype == "fp8" and not self.kernels.scales_are_known)
 
+    def agrees(self, compute: Compute) -> bool:
+        """Whether ranks agree on the largest number of what a quantization reads before it is made a scale, as all of them gather the result.
+
+        Transformer Engine does so for what a column-parallel layer reads and for the gradient of what a row-parallel layer makes, under sequence parallelism:
+        an all-reduce between its kernels, which wait for it (`with_amax_reduction` in `module/linear.py` and `module/layernorm_linear.py`,
+        `Float8CurrentScalingQuantizer::quantize_impl` and `NVFP4Quantizer::quantize_impl` of release 2.9).
+        """
+        engine = self.kernels is not None and self.kernels.trains == "cudnn"
+        return (
+            engine and self.finds_scale(compute) and bool(compute.kernel and compute.kernel.agreed)
+        )
+
     def roofline_us(self, compute: Compute) -> float:
         """The time in µs on a device that is peaks alone. A node of a trace has at least one operation and one byte."""
         device = self.plan.device
@@ -210,7 +223,7 @@ class Prices:
                 costs.us[i], costs.basis[i] = 0.0, Basis.RULE
         group_of, joined = self.groups(nodes)
         for i, before in joined.items():
-            reads = costs.moved[i] - costs.written[i]
+            reads = (costs.moved[i] - costs.written[i]) * (1 - read_before(nodes[i]))
             for j in before:
                 reads = reads - costs.written[j]
             moved[i] = np.maximum(reads, 0) + costs.written[i]
@@ -223,7 +236,7 @@ class Prices:
         for i, group in group_of.items():
             groups.setdefault(group, []).append(i)
         for members in groups.values():
-            if len(members) == 1:
+            if len(members) == 1 and not read_before(nodes[members[0]]):
                 continue
             total = np.sum([moved[i] for i in members], axis=0)
             kept, plans = np.unique(total, return_inverse=True)
@@ -273,9 +286,10 @@ class Prices:
                 for dep in node.data_deps
                 if dep.slot < 0 and dep.node in group_of and work_of(nodes[dep.node]) in after
             ]
-            group_of[i] = min((group_of[j] for j in before), default=i)
-            for j in before:
-                group_of[j] = group_of[i]
+            both = {group_of[j] for j in before}
+            group_of[i] = min(both, default=i)
+            if len(both) > 1:
+                group_of |= {j: group_of[i] for j, own in group_of.items() if own in both}
             joined[i] = before
         return group_of, joined
 
@@ -406,7 +420,10 @@ class Prices:
             sizes = kernel_sizes(node)
             if self.kernels is None:
                 continue
-            found[i] += self.kernels.further_launches(node.action)
+            if isinstance(node.action, Compute):
+                finds = self.finds_scale(node.action) and self.kernels.trains == "cudnn"
+                found[i] += self.kernels.further_launches(node.action, finds)
+                found[i] += self.agrees(node.action)
             if "all_m" not in sizes:
                 continue
             whole = (node.phase, sizes["all_m"], sizes["all_n"], sizes["k"])
@@ -441,6 +458,19 @@ def kernel_prices(plan: Plan, works: Collection[Work]) -> KernelPrices | None:
 
 
 SCALE_BYTES = 4
+
+
+def read_before(node: Node) -> float:
+    """The share of what a node reads that a kernel of several ops has read already."""
+    return node.action.read_before if isinstance(node.action, Compute) else 0.0
+
+
+def agreement(compute: Compute) -> Collective:
+    """The all-reduce by which ranks agree on the largest number of a tensor (`Prices.agrees`)."""
+    assert compute.kernel is not None
+    return Collective("all_reduce", compute.kernel.agreed, SCALE_BYTES, SCALE_BYTES, "fp32")
+
+
 ATTENTION = (Work.ATTENTION, Work.LATENT_ATTENTION)
 ELEMENTWISE = (Work.ELEMENTWISE, Work.CAST)
 FED = (*ELEMENTWISE, Work.APPEND, Work.DISPATCH)

@@ -11,7 +11,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
 from stagec.analysis.expert_loads import Loads
-from stagec.analysis.kernels import Forms, known_form
+from stagec.analysis.kernels import Forms, known_form, read_before
 from stagec.analysis.sequences import ITERATION, ModuleSequences
 from stagec.backend.program import Dep, Node, TraceSegment
 from stagec.diagnostics import CompileError, refused, span_of
@@ -197,7 +197,11 @@ class Templates(NodeNumbers):
             (self.number(count), self.number(new), self.number(keys))
             for count, new, keys in self.requests(op, form.requests)
         )
-        return Kernel(form.kind, form.dtype, sizes, requests, form.stored)
+        return Kernel(form.kind, form.dtype, sizes, requests, form.stored, form.agreed)
+
+    def read_before(self, op: sched.NodeOp) -> float:
+        assert isinstance(op, sched.ComputeOp)
+        return read_before(op)
 
     def requests(
         self, op: sched.ComputeOp, kinds: tuple[tuple[Size, Size, Size], ...]

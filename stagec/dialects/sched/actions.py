@@ -25,6 +25,9 @@ class Kernel:
     stored: str = ""
     """Of attention what keys and values, or latents, are read in: a cache may be narrower than queries. Of a product the format of a weight that is
     stored quantized."""
+    agreed: tuple[str, ...] = ()
+    """Of a quantization whose result is gathered, the axes of the ranks that gather it. Where the format has a scale of the whole tensor, these ranks agree on
+    the largest number first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,8 @@ class Compute:
     work: Work = Work.OTHER
     num_kernels: int = 1
     """The number of kernels that the host launches for it."""
+    read_before: float = 0.0
+    """The share of what it reads that elementwise ops in front of it read too, which can be one kernel with it: see `stagec.analysis.kernels`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +148,10 @@ class NodeNumbers(ABC):
     @abstractmethod
     def kernel(self, op: NodeOp) -> Kernel | None:
         """What decides how fast it runs besides FLOPs and bytes."""
+
+    @abstractmethod
+    def read_before(self, op: NodeOp) -> float:
+        """The share of what it reads that ops in front of it read too, which can be one kernel with it."""
 
     @abstractmethod
     def among(self, weight: str) -> tuple[tuple[str, tuple[int, ...]], ...]:

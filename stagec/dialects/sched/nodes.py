@@ -139,7 +139,8 @@ class ComputeOp(NodeOp):
         flops, written = numbers.flops(self.flops.data), numbers.num_bytes(self.writes.data)
         moved = numbers.num_bytes(self.reads.data) + written
         kernels = 1 if self.kernels is None else numbers.number(self.kernels.data)
-        return Compute(flops, moved, written, numbers.kernel(self), work_of(self), kernels)
+        kernel, work, again = numbers.kernel(self), work_of(self), numbers.read_before(self)
+        return Compute(flops, moved, written, kernel, work, kernels, again)
 
     @property
     def sums(self) -> tuple[Sum, ...]:

@@ -420,6 +420,26 @@ def test_windows_of_training_take_what_cudnn_takes(
         assert found == pytest.approx(1e3 * measured, rel=0.02 if reach == 128 else 0.27)
 
 
+@pytest.mark.parametrize("work", [Work.ATTENTION, Work.ATTENTION_GRAD])
+@given(shared=st.sampled_from([2, 4, 8, 16]), heads=st.sampled_from([32, 64, 128]))
+def test_in_mxfp8_a_window_is_no_faster_where_heads_share_keys(
+    work: Work, shared: int, heads: int
+) -> None:
+    """Nothing was measured that says by how much. A backward pass in 8 bits computes all positions, so that it is not the bytes of keys that decide."""
+    kernels = KernelPrices(named("gb300"), trains="cudnn", attends="mxfp8")
+    backward = work == Work.ATTENTION_GRAD
+    times: list[float] = []
+    for kv_heads in (heads, heads // shared):
+        sizes = dict(batch=4, seq=4096, keys=4096, heads=heads, kv_heads=kv_heads)
+        sizes |= dict(head_dim=64, value_dim=64, reach=128)
+        pairs = 4096 * 128 - 128 * 128 // 2
+        flops = (10 if backward else 4) * 4 * heads * 64 * pairs
+        found = Compute(flops, 1, kernel=Kernel(work, "bf16", tuple(sizes.items())))
+        given = {name: np.float64(size) for name, size in sizes.items()}
+        times.append(kernels.price(found, backward).us - kernels.converted_us(given, backward))
+    assert times[1] == pytest.approx(times[0])
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     device=st.sampled_from(["h100", "h200", "gb300"]),

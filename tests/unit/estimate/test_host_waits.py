@@ -9,9 +9,13 @@ import numpy as np
 import pytest
 
 from stagec.compiled import Compiled
+from stagec.devices import named
+from stagec.dialects.sched.actions import Compute, Kernel
+from stagec.dialects.work import Work
 from stagec.driver import compile_text
 from stagec.estimate import estimate
 from stagec.estimate.graph import build_graph
+from stagec.estimate.kernels import KernelPrices
 from stagec.estimate.prices import Prices
 from stagec.estimate.timeline import FEW, Hosts, Timeline, piece_durations, solve
 from tests.unit.seldom import some
@@ -166,3 +170,16 @@ def test_kernels_of_experts_take_parts_of_a_launch(ranks: int):
     )
     # Six products in each of four layers, for each sequence of a rank.
     assert further == pytest.approx(8 / ranks * 4 * 6 * (16 / ranks - 1) * 8.9 / 45)
+
+
+@pytest.mark.parametrize("device", some(["h100", "gb200"], 1))
+def test_finding_a_scale_launches_three_more_kernels(device: str) -> None:
+    """The largest number is set to zero, found, and made a scale, each by an operator of its own, for each expert's tokens."""
+    kernels = KernelPrices(named(device), trains="cudnn", scales_are_known=False)
+    launch, own = kernels.device.host_launch_us, kernels.device.host_kernel_us
+    for experts in (1, 4, 16):
+        kernel = Kernel(Work.QUANTIZE, "fp8", (("batch", experts),))
+        quantized = Compute(0, 1, kernel=kernel, work=Work.QUANTIZE)
+        for finds, kernels_of_one in ((False, 1), (True, 4)):
+            further = kernels.further_launches(quantized, finds)
+            assert further * launch == pytest.approx((kernels_of_one * experts - 1) * own)

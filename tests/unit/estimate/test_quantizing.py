@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from stagec.backend.program import Node
 from stagec.devices import named
-from stagec.dialects.sched.actions import Compute, Kernel
+from stagec.dialects.sched.actions import Collective, Compute, Kernel
 from stagec.dialects.types import bytes_per_element
 from stagec.dialects.work import Work
 from stagec.driver import compile_text
 from stagec.estimate.kernels import KernelPrices
-from stagec.estimate.prices import Prices
+from stagec.estimate.prices import Prices, work_of
 from tests.unit.estimate.test_columnwise import text_of
 from tests.unit.seldom import some
 
@@ -151,3 +153,83 @@ def test_pieces_that_arrive_are_added_up_by_a_kernel(seed: int) -> None:
         split = whole.replace("device b200", "overlap { tp = true }\n  device b200")
         more = product_us(split) - product_us(whole)
         assert more == pytest.approx(layers * sums * is_summed, rel=1e-6, abs=1e-3)
+
+
+SPLIT = """
+dim B = 4
+dim S = 1024
+dim D = 1024
+dim F = 4096
+dim V = 1024
+dim H = 8
+dim E = 128
+
+module Attention(x[B, S, D]) -> [B, S, D] {{
+  weight wq[D, H, E], wo[H, E, D]
+  q = x @ wq
+  return attention(q, q, q, causal = true) @ wo
+}}
+
+module FeedForward(x[B, S, D]) -> [B, S, D] {{
+  weight up[D, F], down[F, D]
+  return gelu(x @ up) @ down
+}}
+
+model Net(tokens[B, S]: i32, targets[B, S]: i32) {{
+  weight embed[V, D], norm[D], head[D, V]
+  x = embedding(tokens, embed)
+  repeat 2 {{
+    h = x + Attention(x)
+    x = h + FeedForward(rms_norm(h, norm))
+  }}
+  loss = cross_entropy(x @ head, targets)
+}}
+
+plan p {{
+  mesh tp = {ranks}
+  shard H, F over tp
+  shard S over tp
+  {overlap}
+  precision {{ weights = bf16, activations = bf16, gradients = fp32, optimizer = fp32, products = {form} }}
+  device h100 {{ kernels = {kernels}, graphs = false }}
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("form", "overlap"),
+    some(itertools.product(("fp8, scaling = current", "fp4", "fp8", "mxfp8"), (False, True)), 3),
+)
+def test_ranks_agree_on_the_scale_of_what_they_gather(form: str, overlap: bool) -> None:
+    """Of what a column-parallel layer reads, and of the gradient of what a row-parallel one makes: one of the two each time, in either pass of a layer."""
+    rng = random.Random(form)
+    for kernels in ("fused", "compiled"):
+        ranks = rng.choice([2, 4, 8])
+        clause = "overlap { tp = true }" if overlap else ""
+        text = SPLIT.format(form=form, overlap=clause, kernels=kernels, ranks=ranks)
+        compiled = compile_text(text)
+        prices = Prices.of(compiled.trace_set, compiled.plan)
+        found: dict[str, set[float]] = {"fwd": set(), "bwd": set()}
+        for segment in compiled.trace_set.classes[0].program.segments:
+            launches = prices.launches(segment.nodes, ())
+            alone = [on_its_own(node) for node in segment.nodes]
+            for node, other, more in zip(
+                segment.nodes, alone, launches - prices.launches(alone, ()), strict=True
+            ):
+                if work_of(node) == Work.QUANTIZE and node.phase in found:
+                    us = prices.node(node).us - prices.node(other).us
+                    found[node.phase].add(us)
+                    assert more == pytest.approx(float(us > 0))
+        message = Collective("all_reduce", ("tp",), 4, 4, "fp32")
+        agrees = kernels == "fused" and form in ("fp8, scaling = current", "fp4")
+        expected = {0, prices.network.collective(message).us} if agrees else {0}
+        for each in found.values():
+            assert sorted(each) == pytest.approx(sorted(expected))
+
+
+def on_its_own(node: Node) -> Node:
+    """A node whose quantization nobody gathers."""
+    action = node.action
+    if not isinstance(action, Compute) or action.kernel is None:
+        return node
+    return replace(node, action=replace(action, kernel=replace(action.kernel, agreed=())))
