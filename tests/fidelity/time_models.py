@@ -43,6 +43,8 @@ class Model:
     """Whether tokens of each expert are copied to where there is room for a whole number of blocks, and back (`Fp8Padding`, `Fp8Unpadding`)."""
     stretched: bool = False
     """Whether rotary embeddings reach further than a model was trained for and scale what they turn (YaRN), which no fused kernel of Megatron-LM's does."""
+    adds_bias: bool = False
+    """Whether attention's last product has a bias that a kernel of its own adds (`bias_dropout_fusion` off)."""
     clamps: bool = False
     """Whether both halves of what experts activate are clamped by kernels of their own."""
     routes_in_fp32: bool = False
@@ -92,6 +94,7 @@ MODELS = {
         topk=4,
         window=128,
         stretched=True,
+        adds_bias=True,
     ),
 }
 """By their papers, model cards and the configurations in Megatron-Bridge and MLCommons' training repository."""
@@ -203,16 +206,18 @@ def attention(model: Model, unfused: bool) -> str:
   weighed = softmax(causal_mask(scores, query = S, key = T), over = T)
   probabilities = dropout(weighed, rate = 0.1)
   mixed[B, S, H, E] = probabilities @ v[S -> T]"""
-    local = ""
+    made, local = "mixed @ wo", ""
+    if model.adds_bias:
+        made, ops = f"bias_added({made})", ops + BIAS_ADDED
     if window:
         weights += ", sinks[H]"
         mixed = mixed.replace("v, causal", "v, sinks, causal")
         looks_back = mixed.replace("= true", f"= true, window = {window}")
-        local = module("LocalAttention", weights, q, k, v, looks_back)
-    return ops + local + module("Attention", weights, q, k, v, mixed)
+        local = module("LocalAttention", weights, q, k, v, looks_back, made)
+    return ops + local + module("Attention", weights, q, k, v, mixed, made)
 
 
-def module(name: str, weights: str, q: str, k: str, v: str, mixed: str) -> str:
+def module(name: str, weights: str, q: str, k: str, v: str, mixed: str, made: str) -> str:
     apart = "  q, k, v = split(x @ wqkv, over = Q, to = [H, K, J])\n" if "wqkv" in weights else ""
     return f"""module {name}(x[B, S, D]) -> [B, S, D] {{
   weight {weights}
@@ -220,9 +225,16 @@ def module(name: str, weights: str, q: str, k: str, v: str, mixed: str) -> str:
   k[B, S, K, E] = {k}
   v[B, S, K, E] = {v}
 {mixed}
-  return mixed @ wo
+  return {made}
 }}
 """
+
+
+BIAS_ADDED = """op bias_added(x[B, S, D]) -> [B, S, D] { flops = B * S * D, bytes = 4 * B * S * D,
+  backward_flops = B * S * D, backward_bytes = 2 * B * S * D, backward_reads = [] }
+"""
+"""A bias that is added in front of the residual one (`_bias_dropout_add_func` of Megatron-LM, core 0.15 to 0.19, where it is not compiled: recipes of GPT-OSS
+turn `bias_dropout_fusion` off, as `TEGroupedMLP` has none with biases); its gradient is a sum over tokens."""
 
 
 def adapted(model: Model) -> str:

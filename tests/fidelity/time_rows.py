@@ -166,11 +166,6 @@ def plan(layout: Layout, model: Model, recipe: Recipe | None = None) -> str:
     dealt_over = "en, ep" if x.once else "ep"
     batch = f"edp, {dealt_over}" if experts else "dp"
     lines = [f"  mesh {mesh}", f"  shard B over {batch}"]
-    if experts:
-        whose = f"{dealt_over}, tp" if over < x.ep else dealt_over
-        lines += [f"  shard X over {whose}", f"  shard {tokens} over edp"]
-    elif model.experts:
-        lines += [f"  shard {tokens} over dp"]
     split = "H, K, V" if model.experts else "H, K, F, V"
     if model.joins and model.gated and not model.experts:
         split += ", FU, FB"
@@ -184,6 +179,12 @@ def plan(layout: Layout, model: Model, recipe: Recipe | None = None) -> str:
     ]
     if sequence:
         lines.append(f"  shard S over {', '.join(sequence)}")
+    # Behind that of positions, of which a rank routes its own: each has the whole router (`TopKRouter` of Megatron-LM).
+    if experts:
+        whose = f"{dealt_over}, tp" if over < x.ep else dealt_over
+        lines += [f"  shard X over {whose}", f"  shard {tokens} over edp"]
+    elif model.experts:
+        lines += [f"  shard {tokens} over dp"]
     if model.adapters and x.tp > 1 and x.sequence_parallel:
         # `tp_comm_overlap_disable_qkv` and `a2a_experimental` of LoRA's submissions: queries, keys and values read what is gathered in bf16 before, as
         # adapters do, and what an adapter adds to the output is made column by column and exchanged for positions.
@@ -214,7 +215,11 @@ def plan(layout: Layout, model: Model, recipe: Recipe | None = None) -> str:
         lines.append(f"  zero {x.zero} over {', '.join(replicas)}")
     if model.adapters:
         lines.append("  freeze embed, head, norm, norm1, norm2, FeedForward, wqkv, wo")
-    lines.append(f"  recompute {x.recompute}")
+    again = x.recompute
+    if again == "none" and x.kernels == "fused" and model.gated and recipe is None:
+        # Megatron-LM's kernels of gated activations keep what they read (`core/fusions/fused_bias_swiglu.py`).
+        again = "silu"
+    lines.append(f"  recompute {again}")
     if model.on_host:
         lines.append("  offload { activations = HostBlock }")
     # Weights that learn are transposed when they are updated; of frozen ones Transformer Engine keeps no second copy.
@@ -834,7 +839,7 @@ def experts_plan(x: Layout) -> str:
         "  shard X over ep",
         *(cut if x.pp > 1 else ["  microbatch 1"]),
         "  zero 1 over ep",
-        "  recompute none",
+        "  recompute silu",
         f"  precision {{ weights = bf16, activations = bf16, gradients = fp32, optimizer = fp32, reduce = {x.reduce} }}",
         "  gradients { overlap = false, average = before }",
         f"  device {device_word(x.device)} {{ kernels = {x.kernels}, graphs = false }}",
