@@ -149,7 +149,7 @@ def test_table_survives_packing() -> None:
 
 
 @given(jobs(), st.data())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_class_of_any_rank(job, data) -> None:
     encoded = encode_traces(job)
     ranks = np.array(data.draw(st.lists(st.integers(0, job.mesh.num_ranks - 1))), dtype=np.int64)

@@ -93,7 +93,7 @@ def expert_flops(each: RankClass, layer: int) -> int:
     )
 
 
-@settings(deadline=None, max_examples=10)
+@settings(deadline=None, max_examples=6)
 @given(histograms=HISTOGRAMS, mesh=st.sampled_from(MESHES))
 def test_tokens_are_conserved(
     histograms: list[list[int]], mesh: tuple[int, int], tmp_path_factory: pytest.TempPathFactory

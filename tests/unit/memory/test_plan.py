@@ -13,8 +13,7 @@ from stagec.driver import Compiled, compile_ir, compile_text
 from stagec.memory.lifetimes import lifetimes
 from stagec.memory.value_table import value_table
 from tests.differential.random_plans import draw
-from tests.resuming.cuts import texts_after_passes
-from tests.resuming.texts import random_text
+from tests.resuming.cuts import random_cuts
 from tests.unit.seldom import some
 
 
@@ -25,8 +24,7 @@ def planned(job: Compiled) -> list[object]:
 @pytest.mark.parametrize("seed", some([1, 4], 2))
 def test_names_mean_nothing(seed: int) -> None:
     """Other names of tasks, values and modules before memory is planned: the same bytes."""
-    text = random_text(seed)
-    texts, whole = texts_after_passes(lambda stops: compile_text(text, "net.stg", stops=stops))
+    texts, whole = random_cuts(seed)
     tasks = next(cut for name, cut in texts.items() if name.endswith("lower-to-tasks"))
     renamed = re.sub(r'sched\.compute "\w+"', 'sched.compute "task"', tasks)
     renamed = re.sub(r"%([A-Za-z]\w*)", r"%renamed_\1", renamed)
@@ -51,9 +49,7 @@ def test_who_frees_is_who_reads_last(seed: int) -> None:
 
 def test_what_is_written_is_what_is_read() -> None:
     """Whoever changes the plan in the IR changes the memory, and nothing else is to be told."""
-    texts, whole = texts_after_passes(
-        lambda stops: compile_text(random_text(0), "net.stg", stops=stops)
-    )
+    texts, whole = random_cuts(0)
     last = list(texts.values())[-1]
     larger = re.sub(r'optimizer "(\d+)', lambda found: f'optimizer "{found[1]}0', last)
     assert larger != last
