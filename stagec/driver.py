@@ -21,7 +21,7 @@ from stagec.advice import Suggestion, check_memory
 from stagec.analysis.sequences import OtherPrograms, check_alike
 from stagec.backend.lowering.programs import Unroller
 from stagec.compiled import Compiled, CompiledSeries
-from stagec.diagnostics import CompileError, refused
+from stagec.diagnostics import CompileError, Span, refused
 from stagec.frontend import (
     CheckedModel,
     check,
@@ -271,8 +271,7 @@ def finish(
 ) -> Compiled:
     """Run the passes that are left, and unroll what they say into trace programs."""
     module = start.module
-    own = start.model.own_settings if start.model is not None else ()
-    parts, context = IdleParts(start.plan, own), UnrollingContext()
+    parts, context = IdleParts(start.plan, unsaid_settings(start.model)), UnrollingContext()
     watching = parts.watching if stops.verify else not_watched
     stopped = run_passes(module, passes, stops, watching, context)
     start = replace(start, idle=tuple(parts.diagnostics()))
@@ -284,6 +283,13 @@ def finish(
     compiled = replace(start, traces=traces, runs=runs, unroller=unroller)
     check_memory(compiled, lambda change: compiled_with(start, change, load_pass, handed))
     return compiled
+
+
+def unsaid_settings(model: CheckedModel | None) -> frozenset[Span]:
+    """The settings that a plan says itself, but for those of which it alone says that they change nothing."""
+    if model is None:
+        return frozenset()
+    return model.own_settings - {each.span for each in model.warnings if each.code == "W0304"}
 
 
 def compiled_with(

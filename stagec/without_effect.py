@@ -21,7 +21,6 @@ from stagec.diagnostics import CompileError, Diagnostic, Span
 from stagec.dialects import dist, stg
 from stagec.dialects.stg.optimizer import EIGHT_BIT, is_small
 from stagec.dialects.types import tensor_of
-from stagec.frontend.plans.idle_settings import is_idle
 from stagec.pass_manager import is_our_class
 from stagec.passes import load_pass
 from stagec.plans.clauses import Plan
@@ -36,13 +35,15 @@ class ProgramNeed(NamedTuple):
     clause: str
     setting: str
     kind: str
-    """A kind of communication, `GRADIENTS`, `PERSISTENT`, `CONVERTED`, `IN_EIGHT_BITS`, or the pass that the setting adds or leaves out."""
+    """A kind of communication, one of the names below, or the pass that the setting adds or leaves out."""
     reason: str
 
 
 GRADIENTS = "reduced gradients"
 PERSISTENT = "parameters that stay whole"
 IN_EIGHT_BITS = "states in 8 bits"
+EXPERTS = "experts"
+EXCHANGES = "all-to-alls"
 CONVERTED = "logits that are converted for a loss"
 RECOMPUTE = "recompute-activations"
 PLAN_MEMORY = "plan-memory"
@@ -74,6 +75,8 @@ NEEDS = (
         PERSISTENT,
         "no parameter that is split has so few elements and is stored as it is gathered",
     ),
+    ProgramNeed("device", "experts", EXPERTS, "the model has no experts"),
+    ProgramNeed("device", "exchange_units", EXCHANGES, "no rank takes part in an all-to-all"),
     ProgramNeed(
         "optimizer",
         "bits",
@@ -357,13 +360,12 @@ AnyNeed = TypeVar("AnyNeed", ProgramNeed, PassNeed)
 def said_of(
     needs: Iterable[AnyNeed], plan: Plan, own: Collection[Span]
 ) -> dict[AnyNeed, Span | None]:
-    """The needs of settings that the plan says itself, and of which it does not say alone that they change nothing."""
+    """The needs of settings that the plan says itself."""
     return {
         need: span
         for need in needs
         if (clause := getattr(plan, need.clause)) is not None
         and (span := clause.unusual.get(need.setting)) in own
-        and not is_idle(plan, need.clause, need.setting)
     }
 
 
@@ -392,7 +394,7 @@ def without_times(plan: Plan, own: Collection[Span]) -> list[Diagnostic]:
     said += [
         (clause, field, name)
         for field, name in OF_TIMES
-        if name in (clause := getattr(plan, field)).unusual and not is_idle(plan, field, name)
+        if name in (clause := getattr(plan, field)).unusual
     ]
     return [
         Diagnostic("W0304", unchanged(f"`{name}` of `{title}`"), clause.unusual[name], help=help_)
@@ -456,6 +458,10 @@ def kinds(module: ModuleOp) -> Iterator[str]:
             yield GRADIENTS
         if isinstance(op, stg.WeightOp) and op.persistent is not None:
             yield PERSISTENT
+        if isinstance(op, stg.DispatchOp):
+            yield EXPERTS
+        if isinstance(op, dist.AllToAllOp):
+            yield EXCHANGES
         if isinstance(op, dist.StateOp) and tensor_of(op.state.type).dtype == EIGHT_BIT:
             yield IN_EIGHT_BITS
         if isinstance(op, stg.OptimizerStepOp) and op.states.data == EIGHT_BIT:

@@ -36,11 +36,19 @@ SETTINGS = (
     *("device { captured = [Block] }", "gradients { inputs = true }"),
     *("overlap { bulk = false }", "gradients { late = [Block] overlap = false }"),
     *("process { dummy_gradients = true }", "process { communicator = 1KiB }"),
-    *("optimizer adamw { bits = 8 }", "zero 3 over dp { reshard = false }"),
+    *(
+        "device { experts = grouped }",
+        "optimizer adamw { bits = 8 }",
+        "zero 3 over dp { reshard = false }",
+    ),
     *("zero 3 over dp { prefetch = 3 }", "zero 1 over dp { like = megatron, experts = joined }"),
     *("overlap { tp = true, pieces = 8 }", "overlap { tp = true, bulk = false }"),
     *("shard Block.h[B] over dp", "shard Block.x[S] over tp", "shard Block.n1 over none"),
     *("shard Net.x[D] over none", "shard Block.h[S] over tp"),
+    *(
+        "context cp { method = all_gather, rotate = all_to_all }",
+        "context cp { method = ulysses, balance = none }",
+    ),
 )
 
 
@@ -50,6 +58,8 @@ WITHOUT = {
     "optimizer adamw { tables = adam }": "optimizer adamw",
     "gradients { late = [Block] overlap = false }": "gradients { overlap = false }",
     "optimizer adamw { bits = 8 }": "optimizer adamw",
+    "context cp { method = all_gather, rotate = all_to_all }": "context cp { method = all_gather }",
+    "context cp { method = ulysses, balance = none }": "context cp { method = ulysses }",
     "zero 3 over dp { reshard = false }": "zero 3 over dp",
     "zero 3 over dp { prefetch = 3 }": "zero 3 over dp",
     "zero 1 over dp { like = megatron, experts = joined }": "zero 1 over dp { like = megatron }",
@@ -174,6 +184,9 @@ plan q extends p {{
         ("gradients { average = before }", (2, 1), ["average"]),
         ("gradients { average = before } device h100", (2, 1), []),
         ("recompute silu, silu", (1, 1), ["silu"]),
+        ("device h100 { experts = grouped }", (1, 1), ["experts"]),
+        ("device h100 { experts = vllm }", (1, 1), ["experts"]),
+        ("device h100 { exchange_units = 8 }", (2, 1), ["exchange_units"]),
         ("offload { activations = [silu, inputs, silu] }", (1, 1), ["silu"]),
         ("recompute full optimizer adamw { clip = 1 }", (1, 1), []),
         ("zero 3 over dp { persist = 9999 } offload { parameters = true }", (2, 1), ["parameters"]),
@@ -191,6 +204,37 @@ def told(made: Compiled) -> list[str]:
     """What each W0304 is about."""
     warnings = [each for each in (*made.checked.warnings, *made.idle) if each.code == "W0304"]
     return [each.message.split("`")[1] for each in warnings]
+
+
+CONTEXTS = {
+    "method = ulysses, rotate = all_to_all": ["rotate"],
+    "method = ulysses, balance = none": ["balance"],
+    "method = all_gather, rotate = all_to_all, balance = none": ["rotate"],
+    "rotate = all_to_all, balance = none": [],
+}
+
+
+@pytest.mark.parametrize("settings", CONTEXTS)
+def test_settings_of_other_methods_are_told(settings: str):
+    text = ATTENTION + f"\nplan p {{ mesh cp = 2 shard S over cp context cp {{ {settings} }} }}"
+    assert told(compile_text(text)) == CONTEXTS[settings]
+
+
+ATTENTION = """
+dim B = 4
+dim S = 16
+dim D = 32
+dim H = 4
+dim E = D / H
+module Attention(x[B, S, D]) -> [B, S, D] {
+  weight wq[D, H, E], wk[D, H, E], wv[D, H, E], wo[H, E, D]
+  return attention(x @ wq, x @ wk, x @ wv, causal = true) @ wo
+}
+model M(x[B, S, D]) {
+  repeat 2 { x = Attention(x) }
+  loss = mean(x, over = [B, S, D])
+}
+"""
 
 
 EVALUATED = """

@@ -139,14 +139,6 @@ def idle_settings(
     return [found for need in needs if not need.is_said(plan) for found in _idle(plan, need, own)]
 
 
-def is_idle(plan: Plan, clause: str, setting: str) -> bool:
-    """Whether the plan alone says that a setting changes nothing."""
-    return any(
-        each.clause == clause and setting in each.settings and not each.is_said(plan)
-        for each in NEEDS
-    )
-
-
 TRAINING = (syntax.Optimizer, syntax.Gradients, syntax.Recompute, syntax.LossChunks, syntax.Freeze)
 """Clauses that say nothing of what does not train."""
 
@@ -244,13 +236,8 @@ def units_by(names: Sequence[str], weights: Weights) -> object:
     return [unit_of(scope.path(name), names) for scope, name in weights]
 
 
-OF_CONTEXTS = {
-    "rotate": ("ring",),
-    "balance": ("ring", "all_gather"),
-    "combine": ("partial",),
-    "interleave": ("partial",),
-}
-"""The methods of a context that each setting is about."""
+OF_CONTEXTS = {"rotate": ("ring",), "balance": ("ring", "all_gather")}
+"""The methods of a context that a setting is about; those of `partial` are errors elsewhere."""
 
 
 def idle_of_contexts(plan: Plan, own: Collection[Span]) -> Iterator[Diagnostic]:
