@@ -26,7 +26,6 @@ OWN_NAMES = [
     "A",
     "N",
     "dp",
-    "cp",
     "pp",
     "Block",
     "Mlp",
@@ -55,7 +54,7 @@ OWN_NAMES = [
     "tokens",
     "targets",
 ]
-"""Names that texts of `random_plans` choose, but for `tp`, which is a setting, too."""
+"""Names that texts of `random_plans` choose, but for `tp` and `cp`, which are settings, too."""
 
 
 def renamed(text: str, rng: Random) -> str:
