@@ -156,6 +156,13 @@ OF_PASSES = (
         "all tensor-parallel communication is in pieces",
     ),
     PassNeed(
+        "optimizer",
+        "steps",
+        "orthogonalize-updates",
+        (("steps", 5),),
+        "no matrix of a product is trained",
+    ),
+    PassNeed(
         "pipeline",
         "scatter_gather",
         "split-stages",

@@ -36,6 +36,7 @@ SETTINGS = (
     *("device { captured = [Block] }", "gradients { inputs = true }"),
     *("overlap { bulk = false }", "gradients { late = [Block] overlap = false }"),
     *("process { dummy_gradients = true }", "process { communicator = 1KiB }"),
+    *("optimizer muon { steps = 3 }", "offload { optimizer = true, update = host, prefetch = 2 }"),
     *(
         "device { experts = grouped }",
         "optimizer adamw { bits = 8 }",
@@ -58,6 +59,8 @@ WITHOUT = {
     "optimizer adamw { tables = adam }": "optimizer adamw",
     "gradients { late = [Block] overlap = false }": "gradients { overlap = false }",
     "optimizer adamw { bits = 8 }": "optimizer adamw",
+    "optimizer muon { steps = 3 }": "optimizer muon",
+    "offload { optimizer = true, update = host, prefetch = 2 }": "offload { optimizer = true, update = host }",
     "context cp { method = all_gather, rotate = all_to_all }": "context cp { method = all_gather }",
     "context cp { method = ulysses, balance = none }": "context cp { method = ulysses }",
     "zero 3 over dp { reshard = false }": "zero 3 over dp",
@@ -126,7 +129,6 @@ def test_all_of_them_are_tried():
         ("process", "cached_weights"),
         ("pipeline", "scatter_gather"),
         ("offload", "parameters"),
-        ("offload", "optimizer"),
     }
 
 
@@ -184,6 +186,11 @@ plan q extends p {{
         ("gradients { average = before }", (2, 1), ["average"]),
         ("gradients { average = before } device h100", (2, 1), []),
         ("recompute silu, silu", (1, 1), ["silu"]),
+        ("offload { optimizer = true, update = host, prefetch = 2 }", (1, 1), ["prefetch"]),
+        ("offload { optimizer = true, update = host, nvme = true, prefetch = 2 }", (1, 1), []),
+        ("offload { optimizer = true, prefetch = 2 }", (1, 1), []),
+        ("optimizer muon { steps = 3 } freeze up, down, head", (1, 1), ["steps"]),
+        ("optimizer muon { steps = 3 }", (1, 1), []),
         ("device h100 { experts = grouped }", (1, 1), ["experts"]),
         ("device h100 { experts = vllm }", (1, 1), ["experts"]),
         ("device h100 { exchange_units = 8 }", (2, 1), ["exchange_units"]),

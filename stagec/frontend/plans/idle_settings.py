@@ -13,7 +13,7 @@ from stagec.frontend.paths import Scope, is_named
 from stagec.frontend.plans.merge import Merged
 from stagec.frontend.replication import REPLICATE, is_replicating
 from stagec.frontend.sizes import SizeTable
-from stagec.plans.clauses import Clause, Plan, Serve
+from stagec.plans.clauses import Clause, Offload, Plan, Serve
 
 
 class Need(NamedTuple):
@@ -25,6 +25,11 @@ class Need(NamedTuple):
     what: str
     """What a plan would have to say for the settings to change something."""
     is_said: Callable[[Plan], bool]
+
+
+def _loads(offload: Offload) -> bool:
+    loads_states = offload.update == "device" or "optimizer" in offload.nvme
+    return bool(offload.activations or offload.parameters or (offload.optimizer and loads_states))
 
 
 NEEDS = (
@@ -94,8 +99,8 @@ NEEDS = (
     Need(
         "offload",
         ("prefetch",),
-        "something that is kept on the host",
-        lambda p: bool(p.offload.activations or p.offload.optimizer or p.offload.parameters),
+        "something that is loaded from the host, or from NVMe: what the host updates is not, unless it is there",
+        lambda p: _loads(p.offload),
     ),
 )
 """What settings need to have an effect that depends on the plan alone."""
