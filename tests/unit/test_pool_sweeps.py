@@ -77,7 +77,7 @@ def expected(compiled: CompiledPools) -> dict[str, int | float]:
     return found | {f"{pool}.{what}": own[what] for pool, own in pools.items() for what in own}
 
 
-@pytest.mark.parametrize("seed", mostly((4).__eq__, [4, 6]))
+@pytest.mark.parametrize("seed", mostly((5).__eq__, [5, 6]))
 def test_each_row_is_a_compilation(seed: int) -> None:
     rng = random.Random(seed)
     source = parse_text(text_of(rng), "pools.stg")
