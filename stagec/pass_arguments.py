@@ -267,7 +267,7 @@ def offload_optimizer(plan: Plan) -> Arguments:
         "states": offload.optimizer,
         "parameters": offload.parameters,
         "on_host": offload.update == "host",
-        "sums": preset.sums_offloaded if preset is not None else "device",
+        "sums": "device" if zero is None or preset is None else preset.sums_offloaded(zero.level),
         "states_on_nvme": "optimizer" in offload.nvme,
         "parameters_on_nvme": "parameters" in offload.nvme,
     }

@@ -48,7 +48,8 @@ too (`swap_out_gradients`).
 
 Gradients that each microbatch reduces add up where `sums` says: FSDP2's `CPUOffloadPolicy` stores them each time, and the CPU adds them to what it has
 (`foreach_reduce` in `_fsdp_collectives.py`), which then finds the norm, too; DeepSpeed stores them and loads them again to add to them (`partition_grads` in
-`stage3.py`, `async_accumulate_grad_in_cpu_via_gpu` in `stage_1_and_2.py`), and copies them as above when they are complete.
+`stage3.py`, `async_accumulate_grad_in_cpu_via_gpu` in `stage_1_and_2.py`), and copies them as above when they are complete. Where a step has one microbatch
+nothing is added up, and gradients leave once; but `partition_grads` stores and loads those, too (`micro_step_id == 0`).
 """
 
 from __future__ import annotations
@@ -62,11 +63,13 @@ from xdsl.ir import Block, Operation, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
+from stagec.analysis.sizes import module_of, size_values
 from stagec.dialects import dist, stg
 from stagec.dialects.op import block_of
 from stagec.dialects.types import StackType, tensor_of, with_dtype
 from stagec.dialects.use_def import followed, one_by_one, weight_path
 from stagec.rewriting import inherit, programs
+from stagec.symbolic import conditions, symbol
 
 NAME = "offload-optimizer"
 
@@ -85,7 +88,7 @@ class OffloadOptimizer(ModulePass):
     """Whether the host computes the update."""
     sums: str = "device"
     """Of gradients that each microbatch reduces, where the host updates: they add up on the `device`; on the `host`, whose CPU adds what each stores; or are
-    `returned`: stored by each microbatch, and loaded again to be added to."""
+    `returned`: stored by each microbatch, and loaded again to be added to; or `several`: likewise where there are several microbatches."""
     states_on_nvme: bool = False
     """Whether states, master weights and gradients are on NVMe, from where the host reads them for its update, and to where it writes them after it."""
     parameters_on_nvme: bool = False
@@ -152,14 +155,19 @@ class Streaming:
         """Let the gradients that each microbatch reduces go to the host, where their sums are between microbatches."""
         is_there = self.options.sums == "host"
         loops = [g.owner for g in self.step.gradients if isinstance(g.owner, stg.AccumulateOp)]
+        values = size_values(module_of(self.step))
         for loop in dict.fromkeys(loops):
+            is_one = conditions.compare(symbol(loop.axis.data), "==", 1, values)
+            if is_one and self.options.sums == "several":
+                continue
             last = loop.yield_op
             summed = [
                 last.operands[each.index]
                 for each in loop.results
                 if any(use.operation is self.step for use in each.uses)
             ]
-            leaving = Leaving(self.step, [], dist.SumOnHostOp if is_there else dist.LoadOp)
+            then = dist.LoadOp if not is_there else None if is_one else dist.SumOnHostOp
+            leaving = Leaving(self.step, [], then)
             ops, gone, _ = leaving.of(list(dict.fromkeys(summed)))
             for op in ops:
                 loop.body.block.insert_op_before(op, last)

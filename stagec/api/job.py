@@ -22,7 +22,7 @@ from stagec.estimate.memory import timed_peaks
 from stagec.explaining.algebra import as_text, simplified
 from stagec.explaining.job import NamedJob
 from stagec.explaining.questions import ask
-from stagec.frontend import check, parse_file, parse_text
+from stagec.frontend import check, lower, parse_file, parse_text, warnings_of
 from stagec.frontend.files import Source
 from stagec.ir_text import print_ir
 from stagec.memory import TITLES
@@ -69,7 +69,7 @@ def compile_job(
         stops = Stops(unroll=False)
         return compile_program(checked, stops=stops, load_pass=plug_ins.make_pass)
 
-    return Job(compiled, asked, rolled)
+    return Job(compiled, asked, rolled, lambda: warnings_of(checked, lower(checked)))
 
 
 def devices(device: str | None, network: str | Path | None) -> Callable[[Plan], Plan]:
@@ -143,11 +143,18 @@ class Explanation:
 class Job(WithTraces):
     """A compiled model and plan. Everything is computed when it is first asked for, and kept."""
 
-    def __init__(self, compiled: Compiled, asked: Asked, rolled: Callable[[], Compiled]) -> None:
-        """`rolled` compiles it once more, with its layers still in loops: what questions are about."""
+    def __init__(
+        self,
+        compiled: Compiled,
+        asked: Asked,
+        rolled: Callable[[], Compiled],
+        doubts: Callable[[], Sequence[Diagnostic]],
+    ) -> None:
+        """`rolled` compiles it once more, with its layers still in loops: what questions are about. `doubts` are those before any pass."""
         self._compiled = compiled
         self._asked = asked
         self._rolled = rolled
+        self._doubts = doubts
 
     # What it is
 
@@ -179,7 +186,7 @@ class Job(WithTraces):
     def warnings(self) -> tuple[Diagnostic, ...]:
         """Warnings about the model and its plan: diagnostics with a code, a message and advice."""
         return (
-            *self._compiled.checked.warnings,
+            *self._doubts(),
             *warnings(self._compiled, timeline_of(self._compiled)),
         )
 

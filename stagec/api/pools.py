@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+
+from xdsl.dialects.builtin import ModuleOp
 
 from stagec.api.job import Asked, Job, Sizes, devices, read_source
 from stagec.api.tables import Table
 from stagec.api.traces import PassFiles, WithTraces, chosen, files_of
 from stagec.backend.program import PooledTraces
-from stagec.diagnostics import refused
+from stagec.diagnostics import Diagnostic, refused
 from stagec.driver import Stops
 from stagec.estimate.pools import PoolsEstimate, estimate_pools
-from stagec.frontend.checker import pools_in
+from stagec.frontend import warnings_by_pool
+from stagec.frontend.checker import CheckedModel, pools_in
 from stagec.frontend.plans.merge import DOT
 from stagec.plug_in_errors import mistakes_of_plug_ins
 from stagec.plugins import registry
@@ -39,12 +42,18 @@ def compile_pools_job(
     return PoolsJob(Asked(read, plan, sizes, plug_ins, devices(device, network)))
 
 
+Seen = Callable[[Sequence[tuple[CheckedModel, ModuleOp]]], object]
+
+
 class PoolsJob(WithTraces):
     """A compiled model whose plan has several pools: each pool as a job, and the whole of them."""
 
     def __init__(self, asked: Asked) -> None:
         self._asked = asked
-        self._compiled = self._compile(Stops())
+        doubts: list[list[Diagnostic]] = []
+        self._compiled = self._compile(
+            Stops(), lambda pools: doubts.extend(warnings_by_pool(pools))
+        )
         names = list(self._compiled.pools)
         sizes = overrides_by_pool(asked.source, asked.plan, names, asked.sizes)
         self.pools: Mapping[str, Job] = {
@@ -52,8 +61,9 @@ class PoolsJob(WithTraces):
                 each,
                 replace(asked, plan=f"{self.plan}{DOT}{name}", sizes=sizes[name]),
                 lambda name=name: self._rolled.pools[name],
+                lambda own=own: own,
             )
-            for name, each in self._compiled.pools.items()
+            for (name, each), own in zip(self._compiled.pools.items(), doubts, strict=True)
         }
         """Each pool as a job by itself. Its `step_time` takes what the other pools hand over to be there already."""
 
@@ -88,7 +98,7 @@ class PoolsJob(WithTraces):
     def _chosen(self, track_memory: bool) -> PooledTraces:
         return self._compiled.pooled(lambda each: chosen(each, track_memory))
 
-    def _compile(self, stops: Stops) -> CompiledPools:
+    def _compile(self, stops: Stops, seen: Seen | None = None) -> CompiledPools:
         asked = self._asked
         with mistakes_of_plug_ins():
             return compile_pools(
@@ -97,6 +107,7 @@ class PoolsJob(WithTraces):
                 asked.sizes,
                 known=asked.plug_ins,
                 stops=lambda pool: stops,
+                seen=seen,
                 adapt=asked.adapt,
             )
 

@@ -8,6 +8,7 @@ the plan. Each raises `CompileError` with all mistakes that it finds.
 from stagec.frontend.check import (
     check as check,
     extended as extended,
+    warnings_by_pool as warnings_by_pool,
     warnings_of as warnings_of,
     warnings_of_pools as warnings_of_pools,
 )

@@ -80,27 +80,37 @@ def warnings_of(checked: CheckedModel, module: ModuleOp) -> list[Diagnostic]:
 
 
 def warnings_of_pools(pools: Sequence[tuple[CheckedModel, ModuleOp]]) -> list[Diagnostic]:
-    """What is doubtful about a model on several pools, each with the module of what it computes.
+    """What is doubtful about a model on several pools, each with the module of what it computes; each warning once."""
+    told: dict[Told, Diagnostic] = {}
+    for found in warnings_by_pool(pools):
+        for each in found:
+            told.setdefault(told_by(each), each)
+    return list(told.values())
+
+
+def warnings_by_pool(pools: Sequence[tuple[CheckedModel, ModuleOp]]) -> list[list[Diagnostic]]:
+    """Likewise, those of each pool.
 
     A rule or a context that several pools have from one clause is to change something in one of them.
     """
     found = [
-        {
-            (each.code, each.span, each.message): each
-            for each in (*warnings_of(*pool), *elsewhere(*pool))
-        }
-        for pool in pools
+        {told_by(each): each for each in (*warnings_of(*pool), *elsewhere(*pool))} for pool in pools
     ]
     placed = [starts_of(checked.plan) for checked, _ in pools]
-    told: dict[tuple[str, Span | None, str], Diagnostic] = {}
-    for of_pool in found:
-        for key, each in of_pool.items():
-            having = [
-                others for others, spans in zip(found, placed, strict=True) if each.span in spans
-            ]
-            if all(key in others for others in having):
-                told.setdefault(key, each)
-    return list(told.values())
+
+    def is_told(key: Told, span: Span | None) -> bool:
+        having = [others for others, spans in zip(found, placed, strict=True) if span in spans]
+        return all(key in others for others in having)
+
+    return [[each for key, each in of_pool.items() if is_told(key, each.span)] for of_pool in found]
+
+
+Told = tuple[str, Span | None, str]
+
+
+def told_by(each: Diagnostic) -> Told:
+    """What warnings have in common that say the same."""
+    return each.code, each.span, each.message
 
 
 def elsewhere(checked: CheckedModel, module: ModuleOp) -> list[Diagnostic]:

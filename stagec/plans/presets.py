@@ -58,8 +58,8 @@ class Preset:
     """The levels that it runs in a pipeline."""
     keeps_gradients: bool = False
     """Gradients have buffers from the first step on, whether or not microbatches add up."""
-    sums_offloaded: str = "device"
-    """Where gradients add up over microbatches that each reduce them, if the host updates: see `offload-optimizer`."""
+    sums_offloaded: Callable[[int], str] = lambda level: "device"
+    """At a level, where gradients add up over microbatches that each reduce them, if the host updates: see `offload-optimizer`."""
     average: str = "collective"
     """What divides gradients by the number of ranks: see `Gradients.average`."""
     buffers: Buffers | None = None
@@ -68,6 +68,10 @@ class Preset:
 
 def deepspeed_bucket(level: int, overlap: bool, ranks: int) -> int | None:
     return None if level == 3 else 500_000_000
+
+
+def deepspeed_sums(level: int) -> str:
+    return "returned" if level == 3 else "several"
 
 
 def megatron_bucket(level: int, overlap: bool, ranks: int) -> int | None:
@@ -85,7 +89,7 @@ KNOWN: Mapping[str, Preset] = {
         zero={"shards": "rows", "prefetch": 1},
         overlap=(3,),
         pipelines=(3,),
-        sums_offloaded="host",
+        sums_offloaded=lambda level: "host",
     ),
     "deepspeed": Preset(
         "DeepSpeed",
@@ -94,7 +98,7 @@ KNOWN: Mapping[str, Preset] = {
         overlap=(3,),
         bucket_elements=deepspeed_bucket,
         pipelines=(1,),
-        sums_offloaded="returned",
+        sums_offloaded=deepspeed_sums,
         average="before",
     ),
     "megatron": Preset(

@@ -1,5 +1,6 @@
 """`stagec.traces` yields what the command line writes."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from stagec.backend.bundle import Bundle, write_bundle
 from stagec.backend.encode import encode_traces
 from stagec.backend.errors import TraceError
 from stagec.backend.writer import write_traces
+from stagec.cli import main
 from stagec.diagnostics import CompileError
 from stagec.driver import compile_model
 
@@ -129,3 +131,48 @@ def test_a_sweep_is_on_the_device_that_is_asked_for() -> None:
         for device in ("a100", "b200")
     )
     assert all(a > b for a, b in zip(slow["step_time"], fast["step_time"], strict=True))
+
+
+DOUBTFUL = """
+dim B = 4
+dim D = 8
+dim L = 1
+dim LT = 1
+dim X = 4
+dim A = 2
+dim N = B * A / X
+module Tower(x[B, D]) -> [B, D] {
+  weight wt[D]
+  return x * wt
+}
+model Net(x[B, D]) {
+  weight r[D, X], w[X, D]
+  repeat LT { x = Tower(x) }
+  repeat L { x = Tower(x) }
+  gates, chosen = topk(x @ r, over = X, to = A)
+  t = dispatch(x, chosen, experts = X, tokens = N)
+  y[X, N, D] = t * w
+  loss = mean(combine(y, gates, chosen), over = [B, D])
+}
+plan alone { mesh dp = 2 shard B over dp shard X over dp shard D over dp }
+plan pools {
+  pool tower { mesh dp = 2, pp = 1 shard B over dp shard D over dp pipeline LT over pp }
+  pool rest { mesh dp = 2, pp = 1 shard B over dp shard X over dp pipeline L over pp }
+}
+"""
+
+
+def test_warnings_are_those_of_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also those about rules, and about work that is done several times."""
+    file = tmp_path / "net.stg"
+    file.write_text(DOUBTFUL)
+    alone = stagec.compile(file, plan="alone").warnings
+    pools = stagec.compile_pools(file, plan="pools").pools.values()
+    found = {"alone": alone, "pools": [each for pool in pools for each in pool.warnings]}
+    for plan, warnings in found.items():
+        main([str(file), "--plan", plan])
+        printed = re.findall(r"^warning\[(.*?)\]: (.*)", capsys.readouterr().err, re.MULTILINE)
+        assert printed
+        assert printed == [(each.code, each.message) for each in warnings]

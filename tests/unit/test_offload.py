@@ -395,6 +395,27 @@ def test_sums_of_microbatches_are_where_frameworks_have_them(
     assert len(norms) == bool(clip and sums)
 
 
+@pytest.mark.parametrize(
+    ("zero", "stores", "loads"),
+    [
+        ("zero 3 over dp { like = fsdp2 }", 1, 0),
+        # Its first microbatch copies there and back (`partition_grads`), and the last once more; below level 3 gradients go once (`copy_grads_in_partition`).
+        ("zero 3 over dp { like = deepspeed }", 2, 1),
+        ("zero 2 over dp { like = deepspeed }", 1, 0),
+    ],
+)
+def test_gradients_of_one_microbatch_are_not_added_up(zero: str, stores: int, loads: int) -> None:
+    offload = "offload { optimizer = true, update = host }"
+    text = TEXT.replace("microbatch 4", "microbatch 8").replace("pp = 2", "pp = 1")
+    (ranks,) = compile_text(text.replace("CLAUSES", f"{zero} {offload}"), "n.stg").trace_set.classes
+    parameters = (8 * LAYER + 2 * 1024 * 64) // 2
+    moved: Counter[str] = Counter()
+    for (way, size), count in copies(ranks).items():
+        moved[way] += size * count
+    assert moved == {"store": stores * 4 * parameters, "load": (loads * 4 + 2) * parameters}
+    assert not [n for n, _ in nodes_of(ranks) if n.op == "host_sum"]
+
+
 def test_the_host_scales_what_the_device_found_the_norm_of() -> None:
     """DeepSpeed takes norms on the device (`set_norm_for_param_grad_in_gpu`), two operations and a reading of each element, and multiplies what is on the host
     (`unscale_and_clip_grads`), one operation, a reading and a writing."""
