@@ -78,13 +78,14 @@ class SplitUnevenly(ModulePass):
         }
         leaders = linked(op, rules, uneven) if uneven else {}
         uneven |= {dim: rules[dim] for dim in leaders}
+        groups = grouped(op, uneven) if uneven else {}
         sums = joined(op, rules, uneven) if uneven else {}
         split: dict[str, dist.RuleOp] = {}
         for program in programs(op):
             split |= rename(program, uneven)
         for dim, rule in split.items():
             if not is_interleaved(rule) and dim not in sums:
-                define(op, dim, rule, leaders.get(dim, dim))
+                define(op, dim, rule, leaders.get(dim, dim), groups.get(dim, ()))
         for dim in split.keys() & sums.keys():
             define_sum(op, dim, sums[dim])
         for load in op.body.ops:
@@ -133,6 +134,17 @@ def linked(
                 for name, index in zip(tensor_of(operand.type).names, indices, strict=True):
                     if name != index and name in uneven and index in rules:
                         found[index] = name
+    return found
+
+
+def grouped(module: ModuleOp, uneven: Mapping[str, dist.RuleOp]) -> dict[str, tuple[str, ...]]:
+    """Heads of queries whose keys devices have copies of: those of a head of keys are cut for themselves. Along which axes these heads differ."""
+    found: dict[str, tuple[str, ...]] = {}
+    for op in module.walk():
+        if isinstance(op, stg.AttentionOp) and op.copies is not None:
+            heads, keys = (each.dims[-2] for each in op.scored[:2])
+            if heads.name in uneven and heads.split[: len(keys.split)] == keys.split:
+                found[heads.name] = keys.split
     return found
 
 
@@ -188,7 +200,7 @@ def rename(program: stg.ProgramOp, rules: Mapping[str, dist.RuleOp]) -> dict[str
         if isinstance(op, dist.Movement):
             if whole:
                 op.properties["uneven"] = NamesAttr(whole)
-        elif isinstance(op, stg.TensorOp) and dims:
+        elif isinstance(op, stg.TensorOp | stg.UpdateRowsOp) and dims:
             if whole:
                 raise CompileError([apart(op, rules[whole[0]], f"`{whole[0]}` is whole here, too")])
             rename_dims(op, {d: f"{d}{PART}" for d in dims})
@@ -268,13 +280,16 @@ def with_parts(value_type: Attribute, names: Mapping[str, str]) -> ValueType:
     return value_type.with_names(names)
 
 
-def define(module: ModuleOp, dim: str, rule: dist.RuleOp, leader: str) -> None:
-    """Say what a part is: as many times that of a leader as the dim is larger."""
+def define(
+    module: ModuleOp, dim: str, rule: dist.RuleOp, leader: str, group: Sequence[str]
+) -> None:
+    """Say what a part is: as many times that of a leader as the dim is larger. What a rank along `group` has of it is cut along the other axes."""
     axes = rule.axes.data
     assert rule.uneven is not None
-    size, ways = symbol(leader), product(map(symbol, axes))
-    own = part_of(rule.uneven.data, size, ways, joint_index(axes))
-    times = ways * symbol(dim) / size
+    within = axes[len(group) :]
+    size, ways = symbol(leader) / product(map(symbol, group)), product(map(symbol, within))
+    own = part_of(rule.uneven.data, size, ways, joint_index(within))
+    times = product(map(symbol, axes)) * symbol(dim) / symbol(leader)
     largest = stg.DimOp(f"{dim}{PART}{dist.MAX}", times * ceildiv(size, ways))
     program = programs(module)[0]
     for op in (stg.DimOp(f"{dim}{PART}", times * own, parts=dim), largest):

@@ -7,8 +7,10 @@ import pytest
 from hypothesis import assume, given, settings, strategies as st
 
 from stagec import summary
+from stagec.dialects.sched.actions import Compute
 from stagec.driver import Compiled, compile_text
 from stagec.memory import plan_memory
+from tests.fidelity.totals import nodes_of
 
 MODEL = """
 dim B = 8
@@ -203,6 +205,58 @@ def test_heads_of_queries_go_with_those_of_keys(heads: int, share: int, tp: int,
         even = compiled(sizes, f"{mesh}shard H, K over tp")
         (needed,) = plan_memory([each.run for each in even.counts])
         assert plans[places[rank][1]].peak_bytes == needed.peak_bytes
+
+
+@pytest.mark.parametrize(("how", "share"), [("balanced", 7), ("chunk", 11)])
+def test_heads_that_share_a_copied_head_are_where_its_copies_are(how: str, share: int):
+    """Two heads of keys on 6 devices: each is on three, which share out the heads of its queries."""
+    rules = f"shard H over tp {{ uneven = {how} }}\nshard K over tp {{ replicate = true }}"
+    asked = compiled({"V": 12, "H": 2 * share, "K": 2}, f"mesh tp = 6\n{rules}")
+    classes = summary.summarize(asked.module, asked.counts).classes
+    a_head = 2 * 2 * 12 * 4  # two matrices in two layers, of queries as of keys
+    heads = {
+        (head, copy): (found.parameters.count - 12 * 12) / a_head - 1
+        for each, found in zip(asked.counts, classes, strict=True)
+        for head in each.run.where.get("tp.K", range(2))
+        for copy in each.run.where.get("tp.copies", range(3))
+    }
+    cut = parts(how, share, 3)
+    assert heads == {(head, copy): cut[copy] for head in range(2) for copy in range(3)}
+
+
+@pytest.mark.parametrize("dim", ["R", "E", "N"])
+@pytest.mark.parametrize("how", ["balanced", "chunk"])
+def test_rows_of_tables_that_ranks_do_not_share_evenly(dim: str, how: str):
+    """A rank updates rows as that of a model with as many times its part."""
+    text = """
+dim B = 12
+dim J = 5
+model Lookup(ids[B, N, J]: i32, wanted[B, N, E]) {
+  weight tables[N, R, E]
+  rows = embedding_bag(ids, tables, over = J)
+  loss = mean(rows * wanted, over = [B, N, E])
+}
+plan p { mesh c = 3
+CLAUSES
+shard B over c
+shard Lookup.rows[B] over c
+optimizer sgd { tables = adam } }
+"""
+    sizes = {"R": 100, "E": 11, "N": 4} | ({"N": 5} if dim == "N" else {})
+
+    def updates(change: dict[str, int], setting: str) -> list[tuple[int, int]]:
+        dims = "".join(f"dim {name} = {size}\n" for name, size in (sizes | change).items())
+        job = compile_text(dims + text.replace("CLAUSES", f"shard {dim} over c {setting}"))
+        return [
+            (n.action.num_ops, n.action.num_bytes)
+            for each in job.trace_set.classes
+            for n, _ in nodes_of(each)
+            if n.op == "update_rows" and isinstance(n.action, Compute)
+        ]
+
+    cut = parts(how, sizes[dim], 3)
+    found = updates({}, f"{{ uneven = {how} }}")
+    assert found == [updates({dim: 3 * part}, "")[0] for part in dict.fromkeys(cut)]
 
 
 @settings(max_examples=5, deadline=None, database=None)
