@@ -54,7 +54,7 @@ nothing is added up, and gradients leave once; but `partition_grads` stores and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from xdsl.context import Context
@@ -63,9 +63,10 @@ from xdsl.ir import Block, Operation, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
-from stagec.analysis.sizes import module_of, size_values
+from stagec.analysis.sizes import at_first, size_values
 from stagec.dialects import dist, stg
 from stagec.dialects.op import block_of
+from stagec.dialects.stg.optimizer import EIGHT_BIT, is_small
 from stagec.dialects.types import StackType, tensor_of, with_dtype
 from stagec.dialects.use_def import followed, one_by_one, weight_path
 from stagec.rewriting import inherit, programs
@@ -95,16 +96,18 @@ class OffloadOptimizer(ModulePass):
     """Whether the weights are: those of a master copy are written there, others read too."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        sizes = size_values(op)
         for program in programs(op):
             for step in list(program.body.block.ops):
                 if isinstance(step, stg.OptimizerStepOp):
-                    Streaming(self, step).run()
+                    Streaming(self, step, sizes).run()
 
 
 @dataclass
 class Streaming:
     options: OffloadOptimizer
     step: stg.OptimizerStepOp
+    sizes: Mapping[str, int]
 
     def run(self) -> None:
         step = self.step
@@ -155,9 +158,8 @@ class Streaming:
         """Let the gradients that each microbatch reduces go to the host, where their sums are between microbatches."""
         is_there = self.options.sums == "host"
         loops = [g.owner for g in self.step.gradients if isinstance(g.owner, stg.AccumulateOp)]
-        values = size_values(module_of(self.step))
         for loop in dict.fromkeys(loops):
-            is_one = conditions.compare(symbol(loop.axis.data), "==", 1, values)
+            is_one = conditions.compare(symbol(loop.axis.data), "==", 1, self.sizes)
             if is_one and self.options.sums == "several":
                 continue
             last = loop.yield_op
@@ -247,7 +249,7 @@ class Streaming:
         step = self.step
         if not self.options.states:
             return []
-        dtypes = [step.states.data] * stg.NUM_STATES[step.algorithm.data]
+        dtypes = [self.dtype_of_states(weight)] * stg.NUM_STATES[step.algorithm.data]
         if step.master is not None and self.has_master(weight):
             dtypes.append(step.master.data)
         if step.average is not None:
@@ -262,6 +264,15 @@ class Streaming:
             self.insert([op])
             found.append(op.state)
         return found
+
+    def dtype_of_states(self, weight: SSAValue) -> str:
+        """Those of small tensors stay in 32 bits where others are in 8."""
+        own = self.step.states.data
+        if own != EIGHT_BIT:
+            return own
+        # Of ranks with parts of other sizes the first one says so: they run one program.
+        small = at_first(is_small(weight), self.sizes)
+        return "fp32" if conditions.compare(small, "==", 1, self.sizes) else own
 
     @property
     def travels(self) -> bool:

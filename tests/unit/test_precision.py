@@ -156,6 +156,11 @@ plan p { mesh dp = 4 shard B over dp ZERO precision { optimizer = fp32 } optimiz
         sizes = [n // ranks for n in (1024, 4096, 1024 * 4096, 1024 * 4096)]
         states = 2 * 3 * sum(4 * n if n < 4096 else n + 4 * (n // 256) for n in sizes)
         assert job.memory[0].static.num_bytes[Kind.OPTIMIZER] == states
+        away = compile_text(text.replace("ZERO", f"{zero} offload {{ optimizer = true }}"), "m.stg")
+        (own,) = away.memory
+        assert sum(own.host_bytes.values()) == states
+        copied = summarize(away.module, away.counts).classes[0].traffic
+        assert [t.operand_bytes for t in copied if t.kind in ("load", "store")] == [states] * 2
 
 
 @pytest.mark.parametrize("dtype", some(sorted(SCALES), 2))
