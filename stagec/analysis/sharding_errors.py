@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import gcd, isqrt, prod
 
 from xdsl.dialects.builtin import ModuleOp
@@ -26,6 +26,7 @@ class ShardingErrors:
     def __init__(self, module: ModuleOp) -> None:
         self.sizes = size_values(module)
         self.rules = [op for op in module.body.ops if isinstance(op, dist.RuleOp)]
+        self.contexts = [op for op in module.body.ops if isinstance(op, dist.ContextOp)]
         dims = [op for op in module.body.ops if isinstance(op, stg.DimOp)]
         self.pads = {op.dim.data: op.pads.data for op in dims if op.pads is not None}
         self.formulas = {op.dim.data: str(op.size.data) for op in dims if op.size.data.names}
@@ -122,6 +123,9 @@ class ShardingErrors:
                 {name: size for name, size in self.sizes.items() if name not in self.may_differ},
             ),
             formula=self.formulas.get(dim.name, ""),
+            chunks=chunks_along(
+                dim.split, [(c.axes.data, c.method.data, c.balance.data) for c in self.contexts]
+            ),
         )
         sending = self.sending(dim, rule)
         if sending:
@@ -236,12 +240,13 @@ def cannot_split(
     shares: bool = False,
     beside: int = 0,
     formula: str = "",
+    chunks: int = 0,
 ) -> tuple[str, list[str], str]:
     """E0301 in words, with notes, and what to write instead.
 
     `differs`: the dim has uneven parts elsewhere, over other axes; it is of slots of these `experts` and their copies; it `is_batch`, of which no
     part differs; its rule says already that ranks are to have `shares` of a part. The size of its last axis has to divide what is `beside`
-    it, too, unless that is 0. Its size has a `formula`.
+    it, too, unless that is 0. Its size has a `formula`. Contexts exchange parts of it, of so many `chunks`, unless that is 0.
     """
     name = f"{experts} + redundant" if experts else dim.name
     size, ways = sizes[dim.name], prod(sizes[axis] for axis in dim.split)
@@ -257,6 +262,9 @@ def cannot_split(
             beside=beside,
             formula=formula,
         )
+        if chunks:
+            rounded = -(-size // (chunks * ways)) * chunks * ways
+            help_ = f"choose `{formula or dim.name} = {rounded}`, or pad it: `{{ pad = {chunks} }}` after the rule"
         note = "parts are uneven only over all axes of their rule at once"
         message = f"{axes} {verb} not divide `{name} = {size}`"
         return message, [note] if differs else [], help_
@@ -266,6 +274,14 @@ def cannot_split(
     if uneven == CHUNK and size > ways:
         help_ += ", or `uneven = balanced`, with parts of one less on some"
     return message, [], help_
+
+
+def chunks_along(axes: Sequence[str], contexts: Iterable[tuple[Sequence[str], str, str]]) -> int:
+    """Of how many chunks the parts along these axes are that contexts exchange, all alike; 0 if none does. Of each context: its axes, method and balance."""
+    along = [
+        balance for own, method, balance in contexts if set(own) & set(axes) and method != "partial"
+    ]
+    return 0 if not along else 1 if set(along) == {"none"} else 2
 
 
 def as_written(axes: Sequence[str], sizes: Mapping[str, int]) -> dict[str, int]:

@@ -17,6 +17,7 @@ from stagec.backend.encode import encode_traces
 from stagec.backend.program import Node, RankClass
 from stagec.backend.writer import write_traces
 from stagec.checking import check_traces
+from stagec.diagnostics import CompileError
 from stagec.dialects import stg
 from stagec.dialects.attributes import Dim
 from stagec.dialects.sched.actions import Collective, Compute, Transfer
@@ -597,3 +598,32 @@ plan p { mesh cp = 4 shard S over cp CLAUSES }
     assert len(plain) == len(biased)
     # 4 FLOPs for each of 8 elements of a head's width, and one more.
     assert [a * 33 for a in plain] == [b * 32 for b in biased]
+
+
+@pytest.mark.parametrize(("balance", "size", "pad"), [("head_tail", 30, 2), ("none", 25, 1)])
+def test_help_for_a_sequence_that_a_context_does_not_divide(
+    balance: str, size: int, pad: int
+) -> None:
+    """What it says compiles: parts are alike, and two chunks each where there is a head and a tail."""
+    text = """
+dim B = 2
+dim S = LENGTH
+dim D = 8
+dim H = 4
+dim E = 2
+model M(x[B, S, D]) {
+  weight q[D, H, E], k[D, H, E], v[D, H, E], o[H, E, D]
+  loss = mean(attention(x @ q, x @ k, x @ v, causal = true) @ o, over = [B, S, D])
+}
+plan p {
+  mesh cp = 5
+  shard S over cp SETTING
+  context cp { balance = BALANCE }
+}
+""".replace("BALANCE", balance)
+    with pytest.raises(CompileError) as caught:
+        compile_text(text.replace("LENGTH", "24").replace("SETTING", ""), "m.stg")
+    (found,) = caught.value.diagnostics
+    assert found.help == f"choose `S = {size}`, or pad it: `{{ pad = {pad} }}` after the rule"
+    for length, setting in ((size, ""), (24, f"{{ pad = {pad} }}")):
+        compile_text(text.replace("LENGTH", str(length)).replace("SETTING", setting), "m.stg")

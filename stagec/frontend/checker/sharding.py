@@ -7,7 +7,7 @@ from math import prod
 
 from stagec.analysis import placement
 from stagec.analysis.recompute_choice import op_words
-from stagec.analysis.sharding_errors import cannot_split, split_beside, splits
+from stagec.analysis.sharding_errors import cannot_split, chunks_along, split_beside, splits
 from stagec.diagnostics import Diagnostics, Span, closest, did_you_mean, quoted, suggestion
 from stagec.dialects.attributes import Dim
 from stagec.frontend.checker.definitions import Definitions
@@ -117,7 +117,7 @@ class PlanChecker:
         wrong = [each.span for each in self.findings.errors if each.code == "E0402"]
         if any(span is not None and span in rule.span for span in wrong):
             return  # what the rule was to do about it is told already
-        differs = rule.uneven is not None
+        differs, products = rule.uneven is not None, self.plan.products
         message, notes, help_ = cannot_split(
             *(dim, self.parts_of(dim), differs, self.sizes),
             is_batch=dim.name == self.model.batch_dim,
@@ -127,6 +127,13 @@ class PlanChecker:
                 {name: size for name, size in self.sizes.items() if not self.may_differ(name)},
             ),
             formula=self.table.formula(dim.name),
+            chunks=chunks_along(
+                dim.split,
+                [
+                    (products.get(c.axis, (c.axis,)), c.method, c.balance)
+                    for c in self.plan.contexts
+                ],
+            ),
         )
         names = (*dim.split, dim.name)
         origins = [self.table.origins[name] for name in names if name in self.table.origins]
