@@ -51,17 +51,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp, UnitAttr
+from xdsl.dialects.builtin import ModuleOp, StringAttr, UnitAttr
 from xdsl.ir import Block, Operation, SSAValue, Use
 from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from stagec.analysis.recompute_choice import call_of, kinds_of
+from stagec.analysis.units import is_weight
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import dist, stg
 from stagec.dialects.op import block_of
 from stagec.dialects.types import StackType, TensorType, tensor_of
-from stagec.dialects.use_def import followed, from_stack, through, weight_path
+from stagec.dialects.use_def import followed, from_stack, through
 from stagec.rewriting import inherit, insert_before, programs, set_type
 
 NAME = "quantize-products"
@@ -112,8 +113,7 @@ class Quantizer:
         weight, read = op.operands[position], op.operands[1 - position]
         cast = weight.owner
         weight = as_stored(weight, self.options.weights)
-        path = weight_behind(weight)
-        if self.is_wide(op, path):
+        if self.is_wide(op, weight):
             return
         if not self.options.weights:
             self.dequantize(op, position)
@@ -152,10 +152,11 @@ class Quantizer:
         if isinstance(cast, stg.CastOp) and not cast.result.uses:
             Rewriter.erase_op(cast)
 
-    def is_wide(self, op: Operation, path: str) -> bool:
-        steps = path.split(".")
-        names = {".".join(steps[i:]) for i in range(len(steps))}
-        return bool(call_of(op, self.options.wide)) or not names.isdisjoint(self.options.wide)
+    def is_wide(self, op: Operation, weight: SSAValue) -> bool:
+        source, wide = source_of(weight), self.options.wide
+        assert isinstance(source, stg.WeightOp)
+        is_peeled = stg.marks(source).get("made_by") == StringAttr("peel-layers")
+        return bool(call_of(op, wide)) or is_weight(source.path.data, wide, is_peeled)
 
     def quantized(self, value: SSAValue, form: str, before: stg.ContractOp) -> SSAValue:
         block = block_of(before)
@@ -180,8 +181,14 @@ def is_in_layer(op: Operation) -> bool:
 
 def weight_behind(value: SSAValue) -> str:
     """The path of the weight that a value is, in the dtype or the place that its readers want; nothing if it is none."""
+    found = source_of(value)
+    return found.path.data if isinstance(found, stg.WeightOp) else ""
+
+
+def source_of(value: SSAValue) -> Operation | Block:
+    """What makes the weight that a value is, or what else it is."""
     same = through(stg.CastOp, stg.RenameOp, stg.TransposeOp, dist.ReshardOp)
-    return weight_path(followed(value, from_stack, same))
+    return followed(value, from_stack, same).owner
 
 
 def as_stored(value: SSAValue, form: str) -> SSAValue:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from xdsl.ir import Operation, OpResult, SSAValue
 
@@ -31,6 +31,21 @@ def unit_of(path: str, units: Sequence[str]) -> str:
 def is_call(call: str, module: str) -> bool:
     """Whether a part of a path is a call of a module: `Block`, or `Block_2`, the second in a body. No other module is called so (E0202)."""
     return module in (call, called_module(call))
+
+
+def is_weight(path: str, names: Iterable[str], is_peeled: bool) -> bool:
+    """Whether one of these names means a weight: its own, or with those of modules before it, each call of which is meant.
+
+    Of a weight that stands in a repeat itself `peel-layers` calls that of the other layers `w_2`.
+    """
+    parts = path.split(".")
+    tails = [(parts[-len(words) :], words) for words in (name.split(".") for name in names)]
+    return any(
+        len(tail) == len(words)
+        and all(map(is_call, tail[:-1], words[:-1]))
+        and (is_call(tail[-1], words[-1]) if is_peeled else tail[-1] == words[-1])
+        for tail, words in tails
+    )
 
 
 def called_module(call: str) -> str:

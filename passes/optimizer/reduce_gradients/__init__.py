@@ -52,6 +52,7 @@ from stagec.analysis.recompute_choice import call_of
 from stagec.analysis.units import (
     ROOT,
     first_use,
+    is_weight,
     is_within,
     takes_gradient,
     unit_of,
@@ -568,9 +569,7 @@ class Reducer:
     def is_late(self, op: Operation) -> bool:
         """Whether a reduction is of a weight that `late` names, or of one in a module that it names."""
         names = self.options.late
-        steps = stg.scope_of(op).split(".")
-        ends = {".".join(steps[i:]) for i in range(len(steps))}
-        return bool(names) and (not ends.isdisjoint(names) or bool(call_of(op, names)))
+        return is_weight(stg.scope_of(op), names, is_peeled=True) or bool(call_of(op, names))
 
 
 def marking_first(insert: Callable[[Operation], None]) -> Callable[[Operation], None]:
