@@ -52,11 +52,17 @@ LOWERING = "lower-to-tasks"
 REGATHER = "regather-operands"
 BIASES_FIRST = "add-biases-first"
 UPDATE_ROWS = "update-rows"
+QUANTIZE_PRODUCTS = "quantize-products"
 OFFLOAD_PARAMETERS, OFFLOAD_OPTIMIZER = "offload-parameters", "offload-optimizer"
 DEFER, BEHIND_DEFER = "defer-reductions", "decompose-statistics"
 """The pass that `reduce = eager` leaves out, and the one that would come next."""
-OF_ONE_PASS = (REGATHER, BIASES_FIRST, UPDATE_ROWS, DEFER, OFFLOAD_PARAMETERS, OFFLOAD_OPTIMIZER)
+OF_ONE_PASS = (
+    *(REGATHER, BIASES_FIRST, UPDATE_ROWS, QUANTIZE_PRODUCTS, DEFER),
+    *(OFFLOAD_PARAMETERS, OFFLOAD_OPTIMIZER),
+)
 """Passes that one setting adds, or leaves out."""
+WITH = {"reduce-maxima": QUANTIZE_PRODUCTS}
+"""Passes that such a setting adds too: those of fused attention are reduced whatever linear layers multiply in."""
 OVERLAPPED = "overlapped_1f1b"
 """What `overlap { ep = true }` makes of interleaved 1F1B: another order, whether tokens are sent or not."""
 NEEDS = (
@@ -68,6 +74,12 @@ NEEDS = (
         "collectives", "keep", REGATHER, "nothing that backward reads was gathered for a layer"
     ),
     ProgramNeed("collectives", "bias", BIASES_FIRST, "no bias is added to a sum over ranks"),
+    ProgramNeed(
+        "precision",
+        "products",
+        QUANTIZE_PRODUCTS,
+        "only linear layers in a `repeat` are quantized, and all there are `unquantized`, or none",
+    ),
     ProgramNeed("precision", "loss", CONVERTED, "no `cross_entropy` reads logits of another dtype"),
     ProgramNeed(
         "zero",
@@ -321,14 +333,15 @@ class IdleParts:
                 for name in (idle if self.recomputes else ())
             ]
             return
-        if each.name not in self.changes:
+        name = WITH.get(each.name, each.name)
+        if name not in self.changes:
             yield
             return
         seen = parts_of if is_our_class(type(each)) else str
         before = seen(module)
         yield
-        self.ran.add(each.name)
-        self.changes[each.name] |= seen(module) != before
+        self.ran.add(name)
+        self.changes[name] |= seen(module) != before
 
     def diagnostics(self) -> list[Diagnostic]:
         """A warning for each that changed nothing, of the passes that ran."""
@@ -346,8 +359,10 @@ class IdleParts:
     def settings(self) -> Iterator[Diagnostic]:
         for need, span in self.needs.items() if self.is_lowered else ():
             is_met = self.changes[need.kind] if need.kind in OF_ONE_PASS else need.kind in self.has
-            # The plan alone says that nothing is updated.
-            is_known = need.kind == OFFLOAD_OPTIMIZER and need.kind not in self.ran
+            # The plan alone says that nothing is updated, or quantized.
+            is_known = need.kind in (OFFLOAD_OPTIMIZER, QUANTIZE_PRODUCTS) and (
+                need.kind not in self.ran
+            )
             if not is_met and not is_known:
                 yield Diagnostic(
                     "W0304", unchanged(title_of(need)), span, label=need.reason, help=LEAVE

@@ -30,6 +30,7 @@ SETTINGS = (
     *("gradients { first_bucket_bytes = 1KiB }", "offload { prefetch = 2 }"),
     *("precision { maxima = none }", "precision { loss = fp32 }", "gradients { average = before }"),
     *("precision { gather = fp8 }", "precision { cache = fp8 }", "precision { saved = mxfp8 }"),
+    "precision { products = fp8_1x128, unquantized = [Block] }",
     *("shard K over tp { replicate = true }", "optimizer adamw { loss_scale = static }"),
     *("precision { weight_gradients = bf16 }", "precision { product_weights = fp8 }"),
     *("optimizer adamw { tables = adam }", "device { exchange_units = 8 }"),
@@ -54,6 +55,7 @@ SETTINGS = (
 
 
 WITHOUT = {
+    "precision { products = fp8_1x128, unquantized = [Block] }": "precision { products = bf16 }",
     "shard K over tp { replicate = true }": "shard K over tp",
     "optimizer adamw { loss_scale = static }": "optimizer adamw",
     "optimizer adamw { tables = adam }": "optimizer adamw",
@@ -124,7 +126,6 @@ def test_all_of_them_are_tried():
     assert known - tried == {
         ("zero", "reshard_over"),
         ("zero", "persist"),
-        ("precision", "unquantized"),
         ("process", "transposed_weights"),
         ("process", "cached_weights"),
         ("pipeline", "scatter_gather"),
@@ -199,12 +200,68 @@ plan q extends p {{
         ("zero 3 over dp { persist = 9999 } offload { parameters = true }", (2, 1), ["parameters"]),
         ("zero 3 over dp { persist = 32 } offload { parameters = true }", (2, 1), []),
         ("optimizer sgd offload { optimizer = true }", (1, 1), ["optimizer"]),
+        ("precision { products = mxfp8, unquantized = [Block] }", (1, 1), ["products"]),
+        ("precision { products = mxfp8, unquantized = [up] }", (1, 1), []),
+        ("precision { products = bf16 }", (1, 1), []),
         ("optimizer sgd offload { optimizer = true, update = host }", (1, 1), []),
     ],
 )
 def test_a_setting_without_effect_is_told(clauses: str, axes: tuple[int, int], said: list[str]):
     made = compile_text(LAYERS.format(clauses=clauses, dp=axes[0], tp=axes[1]), plan="q")
     assert told(made) == said
+
+
+def test_products_that_stand_in_no_repeat_are_told():
+    clauses = "precision { products = fp8 }"
+    text = LAYERS.format(clauses=clauses, dp=1, tp=1)
+    assert told(compile_text(text, plan="q")) == []
+    alone = text.replace("repeat L { x = Block(x) }", "x = Block(x)").replace("dim L = 2", "")
+    assert told(compile_text(alone, plan="q")) == ["products"]
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["precision {{ products = mxfp8, unquantized = [{}] }}", "gradients {{ late = [{}] }}"],
+)
+def test_names_mean_the_weights_of_all_layers(setting: str):
+    """Also where the first layer, which makes no gradient of its input, is a repeat of its own."""
+    texts = (LAYERS.format(clauses=setting.format(n), dp=2, tp=1) for n in ("up", '"Block.up"'))
+    one, other = (compile_text(text, plan="q") for text in texts)
+    assert digest(one) == digest(other)
+    text = LAYERS.format(clauses="", dp=2, tp=1)
+    assert digest(one) != digest(compile_text(text, plan="q"))
+
+
+def test_maxima_of_fused_attention_are_an_effect():
+    """They are reduced whatever linear layers multiply in."""
+    clauses = "precision {{ weights = bf16, products = {}, unquantized = [wq, wk, wv] }}".format
+    for products, said in (("fp8", []), ("fp8_1x128", ["products"])):
+        text = QUANTIZED.format(clauses=clauses(products))
+        assert told(compile_text(text)) == said
+
+
+QUANTIZED = """
+dim B = 4
+dim S = 16
+dim T = S
+dim D = 32
+dim H = 2
+dim E = 16
+dim L = 2
+model M(x[B, S, D]) {{
+  repeat L {{
+    weight wq[D, H, E], wk[D, H, E], wv[D, H, E]
+    y = attention(x @ wq, (x @ wk)[S -> T], (x @ wv)[S -> T], causal = true)
+    x[B, S, D] = x * mean(y, over = [H, E])
+  }}
+  loss = mean(x, over = [B, S, D])
+}}
+plan p {{
+  mesh dp = 2
+  shard B over dp
+  {clauses}
+}}
+"""
 
 
 def told(made: Compiled) -> list[str]:
