@@ -142,7 +142,7 @@ def with_wide_end(text: str) -> str:
     return text.replace("\nmodel NemotronH", f"\n{blocks}\nmodel NemotronH")
 
 
-LATENT = "Attention.q, Attention.k, Attention.v, Attention.near, Attention.far"  # `mla_up_proj`
+LATENT = "Attention.q, Attention.k, Attention.v, Attention.near"  # `mla_up_proj`
 OF_NVFP4 = 'Router, Attention, "Experts.squeeze", "Experts.widen", Ahead'
 NEMOTRON = Recipe(
     partial(nemotron, ""),
