@@ -56,11 +56,14 @@ def extended(
         return None
     # Beside the text, whose folder has the files that clauses name.
     file = os.path.join(os.path.dirname(source.file), "<help>")
-    text = f"plan {name}_ extends {name} {{\n{chr(10).join(clauses)}\n}}\n"
+    every = [item for own in source.files.values() for item in own.items]
+    longest = max(len(item.name.text) for item in every if isinstance(item, syntax.Plan))
+    new = name + "_" * longest  # no plan has it
+    text = f"plan {new} extends {name} {{\n{chr(10).join(clauses)}\n}}\n"
     items = parse_text(text, file).files[file].items
     files = {**source.files, source.file: replace(program, items=(*program.items, *items))}
     whole = replace(source, files=files, texts={**source.texts, file: text})
-    return check(whole, f"{name}_", checked.overrides, functions)
+    return check(whole, new, checked.overrides, functions)
 
 
 def warnings_of(checked: CheckedModel, module: ModuleOp) -> list[Diagnostic]:
