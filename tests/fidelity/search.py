@@ -15,7 +15,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from random import Random
@@ -204,6 +204,22 @@ def score(runs: Sequence[Judged], method: int) -> Score:
     return Score(regret, best in order[:5], agree / max(len(pairs), 1))
 
 
+def least_regret(runs: Sequence[Measured]) -> float:
+    """What a first choice loses at least in a group of runs, by any method to which a plan without a pipeline is no slower in larger microbatches on the
+    same ranks, whether ZeRO splits its optimizer's state or not: no run may come first of which another is the same but for these."""
+    first = [run for run in runs if not any(is_no_slower(other.job, run.job) for other in runs)]
+    return 1 - max(run.throughput for run in first) / max(run.throughput for run in runs)
+
+
+def is_no_slower(one: calculon.Job, other: calculon.Job) -> bool:
+    """Whether one plan runs the sequences of the other in fewer, larger kernels and messages of as many bytes."""
+    alike = replace(
+        one, microbatch=other.microbatch, microbatches=other.microbatches, zero=other.zero
+    )
+    is_larger = one.microbatch > other.microbatch and not one.microbatch % other.microbatch
+    return alike == other and one.pp == 1 and is_larger
+
+
 def told(title: str, scores: Sequence[Score]) -> dict[str, float]:
     regrets = [each.regret for each in scores]
     found = {
@@ -261,6 +277,7 @@ def main() -> int:
                 else:
                     answers[run.group].append(each)
     scores: dict[bool, list[tuple[Score, ...]]] = {True: [], False: []}
+    least: list[float] = []
     for name, group in sorted(answers.items()):
         sources: dict[str, list[Judged]] = defaultdict(list)
         for each in group:
@@ -271,6 +288,7 @@ def main() -> int:
                 continue
             found = tuple(score(ran, method) for method in range(len(METHODS)))
             scores[source != UNJUDGED].append(found)
+            least += [least_regret([each.run for each in ran])] if source != UNJUDGED else []
             own = found[0]
             without = f", {lost[name]} do not compile" if lost[name] else ""
             besides = "" if source != UNJUDGED else ", some of which slept"
@@ -295,6 +313,9 @@ def main() -> int:
             told(title, [each[n] for each in scores[False]])
     sys.stdout.write(f"{len(scores[True])} groups\n")
     every = [told(title, [each[n] for each in scores[True]]) for n, title in enumerate(METHODS)]
+    sys.stdout.write(
+        f"any method by which larger microbatches are no slower has a worst regret of {100 * max(least):.1f} % or more\n"
+    )
     told_memory([each for group in answers.values() for each in group if each.run.judges_memory])
     missed = [
         name
