@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> int:
     )
     options = parser.parse_args(arguments)
     if options.random:
-        if not options.capture.exists():
+        if not options.capture.is_file():
             parser.error(
                 f"there is no capture tool at {options.capture}: say where, with --capture"
             )

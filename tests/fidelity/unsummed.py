@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tests.fidelity.oracle import Case, coordinates
-from tests.fidelity.parameters import parameters_of
+from tests.fidelity.parameters import layers_of, parameters_of
 from tests.fidelity.record import Communication, RankRecord
 
 
@@ -50,7 +50,7 @@ def with_sums_of_experts(case: Case, rank: int, measured: RankRecord) -> RankRec
     """As if another DDP, over `edp`, had the rank's experts: each bucket behind the layer that fills it, in each backward pass that reduces."""
     backward = [n for n, c in enumerate(measured.communications) if c.phase == "bwd"]
     exchanges = [n for n in backward if measured.communications[n].kind == "all_to_all"]
-    layers, times = case.model["layers"], case.accumulated
+    layers, times = layers_of_rank(case, rank), backward_passes(case)
     if len(exchanges) != 2 * layers * times:
         return measured
     every = bool(case.parallel.get("sync_every_mb"))
@@ -65,6 +65,16 @@ def with_sums_of_experts(case: Case, rank: int, measured: RankRecord) -> RankRec
     return replace(measured, communications=tuple(found))
 
 
+def layers_of_rank(case: Case, rank: int) -> int:
+    """Of its stage: a rank under DDP has one."""
+    return layers_of(case, coordinates(rank, case.mesh).get("pp", 0))
+
+
+def backward_passes(case: Case) -> int:
+    """Of a rank with one stage. In a pipeline the last one reduces."""
+    return int(case.parallel["microbatches"]) if case.degree("pp") > 1 else case.accumulated
+
+
 @dataclass(frozen=True)
 class Bucket:
     num_bytes: int
@@ -75,7 +85,7 @@ class Bucket:
 def expert_buckets(case: Case, rank: int) -> list[Bucket]:
     """DDP's: one ends with the parameter that fills it, the first at 1 MiB or the user's cap, others at 25."""
     experts = [each for each in parameters_of(case, rank) if each.is_expert]
-    of_a_layer = len(experts) // case.model["layers"]
+    of_a_layer = len(experts) // layers_of_rank(case, rank)
     cap = int(case.parallel.get("bucket_mb", 25)) << 20
     found: list[Bucket] = []
     held = 0
