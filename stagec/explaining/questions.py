@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -148,7 +149,7 @@ def communication(job: NamedJob, words: Sequence[str], what: str) -> Answer:
     """`comm`, `comm.tp`, `comm.dp+tp.all_reduce.count`, `comm.tp.SwiGLU`; with another pool, `comm.decode`."""
     measure, axes, rest = "operand_bytes", None, []
     products, over = job.compiled.plan.products, [*job.names.mesh, *job.names.pools]
-    for word in words:
+    for word in with_parts_of_axes(words, over):
         parts = [a for part in word.split("+") for a in products.get(part, (part,))]
         if word in MEASURES:
             measure = word
@@ -177,6 +178,15 @@ def communication(job: NamedJob, words: Sequence[str], what: str) -> Answer:
     if measure == "count" and job.compiled.plan.gradients.bucket_bytes:
         notes = ["gradients travel in buckets: a trace has fewer collectives, of the same bytes"]
     return of_terms(job, title, unit, choose, MEASURES[measure], notes)
+
+
+def with_parts_of_axes(words: Sequence[str], axes: Iterable[str]) -> list[str]:
+    """The words of a question, in which an axis that a rule has divided (`tp.copies`) is one word."""
+    text, hidden = ".".join(words), "\0"
+    for axis in (axis for axis in axes if "." in axis):
+        one_word = axis.replace(".", hidden)
+        text = re.sub(rf"(?<![^.+]){re.escape(axis)}(?![^.+])", one_word, text)
+    return [word.replace(hidden, ".") for word in text.split(".")] if words else []
 
 
 TRANSFERS = {"send", "recv"}
