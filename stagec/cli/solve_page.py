@@ -11,6 +11,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 from stagec.cli.device_flags import planned
+from stagec.cli.sweep_page import of_one_pool, unit_of
 from stagec.cli.tables import amount, lines_of, seconds
 from stagec.cli.usage import usage_error
 from stagec.diagnostics import CompileError, suggestion
@@ -80,7 +81,9 @@ def show_solution(options: argparse.Namespace) -> int:
         why = "" if is_long else "most of them programs of their own, "
         looked += f"{why}{num_tried:,} were tried, and "
     looked += f"{len(rows):,} can be compiled"
-    sys.stdout.write(said(name, what, f"{what} {sign} {text}{unit or ''}", good, bad, looked))
+    condition = f"{what} {sign} {text}{unit or ''}"
+    of_one = of_one_pool(what, pools)
+    sys.stdout.write(said(name, what, unit_of(of_one), condition, limit, good, bad, looked))
     return 0 if good else 1
 
 
@@ -216,21 +219,31 @@ def largest_of(checked: CheckedModel, source: Source, name: str) -> int:
 Found = Sequence[tuple[int, int | float]]
 
 
-def said(name: str, what: str, condition: str, good: Found, bad: Found, tried: str) -> str:
+def said(
+    name: str,
+    what: str,
+    unit: str,
+    condition: str,
+    limit: Fraction,
+    good: Found,
+    bad: Found,
+    tried: str,
+) -> str:
     """The smallest and the largest value that meet it, and the next that do not."""
-    is_bytes = {"memory", "comm", "bytes", "host"} & {*what.split(".")[:2]}
-    unit = "B" if is_bytes else ""
 
     def with_value(row: tuple[int, int | float]) -> str:
         value = row[1]
+        shown = f"{value:g}" if isinstance(value, float) else f"{value:,}"
         if is_time(what):
-            return f"{name} = {row[0]} ({what} = {seconds(value)})"
-        shown = f"{value:g}" if isinstance(value, float) else f"{value:,}, {amount(value)}{unit}"
+            shown = seconds(value)
+        elif value >= 1000 or unit:
+            shown += f", {amount(int(value))}{unit}".rstrip()
         return f"{name} = {row[0]} ({what} = {shown})"
 
     if not good:
-        least = f"; {with_value(min(bad, key=lambda row: row[1]))} comes closest" if bad else ""
-        return lines_of(f"no {name} meets `{condition}`: {tried}, none does{least}", "  ")
+        nearest = min(bad, key=lambda row: abs(row[1] - limit), default=None)
+        closest = f"; {with_value(nearest)} comes closest" if nearest else ""
+        return lines_of(f"no {name} meets `{condition}`: {tried}, none does{closest}", "  ")
     lines = [f"{condition}: met by {len(good):,} values of `{name}` ({tried})"]
     lines.append(f"  smallest: {with_value(good[0])}")
     lines.append(f"  largest:  {with_value(good[-1])}")

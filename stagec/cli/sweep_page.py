@@ -70,12 +70,14 @@ def check_column(flag: str, name: str | None, known: Sequence[str]) -> str | Non
 
 
 def best(rows: Sequence[Row], names: Sequence[str]) -> list[Row]:
-    """Rows that no other is at least as good as in all of these, and better in one; less is better."""
+    """Rows that no other is at least as good as in all of these, and better in one; less is better. So equal ones are kept together."""
     kept: list[Row] = []
     found: list[tuple[int | float, ...]] = []
     for row in sorted(rows, key=lambda row: [row[name] for name in names]):
         own = tuple(row[name] for name in names)
-        if not any(all(a <= b for a, b in zip(other, own, strict=True)) for other in found):
+        if not any(
+            other != own and all(a <= b for a, b in zip(other, own, strict=True)) for other in found
+        ):
             kept.append(row)
             found.append(own)
     return kept
@@ -115,9 +117,14 @@ def cell(name: str, value: int | float) -> str:
     if name == "bubble":
         return f"{100 * value:.4g} %"
     if "." in name or name in DEFAULT or name in ("bytes", "host", "params"):
-        unit = "B" if name.startswith(("bytes", "comm", "host", "memory")) else ""
-        return f"{amount(int(value))}{'' if name.endswith('.count') else unit}".strip()
+        return f"{amount(int(value))}{unit_of(name)}".strip()
     return str(value)
+
+
+def unit_of(name: str) -> str:
+    """Of a quantity that is no time: `B`, or nothing."""
+    is_bytes = name.startswith(("bytes", "comm", "host", "memory")) and not name.endswith(".count")
+    return "B" if is_bytes else ""
 
 
 def plot(rows: Sequence[Row], quantities: Sequence[str], options: argparse.Namespace) -> None:

@@ -13,6 +13,7 @@ from stagec.diagnostics import CompileError, refused, suggestion
 from stagec.dialects.types import TIME_AXIS
 from stagec.estimate import estimate
 from stagec.explaining.job import NamedJob
+from stagec.explaining.memory import QUANTITIES as MEMORY
 from stagec.explaining.names import MICROBATCH
 from stagec.explaining.quantities import Answer, ClassAnswer
 from stagec.explaining.questions import ask
@@ -437,7 +438,7 @@ def is_of_lives(what: str) -> bool:
 
 SWEPT = ("flops", "bytes", "comm", "host", "params", BUBBLE)
 """The first words of quantities that can be swept, beside those of memory."""
-STORED = ("parameters", "master", "optimizer", "gradients", "process", "static")
+STORED = tuple(name for name, (_, asked) in MEMORY.items() if isinstance(asked, tuple))
 """Kinds of memory that stay from step to step: `memory.KIND` can be swept."""
 
 
