@@ -80,6 +80,7 @@ NEEDS = (
         QUANTIZE_PRODUCTS,
         "only linear layers in a `repeat` are quantized, and all there are `unquantized`, or none",
     ),
+    ProgramNeed("device", "swizzle", QUANTIZE_PRODUCTS, "no product is quantized"),
     ProgramNeed("precision", "loss", CONVERTED, "no `cross_entropy` reads logits of another dtype"),
     ProgramNeed(
         "zero",

@@ -191,6 +191,8 @@ def product_form(op: sched.ComputeOp) -> KernelForm:
         sizes |= columnwise_sizes(op, both)
     if stg.phase_of(op) == "bwd" and left.dtype in QUANTIZED:
         sizes |= transposed_sizes(op)
+    if left.dtype in SCALES:
+        sizes |= late_sizes(op)
     if is_linear(op):
         sizes |= merged_sizes(op, both)
         if sizes["batch"] != ONE:
@@ -286,6 +288,15 @@ def columnwise_sizes(op: sched.ComputeOp, contracted: set[str]) -> dict[str, Siz
             sizes["shard"] += dims_product(shard, set(shard.names)) * share
             sizes["gathered"] += tensor_of(operand.type).num_elements * share
     return sizes
+
+
+def late_sizes(op: sched.ComputeOp) -> dict[str, Size]:
+    """Of each operand, 1 if it is a weight or gathered: then its scales are stored, or sent, in the order of its rows, and not in that of products."""
+    late = (is_weight(value) or gather_behind(value) is not None for value in op.inputs[:2])
+    names = ("late_left", "late_right")
+    return {
+        name: symbolic.constant(int(is_late)) for name, is_late in zip(names, late, strict=True)
+    }
 
 
 def transposed_sizes(op: sched.ComputeOp) -> dict[str, Size]:

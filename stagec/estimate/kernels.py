@@ -74,6 +74,8 @@ TABLES = {
 """For a dtype of operands, the names of the tables of products that apply, the best first; a dtype that is not listed is the name of its own table.
 
 Formats with many scales have kernels, and so tables, of their own."""
+SWIZZLED = ("mxfp8", "nvfp4")
+"""Formats whose scales tensor cores read in another order than that of rows."""
 QUANTIZING = {"fp8": ("computescale", "scale_matrix"), "fp8_block": ("scale_matrix",)}
 """Kernels whose time a table of products includes, by the name of the table: measured layers first find a scale for their bf16 input, and convert it.
 
@@ -106,6 +108,8 @@ class KernelPrices:
     FlashAttention-2, which PyTorch calls. Empty in an iteration that serves, whose kernels are those of an inference engine."""
     engine: str = "trtllm"
     """The engine whose kernels compute experts, where there are tables of several engines."""
+    swizzle: str = "none"
+    """Of which operands scales are put into the order that products read (`swizzled`): of `each`, of those that are `stored` or sent, or of `none`."""
     devices: int = 1
     """How many devices wait for each other, and so for the slowest of them."""
     _known: dict[object, Price] = field(default_factory=dict, compare=False)
@@ -144,7 +148,7 @@ class KernelPrices:
             return Price(price.us + self.added_us(kernel), price.basis)
         if kernel.kind == Work.PRODUCT:
             price = self.product(kernel, backward)
-            more = self.columnwise_us(kernel) + self.summed_us(kernel)
+            more = self.columnwise_us(kernel) + self.summed_us(kernel) + self.swizzled_us(kernel)
             return Price(price.us + more, price.basis)
         if kernel.kind in (Work.ORTHOGONALIZATION, Work.PRECONDITIONING):
             return self.products_in_turn(compute, kernel.dtype)
@@ -214,7 +218,8 @@ class KernelPrices:
         if kind not in each or not device.host_launch_us:
             return 0.0
         kernels = self.kernels_of(action.kernel) * (4 if finds_scale else 1)
-        return (kernels - 1) * each[kind] / device.host_launch_us
+        us = (kernels - 1) * each[kind] + len(self.swizzled(action.kernel)) * device.host_kernel_us
+        return us / device.host_launch_us
 
     @property
     def takes_turns(self) -> bool:
@@ -294,6 +299,32 @@ class KernelPrices:
         else:
             return 0.0
         return 1e6 * moved / rate
+
+    def swizzled(self, kernel: Kernel) -> list[int]:
+        """The elements of each operand of a product, or of all that are one product with it, whose scales a kernel puts into another order before.
+
+        Tensor cores of Blackwell read scales of blocks in tiles, and Transformer Engine's quantizations wrote them row by row until its release 2.11: in front
+        of each product a kernel reordered those of each operand, of all experts at once (`swizzle_scaling_factors` and
+        `multi_tensor_swizzle_scaling_factors` in `csrc/util.cpp`). Since 2.12 what quantizes writes those of mxfp8 in order, but for what is sent between
+        ranks, and for weights (`optimize_for_gemm` in `module/linear.py` and `module/grouped_linear.py`), and those of nvfp4 since 2.17.
+        """
+        is_any = kernel.kind == Work.PRODUCT and kernel.dtype in SWIZZLED
+        if not is_any or not self.products_add or self.swizzle == "none":
+            return []
+        sizes = dict(kernel.sizes)
+        batch, m, n, k = (sizes[name] for name in ("batch", "all_m", "all_n", "k"))
+        operands = ((batch * m * k, sizes["late_left"]), (batch * k * n, sizes["late_right"]))
+        return [elements for elements, late in operands if late or self.swizzle == "each"]
+
+    def swizzled_us(self, kernel: Kernel) -> float:
+        """The time in µs that a product, or its share of one, takes for what `swizzled` says: scales are read and written."""
+        found = self.swizzled(kernel)
+        if not found:
+            return 0.0
+        sizes = dict(kernel.sizes)
+        sharing, scale_bytes = SCALES[kernel.dtype]
+        share = sizes["m"] * sizes["n"] / (sizes["all_m"] * sizes["all_n"])
+        return share * sum(self.moved(2 * each * scale_bytes / sharing).us for each in found)
 
     def summed_us(self, kernel: Kernel) -> float:
         """The time in µs to add the gradient of a weight to those of earlier microbatches, and a microbatch's part of setting the sum to zero.

@@ -454,6 +454,7 @@ def kernel_prices(plan: Plan, works: Collection[Work]) -> KernelPrices | None:
         sums_tables=plan.microbatch is not None or plan.pipeline is not None,
         trains=TRAINING_ATTENTION[plan.device.kernels] if Work.ATTENTION_GRAD in works else "",
         engine=plan.device.experts,
+        swizzle=plan.device.swizzle,
     )
 
 

@@ -407,6 +407,8 @@ class Device(Clause):
     experts: str = setting("choice", "trtllm", "vllm", "sglang", "trtllm", "grouped")
     """Whose kernels multiply the tokens of experts, where a device has tables of several engines. `grouped`: in a step that trains one kernel does so for all
     experts of a device, in place of Transformer Engine's, one for each."""
+    swizzle: str = setting("choice", "stored", "each", "stored", "none")
+    """Which operands of products whose blocks have scales have those put into the order that products read, by a kernel in front of each product."""
     price_per_hour: float | None = setting("number", None)
     """The price of a device, for what tokens cost."""
 

@@ -148,6 +148,8 @@ class Layout:
     device: str = "h100"
     cudnn: str = ""
     """The release of cuDNN whose attention runs, where it is not that of the device's file and a file beside this one has it."""
+    swizzle: str = "stored"
+    """Of which operands kernels put scales in order in front of products."""
     rack: int = 0
     """Devices that share links, if the device's file says otherwise."""
 
@@ -277,7 +279,9 @@ def device_clause(x: Layout) -> str:
     units = f", exchange_units = {x.exchange_units}" if x.exchange_units else ""
     parts = f", captured = [{', '.join(x.captured)}]" if x.captured else ""
     graphs = f"graphs = {str(x.graphs).lower()}{parts}"
-    return f"device {device_word(of_release(x.device, x.cudnn))} {{ kernels = {x.kernels}, {graphs}{node}{experts}{units} }}"
+    swizzle = f", swizzle = {x.swizzle}" if x.products in ("mxfp8", "fp4") else ""
+    named = device_word(of_release(x.device, x.cudnn))
+    return f"device {named} {{ kernels = {x.kernels}, {graphs}{node}{experts}{units}{swizzle} }}"
 
 
 def of_release(device: str, cudnn: str) -> str:
@@ -398,6 +402,15 @@ def cudnn_of(release: str) -> str:
     return "9_19" if release >= "26.04" else ""
 
 
+def swizzle_of(release: str, products: str) -> str:
+    """Whose scales are put in order in front of products, in a container of a month.
+
+    Megatron-Bridge's `pyproject.toml` has Transformer Engine 2.9 in v0.2.0 (its 25.11), 2.12 in v0.3.0 (26.02), 2.14, 2.16 and 2.17 in v0.4.0 to v0.6.0. In
+    2.12 what quantizes began to write scales of mxfp8 in order, in 2.17 those of nvfp4 (`with_gemm_swizzled_scales` in `csrc/quantizer.cpp`)."""
+    first = "26.08" if products == "fp4" else "26.02"
+    return "stored" if release >= first else "each"
+
+
 def uses_engines_loss(r: Cells) -> bool:
     """`CE_FUSION_IMPL=te` of 8B's scripts in round 5.1, but for Cisco's, whose code is older; Megatron-LM's own loss elsewhere, in fp32."""
     return r["benchmark"] == "llama31_8b" and r["org"] != "Cisco"
@@ -437,6 +450,7 @@ def submitted_layout(r: Cells, model: Model) -> Layout:
         graphs=r["cuda_graph"] != "none",
         device=device_of(r["gpu"]),
         cudnn=cudnn_of("25.09"),
+        swizzle=swizzle_of("25.09", products),
         bucket_bytes=bucket_bytes(r["bucket"]),
         rack=rack_of(device_of(r["gpu"]), number(r, "gpus")),
     )
@@ -523,7 +537,8 @@ def published(r: Cells) -> Timed | None:
         cudnn = cudnn_of(r["release"])
         # `_get_optimizer_overlap_cfgs` of its `comm_overlap.py`: 128 Mi elements.
         bucket = bucket_bytes(str(128 * 2**20))
-        layout = replace(layout, bucket_bytes=bucket, rack=rack, cudnn=cudnn)
+        swizzle = swizzle_of(r["release"], layout.products)
+        layout = replace(layout, bucket_bytes=bucket, rack=rack, cudnn=cudnn, swizzle=swizzle)
         # `grad_reduce_in_fp32 = False` in all of its `scripts/performance/configs`.
         layout = replace(layout, gradients="bf16")
         # `mixed_precision.py` there: parameters are gathered, and stay, in what fp8 products read.

@@ -91,6 +91,16 @@ NEEDS = (
     ),
     Need(
         "device",
+        ("swizzle",),
+        "`products` in `mxfp8` or `fp4`, and `kernels = fused` of a device that ships, or a file",
+        lambda p: (
+            p.precision.products in ("mxfp8", "fp4")
+            and p.device.kernels == "fused"
+            and p.device.preset is not None
+        ),
+    ),
+    Need(
+        "device",
         ("captured",),
         "`graphs = false`: else graphs launch all kernels",
         lambda p: not p.device.graphs,
@@ -130,6 +140,7 @@ OF_TRAINING = (
     Need("precision", STORED, WHAT_TRAINS, lambda p: False),
     Need("offload", UPDATED, WHAT_TRAINS, lambda p: False),
     Need("process", ("dummy_gradients", "cached_weights"), WHAT_TRAINS, lambda p: False),
+    Need("device", ("swizzle",), WHAT_TRAINS, lambda p: False),
 )
 
 
