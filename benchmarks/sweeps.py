@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from stagec.estimate import on_device
+from stagec.estimate.step import on_device
 from stagec.frontend import check, parse_file
 from stagec.sweeping.grid import grid
 from stagec.sweeping.plans import SweepRequest

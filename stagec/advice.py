@@ -10,24 +10,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from stagec.analysis.sequences import ModuleSequences
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError, Diagnostic, quoted
 from stagec.dialects import dist, stg
 from stagec.dialects.sched.actions import Collective, Compute
-from stagec.estimate import Timeline, timeline_of
 from stagec.estimate.memory import most_along_time, timed_peaks
 from stagec.estimate.missing_units import missing_units
-from stagec.estimate.network import Network
-from stagec.estimate.prices import BACKWARD, kernel_prices, works_of
 from stagec.memory import ClassPlan, TimedPeak
 from stagec.memory.kinds import TITLES, Kind
 from stagec.pictures.scales import size_of
 from stagec.plans.clause_text import name_text, written
 from stagec.plans.clauses import Device, Plan, Recompute, Zero
 from stagec.rewriting import programs
+
+if TYPE_CHECKING:
+    from stagec.estimate.timeline import Timeline
 
 MOST_CAUSES = 5
 MOST_REMEDIES = 3
@@ -83,6 +83,8 @@ def check_memory(compiled: Compiled, compile_with: Callable[[Suggestion], Compil
 
 def peaks(compiled: Compiled) -> tuple[int, int]:
     """The most that a rank needs in the order in which nodes are issued, and along the estimated time."""
+    from stagec.estimate.step import timeline_of
+
     most = most_along_time(timed_peaks(compiled, timeline_of(compiled)))
     issued = max(each.peak_bytes for each in compiled.memory)
     return issued, most[1].num_bytes if most is not None else 0
@@ -303,6 +305,8 @@ def idle_switches(compiled: Compiled) -> Iterator[Diagnostic]:
     plan = compiled.plan
     if compiled.model is None or compiled.traces is None or plan.device.flops_per_s is None:
         return
+    from stagec.estimate.network import Network
+
     traces = compiled.trace_set
     programs = [each.program for each in traces.classes]
     nodes = [n for program in programs for part in program.segments for n in part.nodes]
@@ -347,6 +351,8 @@ def idle_attention(compiled: Compiled) -> Iterator[Diagnostic]:
 
 def attention_decides(compiled: Compiled) -> bool:
     """Whether some kernel takes another time for what fused attention multiplies in; of a series, whether some sequence has more than one new token."""
+    from stagec.estimate.prices import BACKWARD, kernel_prices, works_of
+
     plan, traces = compiled.plan, compiled.trace_set
     works = works_of(traces)
     prices = kernel_prices(plan, works)

@@ -23,7 +23,7 @@ from stagec.cli.passes_command import spelling
 from stagec.diagnostic_codes import CODES
 from stagec.driver import compile_text
 from stagec.editing.language_features import clause_words
-from stagec.estimate import estimate
+from stagec.estimate.step import estimate
 from stagec.frontend.parser import class_name
 from stagec.passes import ALL_PASSES
 from stagec.pictures.page import picture

@@ -17,8 +17,8 @@ from stagec.backend.program import TraceSet
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.driver import Stops, compile_program
-from stagec.estimate import Estimate, estimate, on_device, timeline_of
 from stagec.estimate.memory import timed_peaks
+from stagec.estimate.step import Estimate, estimate, on_device, timeline_of
 from stagec.explaining.algebra import as_text, simplified
 from stagec.explaining.job import NamedJob
 from stagec.explaining.questions import ask

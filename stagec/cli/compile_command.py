@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
-import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
 from stagec import __version__
 from stagec.advice import too_much, warnings
-from stagec.backend.bundle import Bundle, write_bundle
-from stagec.backend.encode import encode_traces
-from stagec.backend.encoded import SCHEMA_VERSION, Encoded, TraceOptions
-from stagec.backend.files import write_whole
-from stagec.backend.program import TraceSet
 from stagec.cli.device_flags import add_device_flags, planned
 from stagec.cli.inputs import (
     SEPARATOR,
@@ -30,26 +21,11 @@ from stagec.cli.inputs import (
     compile_iterations,
     is_ir,
     modules_of_ir,
-    once,
     refuse_about_ir,
-    tell_doubts,
-    tell_doubts_of_pools,
-    text_of_ir,
 )
-from stagec.cli.memory_tables import show_memory
 from stagec.cli.names import COMMANDS
-from stagec.cli.output import WRITING_FLAGS, add_writing_flags, refuse_idle_flags, write
+from stagec.cli.output import WRITING_FLAGS, add_writing_flags, refuse_idle_flags
 from stagec.cli.progress import pass_progress
-from stagec.cli.series_page import file_of_pool, handed_over, show_series, show_series_of_pools
-from stagec.cli.tables import amount, show
-from stagec.cli.timeline import (
-    pools_text,
-    show_pools,
-    show_schedule,
-    show_timeline,
-    write_pools_timeline,
-    write_timeline,
-)
 from stagec.cli.usage import (
     CommandParser,
     add_flag,
@@ -66,33 +42,20 @@ from stagec.cli.usage import (
 from stagec.compiled import Compiled, CompiledPoolSeries, CompiledSeries
 from stagec.diagnostics import quoted, refused, render
 from stagec.dialects import dist
-from stagec.driver import Stops, compile_ir
-from stagec.estimate import Estimate, estimate_if_known, timeline_of, with_durations
-from stagec.estimate.costs import require_numbers
-from stagec.estimate.few_microbatches import ManyMicrobatches, look
-from stagec.estimate.memory import timed_peaks
-from stagec.estimate.pools import PoolsEstimate, estimate_pools, estimate_pools_if_known
-from stagec.estimate.series import Clock
-from stagec.estimate.timeline import Timeline
+from stagec.driver import Stops
+from stagec.estimate.many_microbatches import ManyMicrobatches, look
 from stagec.frontend import Source, parse_file
-from stagec.frontend.checker import plan_of_pool, pools_in
-from stagec.frontend.plans.iterations import Iterations, read_iterations
+from stagec.frontend.checker import pools_in
 from stagec.frontend.plans.merge import DOT
 from stagec.ir_text import print_ir
-from stagec.memory import ClassPlan, TimedPeak
-from stagec.pass_arguments import schedule_files
 from stagec.plans.clauses import Plan
 from stagec.plugins import Registry, registry
-from stagec.pools import CompiledPools, compile_pools, plan_around
-from stagec.pools.series import compile_series_of_parts, compile_series_of_pools
-from stagec.reading import read_file
-from stagec.reports.headline import headline
-from stagec.reports.many_microbatches import brief
-from stagec.reports.memory_charts import Scene, memory_page, memory_page_of_pools
-from stagec.reports.step_report import pools_page, report_page, times_of_pools
-from stagec.simulators.astra_sim import as_one, astra_sim_files, doubts_of_network
-from stagec.simulators.infragraph import infragraph_json
-from stagec.summary import summarize
+
+if TYPE_CHECKING:
+    from stagec.estimate.step import Estimate
+    from stagec.estimate.timeline import Timeline
+    from stagec.memory import ClassPlan, TimedPeak
+    from stagec.pools import CompiledPools
 
 EPILOG = """\
 other commands (each has its own --help):
@@ -115,9 +78,13 @@ def run(arguments: Sequence[str]) -> int:
         sys.stderr.write(render(plug_ins.warnings))
     source = None if is_ir(options.model) else parse_file(options.model)
     if source is not None and pools_in(source, options.plan):
+        from stagec.cli.compiled_pools import run_pools
+
         run_pools(options, plug_ins, source)
         return 0
     if source is None and len(texts := modules_of_ir(options.model)) > 1:
+        from stagec.cli.compiled_pools import pools_of_ir, tell_pools
+
         tell_pools(pools_of_ir(options, plug_ins, texts), options)
         return 0
     if options.iterations is not None:
@@ -171,117 +138,6 @@ def run_series(options: argparse.Namespace, plug_ins: Registry, source: Source |
     tell(series, options)
 
 
-def run_pools(options: argparse.Namespace, plug_ins: Registry, source: Source) -> None:
-    """Compile all pools of a plan: show each after the other, and write the traces of all as one job."""
-    asked, tell_once = (source, options.plan, overrides(options.set)), once(set())
-    iterations = iterations_of_pools(options, source)
-    with watched(options) as stops:
-        said: dict[str, Any] = {
-            "known": plug_ins,
-            "stops": stops,
-            "adapt": lambda plan: planned(plan, options),
-        }
-        seen = partial(tell_doubts_of_pools, tell=tell_once)
-        if iterations is None:
-            compiled = compile_pools(*asked, **said, seen=seen)
-        elif isinstance(iterations, Iterations):
-            compiled = compile_series_of_parts(
-                lambda some: compile_pools(*asked, **said, seen=seen, iterations=some), iterations
-            )
-        else:
-            compiled = compile_series_of_pools(
-                *asked,
-                iterations,
-                **said,
-                seen=lambda checked, module: tell_doubts(checked, module, tell_once),
-            )
-    if isinstance(compiled, CompiledPools):
-        tell_pools(compiled, options)
-    else:
-        tell_series_of_pools(compiled, options)
-
-
-def pools_of_ir(
-    options: argparse.Namespace, plug_ins: Registry, texts: Sequence[str]
-) -> CompiledPools:
-    """Compile the modules of all pools of a plan to the end. E0709 where it is programs of a series, of which they do not say who runs them when."""
-    path = options.model
-    said = {"--plan": options.plan, "--set": options.set, "--iterations": options.iterations}
-    refuse_about_ir(path, said)
-    with watched(options) as stops:
-        found = [compile_ir(text, path, stops=stops(), plug_ins=plug_ins) for text in texts]
-    whole = {each.plan.name.rpartition(DOT)[0] for each in found}
-    pools = {
-        each.plan.name.rpartition(DOT)[2]: replace(
-            each, plan=planned(each.plan, options), sources={path: text_of_ir(path)}
-        )
-        for each in found
-    }
-    if len(whole) > 1 or whole == {""} or len(pools) < len(found):
-        message = "these are several modules, and not those of the pools of one plan"
-    elif any(each.num_iterations > 1 for each in found):
-        message = "these are pools that serve a series of iterations, and nothing says which hands what to which"
-    else:
-        return CompiledPools(whole.pop(), pools)
-    help_ = "compile the model itself, or one module alone"
-    raise refused("E0709", message, origin=path, help=help_)
-
-
-def iterations_of_pools(
-    options: argparse.Namespace, source: Source
-) -> Mapping[str, Iterations] | Iterations | None:
-    """The series of each pool, in a file of its own, or of pools that compute iterations together; nothing for a step."""
-    if options.iterations is None:
-        return None
-    if options.stop_after is None:
-        refuse_in_series(options)
-    names = pools_in(source, options.plan)
-    if plan_around(source, plan_of_pool(source, options.plan, names[0])) is not None:
-        return read_iterations(options.iterations)
-    files = {name: file_of_pool(options.iterations, name) for name in names}
-    help_ = f"the series of each pool is in a file of its own: {quoted(files.values())}"
-    return {name: read_iterations(file, help_) for name, file in files.items()}
-
-
-def tell_pools(compiled: CompiledPools, options: argparse.Namespace) -> None:
-    found = None if options.stop_after is not None else estimate_pools_if_known(compiled.pools)
-    timed: Sequence[Estimate | None] = [None] * len(compiled.pools)
-    if not options.quiet and options.stop_after is None:
-        timed = times_of_pools(compiled.pools, found)
-    show_each_pool({name: one_step(each) for name, each in compiled.pools.items()}, options, timed)
-    if options.stop_after is None:
-        explain_pools(compiled, found, options)
-        save(compiled, options)
-
-
-def tell_series_of_pools(compiled: CompiledPoolSeries, options: argparse.Namespace) -> None:
-    show_each_pool(compiled.pools, options)
-    if options.stop_after is not None:
-        return
-    if not options.quiet:
-        sys.stdout.write(f"\n{handed_over(compiled)}")
-    if options.timeline is not None:
-        show_series_of_pools(compiled)
-    if options.report is not None:
-        parts = [part for series in compiled.pools.values() for part in series.parts]
-        write_page(options.report, report_page(parts), "one page", options)
-    save(compiled, options)
-
-
-def show_each_pool(
-    pools: Mapping[str, CompiledSeries],
-    options: argparse.Namespace,
-    timed: Sequence[Estimate | None] = (),
-) -> None:
-    for number, (name, series) in enumerate(pools.items()):
-        if options.stop_after is not None:
-            separator = SEPARATOR if number else ""
-            sys.stdout.write(f"{separator}// pool {name}\n")
-        elif number and not options.quiet:
-            sys.stdout.write("\n")
-        show_parts(series, options, timed[number : number + 1], is_pool=True)
-
-
 def tell(series: CompiledSeries, options: argparse.Namespace) -> None:
     """Show what was asked for of a compilation, or of each program of a series, and write what is to be written."""
     is_step = series.num_iterations == 1
@@ -291,8 +147,12 @@ def tell(series: CompiledSeries, options: argparse.Namespace) -> None:
     if options.stop_after is not None:
         return
     if options.timeline is not None and not is_step:
+        from stagec.cli.series_page import show_series
+
         show_series(series)
     if options.report is not None:
+        from stagec.reports.step_report import report_page
+
         write_page(options.report, report_page(series.parts), "one page", options)
     save(series, options)
 
@@ -305,7 +165,7 @@ def show_parts(
 ) -> None:
     """Each program of a series, or the one of a step, with its times if they are known already. Pages and time lines of pools are of all of them."""
     for number, compiled in enumerate(series.parts):
-        found = timed[number] if timed else None if options.quiet else estimate_if_known(compiled)
+        found = timed[number] if timed else None if options.quiet else estimated(compiled)
         doubts = warnings(compiled, found.timeline if found is not None else None)
         if doubts:
             sys.stderr.write(render(doubts, compiled.sources))
@@ -314,19 +174,36 @@ def show_parts(
             sys.stdout.write(f"{separator}{print_ir(compiled.module, ir_of(options))}")
             continue
         if options.timeline or options.durations:
+            from stagec.estimate.costs import require_numbers
+
             require_numbers(compiled.plan, compiled.trace_set.classes)  # before anything is written
         if not options.quiet:
             sys.stdout.write(part_of_series(series, number))
-            show(
-                summarize(compiled.module, compiled.counts, compiled.plan.name),
-                headline(compiled, found),
-            )
+            show_step(compiled, found)
         if options.memory == "" or (options.memory is not None and not is_pool):
             explain_memory(compiled, options)
         if options.timeline is not None and series.num_iterations == 1 and not is_pool:
             explain_timeline(compiled, options)
         if options.schedule:
+            from stagec.cli.timeline import show_schedule
+
             show_schedule(compiled)
+
+
+def estimated(compiled: Compiled) -> Estimate | None:
+    from stagec.estimate.step import estimate_if_known
+
+    return estimate_if_known(compiled)
+
+
+def show_step(compiled: Compiled, found: Estimate | None) -> None:
+    """The first screen."""
+    from stagec.cli.tables import show
+    from stagec.reports.headline import headline
+    from stagec.summary import summarize
+
+    summary = summarize(compiled.module, compiled.counts, compiled.plan.name)
+    show(summary, headline(compiled, found))
 
 
 def part_of_series(series: CompiledSeries, number: int) -> str:
@@ -339,47 +216,8 @@ def part_of_series(series: CompiledSeries, number: int) -> str:
     return "\n" * bool(number) + line
 
 
-def explain_pools(
-    compiled: CompiledPools, found: PoolsEstimate | None, options: argparse.Namespace
-) -> None:
-    """What is asked about all pools of a plan: on one time axis, or side by side."""
-    model, name = compiled.first.trace_set.model, compiled.name
-    if found is not None and not options.quiet:
-        sys.stdout.write("\n" + "\n".join(pools_text(found)) + "\n")
-    if options.timeline:
-        found = found or estimate_pools(compiled.pools)
-        write_pools_timeline(compiled.traces, name, found, options.timeline, options.quiet)
-    elif options.timeline is not None and found is not None:
-        show_pools(compiled.pools, found)
-    elif options.timeline is not None:
-        for each in compiled.pools.values():
-            show_timeline(each)
-    if options.memory:
-        scenes = {
-            pool: Scene(
-                each.memory,
-                found.pools[pool].timeline if found is not None else None,
-                each.plan.device.capacity,
-                1 / len(compiled.pools),
-            )
-            for pool, each in compiled.pools.items()
-        }
-        page = memory_page_of_pools(scenes, f"Memory of one rank of {model}, plan {name}")
-        write_page(options.memory, page, f"memory of {len(scenes)} pools", options)
-    if options.report is not None:
-        page = pools_page(name, compiled.pools, found)
-        write_page(options.report, page, f"one page of {len(compiled.pools)} pools", options)
-
-
 MOST_NAMED = 8
 """Iterations of a program that are named."""
-
-
-def write_page(path: str, page: str, what: str, options: argparse.Namespace) -> None:
-    data = page.encode()
-    write_whole(path, data)
-    if not options.quiet:
-        sys.stdout.write(f"{path}: {what} ({amount(len(data))}B written)\n")
 
 
 def is_brief(options: argparse.Namespace) -> bool:
@@ -392,6 +230,8 @@ def show_brief(
     options: argparse.Namespace, plug_ins: Registry, source: Source | None, many: ManyMicrobatches
 ) -> bool:
     """Show the summary of a step of many microbatches by what a step of few says of it; whether it says so."""
+    from stagec.reports.many_microbatches import brief
+
     limit = planned(many.plan, options).device.memory
 
     def compile_few(batch: str, size: int, memory: int | None = None) -> Compiled:
@@ -421,11 +261,15 @@ def show_brief(
     if found.warnings:
         sys.stderr.write(render(found.warnings, steps.few.sources))
     if not options.quiet:
+        from stagec.cli.tables import show
+
         show(found.summary, found.headline)
     if options.memory is not None:
         note = few_drawn(steps.num_more, many.number)
         tell_memory(steps.more, steps.memory, found.timeline, found.timed, options, note)
     if options.timeline is not None:
+        from stagec.cli.timeline import show_timeline
+
         show_timeline(steps.few, few_drawn(steps.num_few, many.number))
     return True
 
@@ -583,6 +427,8 @@ def make_parser() -> CommandParser:
 
 def explain_timeline(compiled: Compiled, options: argparse.Namespace) -> None:
     """Draw the timeline, or write it as events."""
+    from stagec.cli.timeline import show_timeline, write_timeline
+
     if options.timeline:
         write_timeline(compiled, options.timeline, options.quiet)
     else:
@@ -591,6 +437,9 @@ def explain_timeline(compiled: Compiled, options: argparse.Namespace) -> None:
 
 def explain_memory(compiled: Compiled, options: argparse.Namespace) -> None:
     """Print the plan of memory, or write it as a page."""
+    from stagec.estimate.memory import timed_peaks
+    from stagec.estimate.step import timeline_of
+
     timeline = timeline_of(compiled)
     timed = [] if options.memory else timed_peaks(compiled, timeline)
     tell_memory(compiled, compiled.memory, timeline, timed, options)
@@ -606,6 +455,9 @@ def tell_memory(
 ) -> None:
     """The same, given the plan of memory of each class, when nodes run, and the peaks along that time. `note` says what is drawn."""
     if options.memory:
+        from stagec.backend.files import write_whole
+        from stagec.reports.memory_charts import Scene, memory_page
+
         title = f"Memory of one rank of {compiled.trace_set.model}, plan {compiled.plan.name}"
         title += f", {note}" if note else ""
         scene = Scene(memory, timeline, compiled.plan.device.capacity)
@@ -613,6 +465,8 @@ def tell_memory(
         if not options.quiet:
             sys.stdout.write(f"{options.memory}: memory of {len(memory)} rank classes\n")
     else:
+        from stagec.cli.memory_tables import show_memory
+
         show_memory(memory, compiled.arenas, timed, note)
 
 
@@ -699,88 +553,18 @@ class PassPrinter:
 def save(
     job: CompiledSeries | CompiledPools | CompiledPoolSeries, options: argparse.Namespace
 ) -> None:
-    """Write the bundle, the traces, or both, and what lies beside them."""
-    if options.out is None and options.bundle is None:
-        return
-    joined = job.joined if isinstance(job, CompiledSeries) else job.pooled
-    traces = encode_traces(joined(lambda each: programs_of(each, options)), chosen_options(options))
-    beside: dict[str, str] = {}
-    if options.simulator is not None:
-        for each in simulated(job):  # wrong input ends before anything is written
-            beside |= simulator_files(*each, options)
-        if options.simulator == "astra-sim":
-            doubts = doubts_of_network(*simulated(job)[0])
-            sys.stderr.write(render(doubts, job.first.sources))
-    about = about_job(job.first, job.name, options)
-    if options.bundle is not None:
-        save_bundle(traces, options, about)
-    if options.out is not None:
-        write(traces, options, about)
-        for name, text in beside.items():
-            path = os.path.join(options.out, name)
-            write_whole(path, text.encode())
-            if name.endswith(".sh"):
-                os.chmod(path, 0o755)
-        if beside and not options.quiet:
-            sys.stdout.write(f"{options.out}: {', '.join(beside)}\n")
+    """Write the bundle, the traces, or both, where that is asked for."""
+    if options.out is not None or options.bundle is not None:
+        from stagec.cli.written_traces import write_all
+
+        write_all(job, options)
 
 
-def simulated(
-    job: CompiledSeries | CompiledPools | CompiledPoolSeries,
-) -> list[tuple[TraceSet, Plan]]:
-    """What a simulator runs: each program of a series, or one of each pool as ranks of one cluster."""
-    if isinstance(job, CompiledSeries):
-        return [(each.trace_set, each.plan) for each in job.parts]
-    traces = job.traces if isinstance(job, CompiledPools) else job.one_of_each
-    return [as_one(job.plans, traces)]
+def write_page(path: str, page: str, what: str, options: argparse.Namespace) -> None:
+    from stagec.backend.files import write_whole
+    from stagec.cli.tables import amount
 
-
-def chosen_options(options: argparse.Namespace) -> TraceOptions:
-    return TraceOptions(names=options.names or "full", provenance=bool(options.provenance))
-
-
-def programs_of(compiled: Compiled, options: argparse.Namespace) -> TraceSet:
-    """What traces are to say besides what runs."""
-    programs = compiled.tracked if options.track_memory else compiled.trace_set
-    if not options.durations:
-        return programs
-    is_series = compiled.num_iterations > 1
-    return (
-        Clock(compiled).with_durations() if is_series else with_durations(programs, compiled.plan)
-    )
-
-
-def simulator_files(traces: TraceSet, plan: Plan, options: argparse.Namespace) -> dict[str, str]:
-    """What `--for` asks for, by file name."""
-    if options.simulator == "infragraph":
-        require_numbers(plan, traces.classes)
-        return {"infragraph.json": infragraph_json(traces.mesh, plan)}
-    return astra_sim_files(traces, plan, bool(options.track_memory))
-
-
-def save_bundle(traces: Encoded, options: argparse.Namespace, about: dict[str, Any]) -> None:
-    num_bytes = write_bundle(options.bundle, Bundle(traces, about))
+    data = page.encode()
+    write_whole(path, data)
     if not options.quiet:
-        ranks = f"{traces.num_ranks:,} ranks"
-        sys.stdout.write(f"{options.bundle}: {ranks} ({amount(num_bytes)}B written)\n")
-
-
-def about_job(compiled: Compiled, plan: str, options: argparse.Namespace) -> dict[str, Any]:
-    """What decides the traces: texts, by name and hash, and flags. No path of this machine."""
-    folder = os.path.dirname(options.model)
-    texts = {
-        Path(os.path.relpath(file, folder or ".")).as_posix(): text.encode()
-        for file, text in compiled.sources.items()
-    }
-    files = [*options.load_pass, *schedule_files(compiled.plan)]
-    texts |= {Path(path).name: read_file(path) for path in files}
-    tracked = {"track_memory": True} if options.track_memory else {}
-    if options.durations:
-        tracked |= {"durations": compiled.plan.device.preset or True}
-    return {
-        "versions": {"stagec": __version__, "chakra": SCHEMA_VERSION},
-        "inputs": {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()},
-        "plan": plan,
-        "set": overrides(options.set),
-        **tracked,
-    }
+        sys.stdout.write(f"{path}: {what} ({amount(len(data))}B written)\n")

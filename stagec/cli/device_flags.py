@@ -10,10 +10,8 @@ from dataclasses import replace
 from stagec.cli.usage import CommandParser, add_flag, add_repeated, some_text, usage_error
 from stagec.devices.file import MOST
 from stagec.diagnostics import CompileError, quoted
-from stagec.estimate import on_device
 from stagec.frontend import check, parse_text
 from stagec.plans.clauses import Device, Link, Plan
-from stagec.simulators.infragraph import on_network
 
 UNITS = {"B": 1} | {
     f"{prefix}{binary}B": (1024 if binary else 1000) ** power
@@ -63,12 +61,16 @@ def add_device_flags(parser: CommandParser) -> None:
 def planned(plan: Plan, options: argparse.Namespace) -> Plan:
     """E0417 or E0710 for a device that is none, E0419 for a network, E0710 for a link that does not read."""
     if options.device is not None:
+        from stagec.estimate.step import on_device
+
         try:
             plan = on_device(plan, device_said(options.device))
         except CompileError as error:
             origin = f"--device {options.device}"
             raise CompileError([replace(d, origin=origin) for d in error.diagnostics]) from None
     if options.network is not None:
+        from stagec.simulators.infragraph import on_network
+
         plan = on_network(plan, options.network)
     if not options.link:
         return plan

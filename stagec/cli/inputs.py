@@ -27,7 +27,6 @@ from stagec.frontend.files import decode, read_text
 from stagec.frontend.plans.iterations import Iterations, read_iterations
 from stagec.plans.clauses import Plan
 from stagec.plugins import Registry, registry
-from stagec.pools import compile_pools, plan_around
 from stagec.reading import MOST_BYTES, too_long
 
 
@@ -58,8 +57,7 @@ def compile_input(
     def told(checked: CheckedModel, module: ModuleOp) -> None:
         tell_doubts(checked, module, tell)
 
-    around = plan_around(text, plan)
-    if around is not None:
+    if (around := pool_with_part(text, plan)) is not None:
         whole, pool = around
         settings = {
             name if "." in name else f"{pool}.{name}": value for name, value in sizes.items()
@@ -74,6 +72,15 @@ def compile_input(
         return replace(found, plan=adapt(found.plan))
 
     return compile_checked(checked, stops=stops, load_pass=known.make_pass, seen=told)
+
+
+def pool_with_part(source: Source, plan: str | None) -> tuple[str, str] | None:
+    """For a pool that has a part of the model: the plan of all pools, and the pool's own name."""
+    if plan is None:
+        return None
+    from stagec.pools import plan_around
+
+    return plan_around(source, plan)
 
 
 def refuse_about_ir(path: str, said: Mapping[str, object]) -> None:
@@ -176,6 +183,8 @@ def compile_told_pools(
     adapt: Callable[[Plan], Plan],
 ) -> Mapping[str, Compiled]:
     """Compile the pools of a plan, by name, and `tell` what is doubtful about them before."""
+    from stagec.pools import compile_pools
+
     return compile_pools(
         source,
         plan,

@@ -7,11 +7,10 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from stagec.backend.encoded import Encoded
-from stagec.cli.tables import amount
 from stagec.cli.usage import CommandParser, add_flag, add_switch, one_of, some_text, usage_error
 
 if TYPE_CHECKING:
+    from stagec.backend.encoded import Encoded
     from stagec.backend.writer import WriteReport
 
 WRITING_FLAGS = ("ranks", "format", "compress", "links", "force", "resume", "executor")
@@ -80,6 +79,8 @@ def write(traces: Encoded, options: argparse.Namespace, about: Mapping[str, Any]
 
 def written(report: WriteReport) -> str:
     """One line about what is there now."""
+    from stagec.cli.tables import amount
+
     traces = "1 trace" if report.num_ranks == 1 else f"{report.num_ranks:,} traces"
     groups = "1 group" if report.num_groups == 1 else f"{report.num_groups:,} groups"
     parts = [f"{amount(report.bytes_written)}B written"]

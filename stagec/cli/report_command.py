@@ -25,8 +25,8 @@ from stagec.cli.usage import (
 from stagec.compiled import Compiled
 from stagec.diagnostics import render
 from stagec.driver import Stops
-from stagec.estimate import Estimate
 from stagec.estimate.pools import estimate_pools_if_known
+from stagec.estimate.step import Estimate
 from stagec.plugins import Registry, registry
 from stagec.reports.headline import headline
 from stagec.reports.step_report import comparison, report_page, times_of_pools, title

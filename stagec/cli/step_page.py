@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from stagec.cli.tables import folded, seconds
 from stagec.compiled import Compiled
-from stagec.estimate import StepSummary, step_summary
+from stagec.estimate.step import StepSummary, step_summary
 from stagec.pictures.scales import digits
 from stagec.pipeline_schedule import is_part
 

@@ -15,11 +15,11 @@ from stagec.backend.program import PooledTraces, RankClass
 from stagec.cli.tables import amount, folded, seconds, width
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError
-from stagec.estimate import Estimate, estimate
 from stagec.estimate.drawing import DrawnBar, runs
 from stagec.estimate.intervals import union
 from stagec.estimate.perfetto import perfetto_trace, perfetto_traces
 from stagec.estimate.pools import HandOverTimes, PoolsEstimate
+from stagec.estimate.step import Estimate, estimate
 from stagec.estimate.tasks import tasks_of
 from stagec.pictures.colours import colour
 from stagec.pipeline_schedule import pipeline_schedule, schedule_op, whole_schedule

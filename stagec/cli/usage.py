@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NoReturn, Protocol
 
-from stagec.backend.files import check_place
 from stagec.diagnostics import CompileError, closest, did_you_mean, quoted, refused
 from stagec.trust import Trust, allow
 
@@ -251,6 +250,8 @@ def file_like(name: str, may_be_bare: bool = False) -> Callable[[str, str], str]
             help_ += f", or put `{flag}` after the model" if may_be_bare else ""
             raise usage_error(f"{flag} {text}", message, "E0710", help_)
         if text:
+            from stagec.backend.files import check_place
+
             check_place(text)
         return text
 

@@ -21,7 +21,7 @@ from stagec.compiled import Compiled
 from stagec.dialects import stg
 from stagec.dialects.types import ValueType
 from stagec.driver import compile_program
-from stagec.estimate import batch_of
+from stagec.estimate.step import batch_of
 from stagec.frontend import check, parse_file
 from stagec.frontend.checker import plans_of_one_mesh
 from stagec.frontend.files import Source

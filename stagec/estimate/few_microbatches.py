@@ -14,14 +14,13 @@ backward passes all come after all forward passes, there is no answer here, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TypeVar
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Operation
 
 from stagec.analysis.gathers import found_gathered, gathered_units
 from stagec.analysis.sizes import mesh_of, size_values
@@ -29,13 +28,13 @@ from stagec.arrays import Floats
 from stagec.backend.program import Node, RankClass
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError
-from stagec.dialects import dist, sched, stg
+from stagec.dialects import dist, sched
 from stagec.dialects.sched.actions import Compute, Kernel
 from stagec.dialects.sched.tasks import Order, StageOfRank
 from stagec.dialects.types import TIME_AXIS
-from stagec.estimate import Estimate
 from stagec.estimate.graph import PieceGraph, build_graph
 from stagec.estimate.interference import lost_us, slowdown, takes_units
+from stagec.estimate.many_microbatches import ManyMicrobatches
 from stagec.estimate.memory import timed_peaks
 from stagec.estimate.prices import Prices
 from stagec.estimate.repetition import (
@@ -46,9 +45,9 @@ from stagec.estimate.repetition import (
     goes_on,
     in_whole_step,
     is_put_in,
-    may_repeat,
     pairs,
 )
+from stagec.estimate.step import Estimate
 from stagec.estimate.timeline import Timeline, simulate_graph
 from stagec.memory import ClassPlan, Moment, TimedPeak
 from stagec.passes.schedule.build_programs import (
@@ -60,12 +59,8 @@ from stagec.passes.schedule.build_programs import (
 from stagec.passes.schedule.interleave_tasks import interleave
 from stagec.pipeline_schedule import num_together, pipeline_schedule
 from stagec.plans.clauses import Plan
-from stagec.plans.in_ir import read_plan, stated_plan
-from stagec.rewriting import programs, programs_by_kind
+from stagec.rewriting import programs_by_kind
 from stagec.unrolling.rank import Arrangement, RankRun, StageRun, arrange
-
-MOST_OPS = 2**20
-"""Ops that microbatches run on the ranks of one pipeline: of more, few microbatches are asked first."""
 
 ONCE_IN_A_STEP = {"zeroed": "summed", "reduced": "summed", "updated": "transposed"}
 """Sizes of kernels that are a microbatch's part of another size, which a step does once (`stagec.analysis.kernels`)."""
@@ -73,47 +68,6 @@ OF_A_STEP = ("sent", "places")
 """Sizes of kernels that are those of all microbatches."""
 
 T = TypeVar("T", int, float, Floats)
-
-
-class ManyMicrobatches(Exception):
-    """A step of so many microbatches that few should tell of it."""
-
-    def __init__(self, plan: Plan, number: int, ranks: int, batch: str, size: int) -> None:
-        super().__init__(number)
-        self.plan = plan
-        self.number = number
-        self.ranks = ranks
-        """Along the axis of the stages."""
-        self.batch = batch
-        self.size = size
-        """The size of the batch."""
-
-
-def look(module: ModuleOp, most: int | None = None) -> None:
-    """Raises `ManyMicrobatches` where few microbatches may tell of all of them, which run more ops than `most`, or `MOST_OPS`. The microbatches are split."""
-    most = MOST_OPS if most is None else most
-    stated = stated_plan(module)
-    plan, sizes = read_plan(stated, mesh_of(module)), size_values(module)
-    pipeline, number = plan.pipeline, sizes.get(TIME_AXIS, 1)
-    ranks = mesh_of(module).get(pipeline.axis, 1) if pipeline is not None else 1
-    num_ops = sum(
-        num_run(op.body.block.ops, sizes)
-        for program in programs(module)
-        for op in program.walk()
-        if isinstance(op, stg.AccumulateOp)
-    )
-    if num_ops * number > most and may_repeat(plan) and any(pairs(plan, ranks, number)):
-        raise ManyMicrobatches(plan, number, ranks, stated.batch_dim, sizes[stated.batch_dim])
-
-
-def num_run(ops: Iterable[Operation], sizes: Mapping[str, int]) -> int:
-    """How many ops these are, those of a layer once for each layer."""
-    return sum(
-        op.count.data.integer(sizes) * num_run(op.body.block.ops, sizes)
-        if isinstance(op, stg.RepeatOp)
-        else 1
-        for op in ops
-    )
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from stagec.compiled import Compiled
-from stagec.estimate.timeline import Timeline
 from stagec.memory import TimedPeak, peak_along_time
+
+if TYPE_CHECKING:
+    from stagec.estimate.timeline import Timeline
 
 
 def timed_peaks(compiled: Compiled, timeline: Timeline | None) -> list[TimedPeak]:

@@ -18,12 +18,12 @@ from stagec.backend.program import PooledTraces, RankClass
 from stagec.backend.ranks import at_coordinates, ranks_where
 from stagec.compiled import Compiled
 from stagec.dialects.sched.actions import Transfer
-from stagec.estimate import Estimate, estimate
 from stagec.estimate.costs import missing_numbers, require_numbers
 from stagec.estimate.interference import factors_of
 from stagec.estimate.joint_graph import JointGraph
 from stagec.estimate.network import Network, latency_or_zero, rate
 from stagec.estimate.prices import Prices
+from stagec.estimate.step import Estimate, estimate
 from stagec.estimate.timeline import Arrivals, Hosts, Timeline, piece_durations, simulate_pieces
 
 

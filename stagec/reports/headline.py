@@ -14,10 +14,10 @@ from stagec.dialects import stg
 from stagec.dialects.memory import BEYOND
 from stagec.dialects.sched.actions import Compute, HostCopy, HostUpdate
 from stagec.dialects.types import TIME_AXIS
-from stagec.estimate import Estimate, batch_of, estimate_if_known
 from stagec.estimate.costs import why_unknown
 from stagec.estimate.intervals import Intervals, union
 from stagec.estimate.memory import most_along_time, timed_peaks
+from stagec.estimate.step import Estimate, batch_of, estimate_if_known
 from stagec.memory import TITLES
 from stagec.pictures.scales import MICROSECONDS, behind_the_point, digits, in_unit
 from stagec.plans.presets import KNOWN

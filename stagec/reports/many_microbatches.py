@@ -10,7 +10,8 @@ from stagec.compiled import Compiled
 from stagec.diagnostics import Diagnostic
 from stagec.estimate.breakdown import computing_us_of_classes, longest
 from stagec.estimate.costs import missing_numbers
-from stagec.estimate.few_microbatches import FewMicrobatches, ManyMicrobatches, told_by_few
+from stagec.estimate.few_microbatches import FewMicrobatches, told_by_few
+from stagec.estimate.many_microbatches import ManyMicrobatches
 from stagec.estimate.timeline import Timeline
 from stagec.memory import TimedPeak
 from stagec.reports.headline import Headline, headline

@@ -11,10 +11,10 @@ import numpy as np
 from stagec.backend.program import RankClass
 from stagec.compiled import Compiled
 from stagec.dialects.sched.actions import Compute
-from stagec.estimate import Estimate, batch_of, estimate_if_known
 from stagec.estimate.costs import missing_numbers, why_unknown
 from stagec.estimate.pools import PoolsEstimate
 from stagec.estimate.series import Clock
+from stagec.estimate.step import Estimate, batch_of, estimate_if_known
 from stagec.memory import TITLES
 from stagec.pictures.charts import Bar, ChartSeries, areas, bars, heat
 from stagec.pictures.elements import element, escape

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from stagec.compiled import Compiled
-from stagec.estimate import Estimate
 from stagec.estimate.intervals import Intervals, at_most, difference, overlap, union
 from stagec.estimate.pools import PoolsEstimate
+from stagec.estimate.step import Estimate
 from stagec.estimate.tasks import TaskSpan, tasks_of
 from stagec.pictures.colours import colour
 from stagec.pictures.elements import element, escape

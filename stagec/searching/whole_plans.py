@@ -12,15 +12,11 @@ from xdsl.dialects.builtin import ModuleOp
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.driver import Stops, compile_program
-from stagec.estimate import estimate
 from stagec.estimate.breakdown import computing_us_of_classes
-from stagec.estimate.few_microbatches import (
-    FewMicrobatches,
-    ManyMicrobatches,
-    look,
-    told_by_few,
-)
+from stagec.estimate.few_microbatches import FewMicrobatches, told_by_few
 from stagec.estimate.graph import build_graph
+from stagec.estimate.many_microbatches import ManyMicrobatches, look
+from stagec.estimate.step import estimate
 from stagec.frontend import check, parse_text
 from stagec.plans.clauses import Plan
 from stagec.plug_in_errors import mistakes_of_plug_ins

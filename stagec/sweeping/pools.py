@@ -18,8 +18,8 @@ import numpy as np
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError, refused
 from stagec.driver import Stops, compile_checked
-from stagec.estimate import estimate
 from stagec.estimate.pools import estimate_pools
+from stagec.estimate.step import estimate
 from stagec.explaining.job import NamedJob
 from stagec.explaining.names import MICROBATCH
 from stagec.frontend import CheckedModel, Source

@@ -11,7 +11,7 @@ from stagec.analysis.sizes import dim_sizes
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError, refused, suggestion
 from stagec.dialects.types import TIME_AXIS
-from stagec.estimate import estimate
+from stagec.estimate.step import estimate
 from stagec.explaining.job import NamedJob
 from stagec.explaining.memory import QUANTITIES as MEMORY
 from stagec.explaining.names import MICROBATCH

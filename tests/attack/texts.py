@@ -13,7 +13,7 @@ from stagec.backend.errors import TraceError
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError
 from stagec.driver import Stops, compile_text
-from stagec.estimate.few_microbatches import ManyMicrobatches, look
+from stagec.estimate.many_microbatches import ManyMicrobatches, look
 from stagec.reports.many_microbatches import brief
 from tests.attack.case import Failure, Kind, fewer_lines
 from tests.attack.models import MODELS, random_model, random_plan

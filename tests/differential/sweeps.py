@@ -8,7 +8,7 @@ from random import Random
 
 from stagec.diagnostics import CompileError
 from stagec.driver import Compiled, compile_program
-from stagec.estimate import on_device, step_time
+from stagec.estimate.step import on_device, step_time
 from stagec.explaining.job import NamedJob
 from stagec.explaining.questions import ask
 from stagec.frontend import check, parse_text

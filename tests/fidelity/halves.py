@@ -24,9 +24,9 @@ from stagec.compiled import Compiled
 from stagec.devices import DeviceModel, load
 from stagec.devices.file import table_text
 from stagec.driver import compile_text
-from stagec.estimate import estimate
 from stagec.estimate.graph import build_graph
 from stagec.estimate.kernels import KernelPrices
+from stagec.estimate.step import estimate
 from tests.fidelity.time_rows import Timed, rows_of
 
 BAR = 0.05

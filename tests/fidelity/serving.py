@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from stagec.driver import compile_text
-from stagec.estimate import step_summary
+from stagec.estimate.step import step_summary
 from tests.fidelity.serving_models import has_experts, text_of_model
 from tests.fidelity.times import ranks
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from stagec.driver import compile_text
-from stagec.estimate import step_summary
+from stagec.estimate.step import step_summary
 from stagec.pictures.charts import Point, points
 from stagec.pictures.page import page, picture
 from tests.fidelity.time_rows import Timed, rows_of

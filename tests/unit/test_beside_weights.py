@@ -8,7 +8,7 @@ import pytest
 
 from stagec.compiled import Compiled
 from stagec.driver import compile_text
-from stagec.estimate import step_summary
+from stagec.estimate.step import step_summary
 from stagec.summary import summarize
 from tests.unit.seldom import some
 

@@ -12,7 +12,7 @@ import pytest
 
 from stagec.devices import load, named
 from stagec.driver import compile_text
-from stagec.estimate import step_summary
+from stagec.estimate.step import step_summary
 from tests.fidelity import submitted
 from tests.fidelity.bridge_models import RECIPES
 from tests.fidelity.halves import SPEEDS, calibrated, device_text, seconds

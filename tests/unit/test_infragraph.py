@@ -18,7 +18,7 @@ from stagec.cli import main
 from stagec.cli.search_page import device_of_network, probed
 from stagec.diagnostics import CompileError
 from stagec.driver import Compiled, compile_text
-from stagec.estimate import estimate
+from stagec.estimate.step import estimate
 from stagec.plugins import registry
 from stagec.simulators.infragraph import InfraGraph, infragraph_json, on_network
 

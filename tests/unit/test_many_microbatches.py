@@ -10,9 +10,10 @@ import pytest
 from stagec.advice import warnings
 from stagec.cli import main
 from stagec.driver import Compiled, compile_text
-from stagec.estimate import few_microbatches, timeline_of
-from stagec.estimate.few_microbatches import ManyMicrobatches
+from stagec.estimate import many_microbatches
+from stagec.estimate.many_microbatches import ManyMicrobatches
 from stagec.estimate.memory import timed_peaks
+from stagec.estimate.step import timeline_of
 from stagec.explaining.job import NamedJob
 from stagec.reports.headline import headline
 from stagec.reports.many_microbatches import Brief, brief
@@ -176,7 +177,7 @@ plan p {{
     limit = "h100 { memory = 20KiB }"
     whole = [told(), told("--memory"), told("--memory", "--device", limit)]
     assert [status for status, _, _ in whole] == [0, 0, 1]
-    monkeypatch.setattr(few_microbatches, "MOST_OPS", 16)
+    monkeypatch.setattr(many_microbatches, "MOST_OPS", 16)
     few = [told(), told("--memory"), told("--memory", "--device", limit)]
     assert few[0] == whole[0]
     assert before_it_is_drawn(few[1]) == before_it_is_drawn(whole[1])

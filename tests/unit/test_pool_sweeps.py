@@ -10,8 +10,8 @@ from itertools import product
 import pytest
 
 from stagec.diagnostics import CompileError
-from stagec.estimate import estimate, on_device
 from stagec.estimate.pools import estimate_pools
+from stagec.estimate.step import estimate, on_device
 from stagec.explaining.names import MICROBATCH
 from stagec.frontend import parse_text
 from stagec.frontend.files import Source

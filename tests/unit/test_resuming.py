@@ -12,7 +12,7 @@ from stagec.cli import main
 from stagec.cli.inputs import SEPARATOR, compile_iterations
 from stagec.diagnostics import CompileError
 from stagec.driver import Compiled, Stops, compile_ir, compile_model, compile_text
-from stagec.estimate import estimate, on_device
+from stagec.estimate.step import estimate, on_device
 from stagec.ir_text import print_ir
 from stagec.summary import summarize
 from tests.differential.random_serving import draw_serving

@@ -12,7 +12,7 @@ import pytest
 from stagec.cli.search_command import run
 from stagec.diagnostics import CompileError
 from stagec.driver import compile_text
-from stagec.estimate import batch_of, estimate
+from stagec.estimate.step import batch_of, estimate
 
 MODEL = """
 dim B = 4

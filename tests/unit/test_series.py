@@ -20,8 +20,8 @@ from stagec.backend.unroll import unroll
 from stagec.backend.writer import iterate_traces
 from stagec.cli.inputs import compile_iterations
 from stagec.driver import Compiled, compile_model
-from stagec.estimate import with_durations
 from stagec.estimate.series import Clock
+from stagec.estimate.step import with_durations
 from stagec.memory import Kind
 from tests.unit.seldom import some
 from tests.unit.test_serving import text

@@ -18,8 +18,8 @@ from stagec.cli.inputs import compile_iterations
 from stagec.compiled import CompiledSeries
 from stagec.diagnostics import CompileError
 from stagec.driver import compile_model
-from stagec.estimate import with_durations
 from stagec.estimate.series import Clock
+from stagec.estimate.step import with_durations
 from tests.replay.machine import replay
 from tests.replay.models import traces_of as traces_in
 from tests.unit.seldom import some

@@ -10,7 +10,7 @@ import pytest
 from stagec.diagnostics import CompileError
 from stagec.dialects.sched.actions import Compute
 from stagec.driver import Compiled, compile_text
-from stagec.estimate import batch_of
+from stagec.estimate.step import batch_of
 from stagec.memory import Kind
 from tests.unit.seldom import some
 from tests.unit.test_serving import Group, drawn, unrolled

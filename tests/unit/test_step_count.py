@@ -12,7 +12,7 @@ from stagec.backend.program import RankClass
 from stagec.diagnostics import CompileError
 from stagec.dialects.sched.actions import Compute, HostCopy, Transfer
 from stagec.driver import compile_text
-from stagec.estimate import estimate
+from stagec.estimate.step import estimate
 from stagec.step_count import ClassCount, matrix_flops
 from tests.attack import plans
 from tests.fidelity.totals import nodes_of

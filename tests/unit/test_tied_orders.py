@@ -13,7 +13,7 @@ from stagec.checking import check_traces
 from stagec.checking.deadlock import ANY_TIMES
 from stagec.diagnostics import CompileError
 from stagec.driver import compile_text
-from stagec.estimate import estimate
+from stagec.estimate.step import estimate
 from stagec.memory.lifetimes import lifetimes
 from stagec.memory.value_table import value_table
 from stagec.searching.evaluation import NAME

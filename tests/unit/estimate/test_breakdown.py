@@ -4,7 +4,7 @@ import pytest
 
 from stagec.dialects.sched.actions import Compute
 from stagec.driver import compile_text
-from stagec.estimate import estimate
+from stagec.estimate.step import estimate
 from stagec.reports.headline import headline
 from tests.resuming.texts import TEXT
 from tests.unit.seldom import some

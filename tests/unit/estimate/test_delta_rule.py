@@ -7,7 +7,7 @@ import random
 import pytest
 
 from stagec.driver import compile_text
-from stagec.estimate import step_summary
+from stagec.estimate.step import step_summary
 from tests.unit.seldom import some
 from tests.unit.test_serving import Group
 

@@ -23,9 +23,9 @@ from stagec.diagnostics import CompileError
 from stagec.dialects.sched.actions import Compute, Kernel
 from stagec.dialects.work import Work
 from stagec.driver import Compiled, compile_text
-from stagec.estimate import estimate, on_device, step_summary, with_durations
 from stagec.estimate.kernels import LEAST, Basis, KernelPrices
 from stagec.estimate.prices import Prices
+from stagec.estimate.step import estimate, on_device, step_summary, with_durations
 from stagec.plans.clauses import Device
 from tests.unit.seldom import some
 

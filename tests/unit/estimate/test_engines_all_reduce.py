@@ -1,7 +1,7 @@
 """Whose all-reduce is priced."""
 
 from stagec.driver import compile_text
-from stagec.estimate import step_summary
+from stagec.estimate.step import step_summary
 
 MODEL = """
 dim B = 8

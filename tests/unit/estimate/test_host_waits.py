@@ -13,10 +13,10 @@ from stagec.devices import named
 from stagec.dialects.sched.actions import Compute, Kernel
 from stagec.dialects.work import Work
 from stagec.driver import compile_text
-from stagec.estimate import estimate
 from stagec.estimate.graph import build_graph
 from stagec.estimate.kernels import KernelPrices
 from stagec.estimate.prices import Prices
+from stagec.estimate.step import estimate
 from stagec.estimate.timeline import FEW, Hosts, Timeline, piece_durations, solve
 from tests.unit.seldom import some
 

@@ -7,8 +7,8 @@ import pytest
 
 from stagec.devices import named
 from stagec.driver import compile_text
-from stagec.estimate import step_summary
 from stagec.estimate.interference import lost_in
+from stagec.estimate.step import step_summary
 from tests.unit.estimate.test_experts_in_turn import LAYER
 
 

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from stagec.driver import compile_text
-from stagec.estimate import step_summary
+from stagec.estimate.step import step_summary
 
 
 def products_us(body: str, widths: dict[str, int], kernels: str, rest: str = "") -> float:

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from stagec.estimate import estimate, perfetto
+from stagec.estimate import perfetto
 from stagec.estimate.perfetto import perfetto_trace
+from stagec.estimate.step import estimate
 from tests.replay.models import Job, compiled
 from tests.unit.test_replay import jobs
 

@@ -10,9 +10,9 @@ import pytest
 from stagec.backend.program import PooledTraces
 from stagec.backend.ranks import at_coordinates, ranks_where
 from stagec.dialects.sched.actions import Transfer
-from stagec.estimate import estimate
 from stagec.estimate.network import Network
 from stagec.estimate.pools import PoolsEstimate, estimate_pools, transfer_s
+from stagec.estimate.step import estimate
 from stagec.frontend import parse_file, parse_text
 from stagec.pools import CompiledPools, compile_pools
 from stagec.reports.traffic import traffic

@@ -10,8 +10,8 @@ import pytest
 from stagec.backend.program import Node
 from stagec.dialects.sched.actions import Collective, Compute
 from stagec.driver import Compiled, compile_text
-from stagec.estimate import estimate
 from stagec.estimate.prices import Prices
+from stagec.estimate.step import estimate
 from tests.fidelity.totals import nodes_of
 from tests.unit.seldom import some
 

@@ -15,9 +15,9 @@ from stagec.backend.et_def_pb2 import CollectiveCommType, Node, NodeType
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError
 from stagec.driver import compile_text
-from stagec.estimate import estimate, step_time
 from stagec.estimate.graph import build_graph
 from stagec.estimate.prices import Prices
+from stagec.estimate.step import estimate, step_time
 from stagec.estimate.timeline import FEW, piece_durations, solve
 from tests.fidelity.trace import attributes
 from tests.replay.models import Job, compiled, encoded, traces_of

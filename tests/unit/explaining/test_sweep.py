@@ -16,7 +16,7 @@ from stagec.arrays import Floats, Ints
 from stagec.diagnostics import CompileError
 from stagec.dialects.sched.tasks import Order
 from stagec.driver import Compiled, Stops, compile_program
-from stagec.estimate import step_time
+from stagec.estimate.step import step_time
 from stagec.explaining.job import NamedJob
 from stagec.frontend import CheckedModel, check, parse_file, parse_text
 from stagec.sweeping.grid import grid

@@ -15,7 +15,7 @@ from stagec.backend.et_def_pb2 import Node
 from stagec.backend.et_file import TraceReader
 from stagec.backend.writer import iterate_traces
 from stagec.driver import Compiled, compile_model, compile_text
-from stagec.estimate import estimate, on_device
+from stagec.estimate.step import estimate, on_device
 from stagec.memory import ClassPlan, peak_along_time
 from tests.unit.model_texts import EXPERTS, FEED_FORWARD
 from tests.unit.seldom import some

@@ -11,8 +11,8 @@ from hypothesis import given, settings, strategies as st
 from stagec.cli import main
 from stagec.dialects.sched.actions import Collective
 from stagec.driver import compile_text
-from stagec.estimate import estimate
 from stagec.estimate.intervals import at_most, difference, length, overlap, union
+from stagec.estimate.step import estimate
 from stagec.reports.headline import headline
 from stagec.reports.step_report import report_page
 from stagec.reports.traffic import factor, traffic

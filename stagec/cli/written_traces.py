@@ -1,0 +1,119 @@
+"""What `stagec MODEL.stg` writes: traces, a bundle, or both, and what lies beside them."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from stagec import __version__
+from stagec.backend.bundle import Bundle, write_bundle
+from stagec.backend.encode import encode_traces
+from stagec.backend.encoded import SCHEMA_VERSION, Encoded, TraceOptions
+from stagec.backend.files import write_whole
+from stagec.backend.program import TraceSet
+from stagec.cli.output import write
+from stagec.cli.tables import amount
+from stagec.cli.usage import overrides
+from stagec.compiled import Compiled, CompiledPoolSeries, CompiledSeries
+from stagec.diagnostics import render
+from stagec.estimate.costs import require_numbers
+from stagec.estimate.series import Clock
+from stagec.estimate.step import with_durations
+from stagec.pass_arguments import schedule_files
+from stagec.plans.clauses import Plan
+from stagec.pools import CompiledPools
+from stagec.reading import read_file
+from stagec.simulators.astra_sim import as_one, astra_sim_files, doubts_of_network
+from stagec.simulators.infragraph import infragraph_json
+
+
+def write_all(
+    job: CompiledSeries | CompiledPools | CompiledPoolSeries, options: argparse.Namespace
+) -> None:
+    """Write the bundle, the traces, or both, and what lies beside them."""
+    joined = job.joined if isinstance(job, CompiledSeries) else job.pooled
+    traces = encode_traces(joined(lambda each: programs_of(each, options)), chosen_options(options))
+    beside: dict[str, str] = {}
+    if options.simulator is not None:
+        for each in simulated(job):  # wrong input ends before anything is written
+            beside |= simulator_files(*each, options)
+        if options.simulator == "astra-sim":
+            doubts = doubts_of_network(*simulated(job)[0])
+            sys.stderr.write(render(doubts, job.first.sources))
+    about = about_job(job.first, job.name, options)
+    if options.bundle is not None:
+        save_bundle(traces, options, about)
+    if options.out is not None:
+        write(traces, options, about)
+        for name, text in beside.items():
+            path = os.path.join(options.out, name)
+            write_whole(path, text.encode())
+            if name.endswith(".sh"):
+                os.chmod(path, 0o755)
+        if beside and not options.quiet:
+            sys.stdout.write(f"{options.out}: {', '.join(beside)}\n")
+
+
+def simulated(
+    job: CompiledSeries | CompiledPools | CompiledPoolSeries,
+) -> list[tuple[TraceSet, Plan]]:
+    """What a simulator runs: each program of a series, or one of each pool as ranks of one cluster."""
+    if isinstance(job, CompiledSeries):
+        return [(each.trace_set, each.plan) for each in job.parts]
+    traces = job.traces if isinstance(job, CompiledPools) else job.one_of_each
+    return [as_one(job.plans, traces)]
+
+
+def chosen_options(options: argparse.Namespace) -> TraceOptions:
+    return TraceOptions(names=options.names or "full", provenance=bool(options.provenance))
+
+
+def programs_of(compiled: Compiled, options: argparse.Namespace) -> TraceSet:
+    """What traces are to say besides what runs."""
+    programs = compiled.tracked if options.track_memory else compiled.trace_set
+    if not options.durations:
+        return programs
+    is_series = compiled.num_iterations > 1
+    return (
+        Clock(compiled).with_durations() if is_series else with_durations(programs, compiled.plan)
+    )
+
+
+def simulator_files(traces: TraceSet, plan: Plan, options: argparse.Namespace) -> dict[str, str]:
+    """What `--for` asks for, by file name."""
+    if options.simulator == "infragraph":
+        require_numbers(plan, traces.classes)
+        return {"infragraph.json": infragraph_json(traces.mesh, plan)}
+    return astra_sim_files(traces, plan, bool(options.track_memory))
+
+
+def save_bundle(traces: Encoded, options: argparse.Namespace, about: dict[str, Any]) -> None:
+    num_bytes = write_bundle(options.bundle, Bundle(traces, about))
+    if not options.quiet:
+        ranks = f"{traces.num_ranks:,} ranks"
+        sys.stdout.write(f"{options.bundle}: {ranks} ({amount(num_bytes)}B written)\n")
+
+
+def about_job(compiled: Compiled, plan: str, options: argparse.Namespace) -> dict[str, Any]:
+    """What decides the traces: texts, by name and hash, and flags. No path of this machine."""
+    folder = os.path.dirname(options.model)
+    texts = {
+        Path(os.path.relpath(file, folder or ".")).as_posix(): text.encode()
+        for file, text in compiled.sources.items()
+    }
+    files = [*options.load_pass, *schedule_files(compiled.plan)]
+    texts |= {Path(path).name: read_file(path) for path in files}
+    tracked = {"track_memory": True} if options.track_memory else {}
+    if options.durations:
+        tracked |= {"durations": compiled.plan.device.preset or True}
+    return {
+        "versions": {"stagec": __version__, "chakra": SCHEMA_VERSION},
+        "inputs": {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()},
+        "plan": plan,
+        "set": overrides(options.set),
+        **tracked,
+    }
