@@ -214,8 +214,27 @@ def closest(name: str, known: Iterable[str]) -> str | None:
     for candidate in candidates:
         if candidate.lower() == name.lower():
             return candidate
-    matches = difflib.get_close_matches(name, candidates, n=1, cutoff=0.6)
-    return matches[0] if matches else None
+    matches = difflib.get_close_matches(name, candidates, n=MOST_ALIKE, cutoff=0.6)
+    return min(matches, key=lambda known: slips(name, known), default=None)
+
+
+MOST_ALIKE = 4
+"""So many names that have most letters in common are looked at for how one is mistyped as the other."""
+
+
+def slips(name: str, known: str) -> tuple[bool, int]:
+    """How a name is mistyped: whether more is wrong than an end left out, and by how many letters (others, missing, too many, in each other's places)."""
+    before: list[int] = []
+    row = list(range(len(known) + 1))
+    for i, letter in enumerate(name, 1):
+        above, row, further = row, [i], before
+        before = above
+        for j, other in enumerate(known, 1):
+            least = min(above[j] + 1, row[-1] + 1, above[j - 1] + (letter != other))
+            if i > 1 < j and letter == known[j - 2] and other == name[i - 2]:
+                least = min(least, further[j - 2] + 1)
+            row.append(least)
+    return name not in known, row[-1]
 
 
 def quoted(names: Iterable[str], last: str = "and") -> str:

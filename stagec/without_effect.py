@@ -270,9 +270,9 @@ class IdleParts:
         self.changes |= {need.kind: False for need in self.needs if need.kind in OF_ONE_PASS}
         self.without_times = without_times(plan, own)
         self.lists = {
-            each.of_pass: (each, span)
+            each.of_pass: each
             for each in LISTS
-            if (span := getattr(plan, each.clause).unusual.get(each.setting)) in own
+            if getattr(plan, each.clause).unusual.get(each.setting) in own
         }
         self.names: list[Diagnostic] = []
         self.recomputes = True
@@ -308,12 +308,13 @@ class IdleParts:
                 self.has.add("ep")
             self.is_lowered = True
         if each.name in self.lists and is_our_class(type(each)):
-            listed, span = self.lists[each.name]
+            listed = self.lists[each.name]
+            clause = getattr(self.plan, listed.clause)
             self.names += [
                 Diagnostic(
                     "W0304",
                     unchanged(f"`{name}` in {title_of(listed)}"),
-                    span,
+                    clause.place(listed.setting, name),
                     label=listed.reason,
                     help=LEAVE,
                 )
@@ -329,7 +330,10 @@ class IdleParts:
             self.recomputes = sum(1 for _ in module.walk()) != number
             self.names += [
                 Diagnostic(
-                    "W0304", unchanged(f"`{name}` in `recompute`"), recompute.span, help=LEAVE
+                    "W0304",
+                    unchanged(f"`{name}` in `recompute`"),
+                    recompute.place("what", name),
+                    help=LEAVE,
                 )
                 for name in (idle if self.recomputes else ())
             ]

@@ -3,6 +3,17 @@
 DEFINITIONS = ("import", "dim", "require", "module", "model", "op", "plan")
 """Each starts an item of a file."""
 
+DEFINED = {
+    "import": 'import "other.stg"',
+    "dim": "dim B = 64",
+    "require": "require D % H == 0",
+    "module": "module Block(x[B, S, D]) -> [B, S, D] { ... }",
+    "model": "model Gpt(x[B, S, D]) { ... }",
+    "op": "op scan(x[B, S, D]) -> [B, S, D] { flops = 6*B*S*D, bytes = 4*B*S*D }",
+    "plan": "plan small { ... }",
+}
+"""Each of them as it is written."""
+
 PARAMETER_WORDS = frozenset((*DEFINITIONS, "weight", "cache", "repeat", "return"))
 """Reserved words that a pass may still call its parameters."""
 

@@ -79,7 +79,7 @@ def whole(
         expr.span,
         label,
         notes=notes,
-        help=_divisor_help(expr, sizes) or help_,
+        help=_divisor_help(expr, sizes) or help_ or another_number(found.value, least),
     )
     return None
 
@@ -108,6 +108,13 @@ def not_whole(value: Fraction, least: int) -> str | None:
     if value > LARGEST:
         return "more than 64 bits can count"
     return None
+
+
+def another_number(value: Fraction, least: int) -> str:
+    """What to choose in place of a number that is no size."""
+    if value > LARGEST:
+        return f"choose a whole number of at most {LARGEST}"
+    return f"choose a whole number, such as {max(least, round(value))}"
 
 
 def shown(value: Fraction) -> str:
@@ -230,7 +237,9 @@ def _number(expr: syntax.Value, sizes: Sizes) -> Quantity:
         return _function(expr, sizes)
     if isinstance(expr, syntax.Binary) and expr.operator in ("+", "-", "*", "/", "%", "**"):
         return _operation(expr, sizes)
-    raise _Wrong(Diagnostic("E0210", f"{_kind(expr)} is not a size", expr.span))
+    count = re.match(r"[\d.]+", expr.text) if isinstance(expr, syntax.ByteSize) else None
+    help_ = f"sizes have no unit: write `{count[0]}`" if count is not None else ""
+    raise _Wrong(Diagnostic("E0210", f"{_kind(expr)} is not a size", expr.span, help=help_))
 
 
 def _kind(expr: syntax.Value) -> str:

@@ -20,11 +20,18 @@ from stagec.frontend.keywords import DEFINITIONS, RESERVED
 _PIECE = re.compile(r'#[^\n]*|"[^"\n]*"|[A-Za-z_][A-Za-z0-9_]*|\n|[][(){}]|[^\S\n]+|.', re.DOTALL)
 
 _OPENERS = {"LPAR", "LSQB", "_CALL", "_INDEX"}
+_CLOSERS = {"RPAR", "RSQB", "RBRACE"}
 
 
 def open_brackets(values: list[Any]) -> list[Token]:
-    """The brackets and braces that the parser is inside of, outermost first."""
-    return [v for v in values if isinstance(v, Token) and v.type in {"LBRACE", *_OPENERS}]
+    """The brackets and braces that the parser is inside of, outermost first: those whose end it has read too are not among them."""
+    found: list[Token] = []
+    for value in values:
+        if isinstance(value, Token) and value.type in {"LBRACE", *_OPENERS}:
+            found.append(value)
+        elif isinstance(value, Token) and value.type in _CLOSERS and found:
+            found.pop()
+    return found
 
 
 def error_position(error: UnexpectedInput, text: str) -> int:

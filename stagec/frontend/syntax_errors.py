@@ -14,9 +14,9 @@ from lark import Token
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput
 from lark.parsers.lalr_interactive_parser import InteractiveParser
 
-from stagec.diagnostics import Diagnostic, Span, closest, quoted
+from stagec.diagnostics import Diagnostic, Span, closest, did_you_mean, quoted
 from stagec.frontend.foreign_names import written_here
-from stagec.frontend.keywords import CLAUSES, DEFINITIONS
+from stagec.frontend.keywords import CLAUSES, DEFINED, DEFINITIONS, SETTING_WORDS
 from stagec.frontend.recovery import error_position, open_brackets
 
 _EXPRESSION = {"NAME", "INT", "FLOAT", "BYTES", "TRUE", "FALSE", "LPAR", "MINUS"}
@@ -33,6 +33,8 @@ _GROUPS = (
     ({"MESH", "SHARD", "ZERO"}, "a clause"),
 )
 _CLOSERS = {"{": "}", "(": ")", "[": "]"}
+_CLOSING = {"(": "RPAR", "[": "RSQB"}
+"""The terminal that ends what a bracket begins."""
 TERMINAL_NAMES = {
     "NAME": "a name",
     "INT": "a whole number",
@@ -45,6 +47,13 @@ TERMINAL_NAMES = {
     "$END": "the end of the file",
 }
 """What people call the terminals that the grammar does not spell out."""
+
+_MEANT_TWICE = {"ASSIGN", "SLASH", "STAR", "MINUS", "LESS", "MORE", "$END"}
+"""What another sign begins with, or ends."""
+_SETTING_NAMES = {"CACHE", *(word.upper() for word in SETTING_WORDS)}
+"""Words of clauses which settings are called too: names, to a user."""
+_VALUES = {"NAME", "INT", "FLOAT", "BYTES", "TRUE", "FALSE"}
+"""What may follow `=`."""
 
 _HELP_AT = {
     ";": "a statement ends with its line: leave `;` out",
@@ -101,15 +110,8 @@ def _character(position: int, source: Input) -> Diagnostic:
     number = re.compile(r"[0-9][A-Za-z0-9_.]*").match(text, position)
     if number:
         span = source.place(position, number.end())
-        unit = re.fullmatch(r"(\d+)([kKmMgG])", number.group())
-        help_ = "write whole numbers in digits (`8192`), bytes with their unit (`80GiB`)"
-        if unit:
-            power = "kmg".index(unit[2].lower()) + 1
-            binary = "1024" if power == 1 else f"1024**{power}"
-            help_ = f"write the number out: `{unit[1]} * {binary}`, or `{unit[1]}{'000' * power}`"
-        if closest(number.group(), ("1f1b",)):
-            help_ = "did you mean `1f1b`?"
-        return Diagnostic("E0105", f"`{number.group()}` is not a number", span, help=help_)
+        message = f"`{number.group()}` is not a number"
+        return Diagnostic("E0105", message, span, help=number_meant(number.group()))
     end = text.find("\n", position)
     if found == '"':
         span = source.place(position, end if end >= 0 else len(text))
@@ -122,6 +124,31 @@ def _character(position: int, source: Input) -> Diagnostic:
     if found.isalpha() and not help_:
         help_ = "names consist of the letters a to z and A to Z, digits and `_`"
     return Diagnostic("E0101", f"{shown} has no meaning here", span, help=help_)
+
+
+def blanks(found: re.Match[str]) -> str:
+    """As many blanks, in place of a comment."""
+    return " " * len(found[0])
+
+
+def number_meant(word: str) -> str:
+    """How what begins as a number does is written."""
+    if closest(word, ("1f1b",)):
+        return "did you mean `1f1b`?"
+    if thousands := re.fullmatch(r"(\d+)([kmgt])", word, re.I):
+        power = "kmgt".index(thousands[2].lower()) + 1
+        binary = "1024" if power == 1 else f"1024**{power}"
+        return (
+            f"write the number out: `{thousands[1]} * {binary}`, or `{thousands[1]}{'000' * power}`"
+        )
+    if size := re.fullmatch(r"([0-9.]+)(([kmgt])(i?)b?|b)", word, re.I):
+        prefix = (size[3] or "").upper().replace("K", "K" if size[4] else "k")
+        return f"write `{size[1]}{prefix}{size[4] or ''}B`"
+    if time := re.fullmatch(r"([0-9.]+)([mun]?)s", word, re.I):
+        exponent = {"": 0, "m": 3, "u": 6, "n": 9}[time[2].lower()]
+        number = f"{time[1]}e-{exponent}" if exponent else time[1]
+        return f"times are in seconds, without a unit: write `{number}`"
+    return "write whole numbers in digits (`8192`), bytes with their unit (`80GiB`)"
 
 
 class _Unexpected:
@@ -141,8 +168,9 @@ class _Unexpected:
         self.spelling = {terminal: word for word, terminal in source.keywords.items()}
         self.is_end = token.type == "$END"
         self.span = source.place(position, position + max(1, len(token)))
-        line = self.text.rfind("\n", 0, position) + 1
-        self.starts_line = not self.text[line:position].strip()
+        self.line = self.text[self.text.rfind("\n", 0, position) + 1 : position]
+        """What stands before it in its line."""
+        self.starts_line = not self.line.strip()
         last = values[-1] if values else None
         self.previous = last if isinstance(last, Token) else None
 
@@ -150,8 +178,14 @@ class _Unexpected:
         for attempt in (
             self.closes_nothing,
             self.unclosed,
+            self.doubled,
+            self.extends_inside,
+            self.swallowed,
+            self.unassigned,
             self.bare_statement,
+            self.without_comma,
             self.unfinished,
+            self.body_not_opened,
             self.reserved,
             self.apart,
             self.line_joined,
@@ -162,10 +196,22 @@ class _Unexpected:
             found = attempt()
             if found is not None:
                 return found
-        return self.error("E0101", f"expected {self.expected()}, found {self.found}", self.advice())
+        message = f"expected {self.expected()}, found {self.found}"
+        return self.not_closed(message) or self.error("E0101", message, self.advice())
 
     def error(self, code: str, message: str, help_: str = "", label: str = "") -> Diagnostic:
         return Diagnostic(code, message, self.span, label, help=help_)
+
+    def span_from(self, start: Token) -> Span:
+        """From a token before to the end of this one."""
+        return self.source.place(start.start_pos or 0, self.position + len(self.token))
+
+    def span_of(self, token: Token) -> Span:
+        start = token.start_pos or 0
+        return self.source.place(start, start + len(token))
+
+    def on_line_of(self, token: Token) -> bool:
+        return "\n" not in self.text[token.start_pos or 0 : self.position]
 
     @property
     def found(self) -> str:
@@ -196,11 +242,13 @@ class _Unexpected:
             if group <= left:
                 words.append(word)
                 left -= group
+        if left >= _SETTING_NAMES:
+            left -= _SETTING_NAMES
         if "an expression" in words:
             left -= {"NAME", "STRING", "LSQB", "WEIGHT", "CACHE", "REPEAT", "RETURN"}
         if words == ["a clause"] or "a definition" in words:
             left &= {"RBRACE", "$END", "COMMA", *_OPERATORS}
-        if _OPERATORS & left:
+        if _OPERATORS & left - {"_INDEX"}:
             left -= _OPERATORS | _COMPARISONS
             words.append("an operator")
         words += sorted(TERMINAL_NAMES.get(t) or f"`{self.spelling[t]}`" for t in left)
@@ -247,7 +295,151 @@ class _Unexpected:
             span,
             f"`{closer}` is missing",
             secondary=[(self.span, f"{stop} here")],
+            help=f"end with `{closer}` what it begins",
         )
+
+    def not_closed(self, message: str) -> Diagnostic | None:
+        """Another sign where the innermost bracket could end, and its own end, or that of one around it, or a line, is what comes."""
+        opened = open_brackets(self.values)
+        opener = str(opened[-1]) if opened else ""
+        ends = self.token.type in ("RPAR", "RSQB", "RBRACE", "ARROW", "LBRACE", "COLON")
+        if _CLOSING.get(opener) not in self.accepted or not (ends or self.starts_line):
+            return None
+        closer = _CLOSERS[opener]
+        where = [(self.span_of(opened[-1]), f"`{opener}` is open")]
+        end = self.position + len(self.token)
+        if ends and (after := re.compile(rf"\s*{re.escape(closer)}").match(self.text, end)):
+            span = self.source.place(self.position, after.end())
+            help_ = f"write `{closer}{self.token}`"
+            return Diagnostic("E0101", message, span, secondary=where, help=help_)
+        around = [_CLOSERS[str(each)] for each in opened[:-1]]
+        replaces = self.token.type in ("RPAR", "RSQB") and str(self.token) not in around[-1:]
+        help_ = f"write `{closer}`" if replaces else f"write `{closer} {self.token}`"
+        return Diagnostic("E0101", message, self.span, secondary=where, help=help_)
+
+    def doubled(self) -> Diagnostic | None:
+        """The same word or sign once more."""
+        if self.before is None or self.token != self.before or self.token.type in _MEANT_TWICE:
+            return None
+        return self.error("E0101", f"`{self.token}` stands twice", "leave one of them out")
+
+    def extends_inside(self) -> Diagnostic | None:
+        """`plan a { extends b`: what a plan extends stands before its brace."""
+        values = self.values
+        if self.token != "extends" or self.before is None or self.before != "{" or len(values) < 3:
+            return None
+        kind, name = values[-3:-1]
+        base = re.match(r"\s+(\w+)", self.text[self.position + len(self.token) :])
+        if kind not in ("plan", "pool") or not isinstance(name, Token) or base is None:
+            return None
+        message = "`extends` stands before the brace"
+        end = self.position + len(self.token) + base.end()
+        span = self.source.place(self.before.start_pos or 0, end)
+        return Diagnostic("E0101", message, span, help=f"write `extends {base[1]} {{`")
+
+    def swallowed(self) -> Diagnostic | None:
+        """What breaks off before a clause, whose word was read as a name that belongs to it."""
+        word = self.before
+        if word is None or word not in CLAUSES or self.is_given_a_value:
+            return None
+        if word.type != "NAME":
+            if self.token.type != "RBRACE" and not self.starts_line:
+                return None
+            help_ = f"write `{self.with_module(CLAUSES[word])}`"
+            return Diagnostic("E0101", f"nothing follows `{word}`", self.span_of(word), help=help_)
+        start = word.start_pos or 0
+        line = self.text[self.text.rfind("\n", 0, start) + 1 : start]
+        last = re.search(r"(\w+|[^\w\s])\s*$", re.sub(r"#[^\n]*", blanks, self.text[:start]))
+        if line.strip() or last is None or self.token.type == "ASSIGN":
+            return None
+        where = [(self.span_of(word), f"and `{word}` begins another clause")]
+        if last[1] == ",":
+            help_ = "leave the comma out: none stands between clauses"
+        elif (clause := CLAUSES.get(last[1])) is not None:
+            help_ = f"write `{self.with_module(clause)}`"
+        else:
+            help_ = f"write what follows `{last[1]}`, or leave it out"
+        span = self.source.place(last.start(1), last.end(1))
+        return Diagnostic(
+            "E0101", f"nothing follows `{last[1]}`", span, secondary=where, help=help_
+        )
+
+    def with_module(self, clause: str) -> str:
+        """The example with a module that the text has."""
+        module = re.search(r"^module ([A-Za-z_]\w*)", self.text, re.MULTILINE)
+        return re.sub(r"\b(Block|Tower)$", module[1], clause) if module else clause
+
+    def unassigned(self) -> Diagnostic | None:
+        """`mesh dp 8`, `dim B 8`, `weights bf16`: a name, and its value without `=`."""
+        name = self.before
+        if name is None or name.type != "NAME" or self.token.type not in _VALUES:
+            return None
+        if name in CLAUSES:
+            return None
+        is_entry = self.clause in ("mesh", "set") and "ASSIGN" in self.accepted
+        if not (is_entry or self.accepted == {"ASSIGN"}) or not self.on_line_of(name):
+            return None
+        if is_entry and self.is_given_a_value:  # a comma is missing
+            return None
+        message = f"expected `=` after `{name}`, found {self.found}"
+        if entry := did_you_mean(name, ("prefill", "decode")):
+            return Diagnostic("E0101", message, self.span_of(name), help=entry)
+        help_ = f"write `{name} = {self.token}`"
+        return Diagnostic("E0101", message, self.span_from(name), help=help_)
+
+    def without_comma(self) -> Diagnostic | None:
+        """`weight a[D] b[D]`: what follows was read as the target of an assignment; `at 1500 block = 16`: as a word about tokens."""
+        if self.clause == "serve" and self.token.type == "ASSIGN":
+            name = self.before
+            if name is None or name.type != "NAME":
+                return None
+            return self.comma_before(name.start_pos or 0)
+        if "ASSIGN" not in self.accepted or not self.accepted <= {"ASSIGN", "COMMA"}:
+            return None
+        is_value = self.token.type in {*_VALUES, "LPAR"} and not self.starts_line
+        is_list = re.search(r"\bweight\b|\bcache\b", self.line)
+        if is_value and self.before == "]" and not is_list:
+            message = f"expected {self.expected()}, found {self.found}"
+            return self.error("E0101", message, f"write `= {self.token}`")
+        for value in reversed(self.values):
+            place: Any = value if isinstance(value, Token) else getattr(value, "meta", None)
+            start = getattr(place, "start_pos", None)
+            if start is None or not self.text[start].isidentifier():
+                continue
+            before = self.text[self.text.rfind("\n", 0, start) + 1 : start].rstrip()
+            if before.endswith("]"):
+                return self.comma_before(start)
+            name = re.compile(r"\w+").match(self.text, start)
+            if name is not None and not before and self.starts_line:
+                message = f"nothing is assigned to `{name[0]}`"
+                help_ = f"write `weight {name[0]}` if these are weights"
+                span = self.source.place(start, name.end())
+                return Diagnostic("E0101", message, span, help=help_)
+        return None
+
+    def comma_before(self, start: int) -> Diagnostic | None:
+        """A finding for the name that starts there."""
+        name = re.compile(r"\w+").match(self.text, start)
+        if name is None:
+            return None
+        message = f"a comma is missing before `{name[0]}`"
+        span = self.source.place(start, name.end())
+        return Diagnostic("E0101", message, span, help=f"write `, {name[0]}`")
+
+    def body_not_opened(self) -> Diagnostic | None:
+        """The brace of a plan, a body or a repeat left out."""
+        if "LBRACE" not in self.accepted or self.before is None or "MESH" in self.accepted:
+            return None
+        if {"RETURN", "DIM", "LPAR", "NAME"} & self.accepted:
+            return None
+        starts = self.token.type in _STATEMENTS - {"NAME"} or self.token in CLAUSES
+        if not (self.starts_line or starts):
+            return None
+        message = f"expected {self.expected()} after `{self.before}`"
+        where = [(self.span, "but here a new line starts" if self.starts_line else "not this")]
+        help_ = f"write `{self.before} {{`"
+        span = self.span_of(self.before)
+        return Diagnostic("E0101", message, span, secondary=where, help=help_)
 
     def bare_statement(self) -> Diagnostic | None:
         """A lone name where a statement starts: a forgotten operator, or a result thrown away."""
@@ -258,11 +450,13 @@ class _Unexpected:
             return None
         start = name.start_pos or 0
         span = self.source.place(start, start + len(name))
-        if self.token.type == "_CALL":
-            message = f"the result of `{name}(...)` is not used"
-            return Diagnostic("E0101", message, span, help=f"write `x = {name}(...)`")
+        if re.search(rf"(?<!\w){name}\s+$", self.text[:start]):
+            help_ = "leave one of them out"
+            if self.token.type != "_CALL":
+                help_ += ", or put an operator between them, such as `@`, `*` or `+`"
+            return Diagnostic("E0101", f"`{name}` stands twice", span, help=help_)
         keyword = closest(name, ["weight", "cache", "repeat", "return"])
-        if keyword and not self.is_end and self.token.type == "NAME":
+        if keyword and self.token.type in ("NAME", "INT", "LPAR"):
             message = f"`{name}` does not start a statement"
             return Diagnostic("E0101", message, span, help=f"did you mean `{keyword}`?")
         if self.text[:start].rstrip().endswith(",") and name in self.spelling.values():
@@ -271,11 +465,21 @@ class _Unexpected:
                 "E0101", message, span, help="begin a line with it, without the comma"
             )
         before = self.text[self.text.rfind("\n", 0, start) + 1 : start].strip()
-        if before and before[-1] not in "{}":
+        joins = bool(before) and before[-1] not in "{}"
+        if self.token.type == "_CALL" and not joins:
+            message = f"the result of `{name}(...)` is not used"
+            return Diagnostic("E0101", message, span, help=f"write `x = {name}(...)`")
+        if joins:
             message = f"`{name}` starts a new statement, but nothing is assigned to it"
             help_ = "put an operator before it, such as `@`, `*` or `+`"
             return Diagnostic("E0101", message, span, help=help_)
         message = f"expected `=` after `{name}`, found {self.found}"
+        if self.token.type in _VALUES and self.on_line_of(name):
+            help_ = f"write `{name} = {self.token}`"
+            return Diagnostic("E0101", message, self.span_from(name), help=help_)
+        if self.token.type in _OPERATORS and self.on_line_of(name):
+            help_ = f"write `return {name}`, or `y = {name}`"
+            return Diagnostic("E0101", message, span, help=help_)
         return self.error("E0101", message, self.advice())
 
     def unfinished(self) -> Diagnostic | None:
@@ -287,13 +491,25 @@ class _Unexpected:
         span = self.source.place(start, start + len(self.before))
         message = f"expected {self.expected()} after `{self.before}`"
         if self.is_end:
-            return Diagnostic("E0101", message, span)
+            return Diagnostic("E0101", message, span, help=self.end_of_line())
         if not self.starts_line or self.token.type not in starters:
             return None
         if self.is_name or {"RETURN", "DIM"} & self.accepted:
             return None
         where = [(self.span, "but here a new line starts")]
-        return Diagnostic("E0101", message, span, secondary=where)
+        return Diagnostic("E0101", message, span, secondary=where, help=self.end_of_line())
+
+    def end_of_line(self) -> str:
+        """What a line that breaks off may lack."""
+        opened = [str(each) for each in open_brackets(self.values)]
+        if opened and _CLOSING.get(opened[-1]) in self.accepted:
+            return f"write `{self.before}{_CLOSERS[opened[-1]]}`"
+        if self.accepted >= {"NAME", "INT"} and self.before is not None:
+            is_sign = self.before.type in _OPERATORS
+            return f"write what follows `{self.before}`{', or leave it out' * is_sign}"
+        if "LBRACE" in self.accepted:
+            return f"write `{self.before} {{`"
+        return ""
 
     def reserved(self) -> Diagnostic | None:
         """A word that means something else where a name is wanted."""
@@ -339,6 +555,8 @@ class _Unexpected:
         if self.is_given_a_value and "COMMA" in self.accepted:
             return None
         words = [w for t, w in self.spelling.items() if t in self.accepted and w.isidentifier()]
+        if "COMMA" in self.accepted:
+            words = [word for word in words if word not in ("and", "or")]
         keyword = closest(str(self.token), words)
         if keyword is None:
             return None
@@ -353,16 +571,36 @@ class _Unexpected:
             return None
         if "ASSIGN" in self.accepted and not self.in_call:
             return None
-        if self.before == "over" or (not self.in_call and self.before in ("at", "x", *CLAUSES)):
+        if not self.in_call and self.before in ("over", "at", "x", *CLAUSES):
+            return None
+        if self.clause == "serve" and not self.is_given_a_value:
             return None
         if not re.fullmatch(r"\w[\w.]*", self.token) or not re.search(r"[\w\"\])]$", self.before):
             return None
         # What starts a line may be a clause that is not known, unless it is given a value.
         if self.starts_line and not self.is_given_a_value:
             return None
+        if self.token.type in _STATEMENTS - {"NAME"}:
+            return None
+        opened = open_brackets(self.values)
+        if self.starts_line and opened and (opened[-1] == "[" or self.is_outside(opened[-1])):
+            return None
         what = "a comma or an operator" if self.in_call else "a comma"
+        help_ = f"write `{self.before}, {self.token}`"
+        if self.in_call and self.before.type == "NAME" and not self.is_given_a_value:
+            help_ += f", or `{self.before} = {self.token}`"
+        elif "OVER" in self.accepted and not re.search(
+            r"\bover\b", self.text[self.position :].split("\n", 1)[0]
+        ):
+            what, help_ = "`over`", f"write `{self.before} over {self.token}`"
         message = f"{what} is missing between `{self.before}` and `{self.token}`"
-        return self.error("E0101", message, f"write `{self.before}, {self.token}`")
+        return Diagnostic("E0101", message, self.span_from(self.before), help=help_)
+
+    def is_outside(self, opener: Token) -> bool:
+        """Whether this line begins no further to the right than that of a round bracket that is open: it is the next statement."""
+        before = self.text[: opener.start_pos or 0].rsplit("\n", 1)[-1]
+        margin = len(before) - len(before.lstrip())
+        return opener == "(" and len(self.line) <= margin
 
     def advice(self) -> str:
         """What to write instead, for the mistakes that have a name."""
@@ -371,20 +609,40 @@ class _Unexpected:
             return "say what it returns: `-> [B, S, D]`"
         if token == "ASSIGN" and self.before is not None and self.before.type == "ASSIGN":
             return "`=` assigns, `==` compares"
+        if token == "ASSIGN" and self.before is not None and self.before.type in _DEFINITIONS:
+            return f"a name follows `{self.before}`: `{DEFINED[str(self.before)]}`"
+        if token == "ASSIGN" and (self.starts_line or self.before in (",", "(")):
+            return "write before `=` the name of what it is for"
         if token == "ASSIGN" and "EQUAL" in accepted:
             return "`==` compares, `=` assigns"
         if token == "SLASH" and self.before is not None and self.before.type == "SLASH":
             return "a comment starts with `#`; whole division is `floordiv(a, b)`"
         if self.before == "over" and "OVER" in accepted:
             return "say what comes before `over`: `shard B over dp`, `zero 1 over dp`"
-        entry = closest(str(self.before), ("prefill", "decode"))
-        if accepted == {"ASSIGN"} and entry is not None and entry != self.before:
-            return f"did you mean `{entry}`?"
         if {"_CALL"} == accepted:
             return "its inputs follow the name: `(x[B, S, D])`"
+        if accepted == {"LSQB"}:
+            return f"write `[{self.token}`"
+        if accepted == {"_INDEX"}:
+            return f"a shape follows the name: `{self.before}[B, S, D]`"
+        if token in ("LSQB", "_INDEX") and "NAME" in accepted and "INT" not in accepted:
+            return "a name stands before its shape: `x[B, S, D]`"
+        if self.before == ":" and "NAME" in accepted:
+            return "a dtype follows `:`, such as `i32`"
+        is_word = token in _EXPRESSION - {"LPAR", "MINUS"}
+        if is_word and "COMMA" not in accepted and not self.starts_line and _OPERATORS & accepted:
+            return "put an operator before it, such as `@`, `*` or `+`"
         clause = self.clause
         if clause:
-            return f"this clause is written `{CLAUSES[clause]}`"
+            return f"this clause is written `{self.with_module(CLAUSES[clause])}`"
+        if token == "COMMA" and {"NAME", "RPAR", "RSQB", "RBRACE"} & accepted:
+            return "leave the comma out, or write what stands before it"
+        if token == "COMMA" and "RPAR" in accepted:
+            return "round brackets alone hold one expression: a call has its name before them"
+        if token in _OPERATORS - {"MINUS", "_INDEX"} and accepted >= _EXPRESSION:
+            return f"leave `{self.token}` out, or write what stands before it"
+        if token in ("RPAR", "RSQB", "RBRACE") and accepted >= _EXPRESSION and self.before:
+            return f"write what follows `{self.before}`, or leave it out"
         if "MESH" in accepted:
             words = {w for t, w in self.spelling.items() if t in accepted and w.isidentifier()}
             return f"clauses are {quoted(sorted(words - {'and', 'or', 'over', 'in'}))}"

@@ -45,7 +45,11 @@ class Clause:
 
     span: Span | None = None
     given: Mapping[str, Span] = field(default_factory=dict, compare=False)
-    """Which settings were written, and where."""
+    """Which settings were written, and where; after the name of a list and a dot, what it lists."""
+
+    def place(self, name: str, listed: str) -> Span | None:
+        """Where a name of a list stands."""
+        return self.given.get(f"{name}.{listed}", self.given.get(name, self.span))
 
     @property
     def unusual(self) -> dict[str, Span]:
@@ -564,6 +568,8 @@ class Plan:
     frozen: tuple[str, ...] = ()
     """Weights, and modules of which all weights, are not trained."""
     frozen_span: Span | None = None
+    given: Mapping[str, Span] = field(default_factory=dict, compare=False)
+    """Where each name of `unit` and `freeze` stands: `freeze.embed`."""
     replaced: Mapping[str, str] = field(default_factory=dict)
     """Modules whose calls are calls of another one."""
     replaced_span: Span | None = None

@@ -260,7 +260,8 @@ def test_a_plan_that_is_not_chosen_may_wait_for_sizes():
         ("plan p { mesh dp = B / tp, tp = 2 }", ["E0306"]),
         ("plan p { mesh dp = 2 set dp = dp * 2 }", ["E0206"]),
         ("plan p { microbatch 0 }", ["E0208"]),
-        ("plan p { pipeline X over pp }", ["E0302", "E0405"]),
+        ("plan p { pipeline X over pp }", ["E0302"]),
+        ("plan p { mesh pp = 2 pipeline X over pp }", ["E0405"]),
     ],
 )
 def test_mistakes(text: str, codes: list[str]):

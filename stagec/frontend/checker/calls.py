@@ -8,7 +8,7 @@ from typing import Any
 
 from xdsl.ir import SSAValue
 
-from stagec.diagnostics import Diagnostics, Span, closest, did_you_mean, quoted
+from stagec.diagnostics import Diagnostics, Span, did_you_mean, quoted
 from stagec.dialects import stg
 from stagec.dialects.types import DTYPE_BITS, FLOATS, TensorType
 from stagec.frontend import syntax
@@ -545,8 +545,8 @@ class CallChecker(ExpressionChecker):
         self, value: syntax.Value, option: stg.Option, choices: Sequence[str] = ()
     ) -> None:
         wanted = quoted(choices, last="or") if choices else _WANTED[option.kind]
-        close = closest(text_of(value), choices)
-        help_ = f"did you mean `{close}`?" if close else ""
+        known = ("true", "false") if option.kind == "bool" else choices
+        help_ = did_you_mean(text_of(value), known)
         message = f"`{option.name}` is {wanted}, not `{text_of(value)}`"
         self.error("E0204", message, value.span, help_)
 

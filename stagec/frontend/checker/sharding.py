@@ -23,7 +23,9 @@ from stagec.frontend.checker.steps import (
 from stagec.frontend.checker.types import shown
 from stagec.frontend.paths import Scope, is_named, named_values, weights_of
 from stagec.frontend.sizes import SizeTable
-from stagec.plans.clauses import Override, Plan
+from stagec.plans.clause_text import written
+from stagec.plans.clauses import Clause, Override, Plan
+from stagec.schedules.catalogue import names as schedule_names
 
 REGIONS = ("none", "full", "whole")
 """What `recompute` knows besides ops and values."""
@@ -183,9 +185,20 @@ class PlanChecker:
         path = ".".join(override.path)
         paths = endings(known)
         paths |= {f"{self.model.name}.{k[0]}" for k in known if len(k) == 1}
-        close = closest(path, paths)
-        help_ = f"did you mean `{close}`?" if close else ""
-        if not close and override.path[0] not in {name for path in known for name in path[:-1]}:
+        *within, last = override.path
+        inner = within[1:] if within[:1] == [self.model.name] else within
+        beside = dict.fromkeys(
+            each[-1]
+            for each in known
+            if within and (list(each[-1 - len(inner) : -1]) == inner if inner else len(each) == 1)
+        )
+        close = closest(last, beside)
+        if close:
+            help_ = f"did you mean `{'.'.join((*within, close))}`?"
+        elif beside:
+            such = " values such as" if len(beside) > MOST_OF_ONE else ""
+            help_ = f"`{'.'.join(within)}` has{such} {quoted([*beside][:MOST_OF_ONE])}"
+        elif not (help_ := did_you_mean(path, paths)):
             callers = sorted({self.model.name, *(name for path in known for name in path[:-1])})
             help_ = f"a value is named by its module: {quoted(callers)}"
         self.add(f"no value is called `{path}`", override, help_)
@@ -203,35 +216,46 @@ class PlanChecker:
             if isinstance(step, RepeatStep)
         }
         for count in pipeline.counts:
-            if count not in counts and count in self.sizes:
-                repeats = quoted(sorted(counts), last="or")
-                help_ = f"there is a repeat of {repeats}" if counts else "repeat the layers"
+            if count in counts:
+                continue
+            changed: dict[str, str] = {}
+            if count in self.table.dim_names:
                 message = f"no repeat runs `{count}` times"
-                self.findings.say("E0405", message, pipeline.span, help=help_)
+            elif count in schedule_names():
+                message = f"`{count}` is a schedule: a pipeline is of the dim that says how often its layers repeat"
+                changed = {"schedule": count}
+            else:
+                message = f"there is no dim `{count}`"
+            close = closest(count, counts) if not changed else None
+            meant = [close] if close else sorted(counts - {*pipeline.counts})[:MOST_SHOWN]
+            ways = [[each if name == count else name for name in pipeline.counts] for each in meant]
+            proposed = [
+                written(f"pipeline {', '.join(names)} over {pipeline.axis}", pipeline, **changed)
+                for names in ways
+            ]
+            help_ = f"write {quoted(proposed, last='or')}" if proposed else "repeat the layers"
+            self.findings.say("E0405", message, pipeline.span, help=help_)
 
     def check_names(self) -> None:
         """Modules of `unit` and `recompute`, ops and values of `recompute` and `offload`."""
         plan = self.plan
         for path in plan.units or ():
-            self.check_module(path, plan.units_span)
+            self.check_module(path, plan.given.get(f"unit.{path}"))
         self.check_frozen()
         for path in plan.collectives.keep_in:
-            self.check_module(path, plan.collectives.given.get("keep_in"))
+            self.check_module(path, plan.collectives.place("keep_in", path))
         for path in plan.device.captured:
-            self.check_module(path, plan.device.given.get("captured"))
+            self.check_module(path, plan.device.place("captured", path))
         for path in plan.recompute.modules or ():
-            self.check_module(path, plan.recompute.span)
-        self.check_words(plan.recompute.what, REGIONS, "recompute", plan.recompute.span)
-        offload = plan.offload
-        span = offload.given.get("activations")
-        self.check_words(offload.activations, ("all", "inputs"), "offload", span)
+            self.check_module(path, plan.recompute.place("modules", path))
+        self.check_words(plan.recompute, "what", REGIONS, "recompute")
+        self.check_words(plan.offload, "activations", ("all", "inputs"), "offload")
         self.check_precision()
 
     def check_precision(self) -> None:
         """Values that are kept in fewer bits; modules and weights whose products are not of them, or whose gradients are reduced late."""
         precision = self.plan.precision
-        span = precision.given.get("saved_values")
-        self.check_words(precision.saved_values, (), "keep in fewer bits", span)
+        self.check_words(precision, "saved_values", (), "keep in fewer bits")
         span = precision.given.get("scaling")
         if span is not None and precision.products != "fp8":
             message = "`scaling` is that of `products = fp8`, which have one scale for a tensor"
@@ -239,17 +263,17 @@ class PlanChecker:
         self.check_maxima()
         gradients = self.plan.gradients
         for name in precision.unquantized:
-            self.check_weight(name, precision.given.get("unquantized"))
+            self.check_weight(name, precision.place("unquantized", name))
         for name in gradients.late:
-            self.check_weight(name, gradients.given.get("late"))
+            self.check_weight(name, gradients.place("late", name))
 
     def check_maxima(self) -> None:
         """Ranks that agree on scales are ranks along axes of the mesh; stages of a pipeline have other layers."""
         plan = self.plan
-        names, span = plan.precision.maxima, plan.precision.given.get("maxima")
+        names = plan.precision.maxima
         stages = plan.pipeline.axis if plan.pipeline is not None else None
         for name in names if names not in (("all",), ("none",)) else ():
-            known = [*plan.mesh, *plan.products]
+            known, span = [*plan.mesh, *plan.products], plan.precision.place("maxima", name)
             if name not in known:
                 help_ = (
                     did_you_mean(name, known)
@@ -271,14 +295,14 @@ class PlanChecker:
         paths = {(*scope.instances, step.name) for scope, step in weights}
         modules = {path[-2] for path in paths if len(path) > 1}
         known = {*self.definitions.modules, *endings(paths)}
-        help_ = did_you_mean(name, known) or some_of(
+        help_ = alike(name, known) or some_of(
             {"module": modules, "weight": {".".join(path[-2:]) for path in paths}}
         )
         message = f"there is no weight `{name}`{purpose}, and no module of weights"
         self.findings.say("E0401", message, span, help=help_)
 
     def check_words(
-        self, words: Sequence[str], regions: Iterable[str], purpose: str, span: Span | None
+        self, clause: Clause, setting: str, regions: Iterable[str], purpose: str
     ) -> None:
         """Ops and values that a clause names."""
         values = list(self.named())
@@ -289,7 +313,7 @@ class PlanChecker:
             *self.definitions.ops,
             *self.definitions.modules,
         }
-        for what in words:
+        for what in getattr(clause, setting):
             path = what.split(".")
             is_value = any(scope.means(path, step.name) for scope, step in values)
             if is_value or what in known or path[-1] in self.definitions.modules:
@@ -297,17 +321,17 @@ class PlanChecker:
             paths = {(*scope.instances, step.name) for scope, step in values}
             modules = {path[-2] for path in paths if len(path) > 1}
             weights = {(*scope.instances, step.name) for scope, step in self.weights()}
-            help_ = did_you_mean(what, {*known, *endings(paths)}) or some_of(
+            help_ = alike(what, {*known, *endings(paths)}) or some_of(
                 {"module": modules, "value": {".".join(path[-2:]) for path in paths - weights}}
             )
             message = f"there is no op or value `{what}` to {purpose}"
-            self.findings.say("E0401", message, span, help=help_)
+            self.findings.say("E0401", message, clause.place(setting, what), help=help_)
 
     def check_frozen(self) -> None:
         """`freeze` names weights, or modules that have some, and leaves something to train."""
         plan = self.plan
         for name in plan.frozen:
-            self.check_weight(name, plan.frozen_span, " to freeze")
+            self.check_weight(name, plan.given.get(f"freeze.{name}"), " to freeze")
         patterns = [name.split(".") for name in plan.frozen]
         if patterns and all(
             any(is_named(pattern, scope, step.name) for pattern in patterns)
@@ -324,11 +348,24 @@ class PlanChecker:
         self.findings.say("E0401", f"there is no module `{path}`", span, help=help_)
 
 
+def alike(name: str, paths: Iterable[str]) -> str:
+    """`did you mean ...?` for a misspelt path, not for one that has only its modules in common."""
+    *within, last = name.split(".")
+    known = [path for path in paths if not within or path.split(".")[:-1] != within]
+    beside = {path.split(".")[-1] for path in paths if path not in known}
+    close = closest(last, beside) if within else None
+    if close:
+        return f"did you mean `{'.'.join((*within, close))}`?"
+    return "" if beside else did_you_mean(name, known)
+
+
 def endings(paths: Iterable[Sequence[str]]) -> set[str]:
     """What a path may be called by: all of it, or as much of its end as one likes."""
     return {".".join(path[-n:]) for path in paths for n in range(1, len(path) + 1)}
 
 
+MOST_OF_ONE = 12
+"""So many values of one module are shown."""
 MOST_SHOWN = 4
 """So many names of a kind are examples enough."""
 

@@ -239,7 +239,7 @@ def idle_names(said: syntax.Plan | None, weights: Weights) -> Iterator[Diagnosti
             others = left[:place] + left[place + 1 :]
             if left != ("none",) and meant(others, weights) == meant(left, weights):
                 message = f"`{left[place]}` in `{title}` changes nothing here"
-                yield Diagnostic("W0304", message, clause.span, help="leave it out")
+                yield Diagnostic("W0304", message, named[place].span, help="leave it out")
                 left = others
 
 

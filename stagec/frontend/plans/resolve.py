@@ -66,6 +66,11 @@ def resolve_plan(merged: Merged, table: SizeTable, findings: Diagnostics) -> res
     return _PlanResolver(merged, table, findings).resolve()
 
 
+def places_of(title: str, names: Iterable[syntax.Path]) -> dict[str, Span]:
+    """Where each name of a list stands."""
+    return {f"{title}.{name}": name.span for name in names}
+
+
 class _PlanResolver:
     def __init__(self, merged: Merged, table: SizeTable, findings: Diagnostics) -> None:
         self.merged, self.table, self.findings = merged, table, findings
@@ -106,6 +111,10 @@ class _PlanResolver:
             units_span=unit.span if unit else None,
             frozen=self.frozen(freeze),
             frozen_span=freeze.span if freeze else None,
+            given={
+                **places_of("unit", unit.modules if unit else ()),
+                **places_of("freeze", freeze.weights if freeze else ()),
+            },
             replaced=self.replaced(use),
             replaced_span=use.span if use else None,
             recompute=self.recompute(),
@@ -335,10 +344,6 @@ class _PlanResolver:
                 message = "the settings of `pipeline none` change nothing"
                 self.error("W0304", message, clause.settings, "leave them out")
             return None
-        for name in clause.counts:
-            if name.text not in self.table.dim_names:
-                help_ = did_you_mean(name.text, self.table.dim_names)
-                self.error("E0405", f"there is no dim `{name}`", name, help_)
         axes = self.real_axes([clause.axis], "`pipeline`")
         settings = self.settings.read(clause.settings, resolved.Pipeline, "`pipeline`")
         if len(axes) != 1:
@@ -622,7 +627,8 @@ class _PlanResolver:
             message = f"`{alone[0]}` stands alone in `recompute`"
             self.error("E0401", message, clause)
         modules = tuple(map(str, clause.modules)) if clause.modules else None
-        return resolved.Recompute(what=what, modules=modules, span=clause.span)
+        given = {**places_of("what", clause.what), **places_of("modules", clause.modules or ())}
+        return resolved.Recompute(what=what, modules=modules, span=clause.span, given=given)
 
     def precision(self) -> resolved.Precision:
         clause = self.merged.get(syntax.Precision)

@@ -61,6 +61,8 @@ class SettingsReader:
             if value is not None:
                 values[name] = value
                 given[name] = entry.span
+                if kinds[name].name == "words" and isinstance(entry.value, syntax.ListValue):
+                    given |= {f"{name}.{word_of(v)}": v.span for v in entry.value.values}
                 if kinds[name].name in NUMBERS and not issubclass(clause, Device | Link):
                     self.note(name, entry.value)
         return {**values, "given": given}
@@ -93,7 +95,8 @@ class SettingsReader:
         if kind.name == "bool":
             if isinstance(value, syntax.Boolean):
                 return value.text == "true"
-            return self.refuse(entry, "must be `true` or `false`")
+            help_ = did_you_mean(text_of(value), ("true", "false"))
+            return self.refuse(entry, "must be `true` or `false`", help_)
         if kind.name in ("choice", "schedule"):
             return self.choice(entry, kind)
         if kind.name in ("bytes", "bandwidth") and isinstance(
@@ -232,6 +235,11 @@ class SettingsReader:
         conditions.read(found.size, found.value)
         whole_ = found.value.denominator == 1
         return found.value.numerator if whole_ else float(found.value)
+
+
+def word_of(value: syntax.Value) -> str:
+    """A name of a list: a dotted one is a string."""
+    return value.text if isinstance(value, syntax.Text) else text_of(value)
 
 
 def _kind(setting: Field[Any]) -> SettingKind:

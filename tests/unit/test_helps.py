@@ -1,0 +1,196 @@
+"""What a help says is code leads, written into the text as it stands, past the error that it helps with."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from stagec.diagnostics import CompileError, Diagnostic, closest
+from stagec.frontend import check, parse_text
+from tests.unit.examples import EXAMPLES
+from tests.unit.seldom import some
+
+TEXT = """
+dim B = 16
+dim S = 8
+dim D = 32
+dim F = 64
+dim L = 4
+module Block(x[B, S, D]) -> [B, S, D] {
+  weight n[D], up[D, F], down[F, D]
+  h = rms_norm(x, n)
+  return x + silu(h @ up) @ down
+}
+model M(x[B, S, D]) {
+  weight head[D, F]
+  repeat L { x = Block(x) }
+  loss = mean(square(x @ head), over = [B, S, F])
+}
+plan p {
+  mesh dp = 2, tp = 2, pp = 1
+  shard B over dp
+  shard F over tp
+}
+"""
+
+
+def errors(text: str, plan: str | None) -> list[Diagnostic]:
+    try:
+        check(parse_text(text, "t.stg"), plan)
+    except CompileError as error:
+        return list(error.diagnostics)
+    return []
+
+
+def written(text: str, found: Diagnostic) -> Iterator[str]:
+    """The text as each help has it, in place of what the caret is under."""
+    assert found.span is not None
+    lines = text.split("\n")
+
+    def offset(line: int, column: int) -> int:
+        return sum(len(each) + 1 for each in lines[: line - 1]) + column - 1
+
+    start = offset(found.span.line, found.span.column)
+    end = offset(found.span.end_line, found.span.end_column)
+    old = text[start:end]
+    for help_ in found.helps:
+        if help_.startswith("leave "):
+            yield text[:start] + text[end:]
+        if meant := re.search("did you mean `(.*?)`", help_):
+            wrong = re.findall("`([^`]*)`", found.message)
+            for word in [each for each in wrong if each in old] or [old]:
+                yield text[:start] + old.replace(word, meant[1], 1) + text[end:]
+        for new in re.findall("(?:write|choose|or) `([^`]*)`|such as ([0-9]+)$", help_):
+            yield text[:start] + "".join(new) + text[end:]
+
+
+def is_past(text: str, plan: str | None, found: Diagnostic) -> bool:
+    """Whether the error is gone, and no mistake of syntax stands before its place, or has come."""
+    assert found.span is not None
+    left = errors(text, plan)
+    if any((each.code, each.message) == (found.code, found.message) for each in left):
+        return False
+    place = (found.span.line, found.span.column)
+    of_syntax = [each for each in left if each.code < "E02" and each.span is not None]
+    is_first = found.code < "E02"
+    return not any(
+        not is_first or (each.span.line, each.span.column) < place
+        for each in of_syntax
+        if each.span
+    )
+
+
+WRONG = (
+    "plan a { extends p\n  microbatch 1 }",
+    "plan a extends p\n  microbatch 1 }",
+    "plan q extends p { freeze }",
+    "plan q extends p { recompute silu in Blok, Block }",
+    "plan q extends p { freeze n, upp }",
+    "plan q extends p { unit Block, Blok }",
+    "plan q extends p { offload { activations = [silu, sily] } }",
+    "plan q extends p { precision { products = fp8, unquantized = [upp, down] } }",
+    "plan q extends p { gradients { overlap = true, late = [upp, down] } }",
+    "plan q extends p { mesh dp 2, tp = 2, pp = 1 }",
+    "plan q extends p { precision { weights bf16 } }",
+    "plan q extends p { zero 3 over dp precision { gather = fp4 } }",
+    "plan q extends p { precision { weights = bf16,, activations = bf16 } }",
+    "plan q extends p { pipeline 1f1b over pp }",
+    "plan q extends p { pipeline gpipe over pp { microbatch = 1 } }",
+    "plan q extends p { pipeline Block over pp }",
+    "plan q extends p { pipeline D over pp { schedule = gpipe } }",
+    "plan q extends p { shard Block.hh[S] over tp }",
+    "plan q extends p { shard F, B tp }",
+    "plan q extends p { shard F B over tp }",
+    "plan q extends p { zero 1 1 over dp }",
+    "plan q extends p { gradients { overlap = ture } }",
+    "plan q extends p { device { memory = 80gb } }",
+    "plan q extends p { device { memory = 80Gi } }",
+    "plan q extends p { device { memory = 80G } }",
+    "plan q extends p { link dp { latency_s = 5us } }",
+    "plan q extends p { mesh dp = 1.5, tp = 2, pp = 1 }",
+    "plan q extends p { set B = 64GiB }",
+    "plan q extends p { set B = 0 }",
+    "plan q { serve { decode 64 at 100 block = 16 } }",
+    "plan q { serve { decoe 64 at 100 } }",
+    "dim Z 8",
+    "module A(x[B, D) -> [B, D] { return x }",
+    "module A(x[B, D] -> [B, D] { return x }",
+    "module A(x[B, D)] -> [B, D] { return x }",
+    "module A(x[B, D]) -> B, D] { return x }",
+    "module A(x[B,, D]) -> [B, D] { return x }",
+    "module A(x[B, D]) -> [B, D] weight a[D]\n return x }",
+    "module A(x[B, D]) -> [B, D]\n return x }",
+    "module A(x[B, D]) -> [B, D] { weight a[D], b[D] c[D]\n h = x\n return h }",
+    "module A(x[B, D]) -> [B, D] {\n  h[B, D] (x)\n  return h }",
+    "module A(x[B, D]) -> [B, D] { h = silu silu(x)\n  return h }",
+    "module A(x[B, D]) -> [B, D] {\n  h silu(x)\n  return h }",
+    "module A(x[B, D]) -> [B, D] { h = silu(silu(x)\n  return h }",
+    "module A(x[B, D], n[D]) -> [B, D] { return rms_norm(x n) }",
+    "module A(x[B, D]) -> [B, D] {\n  retrn (x) }",
+    "module A(x[B, D], y[B, D, S]) -> [B, D] { return mean(y, over S) }",
+    "module A(x[B, D]) -> [B, D] { return topk(x, over = D, to = S, normalise = ture) }",
+)
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_help_leads_past_its_error(wrong: str):
+    text, (_, name) = f"{TEXT}{wrong}\n", wrong.split()[:2]
+    plan = name if wrong.startswith("plan") else "p"
+    first, *others = errors(text, plan)
+    ways = list(written(text, first))
+    assert ways
+    assert not others
+    assert any(is_past(each, plan, first) for each in ways), first
+
+
+def mistyped(random_: random.Random, text: str) -> str:
+    """The text with a token gone, twice, in the place of the next, or of other letters."""
+    tokens = list(re.finditer(r'#[^\n]*|"[^"\n]*"|[\w.]+|->|[=<>!*]=|\*\*|[^\s]', text))
+    tokens = [each for each in tokens if each[0][0] != "#"]
+    place = random_.randrange(len(tokens) - 1)
+    one, next_ = tokens[place : place + 2]
+    between, rest = text[one.end() : next_.start()], text[next_.end() :]
+    word, split = one[0], random_.randrange(len(one[0]))
+    middle = {
+        "gone": between + next_[0],
+        "twice": word + (" " + word) + between + next_[0],
+        "swapped": next_[0] + between + word,
+        "letter": word[:split] + word[split + 1 :] + between + next_[0],
+        "case": word.swapcase() + between + next_[0],
+    }[random_.choice(["gone", "twice", "swapped", "letter", "case"])]
+    return text[: one.start()] + middle + rest
+
+
+@pytest.mark.parametrize("seed", some(range(8), 8))
+def test_typos_are_diagnosed(seed: int):
+    """Of the models that ship: one word of each is mistyped, at random, and a help that says what to write is right but for a few."""
+    random_, proposed, wrong = random.Random(seed), 0, []
+    for _ in range(25):
+        path = random_.choice(EXAMPLES)
+        text = mistyped(random_, path.read_text("utf-8"))
+        for first in errors(text, None)[:1]:
+            assert first.code.startswith("E")
+            assert first.message
+            ways = list(written(text, first)) if first.span is not None else []
+            proposed += bool(ways)
+            if ways and not any(is_past(each, None, first) for each in ways):
+                wrong.append(first)
+    assert proposed > 10
+    assert len(wrong) <= proposed // 5, wrong
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "meant"),
+    [
+        ("ste", ("use", "set", "unit"), "set"),
+        ("fp4", ("nf4", "nvfp4", "fp8", "fp64"), "nvfp4"),
+        ("interleave_d1f1b", ("interleaved_1f1b", "overlapped_1f1b"), "interleaved_1f1b"),
+        ("FSDP", ("fsdp", "fsdp8"), "fsdp"),
+        ("zzz", ("abc",), None),
+    ],
+)
+def test_the_name_that_is_meant(name: str, known: tuple[str, ...], meant: str | None):
+    assert closest(name, known) == meant
