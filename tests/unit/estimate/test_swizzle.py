@@ -10,8 +10,8 @@ import pytest
 from stagec.backend.program import Node
 from stagec.dialects.work import Work
 from stagec.driver import compile_text
-from stagec.estimate import step_summary
 from stagec.estimate.prices import Prices, work_of
+from stagec.estimate.step import step_summary
 
 TEXT = """
 dim B = {B}
