@@ -5,17 +5,19 @@ Settings of which the plan alone says so are found before: `stagec/frontend/plan
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation, SSAValue
 from xdsl.passes import ModulePass
 
 from stagec.analysis.communication import communication_kind
 from stagec.analysis.contexts import Contexts
+from stagec.analysis.recompute_choice import Choice
 from stagec.analysis.sizes import at_first, mesh_of, size_values
 from stagec.diagnostics import CompileError, Diagnostic, Span
 from stagec.dialects import dist, stg
@@ -24,6 +26,8 @@ from stagec.dialects.types import tensor_of
 from stagec.pass_manager import is_our_class
 from stagec.passes import load_pass
 from stagec.plans.clauses import Plan
+from stagec.rewriting import programs
+from stagec.rewriting.saved_values import levels_of
 from stagec.symbolic import conditions
 
 LEAVE = "leave it out"
@@ -325,7 +329,8 @@ class IdleParts:
         if each.name == RECOMPUTE:
             recompute, number = self.plan.recompute, sum(1 for _ in module.walk())
             said = getattr(each, "what", ()) == recompute.what and len(recompute.what) > 1
-            idle = idle_names(each, module, "what") if said else []
+            said = said and is_our_class(type(each))
+            idle = idle_names(each, module, "what", made_again_of(module)) if said else []
             yield
             self.recomputes = sum(1 for _ in module.walk()) != number
             self.names += [
@@ -434,17 +439,51 @@ OF_TIMES = (("gradients", "average"),)
 """Settings, beside those of links, that only times depend on."""
 
 
-def idle_names(each: ModulePass, module: ModuleOp, parameter: str) -> list[str]:
-    """The names of a pass without which, and without those found before, it makes the same program."""
+Seen = Callable[[ModulePass], object]
+
+
+def idle_names(
+    each: ModulePass, module: ModuleOp, parameter: str, seen: Seen = lambda each: None
+) -> list[str]:
+    """The names of a pass without which, and without those found before, it makes the same program.
+
+    Where what is `seen` of the pass is another without a name, the program is another, and need not be made.
+    """
     left: tuple[str, ...] = getattr(each, parameter)
-    whole = made_by(each, module)
+    of_all = seen(each)
+    whole: list[ModuleOp | None] = []
     found: list[str] = []
     for place in reversed(range(len(left))):
         others = left[:place] + left[place + 1 :]
-        if are_same(made_by(replace(each, **{parameter: others}), module), whole):
+        other = replace(each, **{parameter: others})
+        if seen(other) != of_all:
+            continue
+        whole = whole or [made_by(each, module)]
+        if are_same(made_by(other, module), whole[0]):
             found.append(left[place])
             left = others
     return found
+
+
+def made_again_of(module: ModuleOp) -> Seen:
+    """What `recompute-activations` makes again of what the backward pass reads, which reads all else as it was saved."""
+    parts: list[tuple[list[Operation], bool, set[SSAValue]]] = []
+    for program in programs(module):
+        for level in levels_of(program):
+            ops = level.forward_ops()
+            made = {result for op in ops for result in op.results}
+            read = {value for _, _, _, value in level.reads_of(made)}
+            parts.append((ops, level.outer is not None, read))
+
+    def seen(each: ModulePass) -> set[SSAValue]:
+        choice = Choice(getattr(each, "what", ()), getattr(each, "modules", ()))
+        return {
+            value
+            for ops, is_repeated, read in parts
+            for value in choice.dropped(ops, is_repeated) & read
+        }
+
+    return seen
 
 
 def made_by(each: ModulePass, module: ModuleOp) -> ModuleOp | None:

@@ -172,8 +172,6 @@ class Rebuilding:
 
     def run(self) -> None:
         level = self.level
-        saved = level.saved() if level.outer is not None else {v: v for v in self.dropped}
-        views = {view: value for view, value in saved.items() if value in self.dropped}
         self.position = {op: i for i, op in enumerate(level.forward_ops())}
         read = {path for op in level.backward_ops() for path in weights_of(op)}
         self.saving = {op for op in self.position if not read.isdisjoint(weights_of(op))}
@@ -182,11 +180,7 @@ class Rebuilding:
             for op, i in self.position.items()
             if isinstance(op, stg.RepeatOp) and not can_be_repeated(op)
         ]
-        reads = [
-            (reader, op, index, views[op.operands[index]])
-            for reader in level.backward_ops()
-            for op, index in reads_of(reader, views)
-        ]
+        reads = level.reads_of(self.dropped)
         together: dict[str, list[SSAValue]] = {}
         for _, _, _, value in reads:
             together.setdefault(self.call_of(value), []).append(value)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from xdsl.ir import Operation, SSAValue
 
@@ -133,7 +134,13 @@ def call_of(op: Operation, modules: Iterable[str]) -> str:
     `Attention` is also the module of the calls `Attention_2`, `Attention_3`; `Block.Attention` is one
     in a `Block`.
     """
-    calls = stg.scope_of(op).split(".")
+    return call_in(stg.scope_of(op), tuple(modules))
+
+
+@lru_cache(2**12)
+def call_in(scope: str, modules: tuple[str, ...]) -> str:
+    """The same for a scope, which many ops share."""
+    calls = scope.split(".")
     for end in range(1, len(calls) + 1):
         for module in modules:
             words = module.split(".")

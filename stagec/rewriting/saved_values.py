@@ -7,7 +7,7 @@ a repeat a saved value is yielded as a stack, which the mirrored repeat slices; 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
@@ -56,6 +56,18 @@ class BlockPair:
             for argument, stack in zip(mirrored.slice_args, mirrored.stacks, strict=True)
             if stack in views
         }
+
+    def reads_of(
+        self, values: Collection[SSAValue]
+    ) -> list[tuple[Operation, Operation, int, SSAValue]]:
+        """Where the backward block reads some values of the forward pass: its op, that or an op in it that reads, the operand's position, and the value."""
+        saved = self.saved() if self.outer is not None else {v: v for v in values}
+        views = {view: value for view, value in saved.items() if value in values}
+        return [
+            (reader, op, index, views[op.operands[index]])
+            for reader in self.backward_ops()
+            for op, index in reads_of(reader, views)
+        ]
 
     def seen(self, value: SSAValue) -> SSAValue | None:
         """A forward value as the backward block sees it now, if it does."""

@@ -8,14 +8,23 @@ import re
 import pytest
 
 from stagec.diagnostics import CompileError
-from stagec.driver import Compiled, compile_text
+from stagec.driver import Compiled, Stops, compile_text
 from stagec.frontend import lower
 from stagec.frontend.plans import idle_settings
 from stagec.frontend.plans.unused_rules import idle_overrides
-from stagec.without_effect import NEEDS, OF_PASSES
+from stagec.passes.backward.recompute_activations import RecomputeActivations
+from stagec.without_effect import (
+    NEEDS,
+    OF_PASSES,
+    are_same,
+    idle_names,
+    made_again_of,
+    made_by,
+)
 from tests.differential.random_plans import draw
 from tests.differential.sweeps import whole
 from tests.unit.examples import digest
+from tests.unit.recompute_texts import model_text
 
 SETTINGS = (
     *(
@@ -216,6 +225,30 @@ plan q extends p {{
 def test_a_setting_without_effect_is_told(clauses: str, axes: tuple[int, int], said: list[str]):
     made = compile_text(LAYERS.format(clauses=clauses, dp=axes[0], tp=axes[1]), plan="q")
     assert told(made) == said
+
+
+WORDS = (
+    *("silu", "rms_norm", "mul", "add", "contract", "attention", "rope", "Attention"),
+    *("SwiGLU", "Block", "Attention.q", "SwiGLU.gate", "Block.h", "softmax", "dropout", "cast"),
+)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_made_again_tells_of_the_program(seed: int):
+    """Names without which something else is made again are not tried, and are the same that are found by making all programs."""
+    drawn = random.Random(seed)
+    named = f"recompute {', '.join(word for word in WORDS if '.' in word)}"
+    text = model_text("unfused", named, sp=drawn.random() < 0.5)
+    module = compile_text(text, "model.stg", "p", stops=Stops(after="insert-collectives")).module
+    each = RecomputeActivations(tuple(drawn.choices(WORDS, k=drawn.randint(2, 5))))
+    seen = made_again_of(module)
+    tried = made_by(each, module)
+    assert tried is not None
+    assert idle_names(each, module, "what", seen) == idle_names(each, module, "what")
+    for word in WORDS:
+        other = RecomputeActivations((word,))
+        if seen(other) != seen(each):
+            assert not are_same(made_by(other, module), tried)
 
 
 def test_products_that_stand_in_no_repeat_are_told():
