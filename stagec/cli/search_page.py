@@ -594,7 +594,8 @@ def as_json(options: argparse.Namespace, outcome: Outcome, tested: Sequence[Prov
                 "memory_peak": each.peak_bytes,
                 "value": each.value,
                 "choices": dict(each.point),
-                "outline": each.outline,
+                "outline": {"step": each.rough_step},
+                "parts": each.parts,
                 "plan": named(each.text, name),
             }
             for name, each in zip(best_names(options), outcome.proved, strict=False)

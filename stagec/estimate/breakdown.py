@@ -46,9 +46,14 @@ class Breakdown:
         return sum(self.parts.values())
 
 
-def breakdown(traces: TraceSet, timeline: Timeline, prices: Prices) -> Breakdown:
-    """Break down the time of the class that computes longest, and so waits least (of several, the first). Which ranks end last depends on the schedule."""
-    number = longest(computing_us_of_classes(traces, timeline))
+def breakdown(
+    traces: TraceSet, timeline: Timeline, prices: Prices, number: int | None = None
+) -> Breakdown:
+    """Break down the time of the class with this number: by default of the one that computes longest, and so waits least (of several, the first). Which ranks
+    end last depends on the schedule.
+    """
+    if number is None:
+        number = longest(computing_us_of_classes(traces, timeline))
     rank_class = traces.classes[number]
     starts, ends = timeline.of_class(number)
     makespan = timeline.makespan_us

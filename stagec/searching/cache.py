@@ -119,7 +119,7 @@ class Cache:
     def put_whole(self, plan: WholePlan, found: WholeAnswer) -> None:
         """Keep the answer of a whole compilation. Errors are not kept, since they point to places in the text; they are found again."""
         if self.path is not None and not found.diagnostics:
-            numbers = [found.step_time, found.peak_bytes, found.compute, found.with_twice]
+            numbers = [found.step_time, found.peak_bytes, found.parts, found.with_twice]
             self.keep(self.key_of_whole(plan), {"whole": numbers})
 
     def keep(self, key: str, answer: Mapping[str, object]) -> None:

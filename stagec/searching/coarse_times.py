@@ -40,8 +40,6 @@ from stagec.symbolic.columns import Columns
 from stagec.unrolling.rank import StageRun
 
 Total = np.ndarray | float
-PARTS = ("compute", "exposed", "idle")
-"""The parts of a step's time: computing, waiting for communication, and the bubble of a pipeline."""
 LEAST = "least"
 """The name of a lower bound on a step's time in seconds: microbatches and bubble alone. Plans that also compute something again, or split their storage, take
 no less."""
@@ -145,7 +143,7 @@ def part_of(term: Term) -> str:
 
 
 def outline(structure: Structure, sizes: Columns, turns: Sequence[Turns] = ()) -> dict[str, Floats]:
-    """The outline of a step: seconds of the step and of its `PARTS` on the rank that takes longest, and its `BOUNDS`, by name, `[plan]` each.
+    """The outline of a step: its seconds on the rank that takes longest, and its `BOUNDS`, by name, `[plan]` each.
 
     `turns` says how each plan runs its pipeline. If it is empty, all plans run as the structure does.
     """
@@ -176,13 +174,8 @@ def outline(structure: Structure, sizes: Columns, turns: Sequence[Turns] = ()) -
         of_class(job, sums, microbatches, Idleness(idle, at, unit, sent / (2 * microbatches)))
         for at, sums, unit in zip(places, of_classes, units, strict=True)
     ]
-    worst = np.argmax(np.stack([each["step"] for each in found]), axis=0)
-    rows = np.arange(sizes.count)
-    columns = {
-        name: np.stack([each[name] for each in found])[worst, rows] for name in ("step", *PARTS)
-    }
     return {
-        **columns,
+        "step": np.max(found, axis=0),
         **dict(
             zip(
                 BOUNDS,
@@ -361,10 +354,8 @@ class Idleness:
         return np.maximum(found, 0)
 
 
-def of_class(
-    job: NamedJob, sums: ClassSeconds, microbatches: Floats, idleness: Idleness
-) -> dict[str, Floats]:
-    """The step and its `PARTS` on a rank of one class, by name, in seconds, `[plan]` each."""
+def of_class(job: NamedJob, sums: ClassSeconds, microbatches: Floats, idleness: Idleness) -> Floats:
+    """`[plan]`: the seconds of a step on a rank of one class."""
     compute = sums.compute["F"] + sums.compute["B"]
     waiting = sums.lasting - compute + idleness.waiting
     once = sums.once - sums.compute["once"]
@@ -380,16 +371,9 @@ def of_class(
         hidden = np.maximum(sums.moving - (sums.lasting - compute), 0)
         lost = np.divide(hidden * sums.taking, sums.moving, out=0 * hidden, where=hidden > 0)
         compute = compute * slowdown(np.array([compute]), np.array([lost]))[0]
-    own = compute + sums.compute["once"]
     exposed = waiting + once
     idling = idleness.idling(sums.compute["F"] / microbatches)
-    zeros = np.zeros(len(microbatches))
-    return {
-        "compute": own + zeros,
-        "exposed": exposed + zeros,
-        "idle": idling + zeros,
-        "step": own + exposed + idling,
-    }
+    return compute + sums.compute["once"] + exposed + idling + np.zeros(len(microbatches))
 
 
 def gathers_of(structure: Structure, sizes: Columns, turns: Sequence[Turns]) -> Floats:

@@ -11,7 +11,7 @@ from stagec.diagnostics import CompileError
 from stagec.frontend import Source, parse_text
 from stagec.plug_in_errors import mistakes_of_plug_ins
 from stagec.plugins import loaded
-from stagec.searching.coarse_times import BOUNDS, PARTS, Turns, outline
+from stagec.searching.coarse_times import BOUNDS, Turns, outline
 from stagec.searching.memory_bound import Storage, held
 from stagec.sweeping.grid import Listed
 from stagec.sweeping.plans import SweepRequest
@@ -19,7 +19,8 @@ from stagec.sweeping.run import FurtherColumns, Sweep
 from stagec.sweeping.structures import Structure
 from stagec.symbolic.columns import Columns
 
-TIMES = ("step", *PARTS)
+STEP = "step"
+"""The name of the rough time of a step in seconds."""
 HELD = "held"
 """The name of a lower bound on the peak of memory: bytes that a rank holds at least."""
 NAME = "searched"
@@ -68,7 +69,7 @@ class FormsTask:
         """The names of the numbers that are asked of each plan."""
         if self.exactly:
             return self.exactly
-        times = (*TIMES, *BOUNDS) if self.is_timed else ()
+        times = (STEP, *BOUNDS) if self.is_timed else ()
         return (*times, HELD, *map(held_as, self.storages))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from stagec.pictures.charts import front
 from stagec.searching.candidates import FURTHER, TOO_LATE
-from stagec.searching.evaluation import HELD, NO_MEMORY, TIMES
+from stagec.searching.evaluation import HELD, NO_MEMORY, STEP
 from stagec.searching.questions import SearchStep
 from stagec.searching.results import Proved, in_order, least_ratio
 from stagec.searching.whole_plans import WholeAnswer
@@ -144,16 +144,13 @@ class Proofs(SearchStep):
         """A point that was compiled, as a result of the search."""
         answer = self.answers[number]
         point, known = self.candidates.points[number], self.candidates.known[number]
-        exposed = answer.step_time - answer.compute
-        shown = {"step": answer.step_time, "compute": answer.compute, "exposed": exposed}
-        shown |= {"idle": 0.0, **known}
         return Proved(
             point=point,
             text=self.plan(number),
             step_time=answer.step_time,
             peak_bytes=answer.peak_bytes,
-            outline={name: shown[name] for name in TIMES},
-            compute=answer.compute,
-            exposed=exposed,
+            # A plan that was asked for its memory alone has none.
+            rough_step=known.get(STEP, answer.step_time),
+            parts=answer.parts,
             value=self.goal.value(point, answer.step_time, float(answer.peak_bytes)),
         )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
+from stagec.estimate.breakdown import BUBBLE, EXPOSED, HOST, LAUNCHES
 from stagec.pictures.scales import DECIMAL_BYTES, SECONDS, in_unit
 from stagec.searching.model import ModelDims
 from stagec.searching.objective import TOKENS
@@ -77,12 +78,10 @@ class Proved:
     """Seconds of a step, estimated node by node."""
     peak_bytes: int
     """Bytes of the rank that needs most."""
-    outline: dict[str, float]
-    """The rough time of a step and its parts by closed forms, in seconds."""
-    compute: float
-    """Seconds that the rank which computes longest computes."""
-    exposed: float
-    """Seconds of the step in which that rank does not compute, but communicates or waits."""
+    rough_step: float
+    """The rough time of a step by closed forms, in seconds."""
+    parts: Mapping[str, float]
+    """Where these go on the rank that computes longest, in seconds (`stagec.estimate.breakdown`). The parts add up to the step."""
     value: float
     """What is minimised."""
     with_twice: Mapping[str, float] = field(default_factory=dict)
@@ -134,7 +133,7 @@ class Outcome:
 
 def least_ratio(found: Sequence[Proved]) -> float:
     """The smallest ratio of a compiled plan's time to its outline."""
-    return min(each.step_time / each.outline["step"] for each in found)
+    return min(each.step_time / each.rough_step for each in found)
 
 
 def in_order(each: Proved) -> tuple[float, int, str]:
@@ -142,11 +141,23 @@ def in_order(each: Proved) -> tuple[float, int, str]:
     return each.value, each.peak_bytes, each.text
 
 
-PARTS_IN_WORDS = (
-    ("compute", "computation"),
-    ("exposed", "exposed communication"),
-    ("idle", "bubble"),
-)
+WORDS_OF_PARTS = {
+    BUBBLE: "bubble",
+    HOST: "copying to and from the host",
+    LAUNCHES: "waiting for launches",
+}
+"""What parts of a step are called. All that are not among these, and no exposed communication, are computation."""
+
+
+def parts_in_words(parts: Mapping[str, float]) -> dict[str, float]:
+    """The parts of a step (`stagec.estimate.breakdown`), with those as one that compute, and with those as one in which nothing but communication runs."""
+    found = dict.fromkeys(("computation", "exposed communication", *WORDS_OF_PARTS.values()), 0.0)
+    for name, seconds in parts.items():
+        is_exposed = name.partition(" ")[0] == EXPOSED
+        found[
+            "exposed communication" if is_exposed else WORDS_OF_PARTS.get(name, "computation")
+        ] += seconds
+    return found
 
 
 def compare(one: Proved, other: Proved, *, is_timed: bool = True) -> str:
@@ -154,11 +165,11 @@ def compare(one: Proved, other: Proved, *, is_timed: bool = True) -> str:
 
     If times do not decide which plan is better (`is_timed`), memory comes first.
     """
-    scale = [each.step_time / max(each.outline["step"], 1e-12) for each in (one, other)]
+    parts = [parts_in_words(each.parts) for each in (one, other)]
     less: list[str] = []
     more: list[str] = []
-    for name, title in PARTS_IN_WORDS:
-        change = one.outline[name] * scale[0] - other.outline[name] * scale[1]
+    for title in parts[0]:
+        change = parts[0][title] - parts[1][title]
         if abs(change) >= 0.001 * other.step_time:
             said = f"{in_unit(abs(change), SECONDS)} {'less' if change < 0 else 'more'} {title}"
             (less if change < 0 else more).append(said)

@@ -12,7 +12,7 @@ from xdsl.dialects.builtin import ModuleOp
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.driver import Stops, compile_program
-from stagec.estimate.breakdown import computing_us_of_classes
+from stagec.estimate.breakdown import breakdown, computing_us_of_classes, longest
 from stagec.estimate.few_microbatches import FewMicrobatches, told_by_few
 from stagec.estimate.graph import build_graph
 from stagec.estimate.many_microbatches import ManyMicrobatches, look
@@ -55,8 +55,8 @@ class WholeAnswer:
     """Seconds of a step."""
     peak_bytes: int = 0
     """Bytes of the rank that needs most."""
-    compute: float = 0.0
-    """Seconds that the rank which computes longest computes."""
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """Where they go on the rank that computes longest, in seconds (`stagec.estimate.breakdown`). The parts add up to the step."""
     with_twice: Mapping[str, float] = field(default_factory=dict)
     """Seconds of a step with twice of each number of the device, by the number's name, if that was asked."""
     diagnostics: tuple[Diagnostic, ...] = ()
@@ -123,7 +123,7 @@ def answered(proof: WholePlan, compile_with: Callable[..., Compiled]) -> WholeAn
         proof.number,
         found.step_time_us / 1e6,
         max(each.peak_bytes for each in compiled.memory),
-        float(computing_us_of_classes(compiled.trace_set, found.timeline).max()) / 1e6,
+        in_seconds(found.breakdown.parts),
         twice,
     )
 
@@ -140,10 +140,18 @@ def answered_by_few(proof: WholePlan, steps: FewMicrobatches) -> WholeAnswer | N
     if found is None or any(map(isnan, twice.values())):
         return None
     computing = (computing_us_of_classes(e.compiled.trace_set, e.timeline) for e in found)
+    number = longest(steps.grown(*computing))
+    few, more = (breakdown(e.compiled.trace_set, e.timeline, e.prices, number).parts for e in found)
+    grown = {name: steps.grown(few.get(name, 0.0), more.get(name, 0.0)) for name in more}
     return WholeAnswer(
         proof.number,
         steps.grown(*(e.step_time_us for e in found)) / 1e6,
         max(each.peak_bytes for each in steps.more.memory),
-        float(steps.grown(*computing).max()) / 1e6,
+        in_seconds(grown),
         twice,
     )
+
+
+def in_seconds(parts: Mapping[str, float]) -> dict[str, float]:
+    """Parts of a step in seconds, given those in µs."""
+    return {name: us / 1e6 for name, us in parts.items()}

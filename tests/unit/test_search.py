@@ -20,6 +20,7 @@ from stagec.diagnostics import CompileError
 from stagec.dialects import sched, stg
 from stagec.dialects.types import tensor_of
 from stagec.driver import compile_program
+from stagec.estimate import estimate
 from stagec.frontend import check, lower, parse_text, warnings_of
 from stagec.schedules.catalogue import CATALOGUE, FORWARD_ONLY
 from stagec.searching import whole_plans
@@ -164,11 +165,13 @@ def test_the_best_of_all(seed: int) -> None:
     (one,) = Search(of_one, [space], SerialExecutor()).run().proved
     assert one.with_twice["flops_per_s"] <= one.step_time * (1 + 1e-9)
     assert one.step_time <= outcome.proved[0].step_time * 1.001
-    rough = [p.step_time / p.outline["step"] for p in outcome.proved]
+    rough = [p.step_time / p.rough_step for p in outcome.proved]
     assert 0.93 < median(rough) < 1.03
     assert all(0.78 < each < 1.25 for each in rough)
     bounds = dict(zip(map(id, search.candidates.points), search.candidates.known, strict=True))
     for plan in outcome.proved:
+        whole = estimate(compile_plan(WholePlan("random.stg", f"{text}\n{plan.text}", 0)))
+        assert plan.parts == {name: us / 1e6 for name, us in whole.breakdown.parts.items()}
         assert bounds[id(plan.point)][LEAST] <= plan.step_time * (1 + 1e-6)
 
 
@@ -188,7 +191,7 @@ def test_what_a_microbatch_reduces_runs_beside_the_next() -> None:
     (plan,) = search.run().proved
     (known,) = search.candidates.known
     assert 0.9 * plan.step_time < known[LEAST] <= plan.step_time
-    assert plan.outline["step"] == pytest.approx(plan.step_time, rel=0.05)
+    assert plan.rough_step == pytest.approx(plan.step_time, rel=0.05)
 
 
 @pytest.mark.seldom
@@ -487,18 +490,8 @@ def test_changes_of_odd_numbers() -> None:
 
 
 def test_why_one_plan_is_better() -> None:
-    outline = {"step": 1.0, "compute": 1.0, "exposed": 0.0, "idle": 0.0}
     one, other = (
-        Proved(
-            {"devices": n},
-            "",
-            step,
-            10**9,
-            {**outline, "step": step, "compute": step},
-            step,
-            0.0,
-            n,
-        )
+        Proved({"devices": n}, "", step, 10**9, step, {"products": step}, n)
         for n, step in ((64, 2.0), (128, 1.5))
     )
     assert compare(one, other) == "64 devices fewer; 500 ms more computation"
@@ -506,6 +499,10 @@ def test_why_one_plan_is_better() -> None:
     assert "device" not in compare(one, one)
     smaller = replace(one, peak_bytes=10**9 - 10**6)
     assert "memory" not in compare(smaller, one)
+    waits = {"products": 1.0, "attention": 0.5, "exposed tp": 0.1, "exposed pp": 0.2, "bubble": 0.2}
+    shared = replace(one, parts=waits)
+    said = "500 ms less computation, for 300 ms more exposed communication, 200 ms more bubble"
+    assert compare(shared, one) == said
     assert compare(smaller, other, is_timed=False).startswith("1 MB less memory; 64 devices fewer")
 
 
