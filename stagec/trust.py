@@ -6,13 +6,18 @@ of stagec's examples, and of folders that the user trusts.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from stagec.diagnostics import Diagnostic, Span
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,16 @@ def trusting(trust: Trust) -> Iterator[None]:
         yield
     finally:
         _ALLOWED.reset(token)
+
+
+def as_here(work: Callable[[T], R]) -> Callable[[T], R]:
+    """The same work with what is allowed here, wherever it is done: in another thread or process nothing is."""
+    return partial(_within, _ALLOWED.get(), work)
+
+
+def _within(trust: Trust, work: Callable[[T], R], task: T) -> R:
+    with trusting(trust):
+        return work(task)
 
 
 def may_read(path: str, root: str) -> bool:

@@ -14,6 +14,7 @@ from stagec.cli.usage import (
     add_load_pass,
     add_repeated,
     add_switch,
+    add_trust_flags,
     file_like,
     overrides,
     some_text,
@@ -115,7 +116,7 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
         percentage,
         default=6,
     )
-    add_flag(parser, "--top", "N", "plans to propose", whole_number, default=10)
+    add_flag(parser, "--top", "N", "plans to propose (10 by default)", whole_number)
     add_flag(parser, "-o", "FILE.stg", "write them as plans", dest="output")
     add_flag(parser, "--plot", "FILE.html", "write all plans as a chart", file_like("plans.html"))
     add_flag(
@@ -127,6 +128,7 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
     add_repeated(parser, "--set", "NAME=SIZE", "the size of a dim; may be repeated")
     add_load_pass(parser)
     add_format_flag(parser)
+    add_trust_flags(parser)
     add_switch(parser, "-q", "--quiet", help="show no progress")
     options = parser.read(arguments)
     options.sizes = overrides(options.set)
@@ -146,18 +148,21 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
             "cache",
             "clause",
             "within",
+            "top",
+            "plot",
+            "output",
         ):
             if getattr(options, flag):
-                message = (
-                    f"`--{flag}` is about a whole space, and `--like` about changes of one plan"
-                )
-                raise usage_error(f"--{flag}", message, "E0711", "leave out one of the two")
+                said = "-o" if flag == "output" else f"--{flag}"
+                message = f"`{said}` is about a whole space, and `--like` about changes of one plan"
+                raise usage_error(said, message, "E0711", "leave out one of the two")
     elif options.devices is None:
         message = "a search wants a number of devices"
         raise usage_error("", message, help="add `--devices 64`, or `--like PLAN`")
     elif options.device is None:
         help_ = "add `--device h100`"
         raise usage_error("", "how long a step takes depends on the device", "E0410", help_)
+    options.top = options.top or 10
     options.numbers = device_counts(options.devices) if options.devices else ()
     return options
 

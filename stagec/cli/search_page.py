@@ -23,9 +23,9 @@ from stagec.devices import names
 from stagec.diagnostics import CompileError, quoted, refused, render, suggestion
 from stagec.frontend import CheckedModel, Source, check, parse_text, syntax as written
 from stagec.frontend.checker import pools_in
-from stagec.plans.clauses import Device, Plan
+from stagec.plans.clauses import Device
 from stagec.reports.plans_chart import plans_page
-from stagec.searching.candidates import Candidates
+from stagec.searching.candidates import STATE_TOO_LARGE, TOO_LARGE, TOO_LATE, Candidates
 from stagec.searching.changes import changes
 from stagec.searching.evaluation import NAME, source_with
 from stagec.searching.model import ModelDims, read_model
@@ -42,13 +42,16 @@ from stagec.searching.space import (
     default_space,
     fix,
     forbid,
+    is_file,
     nearest_batch,
     points,
     read_space,
+    word_of,
 )
 from stagec.searching.whole_plans import WholePlan, compiled_whole, without_memory
 from stagec.simulators.infragraph import on_network
 from stagec.sweeping.run import PEAK, STEP_TIME
+from stagec.trust import as_here
 
 FIRST = (
     *("tp", "dcp", "combine", "cp", "pp", "dp", "ep", "batch", "microbatches", "microbatch"),
@@ -56,6 +59,8 @@ FIRST = (
 )
 SHOWN = ("devices", *FIRST, *(name for name in NAMES if name not in FIRST))
 MOST_REASONS = 8
+TOO_MUCH = {STATE_TOO_LARGE, TOO_LARGE, TOO_LATE}
+"""Reasons for which plans that compile are left out."""
 MOST_FEWER = 1000
 """Devices fewer than asked for, of which a plan is looked for where there is none."""
 NETWORK_NUMBERS = (
@@ -114,11 +119,13 @@ def show_search(options: argparse.Namespace) -> int:
             message = "an iteration serves a number of sequences"
             raise usage_error(f"--batch {options.batch}", message, "E0710", "write `--batch 128`")
         batch = batch_of(options.batch, tokens)
-    spaces = [space_of(options, checked, dims, count, iteration) for count in options.numbers]
+    spaces = [
+        space_of(options, checked, dims, count, clauses, iteration) for count in options.numbers
+    ]
     if iteration is not None and (options.batch is not None or dims.batch in options.sizes):
         for space in spaces:
             space.values["batch"] = (batch,)
-    memory, within = limits_of(options, device)
+    memory, within = limits_of(options, checked)
     goal = Goal(
         file=options.model,
         text=text,
@@ -131,7 +138,9 @@ def show_search(options: argparse.Namespace) -> int:
         top=options.top,
         overrides=tuple(options.sizes.items()),
         plug_ins=tuple(options.load_pass),
-        beside=json.dumps([sorted(checked.source.texts.items()), repr(device), texts_of(options)]),
+        beside=json.dumps(
+            [sorted(checked.source.texts.items()), repr(device), texts_of(options, clauses, spaces)]
+        ),
         wants_front=options.plot is not None and iteration is None,
         tested=TESTED,
         rises=rises(options.minimise),
@@ -165,7 +174,7 @@ def show_search(options: argparse.Namespace) -> int:
     else:
         sys.stdout.write(page(options, goal, outcome, tested))
         if not outcome.num_points and iteration is None and not outcome.interrupted:
-            space_at = partial(space_of, options, checked, dims, iteration=None)
+            space_at = partial(space_of, options, checked, dims, clauses=clauses, iteration=None)
             for number in options.numbers:
                 sys.stdout.write(nearest_with_plans(space_at, dims, number, batch))
     return 0 if outcome.proved else 1
@@ -191,12 +200,18 @@ def device_of_network(options: argparse.Namespace, text: str) -> str:
 
 def probed(options: argparse.Namespace, text: str, mesh: str = "") -> CheckedModel:
     """The model under a plan with nothing but the device, and a mesh. E0710 for a device that there is not."""
-    probe = f"{text}\nplan {NAME} {{\n  {mesh}\n  device {options.device}\n}}\n"
     functions = options.plug_ins.functions
     # Whatever is wrong with the model; the plans of the file are none of a search's.
     check(source_with(text, f"plan {NAME} {{ }}\n", options.model), NAME, options.sizes, functions)
+    plan = f"plan {NAME} {{\n  {mesh}\n  device {options.device}\n}}\n"
+    return with_device(options, text, plan)
+
+
+def with_device(options: argparse.Namespace, text: str, plan: str) -> CheckedModel:
+    """The model under a plan with the device that is asked for. E0710 for one that there is not."""
+    functions = options.plug_ins.functions
     try:
-        return check(parse_text(probe, options.model), NAME, options.sizes, functions)
+        return check(parse_text(f"{text}\n{plan}", options.model), NAME, options.sizes, functions)
     except CompileError as error:
         first = error.diagnostics[0]
         help_ = first.help if isinstance(first.help, str) else "; ".join(first.help)
@@ -220,9 +235,15 @@ def plans_of(source: Source) -> list[str]:
     return [item.name.text for item in items if isinstance(item, written.Plan)]
 
 
-def texts_of(options: argparse.Namespace) -> list[str]:
-    """The texts of the files of plug-ins."""
-    return [read_text(path) for path in options.load_pass]
+def texts_of(
+    options: argparse.Namespace, clauses: Sequence[str], spaces: Sequence[Space]
+) -> list[str]:
+    """The texts of the files of plug-ins, and of those that plans name: a schedule of the user's own, or what a clause has in quotes."""
+    schedules = [str(s) for each in spaces for s in each.values.get("schedule", ()) if is_file(s)]
+    named = [schedule.partition(":")[0] for schedule in schedules]
+    named += [name for clause in clauses for name in re.findall(r'"([^"]+)"', clause)]
+    files = [Path(options.model).parent / name for name in dict.fromkeys(named)]
+    return [*map(read_text, options.load_pass), *(read_text(str(f)) for f in files if f.is_file())]
 
 
 def check_numbers(options: argparse.Namespace, device: Device) -> None:
@@ -252,11 +273,6 @@ def check_clauses(options: argparse.Namespace, text: str, clauses: Sequence[str]
         if word in CHOSEN:
             message = f"`{clause}` says what a search chooses: `{word}` stands in each of its plans"
             raise usage_error(origin_of(options, clause), message, "E0710", CHOSEN[word])
-
-
-def word_of(clause: str) -> str:
-    found = re.match(r"\s*(\w+)", clause)
-    return found[1] if found else ""
 
 
 def origin_of(options: argparse.Namespace, clause: str) -> str:
@@ -317,11 +333,9 @@ def is_right(checked_at: Callable[[int], CheckedModel], size: int) -> bool:
     return True
 
 
-def limits_of(options: argparse.Namespace, device: Device) -> tuple[int | None, float]:
+def limits_of(options: argparse.Namespace, checked: CheckedModel) -> tuple[int | None, float]:
     """Bytes and seconds that a plan may take at most. E0710 for a limit of something else."""
-    memory = device.memory if device.memory is not None else device.capacity
-    memory = None if memory is None else memory * (100 - options.margin) // 100
-    within = inf
+    memory, within = capacity(checked, options), inf
     for text in options.within:
         match = CONDITION.fullmatch(text)
         what, sign, number, unit = match.groups() if match else ("", "", "", "")
@@ -343,6 +357,7 @@ def space_of(
     checked: CheckedModel,
     dims: ModelDims,
     devices: int,
+    clauses: Sequence[str],
     iteration: ServedIteration | None,
 ) -> Space:
     node = checked.plan.device.node
@@ -363,6 +378,8 @@ def space_of(
         fixed[name] = each
     for each in options.forbid:
         forbid(space, each)
+    for clause in clauses:
+        space.leave_to(clause)
     return space
 
 
@@ -381,8 +398,16 @@ def page(
             out.append(f"why each is better than the next\n{why}")
         out.append(f"the best\n\n{named(outcome.proved[0].text, next(best_names(options)))}")
     out += [sensitivity_text(tested)] if tested else []
-    left = sorted(outcome.reasons.items(), key=lambda item: (-item[1], item[0]))
+    names = {*NAMES, *SERVING_NAMES}
+    untried = sorted(why for why in outcome.reasons if why.partition(": ")[0] in names)
+    if untried:
+        out.append("not tried\n" + "".join(f"  {why}\n" for why in untried))
+    counted = ((why, number) for why, number in outcome.reasons.items() if why not in untried)
+    left = sorted(counted, key=lambda item: (-item[1], item[0]))
     lines = [f"  {number:,}: {reason}\n" for reason, number in left[:MOST_REASONS] if number]
+    rest = [number for _, number in left[MOST_REASONS:] if number]
+    if rest:
+        lines.append(f"  {sum(rest):,}: {len(rest):,} further reasons (`--format json` has all)\n")
     if lines:
         out.append(f"left out\n{''.join(lines)}")
     out += [f"closed forms and compilations differ: {each}\n" for each in outcome.mismatches]
@@ -390,7 +415,8 @@ def page(
         known = "this is the best of what" if outcome.proved else "no plan"
         out.append(f"interrupted: {known} was known until then\n")
     elif not outcome.proved:
-        out.append("no plan fits\n" if outcome.num_points else "the space has no plan\n")
+        fits = "no plan fits\n" if outcome.reasons.keys() & TOO_MUCH else "no plan compiles\n"
+        out.append(fits if outcome.num_points else "the space has no plan\n")
     return "\n".join(out)
 
 
@@ -412,11 +438,7 @@ def nearest_with_plans(
 
 def summary(goal: Goal, outcome: Outcome, options: argparse.Namespace) -> str:
     compiled = f"{len(outcome.proved):,} proposed, each compiled whole"
-    limit = ""
-    if goal.memory is not None:
-        limit = f", memory at most {amount(goal.memory)}B"
-        if not any(PEAK in each for each in options.within):
-            limit += f": {options.margin} % are left to the allocator and to libraries"
+    limit = limit_text(goal.memory, options)
     if goal.within < inf:
         limit += f"; {step_of(goal)} at most {seconds(goal.within)}"
     undecided = ""
@@ -515,7 +537,7 @@ def sensitivity_text(tested: Sequence[Proved]) -> str:
         change = (times[0] - base) / base if base else 0.0
         first = min(range(len(times)), key=lambda number: times[number])
         then = f"; plan {first + 1} is the fastest then" if first != fastest else ""
-        lines.append(f"  {title} twice as high: {100 * change:+.1f} %{then}\n")
+        lines.append(f"  {title} twice as high: {percent(change)}{then}\n")
     return f"what limits the best plan\n{''.join(lines)}"
 
 
@@ -621,6 +643,7 @@ def show_changes(options: argparse.Namespace, text: str, source: Source) -> int:
     dims = read_model(checked)
     device = (f"device {options.device}",) if options.device else ()
     found = list(changes(checked, dims))
+    asked = with_device(options, text, found[0].text(options.like, device))
     proofs = [
         WholePlan(
             options.model,
@@ -632,43 +655,79 @@ def show_changes(options: argparse.Namespace, text: str, source: Source) -> int:
         for number, change in enumerate(found)
     ]
     with open_executor(options.executor) as executor:
-        answers = run_tasks(executor, compiled_whole, proofs, without_memory)
+        answers = run_tasks(executor, as_here(compiled_whole), proofs, without_memory)
         answers = sorted(answers, key=lambda each: each.number)
     base = answers[0]
     if base.error:
         raise CompileError(base.diagnostics)
-    limit = capacity(checked.plan, options)
-    value = objective(options.minimise or STEP_TIME)
+    limit = capacity(asked, options)
+    minimised = options.minimise or STEP_TIME
+    value = objective(minimised)
     ranks = float(checked.plan.num_ranks)
-    shown = plain_table("each single change of the plan")
-    for name in ("step_time", "", "memory.peak", "change"):
-        shown.add_column(name, justify="left" if name == "change" else "right", no_wrap=True)
     good = [each for each in answers if not each.error]
+    refused = [each for each in answers if each.error]
     # No change is one of tokens.
     alike = {"ranks": ranks, TOKENS: 1.0}
     numbers = {
         each.number: value({STEP_TIME: each.step_time, PEAK: float(each.peak_bytes), **alike})
         for each in good
     }
-    for each in sorted(good, key=lambda each: (numbers[each.number], each.number)):
-        change = (numbers[each.number] - numbers[0]) / numbers[0] if numbers[0] else 0.0
+    good.sort(key=lambda each: (numbers[each.number], each.number))
+    if options.format == "json":
+        rows = [
+            {
+                "change": found[each.number].title,
+                "step_time": each.step_time,
+                "memory_peak": each.peak_bytes,
+                "value": numbers[each.number],
+                "fits": limit is None or each.peak_bytes <= limit,
+            }
+            for each in good
+        ]
+        no_plans = {found[each.number].title: each.error for each in refused}
+        said = {"version": 1, "changes": rows, "no_plans": no_plans}
+        sys.stdout.write(json.dumps(said, indent=1) + "\n")
+        return 0
+    shown = plain_table("each single change of the plan")
+    for name in ("step_time", "", "memory.peak", "change"):
+        shown.add_column(name, justify="left" if name == "change" else "right", no_wrap=True)
+    for each in good:
+        change = (numbers[each.number] - numbers[0]) / abs(numbers[0]) if numbers[0] else 0.0
         small = limit is not None and each.peak_bytes > limit
         title = found[each.number].title + (" (does not fit)" if small else "")
         shown.add_row(
             seconds(each.step_time),
-            f"{100 * change:+.1f} %",
+            percent(change),
             f"{amount(each.peak_bytes)}B",
             title,
         )
-    refused = [f"  {found[e.number].title}: {e.error}\n" for e in answers if e.error]
-    sys.stdout.write(text_of(shown))
+    sys.stdout.write(f"minimises {minimised}{limit_text(limit, options)}\n\n{text_of(shown)}")
     if refused:
-        sys.stdout.write(f"\nno plans\n{''.join(refused)}")
+        listed = "".join(f"  {found[each.number].title}: {each.error}\n" for each in refused)
+        sys.stdout.write(f"\nno plans\n{listed}")
     return 0
 
 
-def capacity(plan: Plan, options: argparse.Namespace) -> int | None:
-    limit = plan.device.memory if plan.device.memory is not None else plan.device.capacity
+def percent(change: float) -> str:
+    """A change in per cent, which has a sign if it is any."""
+    said = f"{100 * change:+.1f} %"
+    return said if said[1:] != "0.0 %" else "0.0 %"
+
+
+def limit_text(limit: int | None, options: argparse.Namespace) -> str:
+    """What memory a plan may need, and what is left of the device's."""
+    if limit is None:
+        return ""
+    said = f", memory at most {amount(limit)}B"
+    if any(PEAK in each for each in options.within):
+        return said
+    return f"{said}: {options.margin} % are left to the allocator and to libraries"
+
+
+def capacity(checked: CheckedModel, options: argparse.Namespace) -> int | None:
+    """The bytes that a rank may need of its device, with the margin left."""
+    device = checked.plan.device
+    limit = device.memory if device.memory is not None else device.capacity
     return None if limit is None else limit * (100 - options.margin) // 100
 
 

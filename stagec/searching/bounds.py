@@ -6,12 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from stagec.searching.candidates import TOO_LARGE
+from stagec.searching.candidates import STATE_TOO_LARGE, TOO_LARGE
 from stagec.searching.coarse_times import LEAST, LEAST_AGAIN, LEAST_WHOLE
 from stagec.searching.evaluation import HELD, Found, held_as
 from stagec.searching.memory_bound import UNKNOWN, WHAT_IS_SAVED, Storage
 from stagec.searching.questions import SearchStep
-from stagec.searching.space import Point, whole_experts
+from stagec.searching.space import Point, whole_experts, word_of
 from stagec.searching.texts import at_least, in_turn
 
 BOUND_OF_AGAIN = {"selective": LEAST_AGAIN, "full": LEAST_WHOLE}
@@ -28,13 +28,12 @@ class Bounds(SearchStep):
     def within_bounds(self) -> list[int]:
         """The numbers of the points whose state might fit, if it were split as far as their axes can split it."""
         points, limit = self.candidates.points, self.goal.memory
-        if not STORED.isdisjoint(clause.split(maxsplit=1)[0] for clause in self.goal.clauses):
+        if not STORED.isdisjoint(map(word_of, self.goal.clauses)):
             limit = None
         kept = [n for n, p in enumerate(points) if limit is None or self.least(p) <= limit]
         self.outcome.num_bounded = len(points) - len(kept)
         if self.outcome.num_bounded:
-            reason = "parameters and optimizer state alone need more memory than a device has"
-            self.outcome.reasons[reason] += self.outcome.num_bounded
+            self.outcome.reasons[STATE_TOO_LARGE] += self.outcome.num_bounded
         return kept
 
     def least(self, point: Point) -> float:

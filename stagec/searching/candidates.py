@@ -17,6 +17,7 @@ FURTHER = 6
 """How many plans beyond those that are wanted are compiled whole, if their bounds leave it open whether they are better. Further ones are compiled only if
 they might be better judging by how far the outlines of compiled plans were off."""
 TOO_LARGE = "a rank needs more memory than its device has"
+STATE_TOO_LARGE = "parameters and optimizer state alone need more memory than a device has"
 TOO_LATE = "a step takes longer than it may"
 ROUGHLY = 1.1
 """The outline of a step's time may be this many times the limit on the time, since outlines are rough."""

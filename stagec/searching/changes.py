@@ -11,7 +11,7 @@ from stagec.frontend import CheckedModel
 from stagec.plans.clauses import Plan
 from stagec.searching.evaluation import NAME
 from stagec.searching.model import ModelDims
-from stagec.searching.space import divisors
+from stagec.searching.space import divisors, is_file
 
 SCHEDULES = ("1f1b", "zb_h1", "gpipe")
 
@@ -116,7 +116,7 @@ def with_pipeline(plan: Plan, title: str, **other: object) -> PlanChange:
     if pipeline.first_backward != "split":
         settings["first_backward"] = pipeline.first_backward
     settings |= other
-    if "/" in str(settings["schedule"]) or "." in str(settings["schedule"]):
+    if is_file(str(settings["schedule"])):
         settings["schedule"] = f'"{settings["schedule"]}"'
     if pipeline.layers and "virtual_stages" not in other:
         settings = {k: v for k, v in settings.items() if k not in ("first", "last")}

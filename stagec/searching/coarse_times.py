@@ -286,12 +286,12 @@ def bubbles(structure: Structure, sizes: Columns, turns: Sequence[Turns]) -> Seq
 
 @cache
 def bubble(turns: Turns, ranks: int, microbatches: int) -> Bubble:
-    """The bubble of a schedule. With many microbatches it is extrapolated from two simulations of fewer rounds."""
+    """The bubble of a schedule. With many microbatches one of the catalogue is extrapolated from two simulations of fewer rounds."""
     rounds, rest = divmod(microbatches, ranks)
-    if rounds > ROUNDS:
+    entry = CATALOGUE.get(turns.schedule)
+    if entry is not None and rounds > ROUNDS:
         before, now = (bubble(turns, ranks, n * ranks + rest) for n in (ROUNDS - 1, ROUNDS))
         return now.grown(before, rounds - ROUNDS)
-    entry = CATALOGUE.get(turns.schedule)
     stages = entry.stages_per_rank if entry is not None else None
     schedule = build(turns.schedule, ranks, stages or turns.virtual_stages, microbatches)
     timing, later = simulate(schedule), simulate(schedule, ActionCosts(latency=SHORT))

@@ -11,6 +11,7 @@ from stagec.diagnostics import CompileError
 from stagec.frontend import Source, parse_text
 from stagec.plug_in_errors import mistakes_of_plug_ins
 from stagec.plugins import loaded
+from stagec.schedules.errors import ScheduleError
 from stagec.searching.coarse_times import BOUNDS, Turns, outline
 from stagec.searching.memory_bound import Storage, held
 from stagec.sweeping.grid import Listed
@@ -142,6 +143,8 @@ def evaluate(task: FormsTask) -> Found:
             _, values, found = sweep.columns()
     except CompileError as error:
         return left_out(task, error.diagnostics[0].message)
+    except ScheduleError as error:
+        return left_out(task, error.message)
     except MemoryError:
         return left_out(task, NO_MEMORY)
     columns = {

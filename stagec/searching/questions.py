@@ -18,6 +18,7 @@ from stagec.searching.space import Point
 from stagec.searching.texts import plan_text, sizes_of, text_key, turns_of
 from stagec.searching.whole_plans import WholeAnswer, WholePlan, compiled_whole, without_memory
 from stagec.sweeping.run import PEAK, STEP_TIME
+from stagec.trust import as_here
 
 
 class Questions:
@@ -37,7 +38,7 @@ class Questions:
                 yield found
         # The largest first, so that no process works on a large one alone at the end.
         waiting.sort(key=lambda task: -len(task.rows))
-        for task, found in run_tasks(self.executor, answered, waiting, unanswered):
+        for task, found in run_tasks(self.executor, as_here(answered), waiting, unanswered):
             if NO_MEMORY not in found.reasons:
                 self.cache.put(task, found)
             yield found
@@ -51,7 +52,8 @@ class Questions:
                 waiting[plan.number] = plan
             else:
                 yield found
-        for found in run_tasks(self.executor, compiled_whole, waiting.values(), without_memory):
+        work = as_here(compiled_whole)
+        for found in run_tasks(self.executor, work, waiting.values(), without_memory):
             self.cache.put_whole(waiting[found.number], found)
             yield found
 
@@ -83,7 +85,7 @@ class Questions:
                 tuple(group),
                 (PEAK,) if structure is None else (),
                 self.goal.overrides,
-                tuple(turns_of(points[n]) for n in group) if is_pipeline else (),
+                tuple(turns_of(points[n], self.goal.file) for n in group) if is_pipeline else (),
                 self.plan(first),
                 self.goal.plug_ins,
                 units=self.goal.dims.units,

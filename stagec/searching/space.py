@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import product
 
-from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted
+from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted, refused
 from stagec.schedules.catalogue import CATALOGUE, check_sizes
 from stagec.schedules.errors import ScheduleError
 from stagec.searching.model import ModelDims
@@ -31,7 +31,7 @@ NAMES: dict[str, str] = {
     "pp": "pipeline parallelism: ranks with different layers",
     "schedule": "of the pipeline: none, or a schedule of the language",
     "virtual_stages": "stages of each rank",
-    "uneven": "layers fewer on the first and last stage together: 0, 1 (on the last), 2 (on both), 3 (one and two; 0 and 2 by default)",
+    "uneven": "layers fewer on the first and last stage together: 0, 1 (on the last), 2 (on both), 3 (one and two; 0 to 2 by default)",
     "ep": "expert parallelism: ranks that share the experts out, of tp as far as these do not cut them, all of cp or none, and of dp",
     "etp": "expert tensor parallelism: of the ranks of tp, those that an expert is cut over (1 and tp by default)",
     "zero": "what data-parallel ranks split: 0 nothing, 1 optimizer state, 2 gradients too, 3 weights as well",
@@ -65,7 +65,7 @@ DEFAULT: dict[str, tuple[Value, ...]] = {
     "context": ("all_gather", "ring", "ulysses"),
     "schedule": ("1f1b", "interleaved_1f1b", "zb_h1"),
     "virtual_stages": (1, 2, 4, 8),
-    "uneven": (0, 2),
+    "uneven": (0, 1, 2),
     "zero": (0, 1, 2, 3),
     "replicas": (1,),
     "recompute": ("none", "selective", "full"),
@@ -107,6 +107,15 @@ WORDS: dict[str, tuple[str, ...]] = {
     "precision": ("bf16", "fp16", "fp32"),
 }
 """Names whose values are words, each with all of them. The words for `recompute` and `schedule` are those of the language."""
+SAID_BY: dict[str, tuple[str, ...]] = {
+    "recompute": ("recompute",),
+    "offload": ("offload",),
+    "gradients": ("reduce", "bucket"),
+    "overlap": ("overlap", "gather"),
+    "collectives": ("keep", "exchange"),
+    "precision": ("precision",),
+}
+"""Clauses that stand in place of what a search says itself, if the user gives them: of each, the names whose values it then says."""
 LARGEST_CP = 64
 VIRTUAL = ("interleaved_1f1b", "looped_bfs", "interleaved_zero_bubble")
 """Schedules in which a rank has several stages."""
@@ -128,6 +137,8 @@ class Space:
     """The names of the space, each with a description for the user."""
     node: int | None = None
     """How many devices a node has; None if all are in one node."""
+    asked: dict[str, str] = field(default_factory=dict)
+    """The names whose values the user chooses or forbids, each with where that is said."""
     limits: dict[str, tuple[Callable[[Value], bool], str]] = field(default_factory=dict)
     """Names of which the model does not permit all values: which it permits, and why no others."""
 
@@ -147,6 +158,8 @@ class Space:
     def choose(self, name: str, values: tuple[Value, ...], origin: str) -> None:
         """Try these values of a name and no others: why some of its own values are left out is then beside the point. E0710 if the model permits none."""
         self.check_values(name, values, origin)
+        self.asked[name] = origin
+        values = tuple(dict.fromkeys(values))
         self.left_out = Counter(
             {why: n for why, n in self.left_out.items() if not why.startswith(f"{name}: ")}
         )
@@ -158,6 +171,15 @@ class Space:
             )
         if len(self.values[name]) < len(values):
             self.left_out[f"{name}: {why}"] += 1
+
+    def leave_to(self, clause: str) -> None:
+        """Choose nothing that a clause of all plans says: plans would differ in words alone. E0711 if the user asks for values of it as well."""
+        for name in SAID_BY.get(word_of(clause), ()):
+            if name in self.asked:
+                message = f"`{name}` is chosen, and `{clause}` says it of all plans"
+                raise refused("E0711", message, origin=self.asked[name], help="leave out one")
+            if name in self.values:
+                self.values[name] = DEFAULT[name][:1]
 
     def check_values(self, name: str, values: Sequence[Value], origin: str) -> None:
         """E0710 for a name that a space does not have, or a value that the name cannot have."""
@@ -284,11 +306,18 @@ def forbid(space: Space, text: str, origin: str = "") -> None:
             raise wrong(origin, f"`{part}` forbids nothing", "write `--forbid zero=3`")
         together[name] = read_value(value)
         space.check_values(name, [together[name]], origin)
+        space.asked[name] = origin
     space.forbidden.append(together)
 
 
 def read_value(text: str) -> Value:
     return int(text) if text.strip().isdecimal() else text.strip()
+
+
+def word_of(clause: str) -> str:
+    """The word that a clause begins with."""
+    found = re.match(r"\s*(\w+)", clause)
+    return found[1] if found else ""
 
 
 def is_file(value: Value) -> bool:

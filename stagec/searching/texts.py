@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from stagec.schedules.catalogue import CATALOGUE, FORWARD_ONLY
 from stagec.searching.coarse_times import Turns
@@ -10,12 +11,15 @@ from stagec.searching.model import ModelDims
 from stagec.searching.space import (
     NAMES,
     NO_EXPERTS,
+    SAID_BY,
     SIZES,
     Point,
     ends,
     experts_of_context,
     experts_of_data,
+    is_file,
     whole_experts,
+    word_of,
 )
 
 AXES = (
@@ -66,9 +70,12 @@ def at_least(point: Point) -> Point:
     return in_turn({**point, "zero": 0, "replicas": 1, "recompute": "none"})
 
 
-def turns_of(point: Point) -> Turns:
-    """How a point runs its pipeline."""
-    return Turns(str(point["schedule"]), int(point["virtual_stages"]))
+def turns_of(point: Point, file: str) -> Turns:
+    """How a point runs its pipeline. A schedule of the user's own is in the folder of the model's `file`."""
+    schedule = str(point["schedule"])
+    if is_file(schedule):
+        schedule = str(Path(file).parent / schedule)
+    return Turns(schedule, int(point["virtual_stages"]))
 
 
 def sizes_of(point: Point) -> dict[str, int]:
@@ -104,9 +111,7 @@ def mesh_text(sizes: dict[str, int]) -> str:
     return ", ".join(listed)
 
 
-OPTIONS = {
-    *("collectives", "gradients", "offload", "optimizer", "overlap", "precision", "recompute"),
-}
+OPTIONS = {*SAID_BY, "optimizer"}
 """Clauses that a plan has at most once, so that the user's own replace those of a search."""
 
 
@@ -149,8 +154,8 @@ def rule(names: Sequence[str], axes: Sequence[str]) -> list[str]:
 
 def with_clauses(name: str, lines: Sequence[str], clauses: Sequence[str]) -> str:
     """A plan of these lines. `clauses` are added at its end, in place of those of its own that say the same."""
-    given = {clause.split(maxsplit=1)[0] for clause in clauses if clause.strip()}
-    lines = [line for line in lines if line.split(maxsplit=1)[0] not in given & OPTIONS]
+    given = OPTIONS.intersection(map(word_of, clauses))
+    lines = [line for line in lines if word_of(line) not in given]
     body = "\n".join(f"  {line}" for line in (*lines, *clauses))
     return f"plan {name} {{\n{body}\n}}\n"
 
@@ -180,7 +185,8 @@ def pipeline_lines(point: Point, dims: ModelDims) -> list[str]:
     """The `pipeline` clause, or that of the microbatch alone."""
     if point["pp"] == 1:
         return [f"microbatch {point['microbatch']}"]
-    settings = [f"schedule = {point['schedule']}"]
+    schedule = str(point["schedule"])
+    settings = [f'schedule = "{schedule}"' if is_file(schedule) else f"schedule = {schedule}"]
     if point["virtual_stages"] != 1:
         settings.append(f"virtual_stages = {point['virtual_stages']}")
     settings.append(f"microbatch = {point['microbatch']}")

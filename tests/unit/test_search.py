@@ -20,7 +20,7 @@ from stagec.diagnostics import CompileError
 from stagec.dialects import sched, stg
 from stagec.dialects.types import tensor_of
 from stagec.driver import compile_program
-from stagec.estimate import estimate
+from stagec.estimate.step import estimate
 from stagec.frontend import check, lower, parse_text, warnings_of
 from stagec.schedules.catalogue import CATALOGUE, FORWARD_ONLY
 from stagec.searching import whole_plans
@@ -36,6 +36,7 @@ from stagec.searching.results import Goal, Proved, compare
 from stagec.searching.search import Search
 from stagec.searching.space import (
     NAMES,
+    SAID_BY,
     default_space,
     experts_of_data,
     fewer_at_ends,
@@ -516,7 +517,7 @@ def test_what_is_found_is_kept(tmp_path: Path) -> None:
         """Somebody presses Ctrl-C when the first plan is compiled whole."""
 
         def submit(self, fn, /, *args, **kwargs):  # pyright: ignore
-            if fn is compiled_whole:
+            if isinstance(args[0], WholePlan):
                 raise KeyboardInterrupt
             return super().submit(fn, *args, **kwargs)
 
@@ -760,6 +761,71 @@ def test_clauses_that_a_search_chooses(word: str) -> None:
     check_clauses(options, drawn(0)[0], ("overlap { tp = true }",))
 
 
+SAID = {
+    "recompute": "recompute full",
+    "offload": "offload { optimizer = true }",
+    "gradients": "gradients { overlap = false }",
+    "overlap": "overlap { tp = true }",
+    "collectives": "collectives { keep = gathered }",
+    "precision": "precision { weights = fp16 }",
+}
+
+
+@pytest.mark.parametrize("word", ["", *SAID_BY])
+def test_no_plan_of_a_space_is_there_twice(word: str) -> None:
+    """Not those that differ in what a clause of all plans says anyway, nor where a value is named twice."""
+    _, dims = drawn(1)
+    space, clauses = default_space(dims, 4, 2), [SAID[word]] if word else []
+    for clause in clauses:
+        space.leave_to(clause)
+    for name in ("zero", "tp"):
+        space.choose(name, 2 * space.values[name], "--fix")
+    texts = [plan_text(NAME, each, dims, BATCH, clauses) for each in points(space, dims, 4, BATCH)]
+    assert texts
+    assert len(set(texts)) == len(texts)
+    for name in SAID_BY.get(word, ()):
+        asked = default_space(dims, 4, 2)
+        fix(asked, f"{name}={asked.values[name][0]}")
+        with pytest.raises(CompileError, match=f"`{name}` is chosen"):
+            asked.leave_to(SAID[word])
+
+
+@pytest.mark.parametrize("is_allowed", [True, False])
+def test_a_schedule_of_ones_own(
+    is_allowed: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It stands in quotes in a plan, and its Python runs in worker processes and threads too where that is allowed; what it says is part of the cache's key."""
+    (tmp_path / "own.py").write_text("def rows(p, v, m):\n    return [['F0', 'B0']] * p\n")
+    text = "dim B = 24\ndim D = 64\n" + DEEP
+    path = tmp_path / "deep.stg"
+    path.write_text(text)
+    flags = ["--devices", "2", "--device", "h100", "--executor", "threads:1", "--format", "json"]
+    flags += ["--fix", "pp=2", "--fix", "schedule=own.py:rows", "--fix", "microbatch=24"]
+    flags += ["--fix", "recompute=none", "--cache", str(tmp_path / "found")]
+    flags += ["--allow-code"] if is_allowed else []
+    assert run([str(path), *flags]) == (not is_allowed)
+    said = json.loads(capsys.readouterr().out)
+    if is_allowed:
+        assert 'schedule = "own.py:rows"' in said["best"][0]["plan"]
+        (tmp_path / "own.py").write_text("def rows(p, v, m):\n    return 3\n")
+        assert run([str(path), *flags])
+    else:
+        assert "would run with your rights" in "".join(said["left_out"])
+
+
+DEEP = """
+dim L = 2
+module Layer(x[B, D]) -> [B, D] {
+  weight w[D, O]
+  return (x @ w)[O -> D]
+}
+model Deep(x[B, D], y[B, D]) {
+  repeat L { x = Layer(x) }
+  loss = mean(square(x - y), over = [B, D])
+}
+dim O = D
+"""
+
 FLAT = """
 dim B = 48
 dim D = 96
@@ -898,12 +964,14 @@ def test_layers_that_stages_do_not_divide(layers: int, stages: int, fewer: list[
 
 @pytest.mark.parametrize("fewer", some([1, 3], 2))
 def test_ends_with_fewer_layers(fewer: int) -> None:
-    """They are tried if they are asked for, and else told."""
+    """They are tried if they are asked for, one fewer on the last anyway, and else told."""
     text = TWICE.replace("L = 4", "L = 5").replace("  repeat L { h = Layer(h) }\n", "")
     asked, dims = small_goal(text, 80 * 2**30)
     space = default_space(dims, 4, 8)
     space.values |= {"pp": (2,), "schedule": ("1f1b",), "bucket": (0,), "virtual_stages": (1,)}
     space.values |= {"zero": (0,), "microbatch": (2,), "tp": (1,)}
+    assert all(point["uneven"] == 1 for point in points(space, dims, 4, 8))
+    space.values["uneven"] = (0, 2)
     assert not list(points(space, dims, 4, 8))
     assert any("with `uneven` of 1" in why for why in space.left_out)
     space.values["uneven"] = (fewer,)
