@@ -14,7 +14,7 @@ import re
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import (
     FIRST_COMPLETED,
     BrokenExecutor,
@@ -45,12 +45,19 @@ _IN_FLIGHT = 128
 _CONNECT_S = 5
 """A scheduler that does not answer within so many seconds is not there."""
 
+_DESERTED_S = 30
+"""Where there is no worker for so many seconds, none comes back: one that was killed is begun anew, on a busy machine not at once."""
+
 _LOOK_S = 2
 """How often it is looked whether anybody still works."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+
+
+class DesertedError(BrokenExecutor):
+    """Nobody is left to do any task."""
 
 
 class SerialExecutor(Executor):
@@ -171,22 +178,26 @@ class _DaskExecutor(Executor):
     """A Dask client as an executor that notices when nobody is left to do its work: Dask would wait for new workers."""
 
     def __init__(self, client: Any) -> None:
-        self._client, self._executor = client, client.get_executor()
+        # What is asked again is done again.
+        self._client, self._executor = client, client.get_executor(pure=False)
         self._deserted_since = 0.0
 
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> "Future[R]":
         return self._executor.submit(fn, *args, **kwargs)
 
     def check(self) -> None:
-        """Raise `BrokenExecutor` if there were no workers for a while, or there is no scheduler."""
+        """Raise `DesertedError` if there were no workers for a while, or there is no scheduler."""
         if self._client.status != "running":
-            raise BrokenExecutor("the scheduler is gone")
+            raise DesertedError("the scheduler is gone")
         if self._client.nthreads():
             self._deserted_since = 0.0
         elif not self._deserted_since:
             self._deserted_since = time.monotonic()
-        elif time.monotonic() - self._deserted_since > _CONNECT_S:
-            raise BrokenExecutor(f"there was no worker for {_CONNECT_S} s")
+        elif time.monotonic() - self._deserted_since > _DESERTED_S:
+            raise DesertedError(f"there was no worker for {_DESERTED_S} s")
+
+    def restart(self) -> None:
+        """Dask itself begins workers anew that were killed."""
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         self._executor.shutdown(wait=wait and not cancel_futures)
@@ -357,10 +368,11 @@ def run_tasks(
     """The results in whatever order they come. An error stops what has not begun.
 
     Where a process is killed, for want of memory most likely, nobody knows which task it was at. With `lost`, all that ran are done again one at a time, and
-    `lost` gives what stands for the result of a task whose process is killed then too.
+    `lost` gives what stands for the result of a task whose process is killed then too. Dask does a task again by itself, and says which it gave up.
     """
     waiting = iter(tasks)
-    restarts = executor if lost is not None and isinstance(executor, WorkerProcesses) else None
+    can_restart = lost is not None and isinstance(executor, WorkerProcesses | _DaskExecutor)
+    restarts = executor if can_restart else None
     while True:
         broken: list[T] = []
         yield from _beside(executor, work, waiting, broken if restarts is not None else None)
@@ -369,7 +381,11 @@ def run_tasks(
         restarts.restart()
         for task in broken:
             try:
-                yield _result(restarts.submit(work, task))
+                future = restarts.submit(work, task)
+                _some_done(executor, [future])
+                yield _result(future)
+            except DesertedError:
+                raise
             except BrokenExecutor:
                 restarts.restart()
                 yield lost(task)
@@ -394,13 +410,7 @@ def _beside(
                     break
             if not running:
                 return
-            while True:
-                done, _ = wait(running, timeout=_LOOK_S, return_when=FIRST_COMPLETED)
-                if done:
-                    break
-                if isinstance(executor, _DaskExecutor):
-                    executor.check()
-            for future in done:
+            for future in _some_done(executor, running):
                 task = running.pop(future)
                 try:
                     yield _result(future)
@@ -409,11 +419,22 @@ def _beside(
                         raise
                     broken.append(task)
         for future, task in [*running.items()]:
+            _some_done(executor, [future])
             try:
                 yield _result(future)
             except BrokenExecutor:
                 broken.append(task)
             del running[future]
+
+
+def _some_done(executor: Executor, running: Collection["Future[R]"]) -> Collection["Future[R]"]:
+    """Wait until some of these futures are done. `DesertedError` where none will be."""
+    while True:
+        done, _ = wait(running, timeout=_LOOK_S, return_when=FIRST_COMPLETED)
+        if done:
+            return done
+        if isinstance(executor, _DaskExecutor):
+            executor.check()
 
 
 def _result(future: "Future[R]") -> R:

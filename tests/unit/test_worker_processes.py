@@ -38,6 +38,17 @@ def test_the_others_are_done_again() -> None:
     assert 0 < most < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
+@pytest.mark.seldom
+def test_workers_of_dask_are_killed() -> None:
+    """Dask does a task again with other workers; one that it gives up is the only one without a result."""
+    distributed = pytest.importorskip("distributed")
+    tasks = list(range(2 * KILLED))
+    failures = distributed.dask.config.set({"distributed.scheduler.allowed-failures": 0})
+    with failures, open_executor("dask") as executor:
+        found = sorted(run_tasks(executor, halved, tasks, lambda task: -task))
+    assert found == sorted(-KILLED if task == KILLED else task // 2 for task in tasks)
+
+
 def test_nothing_is_killed() -> None:
     with open_executor("serial") as executor:
         assert sorted(run_tasks(executor, halved, range(3), lambda task: -1)) == [0, 0, 1]

@@ -171,7 +171,7 @@ class _Client:
     def __init__(self, status: str, workers: int) -> None:
         self.status, self.workers, self.closed = status, workers, False
 
-    def get_executor(self) -> Executor:
+    def get_executor(self, pure: bool) -> Executor:
         return _Idle()
 
     def nthreads(self) -> dict[str, int]:
@@ -201,7 +201,7 @@ class _Cancelling(_Idle):
 def test_work_that_nobody_does_ends(tmp_path, traces, monkeypatch, status, words) -> None:
     client = _Client(status, 0)
     monkeypatch.setattr(executors, "_LOOK_S", 0.01)
-    monkeypatch.setattr(executors, "_CONNECT_S", 0.05)
+    monkeypatch.setattr(executors, "_DESERTED_S", 0.05)
     monkeypatch.setitem(executors._BUILT_IN, "dask", lambda _: executors._DaskExecutor(client))
     with pytest.raises(TraceError) as error:
         write_traces(traces, str(tmp_path / "b"), WriteOptions(executor="dask"))
