@@ -140,7 +140,9 @@ def table_form(op: sched.ComputeOp) -> KernelForm | None:
 
 
 def quantize_form(op: sched.ComputeOp) -> KernelForm:
-    """Formats find their scales in different ways. `batch`: of how many experts' tokens, where products read these one by one."""
+    """Formats find their scales in different ways. `batch`: of how many experts' tokens, where products read these one by one. Of a weight, its `elements`, and
+    the part of a microbatch of those that are quantized once in a step, `new`.
+    """
     made = tensor_of(op.outputs[0].type)
     products = (
         user
@@ -148,9 +150,14 @@ def quantize_form(op: sched.ComputeOp) -> KernelForm:
         if isinstance(user, sched.ComputeOp) and sched.work_of(user) == Work.PRODUCT
     )
     own = {name for user in products for name in batch_names(user)}
-    sizes = (("batch", dims_product(made, own)),) if own else ()
-    agreed = () if is_weight(op.inputs[0]) else gathered_over(op.outputs[0])
-    return KernelForm(Work.QUANTIZE, made.dtype, sizes, agreed=agreed)
+    sizes = {"batch": dims_product(made, own)} if own else {}
+    agreed = ()
+    if is_weight(op.inputs[0]):
+        elements = dims_product(made, set(made.names))
+        sizes |= {"elements": elements, "new": elements / microbatches_around(op)}
+    else:
+        agreed = gathered_over(op.outputs[0])
+    return KernelForm(Work.QUANTIZE, made.dtype, tuple(sizes.items()), agreed=agreed)
 
 
 def gathered_over(value: SSAValue) -> tuple[str, ...]:

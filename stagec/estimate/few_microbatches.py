@@ -62,7 +62,12 @@ from stagec.plans.clauses import Plan
 from stagec.rewriting import programs_by_kind
 from stagec.unrolling.rank import Arrangement, RankRun, StageRun, arrange
 
-ONCE_IN_A_STEP = {"zeroed": "summed", "reduced": "summed", "updated": "transposed"}
+ONCE_IN_A_STEP = {
+    "zeroed": "summed",
+    "reduced": "summed",
+    "updated": "transposed",
+    "new": "elements",
+}
 """Sizes of kernels that are a microbatch's part of another size, which a step does once (`stagec.analysis.kernels`)."""
 OF_A_STEP = ("sent", "places")
 """Sizes of kernels that are those of all microbatches."""

@@ -97,6 +97,8 @@ class KernelPrices:
     """Whether the scales of operands in `fp8` are known before the operand is read, from earlier steps or because they are fixed."""
     keeps_transposed: bool = False
     """Whether a weight that is stored in 8 bits is also kept as a transposed copy."""
+    caches: bool = False
+    """Whether what products read of a weight that is stored wide is kept from the first microbatch to the last."""
     products_add: bool = True
     """Whether the product that makes a weight's gradient adds it to the sum over earlier microbatches. If not, another kernel does."""
     averages: bool = False
@@ -199,6 +201,32 @@ class KernelPrices:
         )
         is_one = not self.takes_turns or together
         return 1 if is_one else max(int(dict(kernel.sizes).get("batch", 1)), 1)
+
+    def is_cached(self, action: object) -> bool:
+        """Whether an action quantizes a weight, of which the result is kept for the other microbatches of a step (`process { cached_weights = true }`).
+
+        Transformer Engine does so where it is told which microbatch is the first (`is_first_microbatch`, which Megatron-LM's layers say).
+        """
+        if not self.caches or not isinstance(action, Compute) or action.kernel is None:
+            return False
+        return action.kernel.kind == Work.QUANTIZE and "new" in dict(action.kernel.sizes)
+
+    def part_of_step(self, action: object, backward: bool) -> float:
+        """The part of a kernel that a microbatch counts: all of it, but of what is done in the first microbatch of a step alone its share.
+
+        A weight that is kept is quantized along both dims at once, in the forward pass: nothing is left for the backward pass.
+        """
+        if not self.is_cached(action):
+            return 1.0
+        assert isinstance(action, Compute) and action.kernel is not None
+        sizes = dict(action.kernel.sizes)
+        return 0.0 if backward else sizes["new"] / max(sizes["elements"], 1)
+
+    def copied_bytes(self, action: Compute) -> int:
+        """The bytes of the second copy of a weight that is kept, written with the first one where products of backward passes read along the other dim."""
+        assert action.kernel is not None
+        reads_columns = action.kernel.dtype in SCALES or self.device.transposes_fp8
+        return action.num_written if self.is_cached(action) and reads_columns else 0
 
     def turns_us(self, kernel: Kernel) -> float:
         """The time in µs that products of experts, computed one after the other, take in addition to what each takes by itself."""

@@ -127,18 +127,14 @@ class Prices:
                 return Price(self.roofline_us(action), Basis.ROOFLINE)
             if action.work == Work.WAIT:
                 return Price(0.0, Basis.RULE)
-            if self.finds_scale(action):
-                # "Performance analysis" in Transformer Engine's "FP8 Current Scaling": two reads, one for the largest number and one to convert.
-                assert action.kernel is not None
-                read = action.num_bytes - action.num_written
-                found = self.kernels.quantized(action.kernel, read)
-                whole = self.kernels.quantized(action.kernel, action.num_bytes)
-                # The largest number is set to zero before, and made a scale behind (`Float8CurrentScalingQuantizer::quantize_impl` of its release 2.9); in
-                # nvfp4 rows and columns are converted by kernels of their own (`NVFP4Quantizer::quantize_impl`).
-                scale = self.kernels.quantized(action.kernel, SCALE_BYTES)
-                besides = 2 * scale.us if self.kernels.trains == "cudnn" else 0.0
-                agreed = self.network.collective(agreement(action)).us if self.agrees(action) else 0
-                return Price(found.us + whole.us + besides + agreed, whole.basis)
+            if self.kernels.is_cached(action):
+                part = self.kernels.part_of_step(action, node.phase in BACKWARD)
+                copied = self.kernels.copied_bytes(action)
+                whole = replace(action, num_bytes=action.num_bytes + copied)
+                price = self.quantized(replace(whole, num_written=action.num_written + copied))
+                return Price(part * price.us, price.basis)
+            if action.work == Work.QUANTIZE:
+                return self.quantized(action)
             found = self.kernels.price(action, node.phase in BACKWARD)
             if action.work == Work.LOSS_GRAD and self.writes_early:
                 return self.early_gradient(action, found)
@@ -157,6 +153,23 @@ class Prices:
             seconds = action.num_bytes / rate(self.plan.device.host_memory_bytes_per_s)
             return Price(1e6 * seconds, Basis.ROOFLINE)
         return self.network.transfer(action)
+
+    def quantized(self, action: Compute) -> Price:
+        """The time of a quantization, which may have to find its scale first."""
+        assert self.kernels is not None
+        if not self.finds_scale(action):
+            return self.kernels.price(action)
+        # "Performance analysis" in Transformer Engine's "FP8 Current Scaling": two reads, one for the largest number and one to convert.
+        assert action.kernel is not None
+        read = action.num_bytes - action.num_written
+        found = self.kernels.quantized(action.kernel, read)
+        whole = self.kernels.quantized(action.kernel, action.num_bytes)
+        # The largest number is set to zero before, and made a scale behind (`Float8CurrentScalingQuantizer::quantize_impl` of its release 2.9); in
+        # nvfp4 rows and columns are converted by kernels of their own (`NVFP4Quantizer::quantize_impl`).
+        scale = self.kernels.quantized(action.kernel, SCALE_BYTES)
+        besides = 2 * scale.us if self.kernels.trains == "cudnn" else 0.0
+        agreed = self.network.collective(agreement(action)).us if self.agrees(action) else 0
+        return Price(found.us + whole.us + besides + agreed, whole.basis)
 
     @property
     def writes_early(self) -> bool:
@@ -303,6 +316,8 @@ class Prices:
         action = node.action
         if not isinstance(action, Compute) or self.finds_scale(action):
             return None
+        if self.kernels is not None and self.kernels.is_cached(action):
+            return None
         work = action.work
         if compiled:
             return JOINED if work in JOINED else None
@@ -424,6 +439,7 @@ class Prices:
                 finds = self.finds_scale(node.action) and self.kernels.trains == "cudnn"
                 found[i] += self.kernels.further_launches(node.action, finds)
                 found[i] += self.agrees(node.action)
+                found[i] *= self.kernels.part_of_step(node.action, node.phase in BACKWARD)
             if "all_m" not in sizes:
                 continue
             whole = (node.phase, sizes["all_m"], sizes["all_n"], sizes["k"])
@@ -449,6 +465,7 @@ def kernel_prices(plan: Plan, works: Collection[Work]) -> KernelPrices | None:
         attends,
         known,
         keeps_transposed=plan.process.transposed_weights,
+        caches=plan.process.cached_weights,
         products_add=plan.device.kernels == "fused",
         averages=plan.gradients.average == "before",
         sums_tables=plan.microbatch is not None or plan.pipeline is not None,

@@ -108,6 +108,8 @@ class Layout:
     products: str = "bf16"
     stored: str = ""
     """How weights are stored that narrow products alone read; empty: as others."""
+    caches: bool = True
+    """Whether layers quantize weights that are stored wide in the first microbatch of a step alone (Megatron-LM's, by `is_first_microbatch`)."""
     scaling: str = "delayed"
     maxima: str = "all"
     """Along which axes ranks agree on the maxima of delayed scaling."""
@@ -227,6 +229,9 @@ def plan(layout: Layout, model: Model, recipe: Recipe | None = None) -> str:
     # Weights that learn are transposed when they are updated; of frozen ones Transformer Engine keeps no second copy.
     if x.stored == "fp8" and x.zero < 3 and not model.adapters and x.device in ("h100", "h200"):
         lines.append("  process { transposed_weights = true }")
+    narrows = x.products in ("fp8", "mxfp8", "fp4")
+    if x.caches and narrows and not x.stored and x.zero < 3:
+        lines.append("  process { cached_weights = true }")
     lines.append(f"  {precision(x)}")
     # `router_gating_linear` of Megatron-LM is no layer of Transformer Engine's.
     left = recipe.left(x.products) if recipe else "router" if model.experts else ""
@@ -432,9 +437,7 @@ def submitted_layout(r: Cells, model: Model) -> Layout:
         pipeline_inside=r["tp_pp_dp_order"] == "1",
         products=products,
         # LoRA's model is made under `fp8_model_init` (`custom_llama.py` of the submissions): frozen weights are fp8 alone.
-        stored="fp8"
-        if products == "fp8" and (learns_narrow or model.adapters)
-        else quantized_once(products, r),
+        stored="fp8" if products == "fp8" and (learns_narrow or model.adapters) else "",
         scaling="current" if "tensorwise" in r["precision_parts"] else "delayed",
         maxima=agreeing(r),
         loss="" if uses_engines_loss(r) else "fp32",
@@ -543,7 +546,9 @@ def published(r: Cells) -> Timed | None:
         layout = replace(layout, gradients="bf16")
         # `mixed_precision.py` there: parameters are gathered, and stay, in what fp8 products read.
         stored = layout.products if layout.products in ("fp8", "mxfp8") else ""
-        stored = stored or quantized_once(layout.products, r)
+        if recipe and recipe.optimizer.startswith("muon") and r["release"] > "26.02":
+            # But for Kimi K2 in mxfp8 (`set_kimi_k2_common_configs` from v0.3.1 on).
+            stored = "" if stored == "mxfp8" else stored
         # `precision.py` of `scripts/performance` there: fp8 is scaled by each tensor as it is (`fp8_cs`).
         layout = replace(layout, stored=stored, scaling="current")
         # `fp8_dot_product_attention = True` in its recipes of experts in mxfp8 on GB200 and GB300, from 26.06 (v0.5.0) on.
@@ -600,12 +605,6 @@ def published(r: Cells) -> Timed | None:
     if r["source"] != "torchtitan":
         return found
     return replace(found, text=as_torchtitan(found.text, layout.kernels == "eager"))
-
-
-def quantized_once(products: str, r: Cells) -> str:
-    """Megatron-LM's layers quantize weights in the first of several microbatches alone (`is_first_microbatch`): as if they were stored so."""
-    microbatches = number(r, "global_batch") // (number(r, "micro_batch") * number(r, "dp"))
-    return "nvfp4" if products == "fp4" and microbatches > 1 else ""
 
 
 def of_recipe(r: Cells, layout: Layout) -> Layout:

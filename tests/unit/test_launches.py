@@ -630,6 +630,25 @@ def test_weights_in_fp8_are_those_that_products_in_fp8_read(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
+    ("flags", "is_kept"),
+    [
+        ("--fp8-format hybrid", True),
+        ("--fp4-format e2m1", True),
+        ("--fp8-format hybrid --fp8-param-gather --use-distributed-optimizer", False),
+        ("--fp8-format hybrid --use-torch-fsdp2", False),
+        ("--fp8-format hybrid --disable-parameter-transpose-cache", False),
+        ("", False),
+    ],
+)
+def test_what_products_read_of_weights_is_kept_for_a_step(
+    tmp_path: Path, flags: str, is_kept: bool
+) -> None:
+    """Transformer Engine's layers are told the first microbatch (`is_first_microbatch` in Megatron-LM's `extensions/transformer_engine.py`)."""
+    imported_with(flags, tmp_path)
+    assert ("cached_weights = true" in (tmp_path / "run.stg").read_text()) == is_kept
+
+
+@pytest.mark.parametrize(
     ("flags", "said", "reduced"),
     [
         ("", "products = fp8 }", [("dp", "tp")] * 2),

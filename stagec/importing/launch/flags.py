@@ -317,7 +317,10 @@ MEGATRON: dict[str, Word] = {
     "nproc-per-node": Word("GPUs of a node", size("gpus_per_node")),
     "nnodes": Word("nodes", size("nodes")),
     "world-size": Word("GPUs", size("gpus")),
-    "fp8-format": Word("precision { products = fp8 }", products_in("fp8")),
+    "fp8-format": Word(
+        "precision { products = fp8 }, process { cached_weights = true } unless weights are stored so",
+        products_in("fp8"),
+    ),
     "fp8-hybrid": Word("precision { products = fp8 }", constant("products", "fp8"), False),
     "fp8-recipe": Word(
         "precision { scaling }, or products = fp8_1x128, mxfp8",
@@ -332,6 +335,9 @@ MEGATRON: dict[str, Word] = {
     "tp-only-amax-red": Word("precision { maxima = tp }", truth("agrees_in_tp"), False),
     "fp4-format": Word("precision { products = fp4 }", products_in("fp4")),
     "fp8-param-gather": Word("precision { product_weights = fp8 }", stored_in_fp8, False),
+    "disable-parameter-transpose-cache": Word(
+        "process { cached_weights = true } without it", truth("quantizes_anew"), False
+    ),
     "virtual-pipeline-model-parallel-size": Word(
         "pipeline { virtual_stages = N }", size("virtual_stages")
     ),
@@ -392,6 +398,7 @@ FIELDS: dict[str, Word] = {
     "reduce_amax": Word("precision { maxima = none } if it is false", truth("agrees")),
     "fp4": MEGATRON["fp4-format"],
     "fp8_param_gather": MEGATRON["fp8-param-gather"],
+    "disable_parameter_transpose_cache": MEGATRON["disable-parameter-transpose-cache"],
     "ub_tp_comm_overlap": MEGATRON["tp-comm-overlap"],
     "overlap_grad_sync": MEGATRON["overlap-grad-reduce"],
     "overlap_param_sync": MEGATRON["overlap-param-gather"],

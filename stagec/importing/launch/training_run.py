@@ -96,6 +96,8 @@ class Launch:
     """Whether ranks agree on maxima along tensor parallelism alone."""
     stores_fp8: bool = False
     """Whether weights that products in fp8 read are stored so, and gathered (`fp8_model_init` of Transformer Engine)."""
+    quantizes_anew: bool = False
+    """Whether weights that are stored wide are quantized in each microbatch, and not in the first of a step alone."""
     optimizer: str = ""
     clip: float = 0.0
     """The most that the norm of all gradients may be; 0 for no clipping."""
@@ -409,6 +411,8 @@ def rest(run: Launch) -> list[str]:
     if precision:
         inner = ", ".join(f"{key} = {value}" for key, value in precision.items())
         clauses.append(f"precision {{ {inner} }}")
+    if caches_weights(run):
+        clauses.append("process { cached_weights = true }")
     clauses += optimizer_clause(run)
     gradients = []
     if run.bucket_bytes:
@@ -444,6 +448,13 @@ def rest(run: Launch) -> list[str]:
         offloads += [f"nvme = [{', '.join(beyond)}]"] if beyond else []
         clauses.append(f"offload {{ {', '.join(offloads)} }}")
     return clauses
+
+
+def caches_weights(run: Launch) -> bool:
+    """Whether layers keep what products read of weights that are stored wide: Transformer Engine's, which Megatron-LM tells the first microbatch of a step
+    (`is_first_microbatch` in `megatron/core/extensions/transformer_engine.py`). What is gathered for each pass leaves nothing to keep."""
+    narrows = run.products in ("fp8", "fp4") and not (run.stores_fp8 or run.quantizes_anew)
+    return run.keeps_shard and narrows and run.level < 3 and not run.offload_parameters
 
 
 def scaled_products(run: Launch) -> dict[str, str]:
