@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from random import Random
+
+from stagec.frontend import parse_text
+from stagec.frontend.files import Source
 
 ATTENTION = """module Attention(x[B, S, D]) -> [B, S, D] {{
   weight wq[D, H, E], wk[D, {k}, E], wv[D, {k}, E], wo[H, E, D]
@@ -84,6 +87,14 @@ class Drawn:
     """As behind `--sweep`."""
     plan: str = "p"
     """`p`, or a pool of it."""
+    file: str = "random.stg"
+    """Beside which imports and devices are looked for."""
+    sizes: Mapping[str, str] = field(default_factory=dict)
+    """As behind `--set`."""
+
+    @property
+    def source(self) -> Source:
+        return parse_text(self.text, self.file)
 
 
 def draw(rng: Random, device: str = "") -> Drawn:

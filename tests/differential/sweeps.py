@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from random import Random
 
@@ -10,14 +11,16 @@ from stagec.diagnostics import CompileError
 from stagec.driver import Compiled, compile_program
 from stagec.estimate.step import on_device, step_time
 from stagec.explaining.job import NamedJob
+from stagec.explaining.memory import KINDS
 from stagec.explaining.questions import ask
-from stagec.frontend import check, parse_text
+from stagec.frontend import check
 from stagec.frontend.files import Source
 from stagec.memory import ClassPlan, Kind
+from stagec.plans.clauses import Plan
 from stagec.summary import ClassSummary, summarize
 from stagec.sweeping.grid import grid
-from stagec.sweeping.plans import SweepRequest
-from stagec.sweeping.run import sweep
+from stagec.sweeping.plans import SweepRequest, first_that_compiles
+from stagec.sweeping.run import STORED, sweep
 from stagec.symbolic.conditions import recording
 from tests.differential.random_plans import Drawn
 
@@ -72,37 +75,61 @@ def whole(compiled: Compiled) -> dict[str, int | float]:
 
 
 def request(
-    source: Source, plan: str | None, quantities: Sequence[str], *varied: str
+    source: Source,
+    plan: str | None,
+    quantities: Sequence[str],
+    *varied: str,
+    set_sizes: Mapping[str, str] | None = None,
 ) -> SweepRequest:
-    sizes = check(source, plan).sizes
+    given = dict(set_sizes or {})
+    sizes = check(source, plan, given).sizes
     known = [*sizes.dims, *sizes.axes, "microbatch"]
     listed = grid(varied, known)
-    return SweepRequest(
-        source, plan, {}, listed, tuple(quantities), lambda own: on_device(own, "h100")
-    )
+    return SweepRequest(source, plan, given, listed, tuple(quantities), with_device)
 
 
-def differences(drawn: Drawn, rng: Random | None = None, most: int = 1000) -> list[str]:
-    """Where a sweep and whole compilations disagree; at `most` points, chosen at random if there are more."""
+def with_device(plan: Plan) -> Plan:
+    return plan if plan.device.preset else on_device(plan, "h100")
+
+
+def differences(
+    drawn: Drawn, rng: Random | None = None, most: int = 1000, num_names: int = 0
+) -> list[str]:
+    """Where a sweep and whole compilations disagree; at `most` points, chosen at random if there are more: most of them rows.
+
+    With `num_names` so many further names are asked, and what `explain` says of the points alone is compared, too.
+    """
+    source, quantities = drawn.source, QUANTITIES
+    points = every_point(drawn)
     try:
-        asked = request(parse_text(drawn.text, "random.stg"), drawn.plan, QUANTITIES, *drawn.varied)
-        table = sweep(asked)
+        asked = request(source, drawn.plan, QUANTITIES, *drawn.varied, set_sizes=drawn.sizes)
+        if rng is not None and num_names:
+            base, _ = first_that_compiles(asked, points)
+            quantities = (*QUANTITIES, *further_names(base, rng, num_names))
+        table = sweep(replace(asked, quantities=quantities))
     except CompileError:
         # Nothing of it compiles: so say all points.
         table, asked = None, None
-    points = every_point(drawn)
-    if rng is not None and len(points) > most:
-        points = rng.sample(points, most)
-    source = parse_text(drawn.text, "random.stg")
     rows = (
         {}
         if table is None or asked is None
         else {tuple(int(row[name]) for name in asked.grid.names): row for row in table.rows()}
     )
+    if rng is not None and len(points) > most:
+        told = [point for point in points if tuple(point.values()) in rows]
+        rest = [point for point in points if tuple(point.values()) not in rows]
+        chosen = rng.sample(told, min(len(told), most - min(most // 4, len(rest))))
+        points = [*chosen, *rng.sample(rest, min(len(rest), most - len(chosen)))]
     found: list[str] = []
     for point in points:
         try:
-            alone = request(source, drawn.plan, QUANTITIES, *(f"{n}={v}" for n, v in point.items()))
+            alone = request(
+                source,
+                drawn.plan,
+                QUANTITIES,
+                *(f"{n}={v}" for n, v in point.items()),
+                set_sizes=drawn.sizes,
+            )
             with (
                 recording()
             ):  # what it asks of sizes holds for all devices and iterations, or it is refused
@@ -112,6 +139,11 @@ def differences(drawn: Drawn, rng: Random | None = None, most: int = 1000) -> li
             if tuple(point.values()) in rows:
                 found.append(f"{point}: does not compile: {error.diagnostics[0].message}")
             continue
+        if num_names:
+            job = NamedJob(compiled)
+            found += [f"{point}: {each}" for each in wrongly_explained(job, expected)]
+            further = quantities[len(QUANTITIES) :]
+            expected = {**expected, **{name: said_of(job, name) for name in further}}
         row = rows.get(tuple(point.values()))
         if row is None:
             reasons = dict(table.reasons) if table is not None else "nothing"
@@ -122,6 +154,54 @@ def differences(drawn: Drawn, rng: Random | None = None, most: int = 1000) -> li
             for name, value in expected.items()
             if abs(row[name] - value) > (NEAR_S if name == "step_time" else 0)
         ]
+    return found
+
+
+def further_names(job: NamedJob, rng: Random, number: int) -> list[str]:
+    """Names of what is part of a plan: ops, modules, phases, axes, kinds of communication, copies, kinds of memory."""
+    found = {f"memory.{kind}" for kind in STORED} | {f"memory.peak.{kind}" for kind in KINDS}
+    for term in (term for each in job.classes for term in each.terms):
+        words, axes = term.words, "+".join(term.axes)
+        if term.is_computation:
+            starts = ("flops", "bytes", "bytes.read", "bytes.written", f"flops.{term.phase}")
+            found |= {f"{start}.{word}" for start in starts for word in words if start != word}
+        elif term.is_copy:
+            found |= {f"host.{word}" for word in words}
+        else:
+            over = {"comm", f"comm.{axes}", f"comm.{axes}.{term.op}"}
+            over |= {f"comm.{word}" for word in words}
+            found |= {f"{each}{measure}" for each in over for measure in ("", *MEASURED)}
+    return rng.sample(chosen := sorted(found - {*QUANTITIES}), min(number, len(chosen)))
+
+
+MEASURED = (".count", ".result_bytes", ".sent_bytes")
+
+
+def said_of(job: NamedJob, name: str) -> int:
+    """What `explain` says of a plan; it has none of what it does not know."""
+    try:
+        return int(ask(job, name).worst.value)
+    except CompileError:
+        return 0
+
+
+def wrongly_explained(job: NamedJob, expected: Mapping[str, int | float]) -> list[str]:
+    """Where `explain` says something else of a plan than was counted, or its closed forms do."""
+    found: list[str] = []
+    for name in (*OF_SUMMARY, *OF_MEMORY):
+        answer = ask(job, name)
+        if answer.worst.value != expected[name]:
+            found.append(f"explained {name} is {answer.worst.value}, compiled {expected[name]}")
+        for each, own in zip(answer.classes, job.classes, strict=True):
+            form = each.at_its_place.evaluate({**job.names.values, **own.run.stages[0].values})
+            if form != each.value:
+                found.append(f"the form of {name} on {each.name} is {form}, not {each.value}")
+    for number, each in enumerate(summarize(job.compiled.module, job.compiled.counts).classes):
+        for row in (row for row in each.traffic if row.axes):
+            what = f"comm.{'+'.join(row.axes)}.{row.kind}"
+            told = [ask(job, f"{what}{m}").classes[number].value for m in ("", ".result_bytes")]
+            if told != [row.operand_bytes, row.result_bytes]:
+                found.append(f"{what} on {each.name} is {told}, counted {row}")
     return found
 
 

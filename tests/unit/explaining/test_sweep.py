@@ -29,6 +29,7 @@ from stagec.symbolic.columns import Columns
 from stagec.symbolic.conditions import recording
 from tests.differential import random_serving
 from tests.differential.further_plans import draw_further
+from tests.differential.of_examples import draw_example
 from tests.differential.random_plans import Drawn, draw
 from tests.differential.random_serving import draw_serving
 from tests.differential.sweeps import QUANTITIES, differences, request, whole
@@ -118,7 +119,7 @@ def test_random_plans_of_rarer_clauses(seed: int) -> None:
     """As above: masks and nested layers (27), documents (11, 17), replicas of shards (2, 12, 20), optimizers of matrices (2)."""
     rng = random.Random(seed)
     drawn = draw_further(rng)
-    assert not differences(drawn, rng, most=2), drawn.text
+    assert not differences(drawn, rng, most=2, num_names=6), drawn.text
 
 
 @pytest.mark.parametrize("seed", mostly((29).__eq__, [13, 29]))
@@ -126,7 +127,15 @@ def test_random_iterations_of_serving(seed: int) -> None:
     """As above, of plans that serve: sequences that divide and that do not, in pipelines."""
     rng = random.Random(seed)
     drawn = draw_serving(rng)
-    assert not differences(drawn, rng, most=2), drawn.text
+    assert not differences(drawn, rng, most=2, num_names=6), drawn.text
+
+
+@pytest.mark.parametrize("seed", mostly((0).__eq__, [0, 2, 8, 15]))
+def test_random_plans_of_examples(seed: int) -> None:
+    """As above, of what the repository's models have and random ones lack."""
+    rng = random.Random(seed)
+    drawn = draw_example(rng)
+    assert not differences(drawn, rng, most=2, num_names=6), (drawn.file, drawn.plan)
 
 
 def test_one_expert_on_a_device_and_several() -> None:
