@@ -358,7 +358,8 @@ class TableMaker:
             self.holds_for_all &= buffer.count is None
             if buffer.count is None or conditions.compare(buffer.count, "==", 1, self.numbers):
                 self.same[self.index[result, path]] = (operand, of_sum)
-                if not of_sum:
+                # What repeats its operand once is the same tensor: it overwrites nothing.
+                if not of_sum and buffer.where == OPERAND:
                     at = self.when(self.layout.places[source])
                     part = self.is_element(operand, op.operands[number])
                     self.overwritten.append((operand, part, at, number, op))

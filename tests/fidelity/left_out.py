@@ -155,9 +155,8 @@ def weight_bytes_read(case: Case, rank: int, parameter_bytes: int) -> int:
         unread += m["layers"] * (m["heads"] + 2 * m["kv_heads"]) * width // tp
     if not is_sequence_parallel(case):
         # Weights of norms are split over nothing: parameters as they are.
-        unread += (
-            (norms_of_layer(case) * m["layers"] + 1) * m["dim"] * (2 if m["arch"] == "gpt" else 1)
-        )
+        norms = norms_of_layer(case) * m["layers"] + 1 + reads_source(case)
+        unread += norms * m["dim"] * (2 if m["arch"] == "gpt" else 1)
     return parameter_bytes - unread * case.element_bytes
 
 

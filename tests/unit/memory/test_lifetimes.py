@@ -50,6 +50,12 @@ def test_one_head_repeated_is_a_view(tp: int, buffers: int) -> None:
     assert len(rows_of(plan, "repeat_heads")) == buffers
 
 
+def test_a_view_that_is_made_again_overwrites_nothing() -> None:
+    """What is repeated once is saved, and read in the backward pass, where the view of it is made again."""
+    plan = planned("mesh tp = 4\nshard H, K over tp\nrecompute repeat_heads in Block")
+    assert len(rows_of(plan, "repeat_heads")) == 0
+
+
 def test_a_unit_is_freed_when_its_last_parameter_was_read() -> None:
     """The root unit, table and head, is one buffer from the embedding to the head's gradient."""
     plan = planned("mesh dp = 4\nshard B over dp\nzero 3 over dp { reshard = true }\nunit Block")
