@@ -7,9 +7,8 @@ from fractions import Fraction
 from math import prod
 
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr
-from xdsl.ir import Operation
+from xdsl.ir import Attribute, Operation
 
-from stagec.analysis.coordinates import SUFFIX
 from stagec.analysis.sizes import mesh_of, size_values
 from stagec.diagnostics import CompileError, did_you_mean, quoted, refused, span_of
 from stagec.dialects import dist, sched, stg
@@ -25,7 +24,8 @@ def wrong(op: Operation, message: str, help_: str | Sequence[str] = "") -> Compi
 
 
 def check_stated(module: ModuleOp) -> None:
-    """Check that dims have sizes, that axes divide what they split, and that weights have names of their own."""
+    """Check that nothing is said twice, that dims have sizes, that axes divide what they split, and that weights have names of their own."""
+    check_said_once(module)
     values, sequences = unread(size_values(module)), first_op(module, dist.SequencesOp)
     # What a device has none of in the first iteration, it may have in others.
     summed = () if sequences is None else sequences.sizes
@@ -40,6 +40,37 @@ def check_stated(module: ModuleOp) -> None:
     check_streams(module)
     check_shapes(module, values)
     check_costs(module, values)
+
+
+SAID_ONCE: dict[type[Operation], str] = {
+    **dict.fromkeys((dist.PlanOp, dist.PassesOp, dist.MeshOp, dist.StagesOp), ""),
+    **dict.fromkeys((dist.SequencesOp, dist.PoolOp, dist.TowersOp, dist.ExpertsOp), ""),
+    sched.ScheduleOp: "",
+    stg.DimOp: "dim",
+    stg.ProgramOp: "kind",
+    dist.ContextOp: "axes",
+    dist.SharedOp: "weight",
+    dist.ExpertLoadOp: "dim",
+    dist.SentLoadOp: "dim",
+    sched.ArenaOp: "class_name",
+}
+"""Of what ops say, each reader takes one: the property by which those of a kind differ, or nothing where a module has one of them."""
+
+
+def check_said_once(module: ModuleOp) -> None:
+    """Check that no two ops of a module say the same thing, and no dim is called as an axis."""
+    mesh, seen = mesh_of(module), set[tuple[type[Operation], Attribute | None]]()
+    for op in module.body.ops:
+        by = SAID_ONCE.get(type(op))
+        if by is None:
+            continue
+        key = (type(op), op.properties.get(by))
+        if key in seen:
+            of = f" with the same `{by}`" if key[1] is not None else ""
+            raise wrong(op, f"the module has another one{of}")
+        seen.add(key)
+        if type(op) is stg.DimOp and op.dim.data in mesh:
+            raise wrong(op, f"`{op.dim.data}` is an axis of the mesh")
 
 
 def check_axes(module: ModuleOp) -> None:
@@ -84,25 +115,14 @@ def check_paths(program: stg.ProgramOp) -> None:
 
 
 def check_shapes(module: ModuleOp, values: Mapping[str, int]) -> None:
-    """Check that sizes are of names that there are, and that axes divide the weights that they split."""
-    places = (f"{axis}{SUFFIX}" for axis in mesh_of(module))
-    known, uneven = {*values, *layer_names(module), *places}, uneven_dims(module)
-    seen: set[Size] = set()
+    """Check that axes divide the weights that they split."""
+    exact = values.keys() - uneven_dims(module)
     for op in module.walk():
-        stays = isinstance(op, stg.WeightOp | stg.CacheOp)
-        for result in op.results:
-            sizes = sizes_of(result.type) if isinstance(result.type, ValueType) else ()
-            for size in sizes:
-                if size in seen and not stays:
-                    continue
-                seen.add(size)
-                unknown = sorted(size.names - known)
-                if unknown:
-                    raise wrong(op, f"the size `{unknown[0]}` has no number")
-                if stays and size.names <= values.keys() - uneven:
-                    number = size.evaluate(values)
-                    if number.denominator != 1:
-                        raise wrong(op, f"`{size}` is {number}, not a whole number")
+        if isinstance(op, stg.WeightOp | stg.CacheOp):
+            for size in sizes_of(op.results[0].type):
+                number = size.evaluate(values) if size.names <= exact else Fraction(1)
+                if number.denominator != 1:
+                    raise wrong(op, f"`{size}` is {number}, not a whole number")
 
 
 def uneven_dims(module: ModuleOp) -> set[str]:
@@ -118,17 +138,10 @@ def uneven_dims(module: ModuleOp) -> set[str]:
     return found
 
 
-def layer_names(module: ModuleOp) -> Iterator[str]:
-    """The names that count the layers of a stage, and those before it."""
-    for op in module.body.ops:
-        if isinstance(op, dist.StagesOp):
-            for number in range(len(op.stages.data[0].layers)):
-                name = dist.local_count(number)
-                yield from (name, dist.first_layer(name))
-
-
-def sizes_of(value_type: ValueType) -> Iterator[Size]:
+def sizes_of(value_type: Attribute) -> Iterator[Size]:
     """The sizes of a value's dims on one device, and how many elements a stack has."""
+    if not isinstance(value_type, ValueType):
+        return
     while isinstance(value_type, StackType):
         yield value_type.count
         value_type = value_type.element

@@ -21,6 +21,7 @@ from stagec.cli.usage import (
     usage_error,
     whole_number,
 )
+from stagec.dialects.dist import MOST_RANKS
 from stagec.plugins import loaded
 
 EPILOG = """\
@@ -176,7 +177,7 @@ def percentage(flag: str, text: str) -> int:
 
 def device_counts(text: str) -> tuple[int, ...]:
     found = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and 1 <= int(part) <= 2**22 for part in found):
+    if not all(part.isdecimal() and 1 <= int(part) <= MOST_RANKS for part in found):
         raise usage_error(
             f"--devices {text}",
             f"`{text}` is not a number of devices",

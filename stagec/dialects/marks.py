@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 from dataclasses import dataclass
 from typing import Any
 
-from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, StringAttr, UnitAttr
+from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, StringAttr, UnitAttr, i64
 from xdsl.ir import Attribute, Operation
 from xdsl.irdl import IRDLOperation, ParsePropInAttrDict, opt_prop_def
 from xdsl.irdl.constraints import VerificationContext
@@ -91,7 +91,9 @@ def count_mark(name: str) -> Attribute | None:
     return mark(
         name,
         "a whole number",
-        lambda value: isinstance(value, IntegerAttr) and value.value.data >= 0,
+        lambda value: (
+            isinstance(value, IntegerAttr) and value.type == i64 and value.value.data >= 0
+        ),
     )
 
 

@@ -19,12 +19,13 @@ from stagec.analysis.placement import source_of
 from stagec.analysis.segments import Segment, segments_of, whole
 from stagec.analysis.sequences import ModuleSequences
 from stagec.analysis.sizes import mesh_of, size_values
-from stagec.analysis.stated_sizes import wrong
+from stagec.analysis.stated_sizes import sizes_of, wrong
 from stagec.diagnostics import quoted
 from stagec.dialects import dist, sched, stg
-from stagec.dialects.attributes import NamesAttr, sizes_in
+from stagec.dialects.attributes import sizes_in
 from stagec.dialects.memory import GRADIENTS, Kind
 from stagec.dialects.op import first_op
+from stagec.dialects.sched.crossing import DIRECTIONS, StageRecv, StageSend
 from stagec.dialects.sched.tasks import (
     CLIP,
     COMPUTE_TASKS,
@@ -35,7 +36,7 @@ from stagec.dialects.sched.tasks import (
     StageOfRank,
     spell_task,
 )
-from stagec.dialects.types import ALL_POOLS, TIME_AXIS, ValueType
+from stagec.dialects.types import TIME_AXIS, TensorType, tensor_of
 from stagec.rewriting import programs, programs_by_kind
 from stagec.symbolic import ZERO, Size
 from stagec.symbolic.conditions import unread
@@ -44,15 +45,18 @@ from stagec.symbolic.conditions import unread
 def check_module(module: ModuleOp) -> None:
     """Check that programs of ranks are of what there is. For IR that was read, and for what passes of others leave."""
     listed = (sched.TasksOp, sched.RankProgramOp, sched.RanksOp)
+    kinds, stages = programs_by_kind(module), dist.stages_of(module)
+    names = numbers_of(module, [op for op in module.body.ops if isinstance(op, sched.TasksOp)])
+    for program in kinds.values():
+        check_sizes_known(program, names)
+    if stages is not None:
+        check_schedule(module, stages)
+        check_crossings(stages, kinds)
     if not any(isinstance(op, listed) for op in module.body.ops):
         return
-    kinds = programs_by_kind(module)
     segments = {kind: segments_of(program) for kind, program in kinds.items()}
     ops = list(module.body.ops)
-    stages = next((op for op in ops if isinstance(op, dist.StagesOp)), None)
-    names = numbers_of(module, [op for op in ops if isinstance(op, sched.TasksOp)])
     for program in kinds.values():
-        check_nodes(program, mesh_of(module), names)
         check_units(program)
         check_freed_together(program)
     for own in segments.values():
@@ -83,7 +87,9 @@ def numbers_at(module: ModuleOp, tasks: sched.TasksOp, names: Collection[str]) -
 
 def numbers_of(module: ModuleOp, tasks: Sequence[sched.TasksOp]) -> set[str]:
     """The names that have a number on some rank."""
-    counts = {name for op in tasks for name in op.counts}
+    stages = dist.stages_of(module)
+    layers = dist.local_counts(stages.stages.data[0].layers) if stages is not None else ()
+    counts = {*layers, *(name for op in tasks for name in op.counts)}
     firsts = {dist.first_layer(name) for name in counts}
     places = {f"{axis}{SUFFIX}" for axis in mesh_of(module)}
     loads = {name for load in Loads.of(module).loads for name in load.names}
@@ -92,16 +98,14 @@ def numbers_of(module: ModuleOp, tasks: Sequence[sched.TasksOp]) -> set[str]:
     return {*size_values(module), *counts, *firsts, *places, *loads, *of_one}
 
 
-def check_nodes(program: stg.ProgramOp, mesh: Mapping[str, int], names: Collection[str]) -> None:
+def check_sizes_known(program: stg.ProgramOp, names: Collection[str]) -> None:
+    """Check that sizes of values and of properties are of names that have a number on some rank."""
+    known: set[Size] = set()
     for op in program.walk():
-        sizes = [size for each in op.properties.values() for size in sizes_in(each)]
-        sizes += [r.type.num_bytes for r in op.results if isinstance(r.type, ValueType)]
-        check_names(op, sizes, names)
-        axes = op.properties.get("axes")
-        if isinstance(op, sched.NodeOp) and isinstance(axes, NamesAttr):
-            unknown = [axis for axis in axes.data if axis not in (*mesh, ALL_POOLS)]
-            if unknown:
-                raise wrong(op, f"the mesh has no axis `{unknown[0]}`")
+        stated = (size for each in op.properties.values() for size in sizes_in(each))
+        sizes = {*stated, *(size for each in op.results for size in sizes_of(each.type))}
+        check_names(op, sizes - known, names)
+        known |= sizes
 
 
 def check_names(op: Operation, sizes: Iterable[Size], names: Collection[str]) -> None:
@@ -109,6 +113,61 @@ def check_names(op: Operation, sizes: Iterable[Size], names: Collection[str]) ->
     unknown = sorted({name for size in sizes for name in size.names}.difference(names))
     if unknown:
         raise wrong(op, f"the size `{unknown[0]}` has no number")
+
+
+def check_schedule(module: ModuleOp, stages: dist.StagesOp) -> None:
+    """Check that the ranks of the schedule are those of the mesh, and have the stages that the model is cut into."""
+    op, mesh = first_op(module, sched.ScheduleOp), mesh_of(module)
+    if stages.axis.data not in mesh:
+        raise wrong(stages, f"the mesh has no axis `{stages.axis.data}`")
+    if op is None:
+        return
+    ranks, virtual = (
+        op.ranks.data.evaluate(unread(size_values(module))),
+        op.virtual_stages.value.data,
+    )
+    if ranks != mesh[stages.axis.data]:
+        raise wrong(
+            op, f"it is of {ranks} ranks, and `{stages.axis.data}` has {mesh[stages.axis.data]}"
+        )
+    if ranks * virtual != len(stages.stages.data):
+        message = f"{ranks} ranks of {virtual} stages are not the {len(stages.stages.data)} of `dist.stages`"
+        raise wrong(op, message)
+
+
+def check_crossings(stages: dist.StagesOp, kinds: Mapping[str, stg.ProgramOp]) -> None:
+    """Check that what one stage hands over is what the next one takes, and nothing else."""
+    for stage in stages.stages.data:
+        if stage.kind not in kinds:
+            raise wrong(stages, f"there is no `stg.program` of the kind `{stage.kind}`")
+    ends = {kind: crossings(program) for kind, program in kinds.items()}
+    for one, other in dict.fromkeys(pairwise(stage.kind for stage in stages.stages.data)):
+        for direction, giver, taker in zip(DIRECTIONS, (one, other), (other, one), strict=True):
+            (given, _), (_, taken) = ends[giver], ends[taker]
+            for ops, known, verb, kind in (
+                (given, taken, "takes", taker),
+                (taken, given, "gives", giver),
+            ):
+                for crossing, (op, of) in ops.items():
+                    _, there = known.get(crossing, (op, None))
+                    if crossing[0] == direction and there != of:
+                        what = "nothing" if there is None else f"a {there}"
+                        raise wrong(op, f"`{kind}` at the other end {verb} {what}")
+
+
+Crossings = dict[tuple[str, int], tuple[Operation, TensorType]]
+"""By direction and number: which op hands over or takes what."""
+
+
+def crossings(program: stg.ProgramOp) -> tuple[Crossings, Crossings]:
+    """What a stage gives to its neighbours, and what it takes from them."""
+    given, taken = Crossings(), Crossings()
+    for op in program.walk():
+        if isinstance(op, StageSend):
+            given[op.crossing] = (op, tensor_of(op.value.type))
+        elif isinstance(op, StageRecv):
+            taken[op.crossing] = (op, op.value_type)
+    return given, taken
 
 
 def check_units(program: stg.ProgramOp) -> None:

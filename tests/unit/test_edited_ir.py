@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 import pytest
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from stagec.diagnostics import CompileError
@@ -26,16 +26,19 @@ from stagec.dialects.memory import (
     MemoryAttr,
     StoredAttr,
 )
+from stagec.dialects.sched.crossing import StageSend
 from stagec.dialects.sched.node import NodeOp
 from stagec.dialects.sched.tasks import Order, OrderAttr, PerRow, PerRowAttr, Rows
 from stagec.dialects.types import tensor_of
-from stagec.driver import compile_ir
+from stagec.driver import Stops, compile_ir, compile_text
 from stagec.ir_text import parse_ir, print_ir
 from stagec.memory.value_table import TableMaker
 from stagec.plugins import registry
 from stagec.rewriting import programs
+from stagec.symbolic import constant
 from stagec.unrolling.module import rank_runs
 from stagec.unrolling.rank import StageRun
+from tests.differential.random_serving import draw_serving
 from tests.resuming.cuts import random_cuts
 from tests.unit.seldom import mostly
 
@@ -143,6 +146,83 @@ def test_rows_before_the_first(name: str) -> None:
     numbers[0] = 2
     program.properties[name] = PerRowAttr(PerRow(numbers, lengths))
     assert f"`{name}` of row 0 of `" in refused(module)
+
+
+@pytest.mark.parametrize("seed", mostly((0).__eq__, range(4)))
+def test_nothing_is_said_twice(seed: int) -> None:
+    """Each op beside the programs, put in again: another of the two would be believed by each that reads them. Of rules the first holds, in each place."""
+    chance = random.Random(seed)
+    name, text = chance.choice(sorted(texts(seed).items()))
+    for number, op in enumerate(parsed(text).body.ops):
+        if isinstance(op, dist.RuleOp):
+            continue
+        module = parsed(text)
+        again = list(module.body.ops)[number]
+        module.body.block.insert_op_after(again.clone(), again)
+        message = refused(module)
+        assert re.search("another one|redefinition|said twice|there are two", message), (
+            name,
+            op.name,
+        )
+
+
+def test_a_dim_that_is_called_as_an_axis() -> None:
+    text = texts(PIPELINED)["lower-to-tasks"]
+    module = parsed(text)
+    module.body.block.add_op(stg.DimOp("pp", constant(4)))
+    assert refused(module) == "`stg.dim`: `pp` is an axis of the mesh"
+
+
+@pytest.mark.parametrize("seed", mostly((0).__eq__, range(4)))
+def test_a_transfer_without_another_end(seed: int) -> None:
+    """Before there are tasks: what one stage gives, the next one takes, as it was given."""
+    chance = random.Random(seed)
+    for edit in ("gone", "wider", "other number"):
+        module = parsed(texts(PIPELINED)[chance.choice(("split-stages", "lower-to-tasks"))])
+        sends = [op for op in module.walk() if isinstance(op, StageSend)]
+        op = chance.choice(sends)
+        if edit == "gone":
+            op.detach()
+            op.erase()
+        elif edit == "wider":
+            block, wide = op.parent_block(), stg.CastOp(op.value, "fp64")
+            assert block is not None
+            block.insert_op_before(wide, op)
+            op.operands[0] = wide.result
+        else:
+            op.number = IntegerAttr(3, 64)
+        assert "at the other end" in refused(module)
+
+
+def test_a_mesh_that_is_not_that_of_the_stages() -> None:
+    """Before ranks have programs: what a schedule runs are the stages that there are, on the ranks that there are."""
+    text = texts(PIPELINED)["split-stages"]
+    for old, new, message in (
+        ("pp = 2", "pp = 6", r"6 ranks of 2 stages are not the 4 of `dist.stages`"),
+        ("pp = 2", f"pp = {10**25}", r"it has more than \d+ ranks"),
+        ('ranks "pp"', 'ranks "3"', r"it is of 3 ranks, and `pp` has 2"),
+    ):
+        edited = text.replace(old, new)
+        with pytest.raises(CompileError, match=message):
+            compile_ir(edited, "edited.mlir")
+
+
+def test_a_number_is_a_whole_number() -> None:
+    """`false` is one of a single bit, and prints as no number."""
+    text = texts(PIPELINED)["order-communication"]
+    edited = re.sub(r"gradient_of = \d+ : i64", "gradient_of = false", text, count=1)
+    with pytest.raises(CompileError, match="`gradient_of` is to be a whole number, not false"):
+        compile_ir(edited, "edited.mlir")
+
+
+def test_a_size_that_nobody_knows() -> None:
+    """Also where an op of a model states one, before there are tasks."""
+    drawn = draw_serving(random.Random(17))
+    stops = Stops(after="localize-shapes")
+    text = print_ir(compile_text(drawn.text, "net.stg", plan=drawn.plan, stops=stops).module)
+    edited = re.sub(r' pairs "', r' pairs "Q7*', text, count=1)
+    assert edited != text
+    assert "the size `Q7` has no number" in refused(parsed(edited))
 
 
 def freed_early(program: stg.ProgramOp, chance: random.Random) -> None:

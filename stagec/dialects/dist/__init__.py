@@ -43,6 +43,8 @@ from stagec.dialects.dist.host import (
 )
 from stagec.dialects.dist.maxima import ReduceMaximaOp as ReduceMaximaOp
 from stagec.dialects.dist.mesh import (
+    MOST_AXES as MOST_AXES,
+    MOST_RANKS as MOST_RANKS,
     MeshAttr as MeshAttr,
     MeshAxes as MeshAxes,
     MeshOp as MeshOp,

@@ -9,6 +9,7 @@ What follows from rules is `stagec.analysis.placement`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar
 
 from xdsl.dialects.builtin import StringAttr
@@ -18,6 +19,10 @@ from stagec.dialects.attributes import DIM_OR_AXIS, NamesAttr
 from stagec.dialects.op import DefaultBuilder
 from stagec.dialects.text_forms import NUMBER, WrittenData, listed, mapped, pair
 from stagec.dialects.uneven_parts import INTERLEAVED, UNEVEN
+
+MOST_RANKS = 2**22
+MOST_AXES = 64
+"""More of them in a mesh are a slip of the pen."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,10 @@ class MeshOp(DefaultBuilder):
         for name, size in self.mesh.data.axes:
             if size < 1:
                 raise self.mistake(f"axis `{name}` has size {size}")
+        if len(self.sizes) > MOST_AXES:
+            raise self.mistake(f"it has more than {MOST_AXES} axes")
+        if prod(self.sizes.values()) > MOST_RANKS:
+            raise self.mistake(f"it has more than {MOST_RANKS} ranks")
 
 
 @irdl_op_definition

@@ -14,6 +14,7 @@ from typing import Any
 from stagec import symbolic
 from stagec.devices import file
 from stagec.diagnostics import CompileError, Diagnostics, Span, did_you_mean, quoted
+from stagec.dialects.dist import MOST_AXES, MOST_RANKS
 from stagec.dialects.stg import NUM_STATES, PRECONDITIONED
 from stagec.dialects.types import DTYPE_BITS
 from stagec.frontend import syntax
@@ -24,10 +25,6 @@ from stagec.frontend.plans.settings import SettingsReader
 from stagec.frontend.sizes import SizeTable
 from stagec.plans import clauses as resolved, presets
 from stagec.symbolic import conditions
-
-MOST_RANKS = 2**22
-MOST_AXES = 64
-"""More ranks, or axes, than that are a slip of the pen."""
 
 STAYS_ON_DEVICE = {
     "adafactor": (
