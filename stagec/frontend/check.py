@@ -19,6 +19,7 @@ from stagec.frontend.plans.repeated_work import repeated_work
 from stagec.frontend.plans.split_routers import split_routers
 from stagec.frontend.plans.unused_axes import unused_axes
 from stagec.frontend.plans.unused_rules import (
+    idle_balances,
     idle_contexts,
     idle_overrides,
     unused_rules,
@@ -75,6 +76,7 @@ def warnings_of(checked: CheckedModel, module: ModuleOp) -> list[Diagnostic]:
             *unused_rules(module, checked.implied_dims),
             *idle_overrides(module),
             *idle_contexts(module, told),
+            *idle_balances(module, checked.plan, checked.own_settings),
         ]
         rules += [*moved_parts(module), *split_routers(module)]
         if checked.part != "attention":  # whose experts another pool has

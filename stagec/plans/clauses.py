@@ -54,12 +54,17 @@ class Clause:
     @property
     def unusual(self) -> dict[str, Span]:
         """The settings that were written and differ from what holds without them."""
-        known = {each.name: each.default for each in fields(self)}
+        known = self.usual
         return {
             name: span
             for name, span in self.given.items()
             if name in known and getattr(self, name) != known[name]
         }
+
+    @property
+    def usual(self) -> dict[str, Any]:
+        """What holds of each setting without it."""
+        return {each.name: each.default for each in fields(self)}
 
 
 @dataclass(frozen=True)
@@ -214,6 +219,16 @@ class Precision(Clause):
     """Ops, values and modules whose saved values are kept in fewer bits."""
     unquantized: tuple[str, ...] = setting("words", ())
     """Modules and weights whose products are of what they read."""
+
+    @property
+    def usual(self) -> dict[str, Any]:
+        """What holds of each without it, which follows from the others: all dtypes are as wide as that of weights."""
+        found = super().usual
+        said = {name: getattr(self, name) for name in self.given if name in found}
+        for name in said:
+            others = {each: value for each, value in said.items() if each != name}
+            found[name] = self.defaults(others).get(name, found[name])
+        return found
 
     @property
     def is_quantized(self) -> bool:

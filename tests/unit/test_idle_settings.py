@@ -9,7 +9,7 @@ import pytest
 
 from stagec.diagnostics import CompileError
 from stagec.driver import Compiled, Stops, compile_text
-from stagec.frontend import lower
+from stagec.frontend import lower, warnings_of
 from stagec.frontend.plans import idle_settings
 from stagec.frontend.plans.unused_rules import idle_overrides
 from stagec.passes.backward.recompute_activations import RecomputeActivations
@@ -60,10 +60,13 @@ SETTINGS = (
         "context cp { method = all_gather, rotate = all_to_all }",
         "context cp { method = ulysses, balance = none }",
     ),
+    *("precision { weights = bf16, cache = fp32 }", "precision { weights = bf16, gather = fp32 }"),
 )
 
 
 WITHOUT = {
+    "precision { weights = bf16, cache = fp32 }": "precision { weights = bf16 }",
+    "precision { weights = bf16, gather = fp32 }": "precision { weights = bf16 }",
     "precision { products = fp8_1x128, unquantized = [Block] }": "precision { products = bf16 }",
     "shard K over tp { replicate = true }": "shard K over tp",
     "optimizer adamw { loss_scale = static }": "optimizer adamw",
@@ -220,6 +223,14 @@ plan q extends p {{
         ("precision { products = mxfp8, unquantized = [up] }", (1, 1), []),
         ("precision { products = bf16 }", (1, 1), []),
         ("optimizer sgd offload { optimizer = true, update = host }", (1, 1), []),
+        ("precision { weights = bf16, cache = fp32 }", (1, 1), ["cache"]),
+        ("precision { weights = bf16, cache = bf16 }", (1, 1), []),
+        ("precision { weights = bf16, gather = bf16 }", (2, 1), []),
+        ("precision { weights = bf16, gather = fp32 }", (2, 1), ["gather"]),
+        ("shard F over tp { uneven = balanced }", (1, 2), ["uneven"]),
+        ("shard F over tp { uneven = chunk }", (1, 2), ["uneven"]),
+        ("shard F over tp { uneven = balanced }", (1, 3), []),
+        ("shard F over tp { pad = 8 }", (1, 2), []),
     ],
 )
 def test_a_setting_without_effect_is_told(clauses: str, axes: tuple[int, int], said: list[str]):
@@ -322,6 +333,22 @@ CONTEXTS = {
 def test_settings_of_other_methods_are_told(settings: str):
     text = ATTENTION + f"\nplan p {{ mesh cp = 2 shard S over cp context cp {{ {settings} }} }}"
     assert told(compile_text(text)) == CONTEXTS[settings]
+
+
+BALANCES = {"causal = true": [], "causal = false": ["balance"], "window = 4": []}
+"""Attention with a mask, without, and with one at both ends."""
+
+
+@pytest.mark.parametrize("mask", BALANCES)
+def test_a_balance_without_a_mask_is_told(mask: str):
+    """Each query meets all keys, wherever both are."""
+    text = ATTENTION.replace("causal = true", mask)
+    plan = "plan p {{ mesh cp = 2 shard S over cp context cp {{ method = all_gather{} }} device h100 }}"
+    made, plain = (compile_text(text + plan.format(each)) for each in (", balance = none", ""))
+    found = warnings_of(made.checked, lower(made.checked))
+    assert [each.message.split("`")[1] for each in found] == BALANCES[mask]
+    same = (digest(made), whole(made)) == (digest(plain), whole(plain))
+    assert same == bool(BALANCES[mask])
 
 
 ATTENTION = """

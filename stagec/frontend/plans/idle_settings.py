@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from math import prod
 from typing import NamedTuple
 
 from stagec.analysis.units import unit_of
@@ -172,21 +173,26 @@ def title_of(clause: syntax.Clause) -> str:
     return "loss_chunks" if isinstance(clause, syntax.LossChunks) else type(clause).__name__.lower()
 
 
-def idle_replication(
-    merged: Merged, table: SizeTable, own: Collection[Span]
-) -> Iterator[Diagnostic]:
-    """A warning for each `replicate = true` of a rule whose axis divides all of its dims."""
+def idle_shares(merged: Merged, table: SizeTable, own: Collection[Span]) -> Iterator[Diagnostic]:
+    """A warning for each `replicate` and `uneven` where its axes divide all of its dims. `pad` says of what these are multiples, which is so then too."""
     for rule in merged.rules:
         axes = [part for axis in rule.axes for part in table.products.get(axis.text, (axis.text,))]
         dims = [target.path.names[0].text for target in rule.targets]
-        sizes = [table.values.get(name) for name in (*axes, *dims)]
+        sizes = [(name, table.values.get(name)) for name in (*axes, *dims)]
         for entry in entries(rule):
-            if entry.name.text != REPLICATE or entry.span not in own or not is_replicating(rule):
+            name = entry.name.text
+            if entry.span not in own or name not in (REPLICATE, UNEVEN):
                 continue
-            if len(axes) == 1 and divides(sizes):
-                message = "`replicate` of `shard` changes nothing here"
-                divided = f"`{axes[0]} = {sizes[0]}` divides {quoted([f'{d} = {n}' for d, n in zip(dims, sizes[1:], strict=True)], 'and')}"
-                yield Diagnostic("W0304", message, entry.span, label=divided, help="leave it out")
+            if name == REPLICATE and not (len(axes) == 1 and is_replicating(rule)):
+                continue
+            if name == UNEVEN and {*dims} & {*table.served, *table.averages}:
+                continue
+            if divide([size for _, size in sizes], len(axes)):
+                message = f"`{name}` of `shard` changes nothing here"
+                shown = [f"{each} = {size}" for each, size in sizes]
+                verb = "divides" if len(axes) == 1 else "divide"
+                label = f"{quoted(shown[: len(axes)])} {verb} {quoted(shown[len(axes) :])}"
+                yield Diagnostic("W0304", message, entry.span, label=label, help="leave it out")
 
 
 def idle_microbatch(
@@ -252,6 +258,8 @@ def units_by(names: Sequence[str], weights: Weights) -> object:
     return [unit_of(scope.path(name), names) for scope, name in weights]
 
 
+UNEVEN = "uneven"
+
 OF_CONTEXTS = {"rotate": ("ring",), "balance": ("ring", "all_gather")}
 """The methods of a context that a setting is about; those of `partial` are errors elsewhere."""
 
@@ -277,10 +285,11 @@ def idle_split(serve: Serve | None, own: Collection[Span]) -> Iterator[Diagnosti
         yield Diagnostic("W0304", message, span, help="it needs several `microbatches`")
 
 
-def divides(sizes: Sequence[int | None]) -> bool:
-    """Whether the first size divides the others."""
+def divide(sizes: Sequence[int | None], num_axes: int) -> bool:
+    """Whether the product of the first sizes divides each of the others."""
     known = [size for size in sizes if size is not None]
-    return len(known) == len(sizes) and not any(size % known[0] for size in known[1:])
+    ways = prod(known[:num_axes])
+    return len(known) == len(sizes) and not any(size % ways for size in known[num_axes:])
 
 
 def _idle(plan: Plan, need: Need, own: Collection[Span]) -> Iterator[Diagnostic]:

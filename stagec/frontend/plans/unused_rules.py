@@ -17,6 +17,7 @@ from stagec.analysis.placement import (
 from stagec.diagnostics import Diagnostic, Span, quoted, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import TensorType, tensor_of
+from stagec.plans.clauses import Plan
 
 
 def idle_overrides(module: ModuleOp) -> list[Diagnostic]:
@@ -167,6 +168,33 @@ def idle_contexts(module: ModuleOp, told: Collection[str] = ()) -> list[Diagnost
         if isinstance(op, dist.ContextOp)
         and along.isdisjoint(op.axes.data)
         and not {*told}.issuperset(op.axes.data)
+    ]
+
+
+def idle_balances(module: ModuleOp, plan: Plan, own: Collection[Span]) -> list[Diagnostic]:
+    """A warning for each `balance` of the plan's own along whose axes no attention has a mask: each query meets all keys, wherever both are."""
+    if plan.documents is not None:
+        return []
+    rules = rules_of(module)
+    ordered: set[str] = set()
+    for op in module.walk():
+        if isinstance(op, stg.FusedAttention):
+            is_limited = isinstance(op, stg.AttentionOp) and op.reach != stg.Reach()
+            if op.causal is not None or is_limited:
+                ordered |= {*own_splits(op.operands[0], rules).get(op.query_dim, ())}
+    return [
+        Diagnostic(
+            "W0304",
+            "`balance` of `context` changes nothing here",
+            span,
+            label="no attention that is split so has a mask",
+            help="leave it out",
+        )
+        for context in plan.contexts
+        if (span := context.unusual.get("balance")) in own
+        and span is not None
+        and ordered.isdisjoint(plan.products.get(context.axis, (context.axis,)))
+        and context.method in ("ring", "all_gather")
     ]
 
 
