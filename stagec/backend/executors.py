@@ -29,6 +29,7 @@ from contextlib import ExitStack, contextmanager
 from importlib.metadata import entry_points
 from itertools import islice
 from multiprocessing import resource_tracker
+from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any, ParamSpec, TypeVar
 
 from stagec.backend.errors import TraceError
@@ -85,6 +86,16 @@ def _serial(argument: str) -> Executor:
     return SerialExecutor()
 
 
+class WorkerProcess(SpawnProcess):
+    """A process of a pool of ours."""
+
+
+class WorkerContext(SpawnContext):
+    """How these begin."""
+
+    Process = WorkerProcess
+
+
 class WorkerProcesses(Executor):
     """Processes that can begin anew where one of them was killed: a pool of Python's then does nothing any more."""
 
@@ -95,7 +106,7 @@ class WorkerProcesses(Executor):
     def _begun(self) -> ProcessPoolExecutor:
         return ProcessPoolExecutor(
             self._number,
-            mp_context=multiprocessing.get_context("spawn"),
+            mp_context=WorkerContext(),
             initializer=_begin_worker,
             initargs=(gc.get_threshold(),),
         )
@@ -106,6 +117,13 @@ class WorkerProcesses(Executor):
     def restart(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._pool = self._begun()
+
+    def abandon(self) -> None:
+        """Begin anew, and end what is still at work."""
+        self.restart()
+        for each in multiprocessing.active_children():
+            if isinstance(each, WorkerProcess):
+                each.terminate()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         self._pool.shutdown(wait=wait, cancel_futures=cancel_futures)
@@ -359,6 +377,12 @@ def _extra(module: str, extra: str) -> Any:
     )
 
 
+def abandon(executor: Executor) -> None:
+    """Nobody asks for the results of the tasks that an executor is at any more: where it is ours, they end."""
+    if isinstance(executor, WorkerProcesses):
+        executor.abandon()
+
+
 def run_tasks(
     executor: Executor,
     work: Callable[[T], R],
@@ -371,8 +395,8 @@ def run_tasks(
     `lost` gives what stands for the result of a task whose process is killed then too. Dask does a task again by itself, and says which it gave up.
     """
     waiting = iter(tasks)
-    can_restart = lost is not None and isinstance(executor, WorkerProcesses | _DaskExecutor)
-    restarts = executor if can_restart else None
+    restarts = executor if isinstance(executor, WorkerProcesses | _DaskExecutor) else None
+    restarts = restarts if lost is not None else None
     while True:
         broken: list[T] = []
         yield from _beside(executor, work, waiting, broken if restarts is not None else None)

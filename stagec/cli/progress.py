@@ -23,10 +23,8 @@ def writing_progress(quiet: bool) -> Iterator[Callable[[Written], None] | None]:
 
 
 @contextmanager
-def counting_progress(
-    quiet: bool, what: str, things: str
-) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar over things of which the number is known."""
+def counting_progress(quiet: bool, what: str, things: str) -> Iterator[Callable[..., None] | None]:
+    """A bar over things of which the number is known. It is told how much is done, of how much, and of which part of the work, if that has several."""
     if quiet or not sys.stderr.isatty():
         yield None
         return
@@ -43,10 +41,11 @@ def counting_progress(
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(what, total=1, rate="")
 
-        def count(done: int, of: int) -> None:
+        def count(done: int, of: int, part: str = "") -> None:
             speed = progress.tasks[0].speed
             rate = f"{speed:,.0f} {things}/s" if speed else ""
-            progress.update(task, completed=done, total=of, rate=rate)
+            said = f"{what}: {part}" if part else what
+            progress.update(task, description=said, completed=done, total=of, rate=rate)
 
         yield count
 

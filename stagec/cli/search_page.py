@@ -160,7 +160,7 @@ def show_search(options: argparse.Namespace) -> int:
         counting_progress(options.quiet, "searching", "plans") as progress,
         open_executor(options.executor) as executor,
     ):
-        told = (lambda stage, done, of: progress(done, of)) if progress is not None else None
+        told = (lambda stage, *numbers: progress(*numbers, stage)) if progress else None
         search = Search(goal, spaces, executor, cache, told)
         outcome = search.run()
     first = outcome.proved[:TESTED]

@@ -64,6 +64,7 @@ class Bounds(SearchStep):
             rows[tuple({**at_least(point), **own_turns(point)}.values())].append(number)
         same = {members[0]: members for members in rows.values()}
         done = 0
+        self.told("bounds", done, len(same))
         storages = tuple(dict.fromkeys(map(storage_of, points.values())))
         tasks = self.questions.tasks(self.candidates.chosen(same), at_least)
         for found in self.questions.evaluated([replace(t, storages=storages) for t in tasks]):

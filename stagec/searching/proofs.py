@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from stagec.backend.executors import abandon
 from stagec.pictures.charts import front
 from stagec.searching.candidates import FURTHER, TOO_LATE
 from stagec.searching.evaluation import HELD, NO_MEMORY, STEP
@@ -53,6 +54,7 @@ class Proofs(SearchStep):
                     self.outcome.compiled += self.compiled(self.on_front(found))
         except KeyboardInterrupt:
             self.outcome.interrupted = True
+            abandon(self.questions.executor)
             found.sort(key=in_order)
         self.outcome.proved = found[: self.goal.top]
         self.outcome.compiled = self.outcome.compiled or found

@@ -176,6 +176,8 @@ def compare(one: Proved, other: Proved, *, is_timed: bool = True) -> str:
     found = ", ".join(less)
     if more:
         found = f"{found}, for {', '.join(more)}" if found else ", ".join(more)
+    if is_timed and not found:
+        found = "the same time but for a thousandth"
     devices = one.num_ranks - other.num_ranks
     if devices:
         count = f"{abs(devices):,} device{'s' * (abs(devices) > 1)}"
@@ -186,4 +188,4 @@ def compare(one: Proved, other: Proved, *, is_timed: bool = True) -> str:
         size = f"{in_unit(abs(memory), DECIMAL_BYTES)} {'less' if memory < 0 else 'more'} memory"
         parts = [found, size] if is_timed else [size, found]
         found = "; ".join(filter(None, parts))
-    return found or "the same but for a thousandth"
+    return found or "the same"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from pathlib import Path
 
+from stagec.backend.executors import abandon
 from stagec.searching.bounds import Bounds
 from stagec.searching.cache import Cache
 from stagec.searching.candidates import Candidates
@@ -47,6 +48,7 @@ class Search:
                 self.rounds.find_best()
         except KeyboardInterrupt:
             candidates.outcome.interrupted = True
+            abandon(self.questions.executor)
         best = candidates.ranked()[: candidates.wanted]
         self.proofs.prove([number for number in best if candidates.may_fit(number)])
         return candidates.outcome

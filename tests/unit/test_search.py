@@ -499,7 +499,8 @@ def test_why_one_plan_is_better() -> None:
     assert compare(other, one).startswith("64 devices more; ")
     assert "device" not in compare(one, one)
     smaller = replace(one, peak_bytes=10**9 - 10**6)
-    assert "memory" not in compare(smaller, one)
+    assert compare(smaller, one) == "the same time but for a thousandth"
+    assert compare(replace(one, peak_bytes=10**8), one).endswith("thousandth; 900 MB less memory")
     waits = {"products": 1.0, "attention": 0.5, "exposed tp": 0.1, "exposed pp": 0.2, "bubble": 0.2}
     shared = replace(one, parts=waits)
     said = "500 ms less computation, for 300 ms more exposed communication, 200 ms more bubble"

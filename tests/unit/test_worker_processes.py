@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import resource
 import signal
+import time
 from concurrent.futures import BrokenExecutor
 
 import pytest
 
-from stagec.backend.executors import open_executor, run_tasks
+from stagec.backend.executors import WorkerProcess, abandon, open_executor, run_tasks
 
 KILLED = 3
 """The task at which a process is killed, as the system does for want of memory."""
@@ -47,6 +49,19 @@ def test_workers_of_dask_are_killed() -> None:
     with failures, open_executor("dask") as executor:
         found = sorted(run_tasks(executor, halved, tasks, lambda task: -task))
     assert found == sorted(-KILLED if task == KILLED else task // 2 for task in tasks)
+
+
+def test_what_nobody_asks_for_ends() -> None:
+    """After Ctrl-C no process goes on with what it was at, and others do what is asked then."""
+    with open_executor("processes:1") as executor:
+        assert list(run_tasks(executor, halved, [4])) == [2]
+        (worker,) = (p for p in multiprocessing.active_children() if isinstance(p, WorkerProcess))
+        waiting = executor.submit(time.sleep, 600)
+        abandon(executor)
+        worker.join(60)
+        assert worker.exitcode == -signal.SIGTERM
+        assert list(run_tasks(executor, halved, [8])) == [4]
+        assert waiting.done()
 
 
 def test_nothing_is_killed() -> None:
