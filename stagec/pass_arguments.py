@@ -49,6 +49,7 @@ def quantize_products(plan: Plan, stated: dist.PlanOp) -> Arguments:
         "wide": precision.unquantized,
         "wide_weight_gradient": precision.weight_gradients == "bf16",
         "stored": stored,
+        "gathered": (precision.product_gather or "") if plan.zero_level in (1, 2) else "",
     }
 
 

@@ -158,6 +158,13 @@ OF_PASSES = (
         "no rank has several experts whose gradients are reduced",
     ),
     PassNeed(
+        "precision",
+        "product_gather",
+        QUANTIZE_PRODUCTS,
+        (("gathered", ""),),
+        "no weight that learns is stored as products read it",
+    ),
+    PassNeed(
         "overlap",
         "pieces",
         "split-products",

@@ -35,7 +35,8 @@ After:
 A linear layer is a product by a weight in a repeat, as Transformer Engine's modules stand in layers; the head, embeddings and attention stay wide
 (DeepSeek-V3, arXiv:2412.19437, section 3.3.1), and so do modules and weights that are named (`wide`). `build-backward` then quantizes what comes
 back, multiplies that by quantized operands too, and saves them instead of wide ones. What several products read is quantized once. `stored` is how weights
-are stored that these products alone read; empty: as they are, and they are quantized where they are used. A weight that is stored in the format already is
+are stored that these products alone read; empty: as they are, and they are quantized where they are used. Those that learn may be `gathered` wider under ZeRO 1
+and 2 than they are stored, as Megatron-LM does it in mxfp8. A weight that is stored in the format already is
 read as it is.
 
 Without formats for products (`weights` is empty) frozen weights alone are stored in fewer bits, and each product reads what a kernel makes of one: so QLoRA
@@ -84,6 +85,8 @@ class QuantizeProducts(ModulePass):
     """Weights' gradients are products of what was quantized."""
     stored: str = ""
     """How weights are stored that only these products read; empty: as they are."""
+    gathered: str = ""
+    """In which dtype those of them are gathered that learn, before each device makes what it stores; empty: as they are stored."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for program in programs(op):
@@ -91,7 +94,7 @@ class QuantizeProducts(ModulePass):
             for contract in [each for each in program.walk() if isinstance(each, stg.ContractOp)]:
                 quantizer.visit(contract)
             if self.stored:
-                store_quantized(program)
+                store_quantized(program, self.gathered)
             if not self.weights and not quantizer.made:
                 message = "no frozen weight is one of a product of repeated blocks"
                 span = dist.clause_span(program, "precision.given.product_weights")
@@ -199,8 +202,8 @@ def as_stored(value: SSAValue, form: str) -> SSAValue:
     return value
 
 
-def store_quantized(program: stg.ProgramOp) -> None:
-    """Store what only quantized products read as these read it."""
+def store_quantized(program: stg.ProgramOp, gathered: str) -> None:
+    """Store what only quantized products read as these read it, and let it be `gathered` in that dtype, if any."""
     for weight in [op for op in program.body.block.ops if isinstance(op, stg.WeightOp)]:
         uses = list(uses_of(weight.weight))
         readers = [use.operation for use in uses]
@@ -208,6 +211,8 @@ def store_quantized(program: stg.ProgramOp) -> None:
             continue
         quantized = tensor_of(readers[0].results[0].type)
         weight.properties["own"] = UnitAttr()
+        if gathered and weight.frozen is None:
+            weight.properties["gathered"] = StringAttr(gathered)
         for value in values_of(weight.weight):
             assert isinstance(value.type, TensorType | StackType)
             stored = tensor_of(value.type).with_form_of(quantized)

@@ -200,6 +200,8 @@ def product_form(op: sched.ComputeOp) -> KernelForm:
         sizes |= transposed_sizes(op)
     if left.dtype in SCALES:
         sizes |= late_sizes(op)
+    if stg.phase_of(op) == "fwd":
+        sizes |= regathered_sizes(op)
     if is_linear(op):
         sizes |= merged_sizes(op, both)
         if sizes["batch"] != ONE:
@@ -319,6 +321,21 @@ def transposed_sizes(op: sched.ComputeOp) -> dict[str, Size]:
             elements = tensor_of(operand.type).num_elements
             learns = int(weight.frozen is None)
             return {"transposed": elements, "updated": elements * learns / microbatches_around(op)}
+    return {}
+
+
+def regathered_sizes(op: sched.ComputeOp) -> dict[str, Size]:
+    """Of a weight that is gathered wide and quantized behind that, its elements, `regathered`, and `filled`, the part of a microbatch of those that are new in
+    a step; the bytes of both as they are gathered.
+    """
+    for operand in op.inputs[:2]:
+        weight = weight_behind(operand)
+        if weight is not None and weight.gathered is not None:
+            elements = tensor_of(operand.type).num_elements
+            wide = bytes_of(elements, weight.gathered.data)
+            parts = {"regathered": elements, "wide": wide}
+            number = microbatches_around(op)
+            return parts | {"filled": elements / number, "wide_filled": wide / number}
     return {}
 
 

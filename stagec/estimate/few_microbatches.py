@@ -67,6 +67,8 @@ ONCE_IN_A_STEP = {
     "reduced": "summed",
     "updated": "transposed",
     "new": "elements",
+    "filled": "regathered",
+    "wide_filled": "wide",
 }
 """Sizes of kernels that are a microbatch's part of another size, which a step does once (`stagec.analysis.kernels`)."""
 OF_A_STEP = ("sent", "places")

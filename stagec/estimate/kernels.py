@@ -151,7 +151,7 @@ class KernelPrices:
         if kernel.kind == Work.PRODUCT:
             price = self.product(kernel, backward)
             more = self.columnwise_us(kernel) + self.summed_us(kernel) + self.swizzled_us(kernel)
-            return Price(price.us + more, price.basis)
+            return Price(price.us + more + self.filled_us(kernel), price.basis)
         if kernel.kind in (Work.ORTHOGONALIZATION, Work.PRECONDITIONING):
             return self.products_in_turn(compute, kernel.dtype)
         if kernel.kind in (Work.SCAN, Work.SCAN_GRAD):
@@ -353,6 +353,20 @@ class KernelPrices:
         sharing, scale_bytes = SCALES[kernel.dtype]
         share = sizes["m"] * sizes["n"] / (sizes["all_m"] * sizes["all_n"])
         return share * sum(self.moved(2 * each * scale_bytes / sharing).us for each in found)
+
+    def filled_us(self, kernel: Kernel) -> float:
+        """The time in µs of a microbatch's part of quantizing a weight, once a step, from what was gathered of it, and of setting that to zero.
+
+        Megatron-LM gathers weights in mxfp8 in bf16, in their buffer of gradients. Each rank then quantizes all of them along both dims, and sets the buffer to
+        zero (`reuse_grad_buf_for_mxfp8_param_ag`, `_post_param_sync` in `core/distributed/param_and_grad_buffer.py`).
+        """
+        sizes = dict(kernel.sizes)
+        if "filled" not in sizes:
+            return 0.0
+        copies = 2 if kernel.dtype in SCALES or self.device.transposes_fp8 else 1
+        written = copies * sizes["filled"] * bytes_per_element(kernel.dtype)
+        rate = float(self.device.numbers["memory_bytes_per_s"]) * self.device.reached.memory
+        return 1e6 * (2 * sizes["wide_filled"] + written) / rate
 
     def summed_us(self, kernel: Kernel) -> float:
         """The time in µs to add the gradient of a weight to those of earlier microbatches, and a microbatch's part of setting the sum to zero.

@@ -207,6 +207,8 @@ class Precision(Clause):
         "choice", None, "fp8", "fp8_128x128", "mxfp8", "nvfp4", "nf4"
     )
     """How weights are stored that quantized products alone read, or, where products are not quantized, frozen ones. None: as others."""
+    product_gather: str | None = setting("choice", None, "bf16", "fp16", "fp32")
+    """In which dtype they are gathered once they are updated, before each device quantizes them. None: as they are stored."""
     scaling: str = setting("choice", "delayed", "delayed", "current")
     """Where the one scale of an `fp8` operand comes from, for times: earlier steps, or the tensor itself, which is read once more for it."""
     maxima: tuple[str, ...] = setting("words", ("all",))

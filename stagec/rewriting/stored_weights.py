@@ -56,9 +56,11 @@ def weight_of(value: SSAValue) -> stg.WeightOp | None:
 
 
 def own_dtype(value: SSAValue) -> str | None:
-    """The dtype of a weight, or of a part of it, that has its own."""
+    """The dtype in which a weight, or a part of it, travels that has its own."""
     weight = weight_of(value)
-    return tensor_of(value.type).dtype if weight is not None and weight.own is not None else None
+    if weight is None or weight.own is None:
+        return None
+    return weight.gathered.data if weight.gathered is not None else tensor_of(value.type).dtype
 
 
 def is_frozen(value: SSAValue) -> bool:

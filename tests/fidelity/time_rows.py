@@ -266,6 +266,9 @@ def overlap(x: Layout) -> str:
 
 def precision(x: Layout) -> str:
     stored = f", product_weights = {x.stored}" if x.stored else ""
+    # `reuse_grad_buf_for_mxfp8_param_ag` of Megatron-Bridge's `bf16_with_mxfp8_mixed`, which its FSDP leaves out.
+    if x.stored == "mxfp8" and x.zero in (1, 2):
+        stored += ", product_gather = bf16"
     if x.products == "fp8":
         stored += f", scaling = {x.scaling}"
         if x.scaling == "delayed" and x.maxima != "all":

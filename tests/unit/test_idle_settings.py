@@ -40,6 +40,7 @@ SETTINGS = (
     *("precision { maxima = none }", "precision { loss = fp32 }", "gradients { average = before }"),
     *("precision { gather = fp8 }", "precision { cache = fp8 }", "precision { saved = mxfp8 }"),
     "precision { products = fp8_1x128, unquantized = [Block] }",
+    "precision { product_gather = bf16 }",
     *("shard K over tp { replicate = true }", "optimizer adamw { loss_scale = static }"),
     *("precision { weight_gradients = bf16 }", "precision { product_weights = fp8 }"),
     *("optimizer adamw { tables = adam }", "device { exchange_units = 8 }"),

@@ -630,6 +630,23 @@ def test_weights_in_fp8_are_those_that_products_in_fp8_read(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
+    ("recipe", "optimizer", "is_wide"),
+    [
+        ("mxfp8", "--use-distributed-optimizer", True),
+        ("mxfp8", "", False),
+        ("delayed", "--use-distributed-optimizer", False),
+    ],
+)
+def test_weights_in_mxfp8_are_gathered_in_the_buffer_of_gradients(
+    tmp_path: Path, recipe: str, optimizer: str, is_wide: bool
+) -> None:
+    """`_post_param_sync` of Megatron-LM's `param_and_grad_buffer.py`; its `arguments.py` asks for the flag beside weights in mxfp8."""
+    flags = f"--fp8-format hybrid --fp8-recipe {recipe} --fp8-param-gather --reuse-grad-buf-for-mxfp8-param-ag"
+    imported_with(f"{flags} {optimizer}", tmp_path)
+    assert ("product_gather = bf16" in (tmp_path / "run.stg").read_text()) == is_wide
+
+
+@pytest.mark.parametrize(
     ("flags", "is_kept"),
     [
         ("--fp8-format hybrid", True),

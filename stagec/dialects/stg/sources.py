@@ -70,8 +70,8 @@ class WeightOp(DefaultBuilder, MarkedOp):
     `[H, E | D]` whose outputs come first, 1 for `[D | H, E]`. Not said: all but the last.
 
     One that is `frozen` is not trained: it has no gradient, and the optimizer keeps nothing of it. One whose dtype is its `own`, not that of the plan's
-    weights, is stored and gathered in it, and its gradient is of it (`gradient_dtype`). One that is `persistent` stays whole on a device where others are
-    stored split.
+    weights, is stored and gathered in it, and its gradient is of it (`gradient_dtype`); or it is `gathered` in another one once it is updated, from which each
+    device makes what it stores. One that is `persistent` stays whole on a device where others are stored split.
     """
 
     name = "stg.weight"
@@ -81,11 +81,12 @@ class WeightOp(DefaultBuilder, MarkedOp):
     frozen = opt_prop_def(UnitAttr)
     own = opt_prop_def(UnitAttr)
     persistent = opt_prop_def(UnitAttr)
+    gathered = opt_prop_def(StringAttr)
     weight = result_def()
 
     assembly_format = (
         "$path (`rows` $rows^)? (`frozen` $frozen^)? (`own` $own^)? (`persistent` $persistent^)? "
-        "attr-dict `:` type($weight)"
+        "(`gathered` $gathered^)? attr-dict `:` type($weight)"
     )
 
     @property

@@ -57,6 +57,16 @@ NEEDS = (
     ),
     Need(
         "precision",
+        ("product_gather",),
+        "`product_weights` of quantized `products`, and `zero` 1 or 2, which gather them once a step",
+        lambda p: (
+            p.precision.is_quantized
+            and p.precision.product_weights is not None
+            and p.zero_level in (1, 2)
+        ),
+    ),
+    Need(
+        "precision",
         ("maxima",),
         "`products = fp8` under delayed `scaling`",
         lambda p: p.precision.products == "fp8" and p.precision.scaling == "delayed",

@@ -335,6 +335,9 @@ MEGATRON: dict[str, Word] = {
     "tp-only-amax-red": Word("precision { maxima = tp }", truth("agrees_in_tp"), False),
     "fp4-format": Word("precision { products = fp4 }", products_in("fp4")),
     "fp8-param-gather": Word("precision { product_weights = fp8 }", stored_in_fp8, False),
+    "reuse-grad-buf-for-mxfp8-param-ag": Word(
+        "precision { product_gather = bf16 }", truth("gathers_wide"), False
+    ),
     "disable-parameter-transpose-cache": Word(
         "process { cached_weights = true } without it", truth("quantizes_anew"), False
     ),
@@ -399,6 +402,7 @@ FIELDS: dict[str, Word] = {
     "fp4": MEGATRON["fp4-format"],
     "fp8_param_gather": MEGATRON["fp8-param-gather"],
     "disable_parameter_transpose_cache": MEGATRON["disable-parameter-transpose-cache"],
+    "reuse_grad_buf_for_mxfp8_param_ag": MEGATRON["reuse-grad-buf-for-mxfp8-param-ag"],
     "ub_tp_comm_overlap": MEGATRON["tp-comm-overlap"],
     "overlap_grad_sync": MEGATRON["overlap-grad-reduce"],
     "overlap_param_sync": MEGATRON["overlap-param-gather"],

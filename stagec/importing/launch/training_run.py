@@ -96,6 +96,8 @@ class Launch:
     """Whether ranks agree on maxima along tensor parallelism alone."""
     stores_fp8: bool = False
     """Whether weights that products in fp8 read are stored so, and gathered (`fp8_model_init` of Transformer Engine)."""
+    gathers_wide: bool = False
+    """Whether weights that are stored in mxfp8 are gathered in bf16, in the buffer of gradients."""
     quantizes_anew: bool = False
     """Whether weights that are stored wide are quantized in each microbatch, and not in the first of a step alone."""
     optimizer: str = ""
@@ -473,6 +475,8 @@ def scaled_products(run: Launch) -> dict[str, str]:
         found["maxima"] = f"[{', '.join(axes)}]" if axes else "none"
     if run.stores_fp8:
         found["product_weights"] = weights
+        if run.gathers_wide and weights == "mxfp8" and run.level in (1, 2):
+            found["product_gather"] = "bf16"
     return found
 
 
