@@ -13,6 +13,7 @@ A mistake of ours is an assertion and has no place here (STYLE.md, section 1).
 from __future__ import annotations
 
 import difflib
+import os
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -235,6 +236,30 @@ def slips(name: str, known: str) -> tuple[bool, int]:
                 least = min(least, further[j - 2] + 1)
             row.append(least)
     return name not in known, row[-1]
+
+
+def file_meant(path: str, ending: str = "") -> str:
+    """A help for a file that is not there, or is a folder: one beside it, or in it, that ends so."""
+    if os.path.exists(path) and not os.path.isdir(path):
+        return ""
+    folder, name = (path, "") if os.path.isdir(path) else os.path.split(path)
+    ending = ending or os.path.splitext(name)[1]
+    try:
+        there = sorted(each for each in os.listdir(folder or ".") if each.endswith(ending))
+    except (OSError, ValueError):
+        return f"there is no folder `{folder}`" if folder else ""
+    close = closest(name, there) if name else None
+    if close:
+        return f"did you mean `{os.path.join(folder, close)}`?"
+    if ending and there and len(there) <= MOST_ALIKE:
+        names = quoted(os.path.join(folder, each) for each in there)
+        return f"there {'is' if len(there) == 1 else 'are'} {names}"
+    where = f"in `{folder}`" if folder else "where the command runs"
+    if not ending:
+        return "name a file"
+    if there:
+        return f"name one of the `{ending}` files {where}"
+    return f"no file {where} ends in `{ending}`"
 
 
 def quoted(names: Iterable[str], last: str = "and") -> str:

@@ -27,7 +27,15 @@ from xdsl.utils.arg_spec import ArgSpec
 from xdsl.utils.hints import isa, type_repr
 from xdsl.utils.target import Target
 
-from stagec.diagnostics import CompileError, Diagnostic, closest, did_you_mean, quoted, refused
+from stagec.diagnostics import (
+    CompileError,
+    Diagnostic,
+    closest,
+    did_you_mean,
+    file_meant,
+    quoted,
+    refused,
+)
 from stagec.dialects import stg
 from stagec.dialects.stg.op_classes import mistakes_of_class
 from stagec.passes import pass_factories
@@ -317,7 +325,8 @@ def classes_of_file(path: str) -> list[type[ModulePass] | type[IRDLOperation]]:
     try:
         read_file(path)
     except OSError as error:
-        raise refused("E0701", f"cannot read `{path}`: {error.strerror}", origin=path) from None
+        message = f"cannot read `{path}`: {error.strerror}"
+        raise refused("E0701", message, origin=path, help=file_meant(path, ".py")) from None
     spec = importlib.util.spec_from_file_location(module_name, path)
     if spec is None or spec.loader is None:
         raise _broken(path, "its name does not end in `.py`")

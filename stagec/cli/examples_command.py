@@ -35,7 +35,7 @@ def run(arguments: Sequence[str]) -> int:
     for name in options.names:
         if name not in known:
             message = f"no model that ships is called `{name}`"
-            help_ = did_you_mean(name, known)
+            help_ = did_you_mean(name, known) or "`stagec examples` lists all"
             raise refused("E0701", message, origin=name, help=help_)
     figures = zoo.measured(options.names) if options.measure else zoo.stored()
     if options.format == "markdown":

@@ -19,8 +19,9 @@ from stagec.cli.usage import (
     usage_error,
     whole_number,
 )
-from stagec.diagnostics import CompileError, did_you_mean, refused
+from stagec.diagnostics import CompileError, did_you_mean, file_meant, refused
 from stagec.frontend import parse_file, syntax
+from stagec.frontend.files import uncapitalised
 from stagec.importing import import_configuration
 from stagec.importing.families import FAMILIES
 from stagec.importing.launch import import_plan
@@ -102,9 +103,10 @@ def source_text(path: Path) -> str:
         most = MOST_BYTES if path.suffix == ".json" else MOST_SCRIPT_BYTES
         return read_whole_text(path, most)
     except (OSError, ValueError) as error:
-        reason = (getattr(error, "strerror", None) or str(error)).lower()
+        reason = uncapitalised(getattr(error, "strerror", None) or str(error))
         names = [name for full in configurations() for name in (full, full.partition("/")[2])]
         help_ = did_you_mean(str(path), names) if not path.suffix or not path.exists() else ""
+        help_ = help_ or file_meant(str(path))
         raise refuse(str(path), "E0701", f"cannot read `{path}`: {reason}", help_) from None
 
 

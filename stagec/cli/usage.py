@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
@@ -220,6 +221,10 @@ def add_trust_flags(parser: argparse.ArgumentParser) -> None:
 def trust_of(options: argparse.Namespace) -> Trust:
     """What the flags of a line allow."""
     folders: list[str] = getattr(options, "trust", [])
+    for folder in folders:
+        if not os.path.isdir(folder):
+            message = f"`--trust` names a folder, and `{folder}` is none"
+            raise usage_error(f"--trust {folder}", message, "E0710", "leave it out, or make it")
     return Trust(bool(getattr(options, "allow_code", None)), tuple(folders))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stagec.diagnostics import CompileError, Diagnostics, Span, refused
+from stagec.diagnostics import CompileError, Diagnostics, Span, file_meant, refused
 from stagec.frontend import syntax
 from stagec.frontend.parser import DEEPEST, parse
 from stagec.reading import read_file
@@ -68,8 +68,12 @@ def read_text(file: str) -> str:
         content = read_file(file)
     except OSError as error:
         message = f"cannot read `{file}`: {uncapitalised(error.strerror or str(error))}"
-        raise refused("E0701", message, origin=file) from None
+        raise refused("E0701", message, origin=file, help=file_meant(file, STG)) from None
     return decode(content, file)
+
+
+STG = ".stg"
+"""How files end that have models and plans."""
 
 
 def uncapitalised(reason: str) -> str:
@@ -130,7 +134,8 @@ class _Reader:
 
     def unreadable(self, file: str, span: Span | None, reason: str) -> None:
         message = f"cannot read `{file}`: {uncapitalised(reason)}"
-        help_ = "the path is relative to the file that imports it" if span else ""
+        help_ = [file_meant(file, STG)]
+        help_ += ["the path is relative to the file that imports it"] if span else []
         origin = "" if span else file
         self.findings.say("E0701", message, span, help=help_, origin=origin)
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from stagec.diagnostics import CompileError, Diagnostic, closest
-from stagec.frontend import check, parse_text
+from stagec.cli import main
+from stagec.diagnostics import CompileError, Diagnostic, closest, file_meant
+from stagec.frontend import check, parse_file, parse_text
 from tests.unit.examples import EXAMPLES
 from tests.unit.seldom import some
 
@@ -194,3 +196,27 @@ def test_typos_are_diagnosed(seed: int):
 )
 def test_the_name_that_is_meant(name: str, known: tuple[str, ...], meant: str | None):
     assert closest(name, known) == meant
+
+
+def test_a_file_that_is_not_there(tmp_path: Path):
+    """The one beside it that is called like it; else those that it could be."""
+    (tmp_path / "model.stg").write_text(TEXT)
+    (tmp_path / "notes.txt").write_text("")
+    for path, said in {
+        "modle.stg": f"did you mean `{tmp_path}/model.stg`?",
+        "qqq.stg": f"there is `{tmp_path}/model.stg`",
+        "": f"there is `{tmp_path}/model.stg`",
+        "nowhere/model.stg": f"there is no folder `{tmp_path}/nowhere`",
+    }.items():
+        with pytest.raises(CompileError) as raised:
+            parse_file(str(tmp_path / path))
+        assert raised.value.diagnostics[0].helps == (said,)
+    assert file_meant(str(tmp_path / "pass.py")) == f"no file in `{tmp_path}` ends in `.py`"
+    assert file_meant(str(tmp_path / "notes.txt")) == ""
+
+
+def test_a_folder_that_is_trusted_is_there(capsys: pytest.CaptureFixture[str]):
+    assert main(["gpt", "-q", "--trust", "/nowhere"]) == 1
+    assert (
+        "error[E0710]: `--trust` names a folder, and `/nowhere` is none" in capsys.readouterr().err
+    )
