@@ -16,11 +16,9 @@ from stagec.analysis.sequences import ModuleSequences
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError, Diagnostic, quoted
 from stagec.dialects import dist, stg
+from stagec.dialects.memory import Kind
 from stagec.dialects.sched.actions import Collective, Compute
-from stagec.estimate.memory import most_along_time, timed_peaks
 from stagec.estimate.missing_units import missing_units
-from stagec.memory import ClassPlan, TimedPeak
-from stagec.memory.kinds import TITLES, Kind
 from stagec.pictures.scales import size_of
 from stagec.plans.clause_text import name_text, written
 from stagec.plans.clauses import Device, Plan, Recompute, Zero
@@ -28,6 +26,7 @@ from stagec.rewriting import programs
 
 if TYPE_CHECKING:
     from stagec.estimate.timeline import Timeline
+    from stagec.memory import ClassPlan, TimedPeak
 
 MOST_CAUSES = 5
 MOST_REMEDIES = 3
@@ -83,6 +82,7 @@ def check_memory(compiled: Compiled, compile_with: Callable[[Suggestion], Compil
 
 def peaks(compiled: Compiled) -> tuple[int, int]:
     """The most that a rank needs in the order in which nodes are issued, and along the estimated time."""
+    from stagec.estimate.memory import most_along_time, timed_peaks
     from stagec.estimate.step import timeline_of
 
     most = most_along_time(timed_peaks(compiled, timeline_of(compiled)))
@@ -258,6 +258,8 @@ def more_stages(plan: Plan) -> Iterator[Suggestion]:
 
 def explain(worst: ClassPlan, timed_bytes: int, plan: Plan, tried: Sequence[Tried]) -> Diagnostic:
     """The error: by how much, where, when, the largest causes, and the changes that would do."""
+    from stagec.memory.kinds import TITLES
+
     limit = plan.device.memory
     assert limit is not None
     causes = worst.parts_at_peak()[:MOST_CAUSES]
@@ -296,6 +298,8 @@ def warnings(compiled: Compiled, timeline: Timeline | None) -> list[Diagnostic]:
     ]
     if compiled.traces is None or (device.capacity is None and device.memory is None):
         return idle
+    from stagec.estimate.memory import timed_peaks
+
     timed = timed_peaks(compiled, timeline)
     return [*idle, *doubt(compiled, compiled.memory, timed)]
 
@@ -379,6 +383,8 @@ def doubt(
     compiled: Compiled, classes: Sequence[ClassPlan], timed: Sequence[TimedPeak]
 ) -> list[Diagnostic]:
     """W0501 if a rank needs more than the preset has, and the plan does not say how much it may need; or if it does along the estimated time alone."""
+    from stagec.estimate.memory import most_along_time
+
     plan, device = compiled.plan, compiled.plan.device
     limit = device.memory or device.capacity
     if limit is None:
@@ -417,6 +423,8 @@ def doubt_in_time(
     classes: Sequence[ClassPlan], timed: Sequence[TimedPeak], limit: int, plan: Plan
 ) -> list[Diagnostic]:
     """W0501 if a rank needs more than the limit because communication lags behind."""
+    from stagec.estimate.memory import most_along_time
+
     most, device = most_along_time(timed), plan.device
     if most is None or most[1].num_bytes <= limit:
         return []
@@ -441,6 +449,8 @@ def remedies(worst: ClassPlan, compiled: Compiled) -> Iterator[str]:
     """What would make less of what there is at the peak, the largest first. None is compiled: E0501 says what each would give."""
     if not compiled.stated.is_training:
         return
+    from stagec.memory.kinds import TITLES
+
     plan, zero = compiled.plan, compiled.plan.zero
     found: list[tuple[int, str, str]] = []
     if gathered := could_keep_shards(worst, plan):

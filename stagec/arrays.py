@@ -32,6 +32,14 @@ def laid_out(template: Ints, lengths: Ints) -> tuple[Ints, Ints]:
     return instance, np.arange(len(instance)) + begin[instance]
 
 
+def distinct(numbers: Ints) -> Ints:
+    """The numbers of an array, each once and in order: `np.unique`, which loads masked arrays first."""
+    ordered = np.sort(numbers, axis=None)
+    is_first = np.ones(len(ordered), bool)
+    is_first[1:] = ordered[1:] != ordered[:-1]
+    return ordered[is_first]
+
+
 def distinct_rows(table: Ints) -> tuple[Ints, Ints, Ints]:
     """The rows of a table `[n, columns]` of whole numbers, each once and in order; for each the first that is like it; for each row of the table which it is.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from xdsl.dialects.builtin import ModuleOp
 
@@ -16,15 +17,16 @@ from stagec.diagnostics import Diagnostic, refused
 from stagec.dialects import dist, sched
 from stagec.frontend import CheckedModel, lower
 from stagec.frontend.plans.serving import batch_of_one
-from stagec.memory import ClassPlan, plan_module
-from stagec.memory.arena import Arena, read_arena
 from stagec.plans.clauses import Plan
 from stagec.plans.in_ir import stated_plan
 from stagec.rewriting import programs
-from stagec.step_count import ClassCount, count_classes
-from stagec.tracking import with_tensors
 from stagec.unrolling.module import rank_runs
 from stagec.unrolling.rank import RankRun
+
+if TYPE_CHECKING:
+    from stagec.memory import ClassPlan
+    from stagec.memory.arena import Arena
+    from stagec.step_count import ClassCount
 
 
 @dataclass(frozen=True)
@@ -88,16 +90,22 @@ class Compiled:
     @cached_property
     def counts(self) -> list[ClassCount]:
         """What each rank class runs in a step, and how often."""
+        from stagec.step_count import count_classes
+
         return count_classes(self.runs or rank_runs(self.module))
 
     @cached_property
     def memory(self) -> list[ClassPlan]:
         """The memory of each rank class; in a series, of the iteration in which it needs most."""
+        from stagec.memory import plan_module
+
         return plan_module(self.module, self.runs, self.unroller.arrangements)
 
     @property
     def arenas(self) -> dict[str, Arena]:
         """Where the buffers of a class are, by its name; nothing unless `place-buffers` has run."""
+        from stagec.memory.arena import read_arena
+
         plans = {plan.name: plan for plan in self.memory}
         ops = (op for op in self.module.body.ops if isinstance(op, sched.ArenaOp))
         return {
@@ -113,6 +121,8 @@ class Compiled:
             message = "tensors are tracked in one step, and this is a series of iterations"
             help_ = "compile one of them: a file of one line, or the plan's own `serve`"
             raise refused("E0711", message, help=help_)
+        from stagec.tracking import with_tensors
+
         traces = self.trace_set
         pairs = zip(traces.classes, self.memory, strict=True)
         return replace(traces, classes=tuple(with_tensors(ranks, plan) for ranks, plan in pairs))

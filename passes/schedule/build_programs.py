@@ -60,7 +60,7 @@ from stagec.analysis.expert_loads import Loads, num_layers
 from stagec.analysis.gathers import Units, found_gathered, gathered_units, pass_of, separated
 from stagec.analysis.sequences import ModuleSequences
 from stagec.analysis.sizes import dims_by_place, mesh_of, module_of, size_values, values_at
-from stagec.arrays import Ints, widened
+from stagec.arrays import Ints, distinct, widened
 from stagec.diagnostics import CompileError, Diagnostic, refused, span_of
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.sched.tasks import (
@@ -513,7 +513,7 @@ def tied_ranks(
     One of a layer is that of its stage.
     """
     own = [
-        tuple(int(rank) for rank in np.unique(schedule.owner[stage]))
+        tuple(int(rank) for rank in distinct(schedule.owner[stage]))
         for stage in range(len(stage_programs))
     ]
     shared: dict[str, set[int]] = {}

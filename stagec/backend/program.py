@@ -158,7 +158,7 @@ class TraceProgram:
 
     segments: tuple[TraceSegment, ...]
     segment: np.ndarray  # int32 [n]
-    slots: np.ndarray  # int64 [n, max_slots]
+    slots: np.ndarray  # int32, or int64 where others are added, [n, max_slots]
     layer: np.ndarray  # int32 [n], -1: not in a layer
     microbatch: np.ndarray  # int32 [n], -1: once per step
     stage: np.ndarray  # int32 [n], virtual stage; -1: none

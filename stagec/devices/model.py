@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -188,6 +187,8 @@ class DeviceModel:
 @cache
 def furthest_of(count: int) -> float:
     """How many standard deviations the largest of so many normally distributed numbers is from the mean (Blom 1958)."""
+    from statistics import NormalDist
+
     return NormalDist().inv_cdf((count - 0.375) / (count + 0.25))
 
 

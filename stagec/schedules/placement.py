@@ -9,8 +9,7 @@ A schedule of the user's own has its stages where its actions are.
 
 from pathlib import Path
 
-import numpy as np
-
+from stagec.arrays import distinct
 from stagec.schedules.build import build
 from stagec.schedules.catalogue import CATALOGUE, check_sizes
 from stagec.schedules.table import Schedule
@@ -35,4 +34,4 @@ def placement(name: str, p: int, v: int, m: int, directory: str | Path = ".") ->
 
 def placement_of(schedule: Schedule) -> Placement:
     """Where the stages of a schedule are that is built already."""
-    return tuple(tuple(np.unique(row[row >= 0]).tolist()) for row in schedule.owner)
+    return tuple(tuple(distinct(row[row >= 0]).tolist()) for row in schedule.owner)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stagec.arrays import Bools, Ints
+from stagec.arrays import Bools, Ints, distinct
 
 
 class ActionKind(IntEnum):
@@ -169,7 +169,7 @@ class Schedule:
     def stages_of(self, rank: int) -> list[int]:
         """The stages that a rank computes, ascending."""
         row = self.row(rank)
-        return [int(stage) for stage in np.unique(row.stage[row.kind < FIRST_TRANSFER])]
+        return [int(stage) for stage in distinct(row.stage[row.kind < FIRST_TRANSFER])]
 
     def has_halves(self, rank: int) -> bool:
         """Whether the backward passes of a rank are two actions, one for inputs and one for weights."""

@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Operation
 
 from stagec.analysis.stated_sizes import wrong
-from stagec.arrays import Ints
+from stagec.arrays import Ints, distinct
 from stagec.dialects import sched, stg
 from stagec.dialects.sched import COMPUTE_STREAM
 from stagec.dialects.sched.tasks import PerRowAttr
@@ -68,7 +68,7 @@ class QueueFinder:
             added[:, k] = ends_before(rank, body, [each.last_in(stream) for each in standing])
         computed = ends_before(rank, body, [each.last_computed for each in standing])
         added[:, -1] = np.where(waits >= 0, computed[waits], -1)
-        waiting = {rank.bodies[at].body for at in np.unique(body[added[:, -1] >= 0]).tolist()}
+        waiting = {rank.bodies[at].body for at in distinct(body[added[:, -1] >= 0]).tolist()}
         found: list[Deps] = []
         for each, nodes in zip(rank.bodies, standing, strict=True):
             waits_too = each.body in waiting
@@ -76,7 +76,7 @@ class QueueFinder:
             if key not in self._known:
                 self._known[key] = chained(each.body.deps, nodes, streams, width, waits_too)
             found.append(self._known[key])
-        return Queues(np.concatenate([data, added], axis=1), found)
+        return Queues(np.concatenate([data, added], axis=1, dtype=np.int32), found)
 
     def _standing(self, rank: Arrangement, each: RankBody) -> Standing:
         owners = rank.run.stages[each.stage].owners

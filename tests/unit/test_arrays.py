@@ -2,7 +2,7 @@ import random
 
 import numpy as np
 
-from stagec.arrays import distinct_rows, laid_out, places_of_each
+from stagec.arrays import distinct, distinct_rows, laid_out, places_of_each
 
 
 def test_distinct_rows_are_those_of_numpy() -> None:
@@ -17,6 +17,7 @@ def test_distinct_rows_are_those_of_numpy() -> None:
         found, first, which = distinct_rows(table)
         wanted = np.unique(table, axis=0, return_index=True, return_inverse=True)
         assert np.array_equal(found, wanted[0])
+        assert np.array_equal(distinct(table), np.unique(table))
         assert np.array_equal(first, wanted[1])
         assert np.array_equal(which, wanted[2].reshape(-1))
 

@@ -47,6 +47,17 @@ def test_version_loads_nothing():
     assert done.stdout == f"stagec {__version__}\n[]\n"
 
 
+def test_a_compilation_that_shows_nothing_loads_no_pages_and_prices():
+    code = (
+        "import sys; from stagec.cli import main; main(['examples/mlp.stg', '-q'])\n"
+        "parts = ('backend.encode', 'estimate.step', 'pools', 'reports', 'step_count')\n"
+        "names = {*(f'stagec.{part}' for part in parts), 'rich', 'numpy.ma', 'statistics'}\n"
+        "print(sorted(names & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == "[]\n"
+
+
 @pytest.mark.parametrize("command", [[], ["check"], ["expand"], ["ops"], ["passes"]])
 def test_help(command: list[str], capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as end:
