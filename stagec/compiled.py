@@ -54,7 +54,10 @@ class Compiled:
 
     @property
     def checked(self) -> CheckedModel:
-        assert self.model is not None, "what was compiled is IR"
+        """The model as it is written. E0711 of IR, which says what became of it."""
+        if self.model is None:
+            message = "this asks about the model as it is written, and what was compiled is IR"
+            raise refused("E0711", message, help="ask it of the model's text: `MODEL.stg`")
         return self.model
 
     @property

@@ -122,16 +122,12 @@ def check_schedule(module: ModuleOp, stages: dist.StagesOp) -> None:
         raise wrong(stages, f"the mesh has no axis `{stages.axis.data}`")
     if op is None:
         return
-    ranks, virtual = (
-        op.ranks.data.evaluate(unread(size_values(module))),
-        op.virtual_stages.value.data,
-    )
-    if ranks != mesh[stages.axis.data]:
-        raise wrong(
-            op, f"it is of {ranks} ranks, and `{stages.axis.data}` has {mesh[stages.axis.data]}"
-        )
-    if ranks * virtual != len(stages.stages.data):
-        message = f"{ranks} ranks of {virtual} stages are not the {len(stages.stages.data)} of `dist.stages`"
+    ranks, along = op.ranks.data.evaluate(unread(size_values(module))), mesh[stages.axis.data]
+    if ranks != along:
+        raise wrong(op, f"it is of {ranks} ranks, and `{stages.axis.data}` has {along}")
+    # Of schedules from both ends two ranks have each stage.
+    if len(stages.stages.data) % ranks:
+        message = f"{ranks} ranks do not share the {len(stages.stages.data)} of `dist.stages`"
         raise wrong(op, message)
 
 

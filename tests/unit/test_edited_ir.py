@@ -198,7 +198,7 @@ def test_a_mesh_that_is_not_that_of_the_stages() -> None:
     """Before ranks have programs: what a schedule runs are the stages that there are, on the ranks that there are."""
     text = texts(PIPELINED)["split-stages"]
     for old, new, message in (
-        ("pp = 2", "pp = 6", r"6 ranks of 2 stages are not the 4 of `dist.stages`"),
+        ("pp = 2", "pp = 6", r"6 ranks do not share the 4 of `dist.stages`"),
         ("pp = 2", f"pp = {10**25}", r"it has more than \d+ ranks"),
         ('ranks "pp"', 'ranks "3"', r"it is of 3 ranks, and `pp` has 2"),
     ):

@@ -169,6 +169,18 @@ def test_where_objects_lie_decides_nothing(seed: int, monkeypatch: pytest.Monkey
     assert found[0] == found[1]
 
 
+def test_both_ends_of_a_pipeline_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of DualPipe two ranks have each stage. What is asked of the text alone, IR says that it does not know."""
+    clauses = "pipeline L over pp { schedule = dualpipe, microbatch = 1 }"
+    text = TEXT.format(pp=2, tp=1, clauses=clauses)
+    texts, whole = texts_after_passes(lambda stops: compile_text(text, "net.stg", stops=stops))
+    last = list(texts)[-1]
+    assert not list(differences({last: texts[last]}, whole))
+    (cut := tmp_path / "cut.mlir").write_text(texts[last])
+    assert main(["explain", str(cut), "params"]) == 1
+    assert "error[E0711]: this asks about the model as it is written" in capsys.readouterr().err
+
+
 STATE = """
 plan p {
   mesh dp = 2, tp = 2
