@@ -82,7 +82,12 @@ def read_model(checked: CheckedModel) -> ModelDims:
     taken = {*carried, *experts, *tokens}
     sequence = unique(tensor_of(op.q.type).names[-3] for op in attention)
     products = list(weights_of_products(ops, {stated.batch_dim, *sequence, *tokens}))
+    fused = fused_dims(ops, {name for made, _ in products for name in made})
+    heads = unique((*heads, *(n for own in fused if {*heads} & own for n in sorted(own))))
+    own = [{*made}.union(*(f for f in fused if f & made)) for made, _ in products]
+    products = [(made, over) for made, (_, over) in zip(own, products, strict=True)]
     inner = inner_dims(products, taken, {*heads, *vocabulary}, values)
+    inner = unique((*inner, *(n for own in fused if {*inner} & own for n in sorted(own))))
     roles = checked.roles
     positions = tuple(n for n, window in roles.positions.items() if not window) if roles else ()
     shapes = sorted(roles.shapes) if roles else []
@@ -147,6 +152,20 @@ def weights_of_products(
             result = set(tensor_of(op.result.type).names)
             shapes = (set(tensor_of(value.type).names) for value in op.operands)
             yield from ((names & result, names - result) for names in shapes if not tokens & names)
+
+
+def fused_dims(ops: list[Operation], made: set[str]) -> list[set[str]]:
+    """The dims that products make and that are then cut (`split`), each with its parts and the other names that these have."""
+    found: list[set[str]] = []
+    renamed = [op for op in ops if isinstance(op, stg.RenameOp)]
+    for op in ops:
+        if isinstance(op, stg.SplitOp) and op.over.data in made:
+            own = {op.over.data, *op.to.data}
+            for each in renamed:
+                pairs = zip(each.old.data, each.new.data, strict=True)
+                own |= {new for old, new in pairs if old in own}
+            found.append(own)
+    return found
 
 
 def inner_dims(

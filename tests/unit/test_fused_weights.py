@@ -10,7 +10,9 @@ import pytest
 from stagec.diagnostics import CompileError
 from stagec.dialects import dist, stg
 from stagec.driver import Compiled, Stops, compile_text
+from stagec.frontend import check, parse_text
 from stagec.rewriting import programs
+from stagec.searching.model import read_model
 from stagec.summary import ClassSummary, summarize
 from tests.unit.examples import digest
 from tests.unit.seldom import some
@@ -167,3 +169,34 @@ def test_without_a_rule_for_the_whole_it_is_whole():
     module = compile_text(text.replace("TP", "2"), stops=Stops(after="insert-collectives")).module
     kinds = Counter(type(op) for op in programs(module)[0].walk())
     assert kinds[dist.SliceOp] and kinds[stg.SplitOp]
+
+
+def test_a_search_splits_fused_widths_and_their_parts() -> None:
+    """What products make and `split` cuts is split with its parts, whatever these are called afterwards."""
+    text = """
+dim B = 8
+dim S = 16
+dim D = 16
+dim F = 32
+dim H = 8
+dim K = 4
+dim E = 4
+dim FU = F
+dim FB = F + FU
+dim J = K
+dim Q = H + K + J
+module Block(x[B, S, D]) -> [B, S, D] {
+  weight wqkv[D, Q, E], wo[H, E, D], both[D, FB], down[F, D]
+  q, k, v = split(x @ wqkv, over = Q, to = [H, K, J])
+  h = x + attention(q, k, v[J -> K], causal = true) @ wo
+  g, u = split(h @ both, over = FB, to = [F, FU])
+  return h + (silu(g) * u[FU -> F]) @ down
+}
+model Net(x[B, S, D]) {
+  repeat 2 { x = Block(x) }
+  loss = mean(x, over = [B, S, D])
+}
+"""
+    dims = read_model(check(parse_text(text, "fused.stg"), None))
+    assert {*dims.heads} == {"H", "K", "J", "Q"}
+    assert {*dims.inner} == {"F", "FU", "FB"}
