@@ -357,12 +357,19 @@ class _Unexpected:
             help_ = "leave the comma out: none stands between clauses"
         elif (clause := CLAUSES.get(last[1])) is not None:
             help_ = f"write `{self.with_module(clause)}`"
+        elif (clause := self.clause_at(last.start(1))) is not None:
+            help_ = f"this clause is written `{self.with_module(clause)}`"
         else:
             help_ = f"write what follows `{last[1]}`, or leave it out"
         span = self.source.place(last.start(1), last.end(1))
         return Diagnostic(
             "E0101", f"nothing follows `{last[1]}`", span, secondary=where, help=help_
         )
+
+    def clause_at(self, position: int) -> str | None:
+        """The example of the clause that begins this line."""
+        words = self.text[self.text.rfind("\n", 0, position) + 1 : position].split(maxsplit=1)
+        return CLAUSES.get(words[0]) if words else None
 
     def with_module(self, clause: str) -> str:
         """The example with a module that the text has."""
