@@ -64,7 +64,7 @@ def drawn(seed: int) -> tuple[str, ModelDims]:
 def small(dims: ModelDims, rng: Random):
     """A space of few plans: every name has one or two of its values."""
     space = default_space(dims, DEVICES, 4)
-    space.values["microbatch"] = (1, 2, 4, 8)
+    space.values |= {"microbatch": (1, 2, 4, 8), "uneven": (0, 2)}
     values = dict(space.values)
     while True:
         for name, listed in values.items():
