@@ -12,7 +12,7 @@ from xdsl.ir import Attribute, Operation
 from stagec.analysis.sizes import mesh_of, size_values
 from stagec.diagnostics import CompileError, did_you_mean, quoted, refused, span_of
 from stagec.dialects import dist, sched, stg
-from stagec.dialects.attributes import NamesAttr, sizes_in
+from stagec.dialects.attributes import NamesAttr, PlacementAttr, sizes_in
 from stagec.dialects.op import first_op
 from stagec.dialects.types import ALL_POOLS, DTYPE_BITS, StackType, ValueType, tensor_of
 from stagec.symbolic import Size
@@ -74,16 +74,24 @@ def check_said_once(module: ModuleOp) -> None:
 
 
 def check_axes(module: ModuleOp) -> None:
-    """Check that ops run over axes that there are, each once."""
+    """Check that ops run over axes that there are, each once, and that only such split what they run over."""
     mesh = axes_of(module)
     for op in module.walk():
         axes = op.properties.get("axes")
-        if isinstance(axes, NamesAttr):
-            for number, axis in enumerate(axes.data):
-                if axis not in mesh:
-                    raise wrong(op, f"the mesh has no axis `{axis}`", did_you_mean(axis, mesh))
-                if axis in axes.data[:number]:
-                    raise wrong(op, f"it is over `{axis}` twice")
+        over = axes.data if isinstance(axes, NamesAttr) else ()
+        for axis in (*over, *axes_of_placements(op)):
+            if axis not in mesh:
+                raise wrong(op, f"the mesh has no axis `{axis}`", did_you_mean(axis, mesh))
+        for number, axis in enumerate(over):
+            if axis in over[:number]:
+                raise wrong(op, f"it is over `{axis}` twice")
+
+
+def axes_of_placements(op: Operation) -> Iterator[str]:
+    for attribute in op.properties.values():
+        if isinstance(attribute, PlacementAttr):
+            for split in attribute.splits.values():
+                yield from split
 
 
 def axes_of(module: ModuleOp) -> Mapping[str, int]:

@@ -29,6 +29,7 @@ from tests.fidelity.time_models import Model, text
 from tests.fidelity.time_rows import (
     BENCHMARKS,
     by_megatron,
+    cached_weights,
     device_clause,
     number,
     overlap,
@@ -79,7 +80,12 @@ def rows_of(path: Path) -> Iterator[Submitted]:
         }
         layout = submitted_layout(r, model)
         choice["bucket"] = layout.bucket_bytes // 2**20
-        clauses = (precision(layout), overlap(layout), device_clause(layout))
+        clauses = (
+            precision(layout),
+            overlap(layout),
+            *cached_weights(layout),
+            device_clause(layout),
+        )
         name = f"{r['benchmark']} on {r['gpus']} {r['gpu']}, {products_of(r['precision'])}"
         key = (name, tuple(choice.items()), r["global_batch"])
         if model.adapters or key in seen:

@@ -229,9 +229,7 @@ def plan(layout: Layout, model: Model, recipe: Recipe | None = None) -> str:
     # Weights that learn are transposed when they are updated; of frozen ones Transformer Engine keeps no second copy.
     if x.stored == "fp8" and x.zero < 3 and not model.adapters and x.device in ("h100", "h200"):
         lines.append("  process { transposed_weights = true }")
-    narrows = x.products in ("fp8", "mxfp8", "fp4")
-    if x.caches and narrows and not x.stored and x.zero < 3:
-        lines.append("  process { cached_weights = true }")
+    lines += [f"  {clause}" for clause in cached_weights(x)]
     lines.append(f"  {precision(x)}")
     # `router_gating_linear` of Megatron-LM is no layer of Transformer Engine's.
     left = recipe.left(x.products) if recipe else "router" if model.experts else ""
@@ -279,6 +277,13 @@ def precision(x: Layout) -> str:
         f"precision {{ weights = bf16, activations = bf16, gradients = {x.gradients}, optimizer = fp32, reduce = {x.reduce}, "
         f"products = {x.products}{stored}, attention = {x.attention} }}"
     )
+
+
+def cached_weights(x: Layout) -> tuple[str, ...]:
+    """Weights that are stored wide are quantized once in a step (`is_first_microbatch` of Transformer Engine's layers)."""
+    narrows = x.products in ("fp8", "mxfp8", "fp4")
+    caches = x.caches and narrows and not x.stored and x.zero < 3
+    return ("process { cached_weights = true }",) if caches else ()
 
 
 def device_clause(x: Layout) -> str:

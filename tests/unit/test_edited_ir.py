@@ -347,6 +347,13 @@ def test_sizes_that_cannot_be() -> None:
     ]
 
 
+def test_a_placement_over_an_axis_that_is_not_there() -> None:
+    (found,) = edits(
+        PIPELINED, "propagate-shardings", ("dist.placement<[B/dp", "dist.placement<[B/pd")
+    )
+    assert found.endswith("the mesh has no axis `pd`")
+
+
 def test_a_plan_that_no_text_can_say() -> None:
     found = list(
         edits(
