@@ -13,6 +13,7 @@ from stagec.dialects.work import Work
 from stagec.driver import compile_text
 from stagec.estimate.prices import Prices, kernel_sizes, work_of
 from stagec.estimate.step import step_summary
+from tests.unit.estimate.priced import priced_nodes
 
 TEXT = """
 dim B = {B}
@@ -58,16 +59,9 @@ def drawn(rng: random.Random, microbatches: int, **settings: str) -> str:
 
 def weights(text: str) -> Iterator[tuple[Node, float, float]]:
     """What quantizes one, its time, and how many kernels the host launches for it, in all layers of a microbatch."""
-    compiled = compile_text(text)
-    prices = Prices.of(compiled.trace_set, compiled.plan)
-    rank_class = compiled.trace_set.classes[0]
-    program = rank_class.program
-    for index, segment in enumerate(program.segments):
-        us = prices.segment(rank_class, index).us
-        launches = prices.launches(segment.nodes, prices.escaping(program)[index])
-        for node, own, launched in zip(segment.nodes, us, launches, strict=True):
-            if work_of(node) == Work.QUANTIZE and "elements" in kernel_sizes(node):
-                yield node, float(own), float(launched)
+    for node, us, launched in priced_nodes(text):
+        if work_of(node) == Work.QUANTIZE and "elements" in kernel_sizes(node):
+            yield node, us, launched
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from stagec.dialects.work import Work
 from stagec.driver import compile_text
 from stagec.estimate.prices import Prices, work_of
 from stagec.estimate.step import step_summary
+from tests.unit.estimate.priced import priced_nodes
 
 TEXT = """
 dim B = {B}
@@ -60,16 +61,9 @@ def drawn(rng: random.Random) -> dict[str, object]:
 
 def products(text: str) -> Iterator[tuple[Node, float, float]]:
     """Of layers, each with its time, and how many kernels the host launches for it."""
-    compiled = compile_text(text)
-    prices = Prices.of(compiled.trace_set, compiled.plan)
-    rank_class = compiled.trace_set.classes[0]
-    program = rank_class.program
-    for index, segment in enumerate(program.segments):
-        us = prices.segment(rank_class, index).us
-        launches = prices.launches(segment.nodes, prices.escaping(program)[index])
-        for node, own, launched in zip(segment.nodes, us, launches, strict=True):
-            if work_of(node) == Work.PRODUCT:
-                yield node, float(own), float(launched)
+    for node, us, launched in priced_nodes(text):
+        if work_of(node) == Work.PRODUCT:
+            yield node, us, launched
 
 
 def swizzled_elements(swizzle: str, said: dict[str, object], phase: str) -> list[int]:
