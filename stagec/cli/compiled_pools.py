@@ -9,12 +9,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from stagec.cli.compile_command import (
+from stagec.cli.compiled_programs import (
     one_step,
     refuse_in_series,
     save,
     show_parts,
-    watched,
     write_page,
 )
 from stagec.cli.device_flags import planned
@@ -29,6 +28,7 @@ from stagec.cli.inputs import (
 from stagec.cli.series_page import file_of_pool, handed_over, show_series_of_pools
 from stagec.cli.timeline import pools_text, show_pools, show_timeline, write_pools_timeline
 from stagec.cli.usage import overrides
+from stagec.cli.watched_passes import watched
 from stagec.compiled import CompiledPoolSeries, CompiledSeries
 from stagec.diagnostics import quoted, refused
 from stagec.driver import compile_ir
