@@ -17,7 +17,8 @@ from stagec.backend.program import Dep, Node, TraceSegment
 from stagec.diagnostics import CompileError, refused, span_of
 from stagec.dialects import sched, stg
 from stagec.dialects.dist.sequences import OF_ONE
-from stagec.dialects.sched.actions import Collective, Kernel, NodeAction, NodeNumbers, Sum
+from stagec.dialects.sched.actions import Collective, Kernel, NodeAction, Sum
+from stagec.dialects.sched.node import NodeNumbers
 from stagec.dialects.types import PIECE_AXIS
 from stagec.symbolic import Size, symbol
 from stagec.unrolling.rank import Owners, RankBody, StageRun

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from stagec.dialects.work import Work
 from stagec.symbolic import Size
-
-if TYPE_CHECKING:
-    from stagec.dialects.sched.node import NodeOp
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,38 +125,3 @@ NodeAction = Compute | Collective | Transfer | HostCopy | HostUpdate
 
 Sum = tuple[Size, ...]
 """Sizes that are rounded up, each for itself, and added."""
-
-
-class NodeNumbers(ABC):
-    """The numbers that sizes have where a node is, and whom it communicates with."""
-
-    @abstractmethod
-    def number(self, size: Size) -> int:
-        """The number of a size; a fraction of an operation counts as a whole one."""
-
-    @abstractmethod
-    def num_bytes(self, size: Size) -> int: ...
-
-    @abstractmethod
-    def flops(self, size: Size) -> int: ...
-
-    @abstractmethod
-    def kernel(self, op: NodeOp) -> Kernel | None:
-        """What decides how fast it runs besides FLOPs and bytes."""
-
-    @abstractmethod
-    def read_before(self, op: NodeOp) -> float:
-        """The share of what it reads that ops in front of it read too, which can be one kernel with it."""
-
-    @abstractmethod
-    def among(self, weight: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """The ranks that share a weight."""
-
-    @abstractmethod
-    def neighbour(self, op: NodeOp) -> tuple[tuple[str, ...], int, int]:
-        """For what crosses a boundary of stages: the axis of the stages, how far along it the peer is, and the channel."""
-
-    @property
-    @abstractmethod
-    def layer_of_node(self) -> int:
-        """The layer of the node; -1 for none."""

@@ -10,8 +10,8 @@ from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.marks import MarkedOp
 from stagec.dialects.op import DefaultBuilder
-from stagec.dialects.sched.actions import NodeAction, NodeNumbers, Sum, Transfer
-from stagec.dialects.sched.node import CommunicationOp
+from stagec.dialects.sched.actions import NodeAction, Sum, Transfer
+from stagec.dialects.sched.node import CommunicationOp, NodeNumbers
 from stagec.dialects.types import TensorType, tensor_of
 
 DIRECTIONS = ("forward", "backward")

@@ -11,8 +11,8 @@ from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.marks import MarkedOp, count_mark, flag_mark
 from stagec.dialects.memory import Effects, EffectsAttr, Kind
 from stagec.dialects.op import DefaultBuilder
-from stagec.dialects.sched.actions import HostCopy, HostUpdate, NodeAction, NodeNumbers, Sum
-from stagec.dialects.sched.node import CommunicationOp
+from stagec.dialects.sched.actions import HostCopy, HostUpdate, NodeAction, Sum
+from stagec.dialects.sched.node import CommunicationOp, NodeNumbers
 
 NVME = ("read", "write")
 DIRECTIONS = ("store", "load", *NVME)

@@ -1,4 +1,4 @@
-"""What every op has that becomes a node of a trace: a stream, the segment that it is in, its plan of memory."""
+"""What every op has that becomes a node of a trace: a stream, the segment that it is in, its plan of memory; and the numbers that its action is said in."""
 
 from __future__ import annotations
 
@@ -21,11 +21,46 @@ from stagec.dialects.memory import (
     NodeMemory,
     verify_memory,
 )
-from stagec.dialects.sched.actions import NodeAction, NodeNumbers, Sum
+from stagec.dialects.sched.actions import Kernel, NodeAction, Sum
 from stagec.dialects.sched.tasks import SegmentAttr
 from stagec.symbolic import Size
 
 NAME_OF_STREAM = re.compile(r"[^\s]+")
+
+
+class NodeNumbers(ABC):
+    """The numbers that sizes have where a node is, and whom it communicates with."""
+
+    @abstractmethod
+    def number(self, size: Size) -> int:
+        """The number of a size; a fraction of an operation counts as a whole one."""
+
+    @abstractmethod
+    def num_bytes(self, size: Size) -> int: ...
+
+    @abstractmethod
+    def flops(self, size: Size) -> int: ...
+
+    @abstractmethod
+    def kernel(self, op: NodeOp) -> Kernel | None:
+        """What decides how fast it runs besides FLOPs and bytes."""
+
+    @abstractmethod
+    def read_before(self, op: NodeOp) -> float:
+        """The share of what it reads that ops in front of it read too, which can be one kernel with it."""
+
+    @abstractmethod
+    def among(self, weight: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """The ranks that share a weight."""
+
+    @abstractmethod
+    def neighbour(self, op: NodeOp) -> tuple[tuple[str, ...], int, int]:
+        """For what crosses a boundary of stages: the axis of the stages, how far along it the peer is, and the channel."""
+
+    @property
+    @abstractmethod
+    def layer_of_node(self) -> int:
+        """The layer of the node; -1 for none."""
 
 
 class NodeOp(MarkedOp, ABC):

@@ -34,13 +34,12 @@ from stagec.dialects.sched.actions import (
     Collective,
     Compute,
     NodeAction,
-    NodeNumbers,
     Sum,
     Transfer,
 )
 from stagec.dialects.sched.crossing import RECV_STREAM, SEND_STREAM, verify_number
 from stagec.dialects.sched.host_copy import DIRECTIONS, UPDATE_STREAM, host_stream
-from stagec.dialects.sched.node import CommunicationOp, NodeOp
+from stagec.dialects.sched.node import CommunicationOp, NodeNumbers, NodeOp
 from stagec.dialects.sched.pools import PoolRecvOp, PoolSendOp
 from stagec.dialects.types import ALL_POOLS, ValueType, tensor_of, verify_dtypes
 from stagec.dialects.work import Work, WorkAttr

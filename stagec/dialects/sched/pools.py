@@ -27,9 +27,9 @@ from stagec.dialects.attributes import LayerStagesAttr, RankAttr, SizeAttr
 from stagec.dialects.marks import MarkedOp, flag_mark
 from stagec.dialects.memory import PLAIN, Effects, Overwrite
 from stagec.dialects.op import DefaultBuilder
-from stagec.dialects.sched.actions import NodeAction, NodeNumbers, Peer, Transfer
+from stagec.dialects.sched.actions import NodeAction, Peer, Transfer
 from stagec.dialects.sched.crossing import DIRECTIONS
-from stagec.dialects.sched.node import CommunicationOp
+from stagec.dialects.sched.node import CommunicationOp, NodeNumbers
 from stagec.dialects.types import TensorType, verify_dtypes
 from stagec.symbolic import Size
 
