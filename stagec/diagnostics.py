@@ -16,7 +16,7 @@ import difflib
 import os
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from xdsl.dialects.builtin import (
     ArrayAttr,
@@ -87,6 +87,8 @@ class Diagnostic:
     """What to write instead."""
     origin: str = ""
     """Where the text came from if not from a file: `--set tp=3`."""
+    mistake: str = ""
+    """What is wrong where it shows in several places: the name that nothing defines. It is told once."""
 
     def __post_init__(self) -> None:
         assert self.code in CODES, f"{self.code} is not in stagec/diagnostic_codes.py"
@@ -147,7 +149,8 @@ class Diagnostics:
     """So many errors end the phase: nobody reads more, and suggestions for each take time."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """The texts that they are about."""
-    _num_errors: int = 0
+    num_errors: int = 0
+    """So many were found, each place of a mistake counted."""
     _known: set[tuple[object, ...]] = field(default_factory=set)
 
     def say(
@@ -160,9 +163,10 @@ class Diagnostics:
         notes: Sequence[str] = (),
         help: str | Sequence[str] = (),
         origin: str = "",
+        mistake: str = "",
     ) -> None:
         """Add one."""
-        self.add(Diagnostic(code, message, span, label, secondary, notes, help, origin))
+        self.add(Diagnostic(code, message, span, label, secondary, notes, help, origin, mistake))
 
     def add(self, diagnostic: Diagnostic) -> None:
         """Remember it, unless the same was found before (a module may be read twice)."""
@@ -171,13 +175,13 @@ class Diagnostics:
         if key not in self._known:
             self._known.add(key)
             self.found.append(diagnostic)
-            self._num_errors += diagnostic.is_error
-            if self._num_errors == self.most:
+            self.num_errors += diagnostic.is_error
+            if self.num_errors == self.most:
                 raise CompileError(self.errors, self.sources)
 
     @property
     def errors(self) -> list[Diagnostic]:
-        return sorted((d for d in self.found if d.is_error), key=_position)
+        return each_once(sorted((d for d in self.found if d.is_error), key=_position))
 
     @property
     def warnings(self) -> list[Diagnostic]:
@@ -187,6 +191,29 @@ class Diagnostics:
         """End the phase if a mistake was found."""
         if self.errors:
             raise CompileError(self.errors, sources)
+
+
+MOST_PLACES = 3
+"""So many further places of one mistake are shown, others counted."""
+
+
+def each_once(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """Each mistake where it shows first, with the other places in which it does."""
+    groups: dict[object, list[Diagnostic]] = {}
+    for each in diagnostics:
+        groups.setdefault(each.mistake or id(each), []).append(each)
+    return [_as_one(*group) for group in groups.values()]
+
+
+def _as_one(first: Diagnostic, *others: Diagnostic) -> Diagnostic:
+    places = [each.span for each in others if each.span is not None]
+    where = [*first.secondary, *((place, "and here") for place in places[:MOST_PLACES])]
+    more = len(places) - MOST_PLACES
+    notes = [*first.notes]
+    if more > 0:
+        notes.append(f"and in {more} further place{'s' * (more > 1)}")
+    help_ = next((each.helps for each in (first, *others) if each.helps), ())
+    return replace(first, secondary=where, notes=notes, help=help_) if others else first
 
 
 def _position(diagnostic: Diagnostic) -> tuple[bool, str, int, int]:

@@ -76,6 +76,7 @@ def parse_ranks(selection: str, num_ranks: int) -> np.ndarray:
                 "E0604",
                 f"there is no rank {last}",
                 note=f"the mesh has {num_ranks} ranks, 0 to {num_ranks - 1}",
+                help=f"write `{num_ranks - 1}`, the last, in place of `{last}`",
             )
         chosen.append(np.arange(first, last + 1, dtype=np.int64))
     return np.unique(np.concatenate(chosen))

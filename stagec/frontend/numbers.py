@@ -255,8 +255,8 @@ def _named(expr: syntax.Reference, sizes: Sizes) -> Quantity:
     name = expr.name.text
     if name not in sizes:
         message = f"there is no size `{name}`"
-        help_ = did_you_mean(name, sizes)
-        raise _Wrong(Diagnostic("E0201", message, expr.span, help=help_))
+        help_ = did_you_mean(name, sizes) or f"define it: `dim {name} = 1024`"
+        raise _Wrong(Diagnostic("E0201", message, expr.span, help=help_, mistake=name))
     value = sizes[name]
     if value is None:
         raise _Wrong

@@ -1,7 +1,8 @@
 """Going on after a syntax error: from the next line that can start a statement where the error was.
 
 Braces and brackets of the skipped text are counted, so that a statement is read in the body that it
-stands in; a definition at the left margin ends whatever was open.
+stands in; a definition at the left margin ends whatever was open. Where a definition has a brace too
+many or too few, nobody knows what else of it stands where: the next definition is read.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from stagec.frontend.keywords import DEFINITIONS, RESERVED
 
 _PIECE = re.compile(r'#[^\n]*|"[^"\n]*"|[A-Za-z_][A-Za-z0-9_]*|\n|[][(){}]|[^\S\n]+|.', re.DOTALL)
 
+_MARGIN = re.compile(rf"^(?:{'|'.join(DEFINITIONS)})\b", re.MULTILINE)
 _OPENERS = {"LPAR", "LSQB", "_CALL", "_INDEX"}
 _CLOSERS = {"RPAR", "RSQB", "RBRACE"}
 
@@ -32,6 +34,40 @@ def open_brackets(values: list[Any]) -> list[Token]:
         elif isinstance(value, Token) and value.type in _CLOSERS and found:
             found.pop()
     return found
+
+
+def definition_around(text: str, position: int) -> tuple[int, int]:
+    """Where the definition begins that a place is in, and where the next one does."""
+    starts = [each.start() for each in _MARGIN.finditer(text)]
+    before = max((each for each in starts if each <= position), default=0)
+    return before, min((each for each in starts if each > position), default=len(text))
+
+
+def braces_left(text: str, start: int, end: int) -> int:
+    """How many braces of a stretch of text are not closed; less than none, if more are closed than opened."""
+    signs = [each.group() for each in _PIECE.finditer(text, start, end)]
+    return signs.count("{") - signs.count("}")
+
+
+def left_open(text: str, start: int, end: int) -> tuple[int, int] | None:
+    """Of a definition that lacks a `}`: the brace whose lines end before it does, by how far they are indented, and where the next one begins."""
+    if braces_left(text, start, end) <= 0:
+        return None
+    opened: list[tuple[int, int]] = []
+    place = start
+    for line in text[start:end].splitlines(keepends=True):
+        words = line.lstrip()
+        margin = len(line) - len(words)
+        if words and words[0] != "#":
+            if opened and 0 < opened[-1][1] >= margin + (words[0] == "}"):
+                return opened[-1][0], place + margin
+            for piece in _PIECE.finditer(text, place, place + len(line)):
+                if piece.group() == "{":
+                    opened.append((piece.start(), margin))
+                elif piece.group() == "}" and opened:
+                    opened.pop()
+        place += len(line)
+    return None
 
 
 def error_position(error: UnexpectedInput, text: str) -> int:
@@ -56,6 +92,9 @@ def resume_after(
     brackets = len(opened) - after_brace - 1
     start_of_line = False
     position = error_position(error, text)
+    start, end = definition_around(text, position)
+    if position > start and braces_left(text, start, end):
+        return _resume_at(end, parser, text, keywords)
     column = position - (text.rfind("\n", 0, position) + 1)
     for piece in _PIECE.finditer(text, position):
         found = piece.group()
@@ -79,6 +118,20 @@ def resume_after(
             level = max(0, level - 1)
             brackets = 0
     return False
+
+
+def _resume_at(
+    position: int, parser: InteractiveParser, text: str, keywords: Mapping[str, str]
+) -> bool:
+    """Go on with the definition there. False at the end of the text."""
+    word = _MARGIN.match(text, position)
+    if word is None:
+        return False
+    depth = _list_depth(parser, word.group(), keywords[word.group()], 0)
+    if depth is None:
+        return False
+    _rewind(parser, depth, position, text)
+    return True
 
 
 def _list_depth(parser: InteractiveParser, word: str, terminal: str, level: int) -> int | None:

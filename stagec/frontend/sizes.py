@@ -9,7 +9,7 @@ from fractions import Fraction
 from graphlib import CycleError, TopologicalSorter
 
 from stagec import symbolic
-from stagec.diagnostics import Diagnostics, Span, closest, did_you_mean, quoted
+from stagec.diagnostics import Diagnostics, Span, closest, did_you_mean, quoted, suggestion
 from stagec.dialects.types import ALL_POOLS, TIME_AXIS
 from stagec.frontend import padding, replication, syntax
 from stagec.frontend.numbers import LARGEST, Sizes, condition, facts, names_in, quantity, whole
@@ -189,8 +189,10 @@ class _SizeResolver:
                 axes[name] = axis
         return axes
 
-    def error(self, code: str, message: str, span: Span, help_: str = "") -> None:
-        self.findings.say(code, message, span, help=help_)
+    def error(
+        self, code: str, message: str, span: Span, help_: str = "", mistake: str = ""
+    ) -> None:
+        self.findings.say(code, message, span, help=help_, mistake=mistake)
 
     def resolve(self) -> SizeTable:
         self.find_products()
@@ -336,10 +338,8 @@ class _SizeResolver:
         for name, new in self.merged.sizes.items():
             known = [*self.dims, *self.axes]
             if name not in known:
-                close = closest(name, known)
                 message = f"there is no dim or axis `{name}`"
-                help_ = f"did you mean `{close}`?" if close else ""
-                self.error("E0201", message, new.name.span, help_)
+                self.error("E0201", message, new.name.span, suggestion(name, known), name)
             elif name in self.table.products:
                 help_ = f"set {quoted(self.table.products[name])} instead"
                 self.error("E0306", f"`{name}` is a product of axes", new.name.span, help_)

@@ -17,7 +17,12 @@ from lark.parsers.lalr_interactive_parser import InteractiveParser
 from stagec.diagnostics import Diagnostic, Span, closest, did_you_mean, quoted
 from stagec.frontend.foreign_names import written_here
 from stagec.frontend.keywords import CLAUSES, DEFINED, DEFINITIONS, SETTING_WORDS
-from stagec.frontend.recovery import error_position, open_brackets
+from stagec.frontend.recovery import (
+    definition_around,
+    error_position,
+    left_open,
+    open_brackets,
+)
 
 _EXPRESSION = {"NAME", "INT", "FLOAT", "BYTES", "TRUE", "FALSE", "LPAR", "MINUS"}
 _OPERATORS = set(
@@ -176,6 +181,7 @@ class _Unexpected:
 
     def explain(self) -> Diagnostic:
         for attempt in (
+            self.left_open,
             self.closes_nothing,
             self.unclosed,
             self.doubled,
@@ -269,6 +275,21 @@ class _Unexpected:
                 return "serve" if before == "serve" else ""  # where it has no settings alone
         return ""
 
+    def left_open(self) -> Diagnostic | None:
+        """A brace that is not closed before a line that is indented no further than that of the brace."""
+        before = max(0, self.position - 1)  # what begins here may be the next definition
+        found = left_open(self.text, *definition_around(self.text, before))
+        if found is None or found[1] > self.position:
+            return None
+        start, next_ = found
+        word = re.compile(r"\w*|.").match(self.text, next_)
+        assert word is not None
+        where = [(self.source.place(next_, max(word.end(), next_ + 1)), "before this line")]
+        span = self.source.place(start, start + 1)
+        help_ = "end with `}` what it begins"
+        message, label = "`{` is not closed", "`}` is missing"
+        return Diagnostic("E0103", message, span, label, secondary=where, help=help_)
+
     def closes_nothing(self) -> Diagnostic | None:
         """A bracket that was never opened."""
         opener = {"RBRACE": "{", "RPAR": "(", "RSQB": "["}.get(self.token.type)
@@ -319,7 +340,14 @@ class _Unexpected:
 
     def doubled(self) -> Diagnostic | None:
         """The same word or sign once more."""
-        if self.before is None or self.token != self.before or self.token.type in _MEANT_TWICE:
+        if self.before is None:
+            return None
+        if self.accepted == {"ASSIGN"}:  # the second was read as the name of what follows
+            word = self.before
+            if re.search(rf"(?<!\w){re.escape(word)}\s+$", self.text[: word.start_pos or 0]):
+                span, help_ = self.span_of(word), "leave one of them out"
+                return Diagnostic("E0101", f"`{word}` stands twice", span, help=help_)
+        if self.token != self.before or self.token.type in _MEANT_TWICE:
             return None
         return self.error("E0101", f"`{self.token}` stands twice", "leave one of them out")
 
@@ -439,7 +467,8 @@ class _Unexpected:
             return None
         if {"RETURN", "DIM", "LPAR", "NAME"} & self.accepted:
             return None
-        starts = self.token.type in _STATEMENTS - {"NAME"} or self.token in CLAUSES
+        is_statement = self.token.type in _STATEMENTS and self.token.type != "NAME"
+        starts = is_statement or self.token in CLAUSES or self.is_given_a_value
         if not (self.starts_line or starts):
             return None
         message = f"expected {self.expected()} after `{self.before}`"
@@ -483,6 +512,9 @@ class _Unexpected:
         message = f"expected `=` after `{name}`, found {self.found}"
         if self.token.type in _VALUES and self.on_line_of(name):
             help_ = f"write `{name} = {self.token}`"
+            return Diagnostic("E0101", message, self.span_from(name), help=help_)
+        if self.token.type in ("WEIGHT", "CACHE") and self.on_line_of(name):
+            help_ = f"write `{self.token} {name}`"
             return Diagnostic("E0101", message, self.span_from(name), help=help_)
         if self.token.type in _OPERATORS and self.on_line_of(name):
             help_ = f"write `return {name}`, or `y = {name}`"
@@ -614,6 +646,8 @@ class _Unexpected:
         token, accepted = self.token.type, self.accepted
         if accepted == {"ARROW"}:
             return "say what it returns: `-> [B, S, D]`"
+        if token == "LBRACE" and self.before == "repeat":
+            return "say how often before it: `repeat 2 {`"
         if token == "ASSIGN" and self.before is not None and self.before.type == "ASSIGN":
             return "`=` assigns, `==` compares"
         if token == "ASSIGN" and self.before is not None and self.before.type in _DEFINITIONS:
@@ -656,7 +690,26 @@ class _Unexpected:
         if "DIM" in accepted and "MODULE" in accepted:
             words = sorted(self.spelling[t] for t in _DEFINITIONS)
             return f"definitions are {quoted(words)}"
+        return self.without_it()
+
+    def without_it(self) -> str:
+        """What is too much, where the text goes on as it may without it; or the only sign that may stand here."""
+        if self.is_end or self.before is None:
+            return ""
+        after = re.compile(r"\s*(\w+|->|[^\w\s])").match(self.text, self.position + len(self.token))
+        if after is not None and self.terminal(after[1]) in self.accepted:
+            return f"leave `{self.token}` out"
+        if self.before == "," and self.token.type in _CLOSING.values():
+            return "leave out the comma before it"
+        signs = [self.spelling[each] for each in self.accepted if each in self.spelling]
+        if len(signs) == len(self.accepted) == 1:
+            return f"write `{self.before} {signs[0]}`"
         return ""
+
+    def terminal(self, word: str) -> str:
+        """What the grammar calls a word or a sign."""
+        kind = "INT" if word.isdecimal() else "NAME" if word.isidentifier() else ""
+        return self.source.keywords.get(word, kind)
 
     def attribute(self) -> Diagnostic | None:
         """`x.T`, `x.view(...)`: tensors have no attributes."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stagec.backend.program import Mesh
-from stagec.diagnostics import CompileError, quoted, refused
+from stagec.diagnostics import CompileError, file_meant, quoted, refused
 from stagec.estimate.network import Network
 from stagec.plans.clauses import Device, Link, Plan
 from stagec.reading import read_file
@@ -154,7 +154,8 @@ def on_network(plan: Plan, path: str) -> Plan:
     for size in sizes.values():
         num_ranks *= size
     if len(graph.xpus) < num_ranks:
-        raise unfit(path, f"has {len(graph.xpus):,} XPUs, and the plan {num_ranks:,} ranks")
+        what = f"has {len(graph.xpus):,} XPUs, and the plan {num_ranks:,} ranks"
+        raise unfit(path, what, f"choose a mesh of at most {len(graph.xpus):,} ranks")
     nodes = graph.nodes()
     links = graph.links_of_axes(sizes, nodes)
     near = graph.inside(nodes[0])
@@ -164,10 +165,13 @@ def on_network(plan: Plan, path: str) -> Plan:
         raise unfit(
             path,
             f"joins neither all XPUs of a node by one kind of link, nor the ranks of {quoted(links.missing)}",
+            "say in the plan what joins them: "
+            + ", ".join(f"`link {axis} {{ bytes_per_s = 450e9 }}`" for axis in links.missing),
         )
     if len({len(node) for node in nodes}) > 1:
         counts = ", ".join(sorted({f"{len(node):,}" for node in nodes}))
-        raise unfit(path, f"has nodes of different sizes, {counts} XPUs, and a plan has one size")
+        what = f"has nodes of different sizes, {counts} XPUs, and a plan has one size"
+        raise unfit(path, what, "describe those nodes alone that the plan runs on")
     found: dict[str, Any] = {"node": len(nodes[0])}
     found |= said("link", near)
     if len(nodes) > 1:
@@ -175,7 +179,9 @@ def on_network(plan: Plan, path: str) -> Plan:
         device = plan.device
         if device.network_bytes_per_s is None and far.bytes_per_s is None:
             # Without a network, other nodes would be reached over the links of a node.
-            raise unfit(path, "does not say how fast the links between nodes are")
+            what = "does not say how fast the links between nodes are"
+            help_ = "give them a `bandwidth`, or the device `network_bytes_per_s = 50e9`"
+            raise unfit(path, what, help_)
         found |= said("network", far)
     return replace(plan, device=replace(plan.device, **found), links=())
 
@@ -203,7 +209,7 @@ class InfraGraph:
         try:
             text = read_file(path).decode(errors="replace")
         except OSError as error:
-            raise unfit(path, f"cannot be read: {error.strerror}") from None
+            raise unfit(path, f"cannot be read: {error.strerror}", file_meant(path)) from None
         reader = service.InfraGraphService()
         try:
             with warnings.catch_warnings():
@@ -219,7 +225,7 @@ class InfraGraph:
             about |= self.numbers(one, other, about)
         self.xpus = [name for name, kind in self.graph.nodes(data="type") if kind == "xpu"]
         if not self.xpus:
-            raise unfit(path, "has no XPU")
+            raise unfit(path, "has no XPU", "give a component of a device `choice: xpu`")
 
     def numbers(self, one: str, other: str, about: Mapping[str, str]) -> dict[str, float]:
         """`{"bandwidth": "450 GBps", "latency": "500 ns"}` as a capacity in bytes per second and a weight in microseconds."""
@@ -232,11 +238,14 @@ class InfraGraph:
                 what = (
                     f"has a link `{about['link']}` in {value[2]}: bytes or bits per second are read"
                 )
-                raise unfit(self.path, what)
-            found[key] = float(value[1]) * UNITS[value[2]]
+                raise unfit(self.path, what, f"units are {quoted(UNITS)}")
+            try:
+                found[key] = float(value[1]) * UNITS[value[2]]
+            except ValueError:
+                found[key] = -1.0
             if not (found[key] > 0 or (found[key] == 0 and name == "latency")):
                 what = f"has a link `{about['link']}` from `{one}` to `{other}` with a {name} of {value[1]}"
-                raise unfit(self.path, what)
+                raise unfit(self.path, what, "write a number above 0, such as `450 GBps`")
         return found
 
     def nodes(self) -> list[list[str]]:
@@ -295,7 +304,7 @@ class InfraGraph:
         own = set(self.nx.node_connected_component(self.near, nodes[0][0]))
         outside = {other for one in own for other in self.graph[one] if other not in own}
         if not outside:
-            raise unfit(self.path, "has nodes that nothing joins")
+            raise unfit(self.path, "has nodes that nothing joins", "join them by an edge")
         ways = self.graph.subgraph(own | outside)
         flow = self.speed(ways, nodes[0], list(outside)).bytes_per_s
         near_xpu, far_xpu = nodes[0][0], nodes[1][0]
@@ -321,7 +330,9 @@ class InfraGraph:
         try:
             way = self.nx.dijkstra_path(ways, source, target, weight="us")
         except self.nx.NetworkXNoPath:
-            raise unfit(self.path, f"has no way from `{source}` to `{target}`") from None
+            raise unfit(
+                self.path, f"has no way from `{source}` to `{target}`", "join them by an edge"
+            ) from None
         steps = [ways.edges[pair] for pair in itertools.pairwise(way)]
         if not any("latency" in step for step in steps):
             return None

@@ -12,6 +12,7 @@ import pytest
 from stagec.cli import main
 from stagec.diagnostics import CompileError, Diagnostic, closest, file_meant
 from stagec.frontend import check, parse_file, parse_text
+from stagec.frontend.syntax_errors import blanks
 from tests.unit.examples import EXAMPLES
 from tests.unit.seldom import some
 
@@ -117,6 +118,10 @@ WRONG = (
     "plan q extends p { set B = 0 }",
     "plan q { serve { decode 64 at 100 block = 16 } }",
     "plan q { serve { decoe 64 at 100 } }",
+    "plan q extends p { precision { weights = bf16 bf16, activations = bf16 } }",
+    "plan q extends p { precision { weights = bf16, activations} = bf16 } }",
+    "plan q[ extends p { set B = 8 }",
+    "dim Z ={ 8",
     "dim Z 8",
     "module A(x[B, D) -> [B, D] { return x }",
     "module A(x[B, D] -> [B, D] { return x }",
@@ -132,6 +137,10 @@ WRONG = (
     "module A(x[B, D]) -> [B, D] { h = silu(silu(x)\n  return h }",
     "module A(x[B, D], n[D]) -> [B, D] { return rms_norm(x n) }",
     "module A(x[B, D]) -> [B, D] {\n  retrn (x) }",
+    "module A(x[B, D]) -> [B, D] {\n  repeat 2 x = silu(x) }\n  return x }",
+    "module A(x[B, D]) -> [B, D] {\n  n weight[D]\n  return x }",
+    "module A(x[B, D]) -> [B, D] {\n  repeat 2 {( x = silu(x) }\n  return x }",
+    "module A(x[B, D]) -> [B, D] { return topk(x, over = D, to = S, normalise = S) }",
     "module A(x[B, D], y[B, D, S]) -> [B, D] { return mean(y, over S) }",
     "module A(x[B, D]) -> [B, D] { return topk(x, over = D, to = S, normalise = ture) }",
 )
@@ -146,6 +155,32 @@ def test_a_help_leads_past_its_error(wrong: str):
     assert ways
     assert not others
     assert any(is_past(each, plan, first) for each in ways), first
+
+
+def without_a_brace(random_: random.Random, text: str) -> str:
+    """The text without one of its braces."""
+    places = [each.start() for each in re.finditer(r"[{}]", re.sub(r"#[^\n]*", blanks, text))]
+    place = random_.choice(places)
+    return text[:place] + text[place + 1 :]
+
+
+def without_a_dim(random_: random.Random, text: str) -> str:
+    """The text with another name where a dim is defined."""
+    dims = [each.start(1) for each in re.finditer(r"^dim (\w+)", text, re.MULTILINE)]
+    place = random_.choice(dims)
+    return f"{text[:place]}zzz_{text[place:]}"
+
+
+@pytest.mark.parametrize("seed", some(range(4), 4))
+def test_one_mistake_is_one_diagnostic(seed: int):
+    """Of the models that ship: a brace left out, or a dim that nothing defines, is told once, with a help."""
+    random_ = random.Random(seed)
+    for change in [without_a_brace, without_a_dim] * 12:
+        path = random_.choice(EXAMPLES)
+        text = change(random_, path.read_text("utf-8"))
+        found = errors(text, None)
+        assert len(found) < 2, found
+        assert all(each.helps for each in found), found
 
 
 def mistyped(random_: random.Random, text: str) -> str:

@@ -57,7 +57,9 @@ class BodyChecker(CallChecker):
                 if position + 1 < len(statements):
                     message = "nothing after `return` is reached"
                     where = [(statement.span, "returns here")]
-                    self.error("E0213", message, statements[position + 1].span, secondary=where)
+                    help_ = "leave it out, or move it before `return`"
+                    after = statements[position + 1].span
+                    self.error("E0213", message, after, help_, secondary=where)
                 break
             self.statement(statement)
         self.finish(item, returns, signature.results, body)
@@ -92,7 +94,8 @@ class BodyChecker(CallChecker):
             return False
         dim = self.context.definitions.dims.get(name.text)
         secondary = [(dim.name.span, "defined here")] if dim else []
-        self.error("E0202", f"`{name}` is a dim already", name.span, secondary=secondary)
+        help_ = f"give the tensor another name, such as `{name.text.lower()}_`"
+        self.error("E0202", f"`{name}` is a dim already", name.span, help_, secondary=secondary)
         return True
 
     def weight(self, weight: syntax.Weight) -> None:
@@ -353,6 +356,7 @@ class BodyChecker(CallChecker):
         if set(want) != set(value.type.names):
             notes, help_ = self.differences(value.type.names, want)
             help_ = help_ or self.contraction_help(expr, value.type.names, want)
+            help_ = help_ or f"declare what it makes: `-> {shown(value.type)}`"
             message = f"this returns {shown(value.type)}, not {shown(result.type)}"
             declared = (result.span, f"declared as {shown(result.type)}")
             where = [declared, *self.origins((expr, value))]

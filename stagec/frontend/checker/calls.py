@@ -102,7 +102,10 @@ class CallChecker(ExpressionChecker):
             takes = f"{len(names) - optional} to {takes}"
         listed = f" ({quoted(names)})" if names else ""
         message = f"`{call.function}` takes {takes}{listed}, {given} {_is(given)} given"
-        self.error("E0203", message, call.span)
+        help_ = (
+            f"write `{call.function}({', '.join(names)})`, with what you have for {quoted(names)}"
+        )
+        self.error("E0203", message, call.span, help_ if names else "leave the brackets empty")
         return True
 
     # ---- state ----
@@ -547,14 +550,16 @@ class CallChecker(ExpressionChecker):
         wanted = quoted(choices, last="or") if choices else _WANTED[option.kind]
         known = ("true", "false") if option.kind == "bool" else choices
         help_ = did_you_mean(text_of(value), known)
+        if known and not help_:
+            help_ = f"write {quoted(known, last='or')}"
         message = f"`{option.name}` is {wanted}, not `{text_of(value)}`"
         self.error("E0204", message, value.span, help_)
 
     def dim(self, value: syntax.Value, name: str) -> str | None:
         if name in self.context.sizes:
             return name
-        help_ = did_you_mean(name, self.context.sizes)
-        self.error("E0201", f"there is no dim `{name}`", value.span, help_)
+        help_ = did_you_mean(name, self.context.sizes) or f"define it: `dim {name} = 1024`"
+        self.error("E0201", f"there is no dim `{name}`", value.span, help_, mistake=name)
         return None
 
     def dims(self, value: syntax.Value, option: stg.Option) -> tuple[str, ...] | None:

@@ -65,8 +65,9 @@ class BodyState:
         label: str = "",
         secondary: Sequence[tuple[Span, str]] = (),
         notes: Sequence[str] = (),
+        mistake: str = "",
     ) -> None:
-        self.findings.say(code, message, span, label, secondary, notes, help)
+        self.findings.say(code, message, span, label, secondary, notes, help, mistake=mistake)
 
     def emit(
         self,

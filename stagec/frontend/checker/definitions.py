@@ -109,7 +109,8 @@ def _is_new(
     if first is not name:
         message = f"{kind}`{name}` is defined twice"
         secondary = [(first.span, "first here")]
-        findings.say("E0202", message, name.span, secondary=secondary)
+        help_ = "leave one of them out, or give it another name"
+        findings.say("E0202", message, name.span, secondary=secondary, help=help_)
         return False
     if not kind and name.text in (*functions, *SIZE_FUNCTIONS, TIME_AXIS):
         message = f"`{name}` is built in"

@@ -106,8 +106,9 @@ class ExpressionChecker(BodyState, ABC):
             help_ = f"give `{name}` a value before the repeat"
         elif name in self.context.definitions.callables:
             help_ = f"`{name}` is called: `{name}(...)`"
-        message = f"there is no value `{name}`"
-        self.error("E0201", message, expr.span, help_, secondary=secondary)
+        help_ = help_ or f"give `{name}` a value before this line, or declare it as a `weight`"
+        message, mistake = f"there is no value `{name}`", f"{self.name}: {name}"
+        self.error("E0201", message, expr.span, help_, secondary=secondary, mistake=mistake)
         return None
 
     def negate(self, expr: syntax.Negate, want: Sequence[str] | None) -> Value | None:
@@ -278,7 +279,8 @@ class ExpressionChecker(BodyState, ABC):
         elif becomes not in sizes:
             close = closest(becomes, sizes)
             help_ = f"did you mean `{close}`?" if close else f"define it: `dim {becomes} = {was}`"
-            self.error("E0201", f"there is no dim `{becomes}`", renaming.new.span, help_)
+            message = f"there is no dim `{becomes}`"
+            self.error("E0201", message, renaming.new.span, help_, mistake=becomes)
         elif becomes in kept or new.count(becomes) > 1 or old.count(was) > 1:
             twice = was if old.count(was) > 1 else becomes
             message = f"`{twice}` would be there twice"

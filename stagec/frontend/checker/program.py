@@ -161,7 +161,7 @@ def check(
     of_one = batch.longest if batch is not None and batch.is_packed else {}
     check_requirements(definitions.requires, table, findings, of_one)
     resolved = resolve_plan(merged, table, findings)
-    num_errors = len(findings.errors)
+    num_errors = findings.num_errors
     bodies = _check_bodies(source, definitions, table, resolved, findings)
     roles = batch.roles if batch is not None else None
     if batch is None:
@@ -169,7 +169,7 @@ def check(
         resolved = unserved(resolved, roles, table, findings)
     else:
         resolved = spread_rules(resolved, batch.spreads)
-    if len(findings.errors) == num_errors:
+    if findings.num_errors == num_errors:
         PlanChecker(resolved, definitions, bodies, table, findings).check()
     findings.raise_errors(source.texts)
     model = definitions.models[0]

@@ -77,7 +77,7 @@ class TypeReader:
                 close = closest(name, self.dims)
                 help_ = f"did you mean `{close}`?" if close else f"define it: `dim {name} = 1024`"
                 message = f"there is no dim `{name}`"
-                self.findings.say("E0201", message, dim.span, help=help_)
+                self.findings.say("E0201", message, dim.span, help=help_, mistake=name)
                 wrong = True
             elif name in found:
                 message = f"dim `{name}` stands twice in one shape"
@@ -116,9 +116,11 @@ class TypeReader:
             if name.text in first:
                 secondary = [(first[name.text], "first here")]
                 message = f"`{name}` is defined twice"
-                self.findings.say("E0202", message, name.span, secondary=secondary)
+                help_ = "give the second another name"
+                self.findings.say("E0202", message, name.span, secondary=secondary, help=help_)
             elif name.text in self.dims:
-                self.findings.say("E0202", f"`{name}` is a dim already", name.span)
+                help_ = f"give the tensor another name, such as `{name.text.lower()}_`"
+                self.findings.say("E0202", f"`{name}` is a dim already", name.span, help=help_)
             first.setdefault(name.text, name.span)
         parameters = [
             Typed(self.type(p.shape, p.dtype, default), p.span, p.name.text)

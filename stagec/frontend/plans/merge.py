@@ -204,7 +204,7 @@ def _twice(
     second: syntax.SyntaxNode,
     first: syntax.SyntaxNode,
     findings: Diagnostics,
-    help_: str = "",
+    help_: str = "leave one of them out",
 ) -> None:
     findings.say(
         "E0401",

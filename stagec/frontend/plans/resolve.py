@@ -76,8 +76,10 @@ class _PlanResolver:
         self.axes = [a.name for a in mesh.axes] if mesh else []
         self.axis_names = [name.text for name in self.axes]
 
-    def error(self, code: str, message: str, node: syntax.SyntaxNode, help_: str = "") -> None:
-        self.findings.say(code, message, node.span, help=help_)
+    def error(
+        self, code: str, message: str, node: syntax.SyntaxNode, help_: str = "", mistake: str = ""
+    ) -> None:
+        self.findings.say(code, message, node.span, help=help_, mistake=mistake)
 
     def resolve(self) -> resolved.Plan:
         merged = self.merged
@@ -146,7 +148,8 @@ class _PlanResolver:
         ]
         if len(real) > MOST_AXES:
             message = f"the mesh has {len(real)} axes, more than {MOST_AXES}"
-            self.findings.say("E0306", message, spans[real[MOST_AXES]])
+            help_ = "make one axis of those that split the same dims"
+            self.findings.say("E0306", message, spans[real[MOST_AXES]], help=help_)
             return tuple(resolved.Axis(n, 1, spans[n]) for n in real[:MOST_AXES])
         axes = {n: resolved.Axis(n, self.table.values.get(n) or 1, spans[n]) for n in real}
         ranks = 1
@@ -157,7 +160,13 @@ class _PlanResolver:
         reason = f"more than {MOST_RANKS:,} ranks"
         fits = conditions.note("<=", number, MOST_RANKS, holds=ranks <= MOST_RANKS, reason=reason)
         if not fits and mesh:
-            self.error("E0306", f"the mesh has {ranks} ranks, more than {MOST_RANKS}", mesh)
+            message = f"the mesh has {ranks} ranks, more than {MOST_RANKS}"
+            self.error(
+                "E0306",
+                message,
+                mesh,
+                "the product of its sizes is the number of ranks: choose smaller ones",
+            )
         return tuple(axes[name] for name in self.rank_order(list(axes)))
 
     def rank_order(self, axes: list[str]) -> list[str]:
@@ -185,7 +194,8 @@ class _PlanResolver:
                     help_ = f"the mesh has {quoted(self.axis_names)}"
                 elif not self.axis_names:
                     help_ = f"add `mesh {text} = 8`"
-                self.error("E0302", f"the mesh has no axis `{text}`", name, help_)
+                message = f"the mesh has no axis `{text}`"
+                self.error("E0302", message, name, help_, mistake=f"axis {text}")
                 continue
             for part in self.table.products.get(text, (text,)):
                 if part in found:
@@ -282,7 +292,7 @@ class _PlanResolver:
             help_ = "a rule reads `shard DIMS over AXES`"
         elif not help_:
             help_ = f"for one value, name its dims: `shard Block.{name}[S] over tp`"
-        self.error("E0304", f"there is no dim `{name}`", name, help_)
+        self.error("E0304", f"there is no dim `{name}`", name, help_, mistake=name.text)
 
     def overrides(self) -> Iterable[resolved.Override]:
         for target, clause in self.merged.overrides.values():
@@ -291,7 +301,8 @@ class _PlanResolver:
             for dim in target.dims or ():
                 if dim.text not in self.table.dim_names:
                     help_ = did_you_mean(dim.text, self.table.dim_names)
-                    self.error("E0304", f"there is no dim `{dim}`", dim, help_)
+                    message = f"there is no dim `{dim}`"
+                    self.error("E0304", message, dim, help_, mistake=dim.text)
             for entry in clause.settings.entries if clause.settings is not None else ():
                 message = f"`{entry.name}` is a setting of rules for dims, not of one value"
                 help_ = f"write it where `{target.path}`'s dims have their rules"
