@@ -22,12 +22,12 @@ Before `place-buffers`:
     }
     sched.program @all runs [0 @model] order "(F:0.0+1 B:0.0+1)*2"
     sched.ranks "all" at {} run @all
-    sched.stored of "" gradients "contiguous" {}
+    sched.stored of "" {}
 
 After:
 
     ...
-    sched.stored of "" gradients "contiguous" {}
+    sched.stored of "" {}
     sched.arena of "all" bytes 3072 live 3072 {
       0 = "0 1024",
       1 = "2048"

@@ -14,7 +14,7 @@ from stagec import symbolic
 from stagec.analysis.dataflow import is_node
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.interfaces import elements, num_bytes
-from stagec.dialects.memory import BEYOND, WHOLE_GRADIENTS, Kind, Stored, StoredOp
+from stagec.dialects.memory import BEYOND, OPERAND, WHOLE, Kind, Stored, StoredOp
 from stagec.dialects.op import around
 from stagec.dialects.types import TIME_AXIS, StackType, bytes_of, tensor_of
 from stagec.dialects.use_def import followed, from_stack, one_by_one, viewed
@@ -207,8 +207,8 @@ def gradient_values(program: stg.ProgramOp) -> set[SSAValue]:
 # What stays from step to step
 
 
-def stored_rows(program: stg.ProgramOp, gradients: str) -> Iterator[Stored]:
-    """What one rank stores for each weight and cache of a program. `gradients` is the policy for gradients (see `plan-memory`)."""
+def stored_rows(program: stg.ProgramOp) -> Iterator[Stored]:
+    """What one rank stores for each weight and cache of a program."""
     updated = updates(program)
     for op in program.body.block.ops:
         if isinstance(op, stg.CacheOp):
@@ -230,11 +230,26 @@ def stored_rows(program: stg.ProgramOp, gradients: str) -> Iterator[Stored]:
             yield Stored(path, Kind.MASTER, master, *where)
         elif update.on_cpu and come is None:
             yield Stored(path, Kind.MASTER, num_bytes(update.part), *where)
-        if update.gradient is None:
-            continue
-        is_whole = gradients in WHOLE_GRADIENTS
-        whole = before_sums(update.gradient) if is_whole else update.gradient
-        yield Stored(path, Kind.GRADIENTS, num_bytes(whole), is_summed_beyond(update.gradient))
+
+
+def gradient_rows(program: stg.ProgramOp) -> Iterator[Stored]:
+    """The gradients that a rank adds up, as its buffers are planned: whole, unless a reduction puts a part into memory of its own."""
+    for weight, update in updates(program).items():
+        if update.gradient is not None:
+            values = back_to_sum(update.gradient)
+            kept = values[-1] if all(map(is_part_in_place, values)) else values[0]
+            beyond = is_summed_beyond(values[-1])
+            yield Stored(weight.path.data, Kind.GRADIENTS, num_bytes(kept), beyond)
+
+
+def is_part_in_place(value: SSAValue) -> bool:
+    """Whether a reduced part of a whole gradient is in the memory of that; also of what is no such part."""
+    assert isinstance(value, OpResult | BlockArgument)
+    plan = sched.planned(value.op) if isinstance(value, OpResult) else None
+    if plan is None or plan.buffers[value.index].where == OPERAND:
+        return True
+    effects = sched.effects_of(value.owner)
+    return all(e.when != WHOLE or e.result != value.index for e in effects.overwrites)
 
 
 def stored_of(program: stg.ProgramOp) -> tuple[Stored, ...]:
@@ -264,10 +279,14 @@ class KeptBy:
         )
 
 
-def owners(program: stg.ProgramOp) -> Iterator[tuple[Stored, KeptBy]]:
-    """What a rank stores for a program, and whose it is."""
-    known = owned(program)
-    for row in stored_of(program):
+def owners(
+    program: stg.ProgramOp, *, with_gradients: bool = True
+) -> Iterator[tuple[Stored, KeptBy]]:
+    """What a rank stores for a program, and whose it is; gradients have lifetimes of their own."""
+    known, rows = owned(program), stored_of(program)
+    if rows and with_gradients:
+        rows += tuple(gradient_rows(program))
+    for row in rows:
         if row.is_of_program:
             yield row, KeptBy(program, row.of_buffers)
         else:
@@ -301,28 +320,29 @@ def parts_in_time(cache: SSAValue) -> Size:
     return symbol(TIME_AXIS) if TIME_AXIS in splits else ONE
 
 
-def before_sums(gradient: SSAValue) -> SSAValue:
-    """The sum over microbatches behind what the optimizer reads, before it is reduced over ranks."""
-    value = before_reductions(gradient)
-    while isinstance(value, OpResult) and isinstance(value.op, stg.RepeatOp):
-        value = before_reductions(sliced(value.op, value.index))
-    return value
+def back_to_sum(gradient: SSAValue) -> list[SSAValue]:
+    """What the optimizer reads, and what that was made from: back through reductions, in repeats of their own where they have parts, to the sum over
+    microbatches; to what a repeat makes itself, if it makes it."""
+    found = [gradient]
+    while (value := reduced_from(found[-1]) or of_repeat(found[-1])) is not None:
+        found.append(value)
+    return found
 
 
-def is_summed_beyond(gradient: SSAValue) -> bool:
-    """Whether the sum over microbatches behind what the optimizer reads is on the host: what these store, or fetch from there to add to."""
-    total = before_sums(gradient)
+def of_repeat(value: SSAValue) -> SSAValue | None:
+    """From what a repeat hands out to what its body does, and from there to the stack whose elements it takes."""
+    if isinstance(value, OpResult):
+        op = value.op
+        return op.yield_op.operands[value.index] if isinstance(op, stg.RepeatOp) else None
+    assert isinstance(value, BlockArgument)
+    repeat = value.block.parent_op()
+    return repeat.operands[value.index] if isinstance(repeat, stg.RepeatOp) else None
+
+
+def is_summed_beyond(total: SSAValue) -> bool:
+    """Whether a sum over microbatches is on the host: what these store, or fetch from there to add to."""
     if not isinstance(total, OpResult) or not isinstance(total.op, stg.AccumulateOp):
         return False
     terms = roots(total.op.yield_op.operands[total.index])
     beyond = {*BEYOND, Kind.FETCHED}
     return any(isinstance(t, OpResult) and sched.effects_of(t.op).makes in beyond for t in terms)
-
-
-def sliced(repeat: stg.RepeatOp, index: int) -> SSAValue:
-    """The stack whose elements a repeat of reductions reduces, in repeats of its own where they have parts; what the repeat makes itself, if it makes it."""
-    value = before_sums(repeat.yield_op.operands[index])
-    if isinstance(value, OpResult):
-        return value
-    assert isinstance(value, BlockArgument)
-    return repeat.operands[value.index]

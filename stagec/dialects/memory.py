@@ -371,6 +371,11 @@ class Stored:
         return MemoryLevel.HOST if self.on_host else MemoryLevel.DEVICE
 
     @property
+    def is_always(self) -> bool:
+        """Whether it is there all the time. Gradients have lifetimes of their own, but for what their buffers have beside them."""
+        return self.kind != Kind.GRADIENTS or self.of_buffers
+
+    @property
     def is_of_program(self) -> bool:
         """Whether it is no weight's nor cache's own: its path is but a name."""
         return self.kind == Kind.PROCESS or self.of_buffers
@@ -400,19 +405,19 @@ class StoredAttr(WrittenData[tuple[Stored, ...]]):
 
 @irdl_op_definition
 class StoredOp(DefaultBuilder):
-    """What a rank of a kind of stage keeps from step to step: parameters, master weights, optimizer state, gradients, caches, and what its
-    process keeps beside them."""
+    """What a rank of a kind of stage keeps from step to step: parameters, master weights, optimizer state, caches, and what its process and
+    its buffers keep beside them."""
 
     name = "sched.stored"
 
     kind = prop_def(StringAttr)
-    gradients = prop_def(StringAttr)
     rows = prop_def(StoredAttr)
 
-    assembly_format = "`of` $kind `gradients` $gradients $rows attr-dict"
+    assembly_format = "`of` $kind $rows attr-dict"
 
     def verify_(self) -> None:
-        if self.gradients.data not in GRADIENTS:
-            raise self.mistake(
-                f"gradients are one of {', '.join(GRADIENTS)}, not `{self.gradients.data}`"
-            )
+        for row in self.rows.data:
+            if not row.is_always:
+                raise self.mistake(
+                    f"gradients of `{row.path}` are buffers of nodes, and said by these"
+                )

@@ -17,7 +17,6 @@ from stagec.explaining.papers import OF_MEMORY
 from stagec.explaining.peak_formula import Moments
 from stagec.explaining.quantities import Answer, Contribution, of_parts
 from stagec.memory import TITLES, ClassPlan, Kind
-from stagec.memory.plan import ALWAYS
 from stagec.unrolling.rank import StageRun
 
 Asked = Callable[[NamedJob, ClassPlan], list[Contribution]]
@@ -98,11 +97,13 @@ def static_parts(
     stages: Sequence[StageRun],
     kinds: Sequence[Kind],
     level: MemoryLevel = MemoryLevel.DEVICE,
+    *,
+    always: bool = False,
 ) -> list[Contribution]:
-    """What a rank stores at a level from step to step. A weight that two of its stages share it stores once."""
+    """What a rank stores at a level from step to step, or of that what is there `always`. A weight that two of its stages share it stores once."""
     found: dict[tuple[Kind, int, str], Contribution] = {}
     for stage in stages:
-        for row, owner in owners(stage.program):
+        for row, owner in owners(stage.program, with_gradients=not always):
             weight, kind, size = owner.op, row.kind, row.num_bytes
             if kind in kinds and row.level == level:
                 place = stage.stage if owner.is_of_stage else -1
@@ -121,9 +122,8 @@ def static_parts(
 
 
 def parts_at_peak(job: NamedJob, plan: ClassPlan, kinds: Sequence[Kind]) -> list[Contribution]:
-    always = [kind for kind in kinds if kind in ALWAYS]
-    moments = Moments(job, plan)
-    return [*static_parts(job, plan.stages, always), *moments.parts(plan.peak.node, kinds)]
+    parts = Moments(job, plan).parts(plan.peak.node, kinds)
+    return [*static_parts(job, plan.stages, kinds, always=True), *parts]
 
 
 def fullest(plan: ClassPlan, kind: Kind | None) -> int | None:
@@ -160,7 +160,7 @@ def parts_beyond(
     job: NamedJob, plan: ClassPlan, level: MemoryLevel, kind: Kind
 ) -> list[Contribution]:
     """What stays at a level, and what is there for a while, when most of that is."""
-    always, node = static_parts(job, plan.stages, ALWAYS, level), fullest(plan, kind)
+    always, node = static_parts(job, plan.stages, STORED, level, always=True), fullest(plan, kind)
     if node is None:
         return always
     return [*always, *Moments(job, replace(plan, lives=plan.host_lives)).parts(node, [kind])]

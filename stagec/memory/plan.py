@@ -20,7 +20,6 @@ from stagec.memory.static import StaticBytes, StoredBytes, StoredWeights, by_kin
 from stagec.memory.value_table import About, ValueTable, value_table
 from stagec.unrolling.rank import Arrangement, Arrangements, RankRun, StageRun
 
-ALWAYS = (Kind.PARAMETERS, Kind.TRANSPOSED, Kind.MASTER, Kind.OPTIMIZER, Kind.CACHE, Kind.PROCESS)
 """Kinds that are there all the time. Gradients have lifetimes of their own."""
 
 
@@ -245,7 +244,7 @@ def plan_class(
 
 def always_at(rows: Iterable[StoredBytes], level: MemoryLevel) -> list[StoredBytes]:
     """What of that is at a level all the time. Gradients have lifetimes of their own."""
-    return [each for each in rows if each.kind in ALWAYS and each.level == level]
+    return [each for each in rows if each.is_always and each.level == level]
 
 
 def saved_bytes(lives: Lifetimes, num_stages: int) -> tuple[int, ...]:

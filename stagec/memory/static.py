@@ -40,6 +40,8 @@ class StoredBytes:
     level: MemoryLevel
     split_axes: frozenset[str]
     """The mesh axes that its dims are split over; what `zero` splits besides is not among them."""
+    is_always: bool
+    """Whether it is there all the time (`Stored.is_always`)."""
 
 
 @dataclass
@@ -66,6 +68,7 @@ class StoredWeights:
                         frozenset(
                             a for x in owner.op.results for a in tensor_of(x.type).split_axes
                         ),
+                        row.is_always,
                     ),
                     not owner.is_of_stage,
                 )

@@ -10,6 +10,7 @@ import numpy as np
 from stagec.analysis.buffers import owners
 from stagec.analysis.kernels import kernel_form
 from stagec.dialects import dist, sched, stg
+from stagec.dialects.memory import STORED
 from stagec.dialects.sched.tasks import Order
 from stagec.dialects.types import TIME_AXIS, StackType
 from stagec.estimate.few_microbatches import in_order
@@ -21,7 +22,6 @@ from stagec.explaining.names import Names
 from stagec.explaining.quantities import Answer
 from stagec.explaining.rows_at_sizes import layout_with
 from stagec.memory import Kind, MemoryLevel
-from stagec.memory.plan import ALWAYS
 from stagec.memory.value_table import ValueTable, value_table
 from stagec.passes.schedule.build_programs import (
     first_shared,
@@ -118,10 +118,10 @@ class Structure:
             what: KINDS[what.removeprefix(OF_PEAK)] for what in quantities if what not in PEAKS
         }
         static: dict[str, tuple[Collection[Kind], MemoryLevel]] = {
-            "memory.peak": (ALWAYS, MemoryLevel.DEVICE),
-            "memory.host": (ALWAYS, MemoryLevel.HOST),
-            "memory.nvme": (ALWAYS, MemoryLevel.NVME),
-            **{what: ({kind} & {*ALWAYS}, MemoryLevel.DEVICE) for what, kind in kinds.items()},
+            "memory.peak": (STORED, MemoryLevel.DEVICE),
+            "memory.host": (STORED, MemoryLevel.HOST),
+            "memory.nvme": (STORED, MemoryLevel.NVME),
+            **{what: ([kind], MemoryLevel.DEVICE) for what, kind in kinds.items()},
         }
 
         for rows, own, values, key in self.groups(sizes, microbatches):
@@ -206,10 +206,10 @@ class Structure:
         kinds: Collection[Kind],
         level: MemoryLevel = MemoryLevel.DEVICE,
     ) -> Size:
-        """The bytes that a rank with these virtual stages stores at a level from step to step, in buffers of these kinds. What stages share counts once."""
+        """The bytes that a rank with these virtual stages has at a level all the time, in buffers of these kinds. What stages share counts once."""
         seen: dict[tuple[Kind, int, str], Size] = {}
         for stage in stages:
-            for row, owner in owners(stage.program):
+            for row, owner in owners(stage.program, with_gradients=False):
                 if row.kind in kinds and row.level == level:
                     stacked = owner.is_of_stage
                     own = row.num_bytes.substitute(

@@ -11,7 +11,7 @@ import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 
-from stagec.analysis.buffers import owned, stored_rows
+from stagec.analysis.buffers import owned, stored_rows, summed_results
 from stagec.analysis.coordinates import SUFFIX
 from stagec.analysis.dataflow import Dataflow
 from stagec.analysis.expert_loads import Loads
@@ -23,7 +23,7 @@ from stagec.analysis.stated_sizes import sizes_of, wrong
 from stagec.diagnostics import quoted
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.attributes import sizes_in
-from stagec.dialects.memory import GRADIENTS, Kind
+from stagec.dialects.memory import Kind
 from stagec.dialects.op import first_op
 from stagec.dialects.sched.crossing import DIRECTIONS, StageRecv, StageSend
 from stagec.dialects.sched.tasks import (
@@ -59,6 +59,7 @@ def check_module(module: ModuleOp) -> None:
     for program in kinds.values():
         check_units(program)
         check_freed_together(program)
+        check_sums(program)
     for own in segments.values():
         check_segments(own)
     stored = [op for op in ops if isinstance(op, sched.StoredOp)]
@@ -202,16 +203,15 @@ def check_stored(
 
 
 def check_all_stored(stored: Sequence[sched.StoredOp], kinds: Mapping[str, stg.ProgramOp]) -> None:
-    """Check that of what a program has and updates it is said what stays. What becomes of gradients is a policy's own."""
+    """Check that of what a program has and updates it is said what stays."""
     said = {op.kind.data: op for op in stored}
     for kind, program in kinds.items():
         op = said.get(kind)
         if op is None and not any(sched.planned(inner) is not None for inner in program.walk()):
             continue
         rows = {(row.path, row.kind) for row in op.rows.data} if op is not None else set()
-        for row in stored_rows(program, op.gradients.data if op is not None else GRADIENTS[0]):
-            is_nothing = row.kind == Kind.GRADIENTS or row.num_bytes == ZERO
-            if not is_nothing and (row.path, row.kind) not in rows:
+        for row in stored_rows(program):
+            if row.num_bytes != ZERO and (row.path, row.kind) not in rows:
                 missing = f'there is no row `"{row.path}" {row.kind.name.lower()}`'
                 where = f'`sched.stored of "{kind}"`'
                 help_ = "run `plan-memory` again, or write the row down with 0 bytes"
@@ -243,6 +243,20 @@ def check_freed_together(program: stg.ProgramOp) -> None:
         if number not in lasts:
             message = f"what is kept `until {number}` is never freed: no node says `last {number}`"
             raise wrong(op, message)
+
+
+def check_sums(program: stg.ProgramOp) -> None:
+    """Check that what is planned as a term of the sum over microbatches is one, and that the sum has the dtype that the loop gives it."""
+    sums = summed_results(program)
+    for op in program.walk():
+        plan = sched.planned(op)
+        for result, buffer in zip(op.results, plan.buffers, strict=True) if plan else ():
+            wanted = sums.get(result, "")
+            if buffer.total != wanted:
+                planned = f"of a sum in `{buffer.total}`" if buffer.total else "no term of a sum"
+                there = f"one of a sum in `{wanted}`" if wanted else "none of any sum"
+                message = f"its result {result.index} is planned as {planned}, and `stg.accumulate` makes it {there}"
+                raise wrong(op, message, "run `plan-memory` again")
 
 
 def check_segments(segments: Mapping[int, Segment]) -> None:

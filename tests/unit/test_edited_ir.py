@@ -40,11 +40,14 @@ from stagec.unrolling.module import rank_runs
 from stagec.unrolling.rank import StageRun
 from tests.differential.random_serving import draw_serving
 from tests.resuming.cuts import random_cuts
+from tests.resuming.texts import random_text
 from tests.unit.seldom import mostly
 
 Found = TypeVar("Found", bound=Operation)
 PIPELINED = 0
 """The seed of a plan with two stages."""
+ZERO_2 = next(seed for seed in range(99) if "zero 1" in random_text(seed))
+"""That of one that splits gradients."""
 SHARDED = 5
 """The seed of a plan with ZeRO 3."""
 
@@ -278,7 +281,7 @@ def test_what_stays_is_said(seed: int) -> None:
         module = parsed(texts(seed)["plan-memory"])
         op = chance.choice(ops_of(module, sched.StoredOp))
         rows = list(op.rows.data)
-        at = chance.choice([i for i, row in enumerate(rows) if row.kind != Kind.GRADIENTS])
+        at = chance.randrange(len(rows))
         if edit == "negative":
             rows[at] = replace(rows[at], num_bytes=rows[at].num_bytes * -1)
         else:
@@ -288,6 +291,36 @@ def test_what_stays_is_said(seed: int) -> None:
             op.detach()
         wanted = {"gone": "no row", "twice": "two rows", "negative": "less than no bytes"}
         assert wanted.get(edit, "no row") in refused(module)
+
+
+@pytest.mark.parametrize("seed", mostly((0).__eq__, range(4)))
+def test_a_sum_over_microbatches_is_in_one_dtype(seed: int) -> None:
+    """That of the loop: the plan of a term that says another one, or none, would be another peak beside the same `memory.gradients`."""
+    chance, text = random.Random(seed), texts(seed)["plan-memory"]
+    spots = list(re.finditer(r'(?<=gradients) of "(\w+)"( stays)?', text))
+    for edited in ("fp64", ""):
+        spot = chance.choice(spots)
+        new = f' of "{edited}"' if edited else ""
+        wanted = f"`{edited}`" if edited else "no term of a sum"
+        with pytest.raises(
+            CompileError, match=f"E0709.*planned as .*{wanted}, and `stg.accumulate`"
+        ):
+            compile_ir(text[: spot.start()] + new + text[spot.end() :], "edited.mlir")
+
+
+def test_gradients_are_read_off_their_buffers() -> None:
+    """Whether a part of a reduced gradient takes memory of its own, is said by the node that reduces it, to whoever asks."""
+    text = texts(ZERO_2)["plan-memory"]
+    edited = re.sub(r"(reduce_scatter.*memory <\[)[^]]*", keeps_own, text)
+    assert edited != text
+    before, after = (compile_ir(each, "edited.mlir").memory[0] for each in (text, edited))
+    assert before.static.num_bytes[Kind.GRADIENTS] > after.static.num_bytes[Kind.GRADIENTS]
+    held = [each.timeline_by_kind()[Kind.GRADIENTS].sum() for each in (before, after)]
+    assert held[0] != held[1]
+
+
+def keeps_own(found: re.Match[str]) -> str:
+    return re.sub(r"gradients in \d+", "gradients", found.group(0))
 
 
 @pytest.mark.seldom

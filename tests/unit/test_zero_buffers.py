@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from stagec.dialects.memory import Kind
 from stagec.driver import compile_text
 from stagec.summary import summarize
 from tests.unit.seldom import some
@@ -74,3 +75,16 @@ def test_layers_written_out_are_those_of_a_repeat(clauses: str) -> None:
         assert len(gathers) == 1
         assert "bucket" in clauses or gathers[0].count == 1
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("width", [8, 24])
+def test_buffers_that_are_kept_are_there_with_what_pads_them(width: int) -> None:
+    """Megatron-LM has one buffer of gradients as long as one of parameters, padding included, at any time (`_ParamAndGradBuffer`)."""
+    sizes = {"width": width, "dp": 4, "tp": 1, "microbatch": "microbatch 2", "gradients": "fp32"}
+    clauses = "zero 1 over dp { like = megatron }"
+    text = TEXT.format(layers="repeat 3 { x = Block(x) }", zero=clauses, **sizes)
+    (plan,) = compile_text(text, "net.stg", "p").memory
+    there = plan.timeline_by_kind()
+    wide = 2 * there[Kind.PARAMETERS].max()
+    kept = plan.static.num_bytes[Kind.GRADIENTS]
+    assert there[Kind.GRADIENTS].min() == kept == wide

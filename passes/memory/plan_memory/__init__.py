@@ -41,11 +41,10 @@ After:
         effects <updates ["8*D*F"] master "fp32"> memory <[], frees 1> : (!w, !w) -> ()
       stg.output
     }
-    sched.stored of "" gradients "contiguous" {
+    sched.stored of "" {
       "w" parameters "2*D*F",
       "w" optimizer "8*D*F",
-      "w" master "4*D*F",
-      "w" gradients "2*D*F"
+      "w" master "4*D*F"
     }
 
 A buffer is the result of a node. It is there from that node on until the last of those that free it, in the order of tasks and rows; a sum over
@@ -179,13 +178,15 @@ class PlanMemory(KeepsRows, ModulePass):
             kind = stg.text(program, "kind")
             rows = [each.rows.data for each in tables if each.kind.data == kind]
             Planner(program, self.gradients, self.dummy_gradients, rows, side_by_side).run()
-            stored = tuple(stored_rows(program, self.gradients))
-            trained = [row.path for row in stored if row.kind == Kind.GRADIENTS]
-            kept = (*padding_rows(program, rows), *process_rows(program, self.terms, trained))
-            stored += tuple(
-                copy_rows(program, cached=self.cached_weights, transposed=self.transposed_weights)
+            updated = updates(program).items()
+            trained = [op.path.data for op, each in updated if each.gradient is not None]
+            stored = (
+                *stored_rows(program),
+                *copy_rows(program, cached=self.cached_weights, transposed=self.transposed_weights),
+                *padding_rows(program, rows),
+                *process_rows(program, self.terms, trained),
             )
-            op.body.block.add_op(StoredOp(kind, self.gradients, stored + kept))
+            op.body.block.add_op(StoredOp(kind, stored))
 
     @property
     def terms(self) -> ProcessTerms:

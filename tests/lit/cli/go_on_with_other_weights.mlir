@@ -9,7 +9,7 @@ stg.program "M" () {
   stg.output
 }
 // CHECK: error[E0709]: `sched.stored`: there is no weight or cache `v`
-sched.stored of "" gradients "contiguous" {"v" parameters "16"}
+sched.stored of "" {"v" parameters "16"}
 sched.tasks @model of "" layers {} {}
 sched.program @all runs [0 @model] order ""
 sched.ranks "all" at {} run @all

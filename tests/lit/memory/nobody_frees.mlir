@@ -16,7 +16,7 @@ stg.program "M" (%x : !t) {
   }
   stg.output
 }
-sched.stored of "" gradients "contiguous" {}
+sched.stored of "" {}
 sched.tasks @model of "" layers {} {
   F = "0"
 }

@@ -17,7 +17,7 @@ sched.tasks @model of "" layers {} {
 }
 sched.program @all runs [0 @model] order "F:0.0"
 sched.ranks "all" at {} run @all
-sched.stored of "" gradients "contiguous" {}
+sched.stored of "" {}
 sched.arena of "all" bytes 4096 live 4096 {0 = "3072"} "0"
 
 // CHECK-NOT: 4096

@@ -21,7 +21,7 @@ sched.tasks @model of "" layers {} {
 }
 sched.program @all runs [0 @model] order "F:0.0 F:0.1 (B:0.0+1 F:0.2+1)*2 B:0.2 B:0.3"
 sched.ranks "all" at {} run @all
-sched.stored of "" gradients "contiguous" {}
+sched.stored of "" {}
 
 // CHECK:      sched.arena of "all" bytes 3072 live 3072 {
 // CHECK-NEXT:   0 = "0 1024",

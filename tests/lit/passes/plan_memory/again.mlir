@@ -6,7 +6,7 @@ stg.program "M" () {
   %w = stg.weight "w" : !stg.tensor<[D], bf16>
   stg.output
 }
-// CHECK: sched.stored of "" gradients "copied" {
+// CHECK: sched.stored of "" {
 // CHECK-NEXT: "w" parameters "2*D"
 // CHECK-NEXT: }
 // CHECK-NOT: sched.stored

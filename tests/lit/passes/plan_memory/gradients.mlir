@@ -28,12 +28,8 @@ stg.program "M" (%x : !x) {
     : (!dist.shard<!stg.tensor<[D, F], bf16> over [dp]>, !s) -> ()
   stg.output
 }
-// WHOLE:  sched.stored of "" gradients "contiguous"
-// PARTS:  sched.stored of "" gradients "partitioned"
-// COPIED: sched.stored of "" gradients "copied"
+// ALL:      sched.stored of "" {
 // ALL-NEXT: "w" parameters "2*D*F",
 // ALL-NEXT: "w" optimizer "8*F*ceildiv(D, dp)",
-// ALL-NEXT: "w" master "4*F*ceildiv(D, dp)",
-// WHOLE-NEXT: "w" gradients "4*D*F"
-// PARTS-NEXT: "w" gradients "4*F*ceildiv(D, dp)"
-// COPIED-NEXT: "w" gradients "4*F*ceildiv(D, dp)"
+// ALL-NEXT: "w" master "4*F*ceildiv(D, dp)"
+// ALL-NEXT: }

@@ -19,6 +19,6 @@ stg.program "M" (%x : !t) {
   }
   stg.output
 }
-// CHECK: sched.stored of "" gradients "contiguous" {
+// CHECK: sched.stored of "" {
 // CHECK-NEXT: "k" cache "2*B"
 // CHECK-NEXT: }
