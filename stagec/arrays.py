@@ -27,9 +27,11 @@ def places_of_each(labels: Ints) -> list[Ints]:
 def laid_out(template: Ints, lengths: Ints) -> tuple[Ints, Ints]:
     """Lay instances of templates out one after the other: for each part, the number of its instance, and which of the parts of all templates it is."""
     count = lengths[template]
-    instance = np.repeat(np.arange(len(template)), count)
+    instance = np.repeat(np.arange(len(template), dtype=np.int32), count)
     begin = (np.cumsum(lengths) - lengths)[template] - (np.cumsum(count) - count)
-    return instance, np.arange(len(instance)) + begin[instance]
+    part = begin.astype(np.int32)[instance]
+    part += np.arange(len(instance), dtype=np.int32)
+    return instance, part
 
 
 def distinct(numbers: Ints) -> Ints:

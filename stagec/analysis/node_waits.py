@@ -15,7 +15,7 @@ def deps_of(nodes: Iterable[Iterable[tuple[int, int]]]) -> Ints:
     """`[deps, 3]`: what the nodes of a segment wait for, whose instances have the same: a node, the slot in which what it waits for stands, or -1, and
     which of the segment's own nodes that is then."""
     found = [(node, *dep) for node, own in enumerate(nodes) for dep in own]
-    return np.array(found, np.int64).reshape(-1, 3)
+    return np.array(found, np.int32).reshape(-1, 3)
 
 
 def edges(deps: Sequence[Ints], segment: Ints, first: Ints, slots: Ints) -> tuple[Ints, Ints]:
@@ -24,13 +24,14 @@ def edges(deps: Sequence[Ints], segment: Ints, first: Ints, slots: Ints) -> tupl
     `deps` are those of each segment. Of each instance `segment` says which it is of, `first` which its first node is, `slots` what stands in its slots.
     """
     instance, at = laid_out(segment, np.array([len(each) for each in deps], np.int64))
-    node, slot, own = np.concatenate(deps)[at].T
-    begin = first[instance]
-    awaited = begin + own
-    far = slot >= 0
-    awaited[far] = slots[instance[far], slot[far]]
+    node, slot, own = np.concatenate(deps).T
+    begin = first.astype(np.int32)[instance]
+    awaited = begin + own[at]
+    slot_of = slot[at]
+    far = np.flatnonzero(slot_of >= 0)
+    awaited[far] = slots[instance[far], slot_of[far]]
     there = awaited >= 0
-    return (begin + node)[there], awaited[there]
+    return (begin + node[at])[there], awaited[there]
 
 
 @dataclass(frozen=True)
