@@ -15,9 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from xdsl.ir import Dialect
 from xdsl.irdl import IRDLOperation
@@ -38,8 +37,12 @@ from stagec.diagnostics import (
 )
 from stagec.dialects import stg
 from stagec.dialects.stg.op_classes import mistakes_of_class
+from stagec.entry_points import entry_points
 from stagec.passes import pass_factories
 from stagec.reading import read_file
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "xdsl.universe"
 LOADED = "stagec_loaded_"
@@ -213,9 +216,8 @@ def installed() -> Registry:
     found = Registry()
     found.add("xdsl", XDSL_UNIVERSE)
     found.add("stagec", STAGEC_UNIVERSE)
-    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
-        if point.name not in OURS:
-            _add_entry_point(found, point)
+    for point in entry_points(GROUP, OURS):
+        _add_entry_point(found, point)
     return found
 
 

@@ -26,13 +26,13 @@ from concurrent.futures import (
     wait,
 )
 from contextlib import ExitStack, contextmanager
-from importlib.metadata import entry_points
 from itertools import islice
 from multiprocessing import resource_tracker
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any, ParamSpec, TypeVar
 
 from stagec.backend.errors import TraceError
+from stagec.entry_points import entry_points
 
 try:
     import resource
@@ -313,8 +313,9 @@ def _make(spec: str) -> Executor:
     name, _, argument = spec.partition(":")
     if name in _BUILT_IN:
         return _BUILT_IN[name](argument)
-    for point in entry_points(group=GROUP, name=name):
-        return _checked(point.load()(argument), spec)
+    brought = {point.name: point for point in entry_points(GROUP)}
+    if name in brought:
+        return _checked(brought[name].load()(argument), spec)
     if "." in name and argument:
         try:
             made = getattr(importlib.import_module(name), argument)()
@@ -326,7 +327,7 @@ def _make(spec: str) -> Executor:
             message = f"there is no executor `{spec}`" if missing else f"`{spec}` failed"
             raise TraceError("E0608", message, note=reason) from None
         return _checked(made, spec)
-    known = sorted({*_BUILT_IN, *(point.name for point in entry_points(group=GROUP))})
+    known = sorted({*_BUILT_IN, *brought})
     raise TraceError(
         "E0608",
         f"there is no executor `{spec}`",

@@ -243,9 +243,7 @@ def test_executor_by_entry_point_and_by_path(tmp_path, traces, monkeypatch) -> N
     monkeypatch.setitem(sys.modules, "my_pools", types.ModuleType("my_pools"))
     monkeypatch.setitem(sys.modules, "my_pools.here", module)
     point = EntryPoint("mine", "my_pools.here:named", executors.GROUP)
-    monkeypatch.setattr(
-        executors, "entry_points", lambda group, name="mine": [point] if name == "mine" else []
-    )
+    monkeypatch.setattr(executors, "entry_points", lambda group: [point])
     for number, spec in enumerate(["my_pools.here:make", "mine:3"]):
         write_traces(traces, str(tmp_path / str(number)), WriteOptions(executor=spec))
     for spec, words in (
