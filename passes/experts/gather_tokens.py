@@ -46,16 +46,16 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.passes import ModulePass
-from xdsl.rewriter import Rewriter
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+from xdsl.rewriter import InsertPoint
 
 from stagec import symbolic
-from stagec.analysis.exchanges import Routed, exchanges, placements
-from stagec.diagnostics import CompileError, Diagnostic
+from stagec.analysis.exchanges import Routed, changes_beside, check_exchanges, placements
 from stagec.dialects import dist, stg
 from stagec.dialects.attributes import Dim
 from stagec.dialects.types import TensorType, tensor_of
-from stagec.rewriting import defined, insert_before, programs
-from stagec.rewriting.weighted_copies import last_product, make_weights_early, weighted
+from stagec.rewriting import defined, rewrite
+from stagec.rewriting.weighted_copies import EarlyWeights, last_product, weighted
 
 NAME = "gather-tokens"
 
@@ -68,28 +68,16 @@ class GatherTokens(ModulePass):
     """Gather a boolean and a weight for each of all experts, in place of numbers and weights of the chosen ones."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        found = [each for program in programs(op) for each in exchanges(program)]
-        if not found:
-            raise CompileError([nothing_exchanged(op)])
-        for routed, _ in found if self.rows else ():
-            if isinstance(routed, stg.CombineOp) and routed.weights is not None:
-                make_weights_early(routed, routed.weights)
-        gathers = Gathers(op, self.rows)
-        for routed, change in found:
-            own, sent = placements(routed, change)
-            axes = [a for a in sent.dims[1].split if a not in own.dims[1].split]
-            if isinstance(routed, stg.DispatchOp):
-                gathers.there(routed, change, axes)
-            else:
-                gathers.back(routed, change, axes)
-        for routed, _ in found:
-            if routed.parent is not None:
-                Rewriter.erase_op(routed)
+        axis = "an axis of the tokens: `shard X over dp`"
+        check_exchanges(op, "none are gathered for them", "exchange", axis)
+        if self.rows:
+            rewrite(op, EarlyWeights(), NAME, once=True)
+        rewrite(op, GatherFirst(op, self.rows), NAME, once=True)
 
 
-@dataclass
-class Gathers:
-    """What is gathered once for both ways."""
+@dataclass(frozen=True)
+class GatherFirst(RewritePattern):
+    """Lets experts take their tokens of what is gathered, and adds up what they made. What is gathered once serves both ways."""
 
     module: ModuleOp
     rows: bool
@@ -97,15 +85,40 @@ class Gathers:
     copies: dict[SSAValue, SSAValue] = field(default_factory=dict)
     """Of weights that are there before tokens go to their experts, those of the copies."""
 
-    def there(self, dispatch: stg.DispatchOp, change: dist.ReshardOp, axes: list[str]) -> None:
-        experts = self.choice(dispatch, None, axes)
-        rows = {each: self.choice(dispatch, each, axes) for each in weights_with(dispatch)}
-        x = self.gathered(dispatch.x, axes, dispatch)
-        own, sent = change.target, change.source
-        rest = tuple(a for a in sent.dims[1].split if a not in axes)
-        arrives = TensorType.of(
-            [own.dims[0], Dim(own.names[1], rest), own.dims[2]], own.dtype, own.partial
-        )
+    @op_type_rewrite_pattern
+    def match_and_rewrite(
+        self, op: stg.DispatchOp | stg.CombineOp, rewriter: PatternRewriter
+    ) -> None:
+        changes = changes_beside(op)
+        for change in changes:
+            own, sent = placements(op, change)
+            axes = [a for a in sent.dims[1].split if a not in own.dims[1].split]
+            way = Way(self, op, change, axes, rewriter)
+            if isinstance(op, stg.DispatchOp):
+                way.there(op)
+            else:
+                way.back(op)
+        if changes and isinstance(op, stg.DispatchOp):
+            rewriter.erase(op)
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way of tokens: to their experts, or back."""
+
+    gathers: GatherFirst
+    routed: Routed
+    change: dist.ReshardOp
+    axes: list[str]
+    """Those that split tokens, and not what their experts work on."""
+    rewriter: PatternRewriter
+
+    def there(self, dispatch: stg.DispatchOp) -> None:
+        experts = self.choice(None)
+        rows = {each: self.choice(each) for each in weights_with(dispatch)}
+        x = self.gathered(dispatch.x)
+        own = self.change.target
+        arrives = TensorType.of([*self.dims(own), own.dims[2]], own.dtype, own.partial)
         taken = stg.DispatchOp(
             x,
             experts,
@@ -115,93 +128,92 @@ class Gathers:
             like=arrives,
         )
         made: list[Operation] = []
-        for weights, whole in rows.items() if self.rows else ():
+        for weights, whole in rows.items() if self.gathers.rows else ():
             made.append(stg.SendWeightsOp(whole, experts, arrives.dims[:2]))
-            self.copies[weights] = made[-1].results[0]
+            self.gathers.copies[weights] = made[-1].results[0]
         made.append(taken)
         if arrives != own:
             made.append(dist.ReshardOp(taken.routed, own))
-        insert(made, dispatch, change)
-        replace(change, made[-1].results[0])
+        self.named(made)
+        self.rewriter.replace(self.change, made, [made[-1].results[0]])
 
-    def back(self, combine: stg.CombineOp, change: dist.ReshardOp, axes: list[str]) -> None:
-        experts = self.choice(combine, None, axes)
-        own, sent = change.source, change.target
-        rest = tuple(a for a in sent.dims[1].split if a not in axes)
+    def back(self, combine: stg.CombineOp) -> None:
+        experts, own = self.choice(None), self.change.source
         weights = combine.weights
         if weights is not None:
-            whole = self.choice(combine, weights, axes)
-            if self.rows:
-                dims = [own.dims[0], Dim(own.names[1], rest)]
-                self.weight_at_experts(combine, change, experts, whole, dims)
-            weights = whole if not self.rows else None
+            whole = self.choice(weights)
+            if self.gathers.rows:
+                self.weight_at_experts(weights, experts, whole)
+            weights = whole if not self.gathers.rows else None
         made: list[Operation] = []
-        value = terms(change.operand, axes)
-        partial = [a for a in tensor_of(value.type).partial if a in axes]
-        needed = TensorType.of(
-            [own.dims[0], Dim(own.names[1], rest), own.dims[2]], own.dtype, partial
-        )
+        value = terms(self.change.operand, self.axes)
+        partial = [a for a in tensor_of(value.type).partial if a in self.axes]
+        needed = TensorType.of([*self.dims(own), own.dims[2]], own.dtype, partial)
         if value.type != needed:
             # What is no term of the sum over experts is added up before it is weighted.
             made.append(dist.ReshardOp(value, needed))
             value = made[-1].results[0]
         summed = stg.CombineOp(value, experts, weights)
         result = dist.ReshardOp(summed.result, tensor_of(combine.result.type), at_once=True)
-        insert([*made, summed, result], combine, combine)
-        replace(combine, result.result)
-        unread: Operation | Block = change
+        self.rewriter.replace(combine, self.named([*made, summed, result]))
+        unread: Operation | Block = self.change
         while isinstance(unread, dist.ReshardOp) and not unread.result.uses:
             maker = unread.operand.owner
-            Rewriter.erase_op(unread)
+            self.rewriter.erase(unread)
             unread = maker
 
-    def weight_at_experts(
-        self,
-        combine: stg.CombineOp,
-        change: dist.ReshardOp,
-        experts: SSAValue,
-        whole: SSAValue,
-        dims: list[Dim],
-    ) -> None:
+    def weight_at_experts(self, weights: SSAValue, experts: SSAValue, whole: SSAValue) -> None:
         """Weight what goes into the last product of experts."""
         made: list[Operation] = []
-        copies = self.copies.get(combine.weights) if combine.weights is not None else None
+        dims = self.dims(self.change.source)
+        copies = self.gathers.copies.get(weights)
         if copies is None:
             made.append(stg.SendWeightsOp(whole, experts, dims))
             copies = made[0].results[0]
-        reader, place = last_product(change, dims[1].name)
-        insert([*made, *weighted(reader, place, copies)], combine, reader)
+        reader, place = last_product(self.change, dims[1].name)
+        self.insert([*made, *weighted(reader, place, copies)], reader)
 
-    def choice(self, reader: Routed, weights: SSAValue | None, axes: list[str]) -> SSAValue:
+    def dims(self, own: TensorType) -> list[Dim]:
+        """Experts and their tokens where experts are, which take theirs of all."""
+        sent = placements(self.routed, self.change)[1]
+        rest = tuple(a for a in sent.dims[1].split if a not in self.axes)
+        return [own.dims[0], Dim(own.names[1], rest)]
+
+    def choice(self, weights: SSAValue | None) -> SSAValue:
         """The numbers of the chosen experts, or their weights, whole over axes."""
-        value = reader.experts if weights is None else weights
-        return self.gathered(value, axes, reader, is_choice=True)
+        return self.gathered(self.routed.experts if weights is None else weights, is_choice=True)
 
-    def gathered(
-        self, value: SSAValue, axes: list[str], reader: Routed, *, is_choice: bool = False
-    ) -> SSAValue:
+    def gathered(self, value: SSAValue, *, is_choice: bool = False) -> SSAValue:
         """A value of tokens, whole over axes."""
-        key = value, tuple(axes)
-        if key not in self.whole:
+        known, key = self.gathers.whole, (value, tuple(self.axes))
+        if key not in known:
             made: list[Operation] = []
             given = value
-            if is_choice and self.rows:
-                made.append(self.row(value, reader))
+            if is_choice and self.gathers.rows:
+                made.append(self.row(value))
                 given = made[0].results[0]
             source = tensor_of(given.type)
-            made.append(
-                dist.ReshardOp(given, source.with_splits(without(source, axes)), at_once=True)
-            )
-            insert(made, reader, reader)
-            self.whole[key] = made[-1].results[0]
-        return self.whole[key]
+            whole = source.with_splits(without(source, self.axes))
+            made.append(dist.ReshardOp(given, whole, at_once=True))
+            self.insert(made, self.routed)
+            known[key] = made[-1].results[0]
+        return known[key]
 
-    def row(self, value: SSAValue, reader: Routed) -> stg.SpreadChoiceOp:
+    def row(self, value: SSAValue) -> stg.SpreadChoiceOp:
         """A row of all experts for each token: of their weights, or of whether they are chosen."""
-        experts = tensor_of(reader.routed.type).names[0]
-        (every,) = defined(self.module, reader, {f"{experts}.all": symbolic.symbol(experts)})
-        weights = value if value is not reader.experts else None
-        return stg.SpreadChoiceOp(reader.experts, weights, every)
+        experts = tensor_of(self.routed.routed.type).names[0]
+        sizes = {f"{experts}.all": symbolic.symbol(experts)}
+        (every,) = defined(self.gathers.module, self.routed, sizes)
+        weights = value if value is not self.routed.experts else None
+        return stg.SpreadChoiceOp(self.routed.experts, weights, every)
+
+    def insert(self, made: list[Operation], before: Operation) -> None:
+        self.rewriter.insert(self.named(made), InsertPoint.before(before))
+
+    def named(self, made: list[Operation]) -> list[Operation]:
+        for each in made:
+            stg.add_names(each, stg.names_of(self.routed))
+        return made
 
 
 def terms(value: SSAValue, axes: Collection[str]) -> SSAValue:
@@ -231,24 +243,3 @@ def weights_with(dispatch: stg.DispatchOp) -> list[SSAValue]:
             if is_there and reader.parent_block() is block and reader.weights not in found:
                 found.append(reader.weights)
     return found
-
-
-def insert(made: list[Operation], routed: Routed, before: Operation) -> None:
-    insert_before(before, made, NAME, routed)
-    for each in made:
-        stg.add_names(each, stg.names_of(routed))
-
-
-def replace(op: Operation, result: SSAValue) -> None:
-    op.results[0].replace_all_uses_with(result)
-    Rewriter.erase_op(op)
-
-
-def nothing_exchanged(module: ModuleOp) -> Diagnostic:
-    """E0313: the experts are where the tokens are."""
-    return Diagnostic(
-        "E0313",
-        "no tokens go to experts on other devices, so that none are gathered for them",
-        dist.clause_span(programs(module)[0], "collectives.given.exchange"),
-        help="leave `exchange` out of `collectives`, or split the experts over an axis of the tokens: `shard X over dp`",
-    )

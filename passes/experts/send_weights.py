@@ -54,14 +54,14 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.passes import ModulePass
-from xdsl.rewriter import Rewriter
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+from xdsl.rewriter import InsertPoint
 
-from stagec.analysis.exchanges import exchanges, placements
-from stagec.diagnostics import CompileError, Diagnostic
+from stagec.analysis.exchanges import changes_beside, check_exchanges, placements
 from stagec.dialects import dist, stg
 from stagec.dialects.types import TensorType, tensor_of
-from stagec.rewriting import insert_before, programs
-from stagec.rewriting.weighted_copies import dispatch_of, last_product, make_weights_early, weighted
+from stagec.rewriting import rewrite
+from stagec.rewriting.weighted_copies import EarlyWeights, dispatch_of, last_product, weighted
 
 NAME = "send-weights"
 
@@ -71,37 +71,36 @@ class SendWeights(ModulePass):
     name = NAME
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        found = [each for program in programs(op) for each in exchanges(program)]
-        if not found:
-            raise CompileError([nothing_exchanged(op)])
-        for routed, change in found:
-            if isinstance(routed, stg.CombineOp) and routed.weights is not None:
-                weight_at_experts(routed, routed.weights, change)
+        axis = "an axis of the tokens: `shard X over dp`"
+        check_exchanges(op, "nothing travels with them", "like", axis)
+        rewrite(op, EarlyWeights(), NAME, once=True)
+        rewrite(op, WeightAtExperts(), NAME, once=True)
 
 
-def weight_at_experts(combine: stg.CombineOp, weights: SSAValue, change: dist.ReshardOp) -> None:
-    """Weight before the way back in place of behind it."""
-    make_weights_early(combine, weights)
-    own, sent = placements(combine, change)
-    reader, place = last_product(change, own.names[1])
-    sends = stg.SendWeightsOp(weights, combine.experts, sent.dims[:2])
-    made: list[Operation] = [sends]
-    value, behind = sends.copies, maker(weights, combine.parent_block())
-    for way in way_of_tokens(combine):
-        behind = way if behind is None or behind.is_before_in_block(way) else behind
-        made.append(
-            dist.ReshardOp(value, TensorType.of(way.target.dims[:2], tensor_of(value.type).dtype))
-        )
-        assert behind.next_op is not None
-        insert_before(behind.next_op, made, NAME, combine)
-        value, behind, made = made[-1].results[0], made[-1], []
-    insert_before(reader, [*made, *weighted(reader, place, value)], NAME, combine)
-    added = stg.CombineOp(combine.routed, combine.experts)
-    stg.add_names(added, stg.names_of(combine))
-    added.result.name_hint = combine.result.name_hint
-    insert_before(combine, [added], NAME)
-    combine.result.replace_all_uses_with(added.result)
-    Rewriter.erase_op(combine)
+class WeightAtExperts(RewritePattern):
+    """Weights before the way back in place of behind it."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: stg.CombineOp, rewriter: PatternRewriter) -> None:
+        changes, weights = changes_beside(op), op.weights
+        if not changes or weights is None:
+            return
+        (change,) = changes
+        own, sent = placements(op, change)
+        reader, place = last_product(change, own.names[1])
+        sends = stg.SendWeightsOp(weights, op.experts, sent.dims[:2])
+        made: list[Operation] = [sends]
+        value, behind = sends.copies, maker(weights, op.parent_block())
+        for way in way_of_tokens(op):
+            behind = way if behind is None or behind.is_before_in_block(way) else behind
+            dtype = tensor_of(value.type).dtype
+            made.append(dist.ReshardOp(value, TensorType.of(way.target.dims[:2], dtype)))
+            rewriter.insert(made, InsertPoint.after(behind))
+            value, behind, made = made[-1].results[0], made[-1], []
+        rewriter.insert([*made, *weighted(reader, place, value)], InsertPoint.before(reader))
+        added = stg.CombineOp(op.routed, op.experts)
+        stg.add_names(added, stg.names_of(op))
+        rewriter.replace(op, added)
 
 
 def way_of_tokens(combine: stg.CombineOp) -> list[dist.ReshardOp]:
@@ -121,13 +120,3 @@ def maker(value: SSAValue, block: Block | None) -> Operation | None:
     """The op of this block that makes a value."""
     owner = value.owner
     return owner if isinstance(owner, Operation) and owner.parent_block() is block else None
-
-
-def nothing_exchanged(module: ModuleOp) -> Diagnostic:
-    """E0313: the experts are where the tokens are."""
-    return Diagnostic(
-        "E0313",
-        "no tokens go to experts on other devices, so that nothing travels with them",
-        dist.clause_span(programs(module)[0], "collectives.given.like"),
-        help="leave `like` out of `collectives`, or split the experts over an axis of the tokens: `shard X over dp`",
-    )

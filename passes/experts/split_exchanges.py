@@ -72,17 +72,17 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.ir import Operation, SSAValue
 from xdsl.passes import ModulePass
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from stagec import symbolic
-from stagec.analysis.exchanges import Routed, exchanges, placements
+from stagec.analysis.exchanges import Routed, changes_beside, check_exchanges, placements
 from stagec.analysis.sizes import size_values
 from stagec.analysis.token_copies import num_copies, routing_of
 from stagec.diagnostics import CompileError, Diagnostic, quoted, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.attributes import Dim
 from stagec.dialects.types import TensorType
-from stagec.rewriting import defined, inherit, programs
+from stagec.rewriting import defined, rewrite
 from stagec.symbolic import symbol
 
 NAME = "split-exchanges"
@@ -98,53 +98,59 @@ class SplitExchanges(ModulePass):
     """How much of it a device computes with at a time; 0: all that it has. Copies are counted for so many tokens."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        values = size_values(op)
-        found = [each for program in programs(op) for each in exchanges(program)]
-        if not found:
-            raise CompileError([nothing_exchanged(op)])
-        wrong = [w for routed, change in found if (w := mistake(op, routed, change)) is not None]
-        if wrong:
-            raise CompileError(list(dict.fromkeys(wrong)))
-        for routed, change in found:
-            steps = Steps(
-                routed, *placements(routed, change), self.copies(op, routed, change, values)
-            )
-            if isinstance(routed, stg.DispatchOp):
-                steps.there(routed, change)
-            else:
-                steps.back(routed, change)
-        for routed, _ in found:
-            if routed.parent is not None:
-                Rewriter.erase_op(routed)
+        axes = "two axes: `shard X over ep`"
+        check_exchanges(op, "no exchange is hierarchical", "exchange", axes)
+        rewrite(op, SplitExchange(self, op, size_values(op)), NAME, once=True)
 
-    def copies(
-        self, module: ModuleOp, routed: Routed, change: dist.ReshardOp, values: Mapping[str, int]
-    ) -> tuple[Copies, Copies]:
+
+@dataclass(frozen=True)
+class SplitExchange(RewritePattern):
+    options: SplitExchanges
+    module: ModuleOp
+    values: Mapping[str, int]
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(
+        self, op: stg.DispatchOp | stg.CombineOp, rewriter: PatternRewriter
+    ) -> None:
+        changes = changes_beside(op)
+        for change in changes:
+            if (wrong := mistake(self.module, op, change)) is not None:
+                raise CompileError([wrong])
+            steps = Steps(op, *placements(op, change), self.copies(op, change), rewriter)
+            if isinstance(op, stg.DispatchOp):
+                steps.there(op, change)
+            else:
+                steps.back(op, change)
+        if changes and isinstance(op, stg.DispatchOp):
+            rewriter.erase(op)
+
+    def copies(self, routed: Routed, change: dist.ReshardOp) -> tuple[Copies, Copies]:
         """The dims of copies for nodes and for devices, as large as all tokens of a step make them."""
         own, _ = placements(routed, change)
         experts, tokens, _ = own.names
-        here = self.tokens_at_a_time(stg.tensor_type(routed.experts), values)
-        routing = routing_of(routed, values)
+        here = self.tokens_at_a_time(stg.tensor_type(routed.experts))
+        routing = routing_of(routed, self.values)
         every = symbolic.product(map(symbol, stg.tensor_type(routed.experts).names[:-1]))
         found: list[Copies] = []
         for suffix, axes in ((".outer", own.dims[0].split[:1]), (".inner", own.dims[0].split)):
             parts = symbolic.product(map(symbol, axes))
-            number = num_copies(routing, prod(values[a] for a in axes), here)
+            number = num_copies(routing, prod(self.values[a] for a in axes), here)
             share = symbolic.constant(Fraction(number, here))
             sizes = {experts + suffix: parts, tokens + suffix: every * share / parts}
-            found.append(Copies(*defined(module, routed, sizes)))
+            found.append(Copies(*defined(self.module, routed, sizes)))
         return found[0], found[1]
 
-    def tokens_at_a_time(self, chosen: TensorType, values: Mapping[str, int]) -> int:
+    def tokens_at_a_time(self, chosen: TensorType) -> int:
         """Tokens of a microbatch on a device."""
         local = {
-            d.name: Fraction(values[d.name], prod(values[a] for a in d.split))
+            d.name: Fraction(self.values[d.name], prod(self.values[a] for a in d.split))
             for d in chosen.dims[:-1]
         }
-        batch = local.get(self.batch)
+        batch, microbatch = local.get(self.options.batch), self.options.microbatch
         # A microbatch that does not divide the batch is found by `split-microbatches`.
-        if self.microbatch and batch is not None and not batch % self.microbatch:
-            local[self.batch] = Fraction(self.microbatch)
+        if microbatch and batch is not None and not batch % microbatch:
+            local[self.options.batch] = Fraction(microbatch)
         return prod(local.values(), start=Fraction(1)).numerator
 
 
@@ -166,6 +172,7 @@ class Steps:
     sent: TensorType
     """Where they come from: [X, T/(rest*outer*inner), D]."""
     copies: tuple[Copies, Copies]
+    rewriter: PatternRewriter
 
     @property
     def rest(self) -> list[str]:
@@ -224,20 +231,16 @@ class Steps:
         self.replace(
             combine, [*made, on_device, to_node, in_node, to_tokens, result], result.result
         )
-        Rewriter.erase_op(change)
+        self.rewriter.erase(change)
 
     def replace(self, op: Operation, made: Sequence[Operation], result: SSAValue) -> None:
         """New ops in the place of one, which say whose part they are."""
         kind = self.routed.name.partition(".")[2]
         for each in made:
-            inherit(each, self.routed, NAME)
             stg.add_names(each, (*stg.names_of(self.routed), *stg.names_of(op)))
             if isinstance(each, stg.FanOutOp | stg.FanInOp):
                 stg.marks(each)[stg.PART_OF] = StringAttr(kind)
-        result.name_hint = op.results[0].name_hint
-        Rewriter.insert_op(list(made), InsertPoint.before(op))
-        op.results[0].replace_all_uses_with(result)
-        Rewriter.erase_op(op)
+        self.rewriter.replace(op, made, [result])
 
 
 # Mistakes
@@ -271,12 +274,3 @@ def mistake(module: ModuleOp, routed: Routed, change: dist.ReshardOp) -> Diagnos
     span = span_of(rules[0].location) if rules else span_of(routed.location)
     label = f"splits `{experts}`" if rules else ""
     return Diagnostic("E0313", message, span, label=label, help=help_)
-
-
-def nothing_exchanged(module: ModuleOp) -> Diagnostic:
-    return Diagnostic(
-        "E0313",
-        "no tokens go to experts on other devices, so that no exchange is hierarchical",
-        dist.clause_span(programs(module)[0], "collectives.given.exchange"),
-        help="leave `exchange` out of `collectives`, or split the experts over two axes: `shard X over ep`",
-    )

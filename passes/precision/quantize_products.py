@@ -55,7 +55,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr, UnitAttr
 from xdsl.ir import Block, Operation, SSAValue, Use
 from xdsl.passes import ModulePass
-from xdsl.rewriter import Rewriter
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from stagec.analysis.recompute_choice import call_of, kinds_of
 from stagec.analysis.units import is_weight
@@ -64,7 +64,7 @@ from stagec.dialects import dist, stg
 from stagec.dialects.op import block_of
 from stagec.dialects.types import StackType, TensorType, tensor_of
 from stagec.dialects.use_def import followed, from_stack, through
-from stagec.rewriting import inherit, insert_before, programs, set_type
+from stagec.rewriting import programs, rewrite, set_type
 
 NAME = "quantize-products"
 DEQUANTIZE = "dequantize"
@@ -90,25 +90,27 @@ class QuantizeProducts(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for program in programs(op):
-            quantizer = Quantizer(self)
-            for contract in [each for each in program.walk() if isinstance(each, stg.ContractOp)]:
-                quantizer.visit(contract)
+            quantize = QuantizeOperands(self)
+            rewrite(program, quantize, NAME, once=True)
             if self.stored:
-                store_quantized(program, self.gathered)
-            if not self.weights and not quantizer.made:
+                rewrite(program, StoreQuantized(self.gathered), NAME, once=True)
+            if not self.weights and not quantize.made:
                 message = "no frozen weight is one of a product of repeated blocks"
                 span = dist.clause_span(program, "precision.given.product_weights")
                 help_ = "name some in `freeze`, or leave `product_weights` out"
                 raise CompileError([Diagnostic("E0401", message, span, help=help_)])
 
 
-@dataclass
-class Quantizer:
+@dataclass(frozen=True)
+class QuantizeOperands(RewritePattern):
+    """Quantizes what a layer's product by a weight reads; or a frozen weight alone, of which what the product reads is made again."""
+
     options: QuantizeProducts
     made: dict[tuple[Block, SSAValue], SSAValue] = field(default_factory=dict)
     """What is quantized in a block already."""
 
-    def visit(self, op: stg.ContractOp) -> None:
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: stg.ContractOp, rewriter: PatternRewriter) -> None:
         weights = [position for position in (0, 1) if weight_behind(op.operands[position])]
         if len(weights) != 1 or not is_in_layer(op):
             return
@@ -119,41 +121,32 @@ class Quantizer:
         if self.is_wide(op, weight):
             return
         if not self.options.weights:
-            self.dequantize(op, position)
-            return
-        if tensor_of(read.type).partial:
-            return
-        quantized = stg.ContractOp(
-            self.quantized(read, self.options.inputs, op),
-            self.quantized(weight, self.options.weights, op),
-            op.over.data,
-            tensor_of(op.result.type).names,
-            tensor_of(op.result.type).dtype,
-        )
-        stg.marks(quantized).take(stg.marks(op))
-        if self.options.wide_weight_gradient:
-            stg.marks(quantized)[stg.WIDE_WEIGHT_GRADIENT] = UnitAttr()
-        inherit(quantized, op, NAME)
-        quantized.result.name_hint = op.result.name_hint
-        Rewriter.replace_op(op, quantized)
+            self.dequantize(op, position, rewriter)
+        elif not tensor_of(read.type).partial:
+            quantized = stg.ContractOp(
+                self.quantized(read, self.options.inputs, op, rewriter),
+                self.quantized(weight, self.options.weights, op, rewriter),
+                op.over.data,
+                tensor_of(op.result.type).names,
+                tensor_of(op.result.type).dtype,
+            )
+            stg.marks(quantized).take(stg.marks(op))
+            if self.options.wide_weight_gradient:
+                stg.marks(quantized)[stg.WIDE_WEIGHT_GRADIENT] = UnitAttr()
+            rewriter.replace(op, quantized)
         if isinstance(cast, stg.CastOp) and not cast.result.uses:
-            Rewriter.erase_op(cast)
+            rewriter.erase(cast)
 
-    def dequantize(self, op: stg.ContractOp, position: int) -> None:
+    def dequantize(self, op: stg.ContractOp, position: int, rewriter: PatternRewriter) -> None:
         """Let a product read what is made of a frozen weight in fewer bits."""
         read = op.operands[position]
-        cast = read.owner
-        weight = cast.x if isinstance(cast, stg.CastOp) else read
+        weight = read.owner.x if isinstance(read.owner, stg.CastOp) else read
         found = followed(weight, from_stack).owner
-        if not isinstance(found, stg.WeightOp) or found.frozen is None:
-            return
-        narrow = self.quantized(weight, self.options.stored, op)
-        made = stg.CastOp(narrow, tensor_of(read.type).dtype)
-        stg.add_names(made, [DEQUANTIZE])
-        insert_before(op, [made], NAME)
-        op.operands[position] = made.result
-        if isinstance(cast, stg.CastOp) and not cast.result.uses:
-            Rewriter.erase_op(cast)
+        if isinstance(found, stg.WeightOp) and found.frozen is not None:
+            narrow = self.quantized(weight, self.options.stored, op, rewriter)
+            made = stg.CastOp(narrow, tensor_of(read.type).dtype)
+            stg.add_names(made, [DEQUANTIZE])
+            op.operands[position] = rewriter.insert(made).result
 
     def is_wide(self, op: Operation, weight: SSAValue) -> bool:
         source, wide = source_of(weight), self.options.wide
@@ -161,19 +154,18 @@ class Quantizer:
         is_peeled = stg.marks(source).get("made_by") == StringAttr("peel-layers")
         return bool(call_of(op, wide)) or is_weight(source.path.data, wide, is_peeled)
 
-    def quantized(self, value: SSAValue, form: str, before: stg.ContractOp) -> SSAValue:
-        block = block_of(before)
+    def quantized(
+        self, value: SSAValue, form: str, before: stg.ContractOp, rewriter: PatternRewriter
+    ) -> SSAValue:
         if not form or tensor_of(value.type).dtype == form:
             return value
-        key = (block, value)
+        key = (block_of(before), value)
         if key not in self.made:
             op = stg.QuantizeOp(value, form, before.over.data, before.products_apart())
-            inherit(op, before, NAME)
             if isinstance(value.owner, stg.TensorOp):
                 # It goes with what it is made of: computed again where that is.
                 stg.add_names(op, [*stg.names_of(value.owner), *sorted(kinds_of(value.owner))])
-            block.insert_op_before(op, before)
-            self.made[key] = op.result
+            self.made[key] = rewriter.insert(op).result
         return self.made[key]
 
 
@@ -202,28 +194,30 @@ def as_stored(value: SSAValue, form: str) -> SSAValue:
     return value
 
 
-def store_quantized(program: stg.ProgramOp, gathered: str) -> None:
-    """Store what only quantized products read as these read it, and let it be `gathered` in that dtype, if any."""
-    for weight in [op for op in program.body.block.ops if isinstance(op, stg.WeightOp)]:
-        uses = list(uses_of(weight.weight))
-        readers = [use.operation for use in uses]
+@dataclass(frozen=True)
+class StoreQuantized(RewritePattern):
+    """Stores what only quantized products read as these read it, and lets it be `gathered` in that dtype, if any."""
+
+    gathered: str
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: stg.WeightOp, rewriter: PatternRewriter) -> None:
+        readers = [use.operation for use in uses_of(op.weight)]
         if not readers or not all(isinstance(each, stg.QuantizeOp) for each in readers):
-            continue
+            return
         quantized = tensor_of(readers[0].results[0].type)
-        weight.properties["own"] = UnitAttr()
-        if gathered and weight.frozen is None:
-            weight.properties["gathered"] = StringAttr(gathered)
-        for value in values_of(weight.weight):
+        op.properties["own"] = UnitAttr()
+        if self.gathered and op.frozen is None:
+            op.properties["gathered"] = StringAttr(self.gathered)
+        for value in values_of(op.weight):
             assert isinstance(value.type, TensorType | StackType)
             stored = tensor_of(value.type).with_form_of(quantized)
-            set_type(
-                value,
-                value.type.with_tensor(stored) if isinstance(value.type, StackType) else stored,
-            )
+            if isinstance(value.type, StackType):
+                set_type(value, value.type.with_tensor(stored))
+            else:
+                set_type(value, stored)
         for reader in dict.fromkeys(readers):
-            assert isinstance(reader, stg.QuantizeOp)
-            reader.result.replace_all_uses_with(reader.x)
-            Rewriter.erase_op(reader)
+            rewriter.replace(reader, [], reader.operands)
 
 
 def values_of(value: SSAValue) -> Iterator[SSAValue]:

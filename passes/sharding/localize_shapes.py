@@ -32,18 +32,20 @@ PyTorch's DTensor does the same op by op.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, SSAValue
 from xdsl.passes import ModulePass
-from xdsl.rewriter import Rewriter
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+from xdsl.rewriter import InsertPoint
 
 from stagec.analysis.placement import Splits, needed_type
 from stagec.dialects import dist, stg
+from stagec.dialects.op import block_of
 from stagec.dialects.types import TensorType
-from stagec.rewriting import insert_after, insert_before, programs, set_type
+from stagec.rewriting import programs, rewrite, set_type
 
 NAME = "localize-shapes"
 
@@ -54,53 +56,48 @@ class LocalizeShapes(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for program in programs(op):
-            localize_block(program.body.block)
+            rewrite(program, LocalizeOp(), NAME, once=True)
         verify_local(op)
 
 
-def localize_block(block: Block) -> None:
-    """Localise the ops of a block and of the regions in it."""
-    brought: dict[tuple[SSAValue, TensorType], SSAValue] = {}
-    for op in list(block.ops):
+@dataclass(frozen=True)
+class LocalizeOp(RewritePattern):
+    """Lets an op compute in its placement: brings its operands there, and its results to their own sharding."""
+
+    brought: dict[tuple[Block, SSAValue, TensorType], SSAValue] = field(default_factory=dict)
+    """What a block has of a value already, as its readers need it."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: stg.TensorOp, rewriter: PatternRewriter) -> None:
         if isinstance(op, stg.PlaceOp):
-            localize_place(op)
-        elif isinstance(op, stg.TensorOp) and stg.PLACEMENT in op.properties:
+            replace_place(op, rewriter)
+        elif stg.PLACEMENT in op.properties:
             splits = stg.placement_of(op)
-            bring_operands(op, splits, brought)
+            if not adds_up_losses(op):
+                self.bring_operands(op, splits, rewriter)
             del stg.marks(op)[stg.PLACEMENT]
-            bring_results(op, splits)
-        for region in op.regions:
-            localize_block(region.block)
+            bring_results(op, splits, rewriter)
+
+    def bring_operands(self, op: stg.TensorOp, splits: Splits, rewriter: PatternRewriter) -> None:
+        """Reshard the operands that are spread otherwise than the op needs them."""
+        for position, operand in enumerate(op.operands):
+            need = needed_type(op, position, splits)
+            if operand.type == need:
+                continue
+            key = block_of(op), operand, need
+            if key not in self.brought:
+                reshard = dist.ReshardOp(operand, need)
+                reshard.result.name_hint = operand.name_hint
+                self.brought[key] = rewriter.insert(reshard).result
+            op.operands[position] = self.brought[key]
 
 
-def localize_place(op: stg.PlaceOp) -> None:
+def replace_place(op: stg.PlaceOp, rewriter: PatternRewriter) -> None:
     """An override is a change of placement, and no more: the types say which."""
     if op.x.type == op.result.type or not op.result.uses:
-        op.result.replace_all_uses_with(op.x)
-        Rewriter.erase_op(op)
+        rewriter.replace(op, [], [op.x])
     else:
-        reshard = dist.ReshardOp(op.x, stg.tensor_type(op.result))
-        insert_before(op, [reshard], NAME)
-        op.result.replace_all_uses_with(reshard.result)
-        Rewriter.erase_op(op)
-
-
-def bring_operands(
-    op: stg.TensorOp, splits: Splits, brought: dict[tuple[SSAValue, TensorType], SSAValue]
-) -> None:
-    """Reshard the operands that are spread otherwise than the op needs them."""
-    if adds_up_losses(op):
-        return
-    for position, operand in enumerate(op.operands):
-        need = needed_type(op, position, splits)
-        if operand.type == need:
-            continue
-        if (operand, need) not in brought:
-            reshard = dist.ReshardOp(operand, need)
-            reshard.result.name_hint = operand.name_hint
-            insert_before(op, [reshard], NAME)
-            brought[operand, need] = reshard.result
-        op.operands[position] = brought[operand, need]
+        rewriter.replace(op, dist.ReshardOp(op.x, stg.tensor_type(op.result)))
 
 
 def adds_up_losses(op: stg.TensorOp) -> bool:
@@ -113,24 +110,19 @@ def adds_up_losses(op: stg.TensorOp) -> bool:
     return is_constant and len({*map(frozenset, terms)}) == 1 and bool(terms[0])
 
 
-def bring_results(op: stg.TensorOp, splits: Splits) -> None:
+def bring_results(op: stg.TensorOp, splits: Splits, rewriter: PatternRewriter) -> None:
     """Let results come out as computed, then bring them to their own sharding."""
     for result, computed in zip(op.results, stg.local_results(op, splits), strict=True):
-        own = stg.tensor_type(result)
-        if own == computed or not list(result.uses):
-            set_type(result, computed)
-            continue
-        if not own.dims and computed.partial:
-            # A loss stays partial until something asks for it.
-            set_type(result, computed)
-            continue
-        readers = list(result.uses)
+        own, readers = stg.tensor_type(result), list(result.uses)
         set_type(result, computed)
-        reshard = dist.ReshardOp(result, own)
-        reshard.result.name_hint = result.name_hint
-        for use in readers:
-            use.operation.operands[use.index] = reshard.result
-        insert_after(op, [reshard], NAME)
+        # A loss stays partial until something asks for it.
+        is_loss = not own.dims and computed.partial
+        if own != computed and readers and not is_loss:
+            reshard = dist.ReshardOp(result, own)
+            reshard.result.name_hint = result.name_hint
+            rewriter.insert(reshard, InsertPoint.after(op))
+            for use in readers:
+                use.operation.operands[use.index] = reshard.result
 
 
 def verify_local(module: ModuleOp) -> None:

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
 
+from stagec.diagnostics import refused
 from stagec.dialects import dist, stg
+from stagec.dialects.op import first_op
 from stagec.dialects.types import TensorType
 
 Routed = stg.DispatchOp | stg.CombineOp
 
 
-def exchanges(program: stg.ProgramOp) -> Iterator[tuple[Routed, dist.ReshardOp]]:
-    """Where tokens go to experts on other devices, and where they come back."""
-    for op in program.walk():
-        if isinstance(op, stg.DispatchOp):
-            users = [use.operation for use in op.routed.uses]
-            changes = [user for user in users if isinstance(user, dist.ReshardOp)]
-            if len(changes) == len(users):
-                yield from ((op, change) for change in changes if travels(op, change))
-        elif isinstance(op, stg.CombineOp):
-            change = op.routed.owner
-            if isinstance(change, dist.ReshardOp) and travels(op, change):
-                yield op, change
+def changes_beside(op: Operation) -> list[dist.ReshardOp]:
+    """The changes of placement by which tokens go from a dispatch to experts on other devices, or come back to a combine."""
+    if isinstance(op, stg.DispatchOp):
+        beside = [use.operation for use in op.routed.uses]
+    elif isinstance(op, stg.CombineOp):
+        beside = [op.routed.owner]
+    else:
+        return []
+    changes = [each for each in beside if isinstance(each, dist.ReshardOp)]
+    if len(changes) < len(beside):
+        return []
+    return [each for each in changes if placements(op, each)[0].dims[0].split]
 
 
 def placements(routed: Routed, change: dist.ReshardOp) -> tuple[TensorType, TensorType]:
@@ -31,6 +34,11 @@ def placements(routed: Routed, change: dist.ReshardOp) -> tuple[TensorType, Tens
     return change.source, change.target
 
 
-def travels(routed: Routed, change: dist.ReshardOp) -> bool:
-    own, _ = placements(routed, change)
-    return bool(own.dims[0].split)
+def check_exchanges(module: ModuleOp, effect: str, setting: str, split: str) -> None:
+    """E0313 where no tokens go to experts on other devices, so that a setting of `collectives` has no `effect`; `split`: what would let it have one."""
+    if not any(map(changes_beside, module.walk())):
+        message = f"no tokens go to experts on other devices, so that {effect}"
+        program = first_op(module, stg.ProgramOp) or module
+        span = dist.clause_span(program, f"collectives.given.{setting}")
+        help_ = f"leave `{setting}` out of `collectives`, or split the experts over {split}"
+        raise refused("E0313", message, span, help=help_)

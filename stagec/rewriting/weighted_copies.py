@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from xdsl.ir import Block, Operation, SSAValue
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
+from stagec.analysis.exchanges import changes_beside
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import tensor_of
@@ -19,26 +21,29 @@ def dispatch_of(combine: stg.CombineOp) -> stg.DispatchOp | None:
     return None
 
 
-def make_weights_early(combine: stg.CombineOp, weights: SSAValue) -> None:
-    """Let weights be there when tokens go to their experts, wherever the text computes them. E0313 where they are made of what comes back."""
-    dispatch, block = dispatch_of(combine), combine.parent_block()
-    if dispatch is None or block is None:
-        return
-    late: set[Operation] = set()
-    asked = [weights.owner]
-    while asked:
-        op = asked.pop()
-        while isinstance(op, Operation) and op.parent_block() is not block:
-            op = op.parent_op() or block
-        if isinstance(op, Block) or op in late or op.is_before_in_block(dispatch):
-            continue
-        if op is dispatch:
-            raise CompileError([made_late(combine)])
-        late.add(op)
-        asked += [operand.owner for each in op.walk() for operand in each.operands]
-    for op in [each for each in block.ops if each in late]:
-        op.detach()
-        block.insert_op_before(op, dispatch)
+class EarlyWeights(RewritePattern):
+    """Lets weights be there when tokens go to their experts, wherever the text computes them. E0313 where they are made of what comes back."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: stg.CombineOp, rewriter: PatternRewriter) -> None:
+        dispatch, block = dispatch_of(op), op.parent_block()
+        if op.weights is None or dispatch is None or block is None or not changes_beside(op):
+            return
+        late: set[Operation] = set()
+        asked = [op.weights.owner]
+        while asked:
+            maker = asked.pop()
+            while isinstance(maker, Operation) and maker.parent_block() is not block:
+                maker = maker.parent_op() or block
+            if isinstance(maker, Block) or maker in late or maker.is_before_in_block(dispatch):
+                continue
+            if maker is dispatch:
+                raise CompileError([made_late(op)])
+            late.add(maker)
+            asked += [operand.owner for each in maker.walk() for operand in each.operands]
+        for each in [each for each in block.ops if each in late]:
+            each.detach()
+            block.insert_op_before(each, dispatch)
 
 
 def made_late(combine: stg.CombineOp) -> Diagnostic:
