@@ -39,8 +39,8 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, OpResult, SSAValue
 from xdsl.passes import ModulePass
-from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+from xdsl.rewriter import InsertPoint
 
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import dist, stg
@@ -70,20 +70,25 @@ class CastExchanges(ModulePass):
         if not apart and not exchanged:
             raise CompileError([nothing_exchanged(op)])
         rewrite(op, CastExchange(self.dispatch, self.combine, apart), NAME)
-        for contract in [each for each in op.walk() if isinstance(each, stg.ContractOp)]:
-            read_as_it_came(contract, self.inputs)
+        rewrite(op, ReadAsItCame(self.inputs), NAME, once=True)
 
 
-def read_as_it_came(contract: stg.ContractOp, dtype: str) -> None:
-    """Let a product by a quantized weight read what arrived in the dtype that it multiplies."""
-    for position, other in ((0, contract.right), (1, contract.left)):
-        cast = contract.operands[position].owner
-        if not isinstance(cast, stg.CastOp) or stg.tensor_type(other).dtype not in QUANTIZED:
-            continue
-        if stg.tensor_type(cast.x).dtype == dtype:
-            contract.operands[position] = cast.x
-            if not cast.result.uses:
-                Rewriter.erase_op(cast)
+@dataclass(frozen=True)
+class ReadAsItCame(RewritePattern):
+    """Lets a product by a quantized weight read what arrived in the dtype that it multiplies."""
+
+    dtype: str
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: stg.ContractOp, rewriter: PatternRewriter) -> None:
+        for position, other in ((0, op.right), (1, op.left)):
+            cast = op.operands[position].owner
+            if not isinstance(cast, stg.CastOp) or stg.tensor_type(other).dtype not in QUANTIZED:
+                continue
+            if stg.tensor_type(cast.x).dtype == self.dtype:
+                op.operands[position] = cast.x
+                if not cast.result.uses:
+                    rewriter.erase(cast)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from functools import cache
 from types import UnionType
 
 from xdsl.dialects.builtin import LocationAttr, ModuleOp, StringAttr, UnknownLoc
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, PatternRewriteWalker, RewritePattern
 from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.traits import IsTerminator
@@ -61,7 +61,8 @@ def rewrite(
         return
     most = MOST_PER_OP * len(ops) + MOST_AT_LEAST
     inheriting = _Inheriting(pattern, kinds, pass_name, most)
-    PatternRewriteWalker(inheriting, apply_recursively=not once).rewrite_region(within.regions[0])
+    walker = _KindsWalker(inheriting, apply_recursively=not once, kinds=kinds)
+    walker.rewrite_region(within.regions[0])
     if inheriting.failure is not None:
         raise inheriting.failure
     if inheriting.found:
@@ -82,6 +83,18 @@ def kinds_of(pattern: type[RewritePattern]) -> type[Operation] | UnionType:
 
 MOST_PER_OP, MOST_AT_LEAST = 4, 1000
 """How often a pattern may change something."""
+
+
+@dataclass(eq=False, repr=False)
+class _KindsWalker(PatternRewriteWalker):
+    """Visits only the ops that a pattern is for, which are few."""
+
+    kinds: type[Operation] | UnionType = Operation
+
+    def _populate_worklist(self, op: Operation | Region | Block) -> None:
+        for each in op.walk(reverse=True, region_first=True):
+            if isinstance(each, self.kinds):
+                self._worklist.push(each)
 
 
 @dataclass
