@@ -127,14 +127,6 @@ def summed_results(program: stg.ProgramOp) -> dict[SSAValue, str]:
 # Backwards
 
 
-def makers(gradient: SSAValue) -> Iterable[SSAValue]:
-    """The results of nodes behind a gradient outside of the layers, as the optimizer reads it: before reductions and sums."""
-    value = before_reductions(gradient)
-    if isinstance(value, OpResult) and isinstance(value.op, stg.AccumulateOp):
-        value = value.op.yield_op.operands[value.index]
-    return roots(value)
-
-
 def reduced_from(value: SSAValue) -> SSAValue | None:
     """What a collective, a copy into the buffer of one or to the host, or a view was made from."""
     if not isinstance(value, OpResult):

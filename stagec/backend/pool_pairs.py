@@ -22,8 +22,6 @@ from stagec.dialects.sched.actions import Sum, Transfer
 Handover = tuple[int, int]
 """Of a series: a body of the program, and which handover of it. (0, 0) of what is no series."""
 
-ALONE: Handover = (0, 0)
-
 
 @dataclass(frozen=True)
 class Ends:

@@ -68,11 +68,6 @@ class Work(StrEnum):
         return self in MATRIX
 
     @property
-    def makes_again(self) -> bool:
-        """Whether it computes products of the forward pass once more: papers count it as twice that."""
-        return self in (Work.ATTENTION_GRAD, Work.SCAN_GRAD, Work.DELTA_RULE_GRAD)
-
-    @property
     def keeps_values(self) -> bool:
         """Whether the result is the operand in another dtype."""
         return self in (Work.CAST, Work.QUANTIZE)

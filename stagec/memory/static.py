@@ -23,10 +23,6 @@ class StaticBytes:
 
     num_bytes: Mapping[Kind, int]
 
-    @property
-    def total_bytes(self) -> int:
-        return sum(self.num_bytes.values())
-
 
 @dataclass(frozen=True)
 class StoredBytes:

@@ -49,7 +49,7 @@ OF_MEMORY: dict[str, Callable[[ClassPlan], int]] = {
     "memory.master": lambda m: m.static.num_bytes[Kind.MASTER],
     "memory.optimizer": lambda m: m.static.num_bytes[Kind.OPTIMIZER],
     "memory.gradients": lambda m: m.static.num_bytes[Kind.GRADIENTS],
-    "memory.static": lambda m: m.static.total_bytes,
+    "memory.static": lambda m: sum(m.static.num_bytes.values()),
     "memory.in_flight": lambda m: int(
         m.lives.live_bytes(m.lives.kind == Kind.SAVED).max(initial=0)
     ),

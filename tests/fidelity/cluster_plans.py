@@ -145,7 +145,9 @@ def planned(run: Run) -> Planned | str:
         return reason(error)
     first = classes[0]
     parameters = first.static.num_bytes[Kind.PARAMETERS]
-    static = first.static.total_bytes + kept_bytes(run, parameters, layers_of_stages(run)[0])
+    static = sum(first.static.num_bytes.values()) + kept_bytes(
+        run, parameters, layers_of_stages(run)[0]
+    )
     return Planned(static, first.peak_bytes, max(each.peak_bytes for each in classes))
 
 

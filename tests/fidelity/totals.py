@@ -47,13 +47,16 @@ def model_flops(trace_set: TraceSet, without: Collection[str] = ()) -> int:
         for rank_class in trace_set.classes
         for node, count in nodes_of(rank_class)
     ]
-    passes = 3 if any(work_of(node).makes_again for node, _ in nodes) else 1
+    passes = 3 if any(work_of(node) in MAKES_AGAIN for node, _ in nodes) else 1
     return sum(
         count * model_share(node) * (passes if work_of(node) in FUSED else 1)
         for node, count in nodes
         if node.scope.rpartition(".")[2] not in without
     )
 
+
+MAKES_AGAIN = (Work.ATTENTION_GRAD, Work.SCAN_GRAD, Work.DELTA_RULE_GRAD)
+"""What computes products of the forward pass once more: papers count it as twice that."""
 
 FUSED = (Work.ATTENTION, Work.SCAN)
 """What has a backward pass that makes products of the forward pass again: it counts as twice that."""
@@ -64,7 +67,7 @@ def model_share(node: Node) -> int:
     if not isinstance(node.action, Compute) or node.phase == "recompute":
         return 0
     work = node.action.work
-    return node.action.num_ops if work.on_matrix_units and not work.makes_again else 0
+    return node.action.num_ops if work.on_matrix_units and work not in MAKES_AGAIN else 0
 
 
 def forward_flops_of_layers(trace_set: TraceSet, num_layers: int) -> int:

@@ -217,7 +217,6 @@ from stagec.dialects.stg.scan import SsdScanGradOp as SsdScanGradOp, SsdScanOp a
 from stagec.dialects.stg.sources import (
     AS_OTHERS as AS_OTHERS,
     OWN_DTYPE as OWN_DTYPE,
-    OWN_GRADIENTS as OWN_GRADIENTS,
     WIDER as WIDER,
     ConstantOp as ConstantOp,
     DimOp as DimOp,

@@ -58,7 +58,6 @@ class DimOp(DefaultBuilder):
 
 
 OWN_DTYPE, WIDER, AS_OTHERS = "own", "wider", "others"
-OWN_GRADIENTS = (OWN_DTYPE, WIDER, AS_OTHERS)
 """What gradients of weights are in that have a dtype of their own."""
 
 
