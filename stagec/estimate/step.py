@@ -1,4 +1,4 @@
-"""A whole step: `step_summary(compiled)` is what a first screen shows, `step_time(compiled)` its one number, `estimate(compiled)` all of them."""
+"""A whole step: `step_summary(compiled)` is what a first screen shows, `estimate(compiled)` all of it."""
 
 from __future__ import annotations
 
@@ -111,14 +111,6 @@ def estimate(
     require_numbers(plan, traces.classes)
     prices = Prices.of(traces, plan)
     return Estimate(slowed(traces, prices, graph, arrived), compiled, prices)
-
-
-def step_time(compiled: Compiled) -> float:
-    """Seconds that a step of a compiled model takes: the makespan over all ranks.
-
-    The plan has to name a device: `device h100`, or `device { flops_per_s = ... }`; else E0410.
-    """
-    return estimate(compiled).step_time_us / 1e6
 
 
 def with_durations(traces: TraceSet, plan: Plan) -> TraceSet:

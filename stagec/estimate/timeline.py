@@ -17,7 +17,7 @@ import numpy as np
 from stagec.arrays import Floats, Ints
 from stagec.backend.program import TraceSet
 from stagec.dialects.sched.actions import Transfer
-from stagec.estimate.graph import GraphPiece, PieceGraph, build_graph
+from stagec.estimate.graph import GraphPiece, PieceGraph
 from stagec.estimate.network import Network
 from stagec.estimate.prices import Prices
 
@@ -53,12 +53,6 @@ class Timeline:
         return float(self.end_us.max(initial=0.0))
 
 
-def simulate(traces: TraceSet, prices: Prices) -> Timeline:
-    """The timeline of a job whose nodes take as long as `prices` says."""
-    graph = build_graph(traces, launches=prices.host_launch_us > 0)
-    return simulate_graph(graph, traces, prices)
-
-
 def simulate_graph(
     graph: PieceGraph,
     traces: TraceSet,
@@ -66,8 +60,8 @@ def simulate_graph(
     factors: Floats | None = None,
     arrived: Arrivals | None = None,
 ) -> Timeline:
-    """The timeline of a job whose graph is built. `factors`, `[class]`: how many times as long computation takes as `prices` says. `arrived`: when messages
-    of other pools are there.
+    """The timeline of a job whose nodes take as long as `prices` says. `factors`, `[class]`: how many times as long computation takes as `prices` says.
+    `arrived`: when messages of other pools are there.
     """
     durations = [piece_durations(piece, traces, prices) for piece in graph.pieces]
     networks = [prices.network] * len(graph.pieces)

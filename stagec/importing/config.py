@@ -14,8 +14,6 @@ from importlib import resources
 from math import isfinite
 from typing import Any
 
-from stagec.diagnostics import CompileError, refused
-
 MOST = 10**12
 """What a size is at most: no product of a few overflows then."""
 MOST_LAYERS = 1000
@@ -36,10 +34,6 @@ class Unsupported(Exception):
         super().__init__(message)
         self.message = message
         self.help = help
-
-
-def refuse(file: str, message: str, help: str = "", code: str = "E0802") -> CompileError:
-    return refused(code, message, origin=file, help=help)
 
 
 @dataclass

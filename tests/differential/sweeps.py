@@ -9,7 +9,7 @@ from random import Random
 
 from stagec.diagnostics import CompileError
 from stagec.driver import Compiled, compile_program
-from stagec.estimate.step import on_device, step_time
+from stagec.estimate.step import estimate, on_device
 from stagec.explaining.job import NamedJob
 from stagec.explaining.memory import KINDS
 from stagec.explaining.questions import ask
@@ -68,7 +68,7 @@ def whole(compiled: Compiled) -> dict[str, int | float]:
     classes = summarize(compiled.module, compiled.counts).classes
     return {
         "bubble": float(ask(NamedJob(compiled), "bubble").worst.value),
-        "step_time": step_time(compiled),
+        "step_time": estimate(compiled).step_time_us / 1e6,
         **{name: max(of(c) for c in classes) for name, of in OF_SUMMARY.items()},
         **{name: max(of(m) for m in compiled.memory) for name, of in OF_MEMORY.items()},
     }

@@ -10,8 +10,7 @@ import pytest
 
 from stagec.dialects.sched.actions import Collective
 from stagec.driver import compile_text
-from stagec.estimate.prices import Prices
-from stagec.estimate.timeline import simulate
+from stagec.estimate.step import estimate
 from tests.fidelity.totals import nodes_of
 from tests.unit.seldom import some
 
@@ -193,6 +192,5 @@ def test_no_step_is_shorter_with_them(seed: int) -> None:
     steps: list[float] = []
     for maxima in ("none", "all"):
         compiled = compile_text(DEEP.format(maxima=maxima, **sizes))
-        prices = Prices.of(compiled.traces, compiled.plan)
-        steps.append(simulate(compiled.traces, prices).makespan_us)
+        steps.append(estimate(compiled).step_time_us)
     assert steps[0] <= steps[1]

@@ -17,7 +17,7 @@ from stagec.diagnostics import CompileError
 from stagec.driver import compile_text
 from stagec.estimate.graph import build_graph
 from stagec.estimate.prices import Prices
-from stagec.estimate.step import estimate, step_time
+from stagec.estimate.step import estimate
 from stagec.estimate.timeline import FEW, piece_durations, solve
 from tests.fidelity.trace import attributes
 from tests.replay.models import Job, compiled, encoded, traces_of
@@ -52,7 +52,7 @@ plan p {
 )
 def test_roofline(peak: str, bandwidth: str, expected: float):
     found = compile_text(PRODUCT % (peak, bandwidth))
-    assert step_time(found) == pytest.approx(expected)
+    assert estimate(found).step_time_us / 1e6 == pytest.approx(expected)
 
 
 def test_mfu():
@@ -86,7 +86,7 @@ def test_half_of_what_is_computed_twice_counts_not():
 def test_what_the_plan_does_not_say(device: str, missing: list[str]):
     found = compiled(Job(clauses=(device,)))
     with pytest.raises(CompileError) as caught:
-        step_time(found)
+        estimate(found)
     (diagnostic,) = caught.value.diagnostics
     assert diagnostic.code == "E0410"
     assert all(f"`{name}`" in diagnostic.message for name in missing)

@@ -16,7 +16,7 @@ from stagec.arrays import Floats, Ints
 from stagec.diagnostics import CompileError
 from stagec.dialects.sched.tasks import Order
 from stagec.driver import Compiled, Stops, compile_program
-from stagec.estimate.step import step_time
+from stagec.estimate.step import estimate
 from stagec.explaining.job import NamedJob
 from stagec.frontend import CheckedModel, check, parse_file, parse_text
 from stagec.sweeping.grid import grid
@@ -377,7 +377,7 @@ def test_step_time(clauses: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for row in table.rows():
         sizes = {"tp": int(row["tp"]), "B": int(row["B"])}
         compiled = compile_program(asked.checked_at(sizes))
-        assert row["step_time"] == pytest.approx(step_time(compiled), rel=1e-12)
+        assert row["step_time"] == pytest.approx(estimate(compiled).step_time_us / 1e6, rel=1e-12)
     assert reached == [(3, 4)] * 2
 
 
