@@ -71,7 +71,7 @@ class GatherTokens(ModulePass):
         axis = "an axis of the tokens: `shard X over dp`"
         check_exchanges(op, "none are gathered for them", "exchange", axis)
         if self.rows:
-            rewrite(op, EarlyWeights(), NAME, once=True)
+            rewrite(op, EarlyWeights(changes_beside), NAME, once=True)
         rewrite(op, GatherFirst(op, self.rows), NAME, once=True)
 
 

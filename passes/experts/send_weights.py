@@ -73,7 +73,7 @@ class SendWeights(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         axis = "an axis of the tokens: `shard X over dp`"
         check_exchanges(op, "nothing travels with them", "like", axis)
-        rewrite(op, EarlyWeights(), NAME, once=True)
+        rewrite(op, EarlyWeights(changes_beside), NAME, once=True)
         rewrite(op, WeightAtExperts(), NAME, once=True)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
-from stagec.analysis.exchanges import changes_beside
 from stagec.diagnostics import CompileError, Diagnostic, span_of
 from stagec.dialects import dist, stg
 from stagec.dialects.types import tensor_of
@@ -21,13 +23,17 @@ def dispatch_of(combine: stg.CombineOp) -> stg.DispatchOp | None:
     return None
 
 
+@dataclass(frozen=True)
 class EarlyWeights(RewritePattern):
     """Lets weights be there when tokens go to their experts, wherever the text computes them. E0313 where they are made of what comes back."""
+
+    comes_back: Callable[[Operation], object]
+    """Whether what a combine adds up comes from experts on other devices."""
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: stg.CombineOp, rewriter: PatternRewriter) -> None:
         dispatch, block = dispatch_of(op), op.parent_block()
-        if op.weights is None or dispatch is None or block is None or not changes_beside(op):
+        if op.weights is None or dispatch is None or block is None or not self.comes_back(op):
             return
         late: set[Operation] = set()
         asked = [op.weights.owner]
