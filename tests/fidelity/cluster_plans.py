@@ -20,7 +20,6 @@ from stagec.driver import Compiled, Stops, compile_text
 from stagec.explaining.job import NamedJob
 from stagec.explaining.names import MICROBATCH
 from stagec.memory import Kind
-from stagec.memory.plan import ALWAYS
 from stagec.sweeping.conditions import named_sizes, with_definitions
 from stagec.sweeping.peaks import LiveCounts
 from stagec.sweeping.structures import Structure
@@ -124,7 +123,7 @@ def peaks_of_classes(
         for stages, live in structure.classes(values, key, ["memory.peak"]):
             counts = live["memory.peak"]
             assert isinstance(counts, LiveCounts)
-            static = own.number(structure.stored(stages, ALWAYS))
+            static = own.number(structure.stored(stages, STORED))
             classes.append((stages, counts.highest(own) + static))
         yield rows, own, classes
 
