@@ -18,11 +18,13 @@ from stagec.diagnostics import CompileError
 from stagec.dialects.memory import STORED
 from stagec.driver import Compiled, Stops, compile_text
 from stagec.explaining.job import NamedJob
+from stagec.explaining.memory import static_parts
 from stagec.explaining.names import MICROBATCH
 from stagec.memory import Kind
 from stagec.sweeping.conditions import named_sizes, with_definitions
 from stagec.sweeping.peaks import LiveCounts
 from stagec.sweeping.structures import Structure
+from stagec.symbolic import total
 from stagec.symbolic.columns import Columns
 from stagec.symbolic.conditions import Conditions, recording
 from stagec.symbolic.verdict import verdict
@@ -102,7 +104,8 @@ def evaluated(
     for chosen, own, classes in peaks_of_classes(structure, kept, microbatches):
         stages, first = classes[0]
         worst = np.max([peaks for _, peaks in classes], axis=0)
-        static = own.number(structure.stored(stages, STORED))
+        parts = static_parts(job, stages, STORED)
+        static = own.number(total(part.form for part in parts))
         parameters = own.number(structure.stored(stages, (Kind.PARAMETERS,)))
         for at, row in enumerate(chosen.tolist()):
             run = runs[int(left[row])]
