@@ -248,6 +248,7 @@ def bucket_gradients(plan: Plan) -> Arguments:
         "first_bucket_bytes": plan.gradients.first_bucket_bytes or 0,
         "aligned": buffers.aligned if buffers is not None else 0,
         "bucket_end": buffers.bucket_end if buffers is not None else 0,
+        "checked": plan.gradients.check,
     }
 
 

@@ -116,7 +116,7 @@ NEEDS = (
         ProgramNeed(
             "gradients", each, GRADIENTS, "no gradients are reduced between ranks of other data"
         )
-        for each in ("average", "bucket_bytes")
+        for each in ("average", "bucket_bytes", "check")
     ),
 )
 
@@ -442,7 +442,7 @@ def without_times(plan: Plan, own: Collection[Span]) -> list[Diagnostic]:
     ]
 
 
-OF_TIMES = (("gradients", "average"),)
+OF_TIMES = (("gradients", "average"), ("gradients", "check"))
 """Settings, beside those of links, that only times depend on."""
 
 

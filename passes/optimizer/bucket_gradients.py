@@ -20,6 +20,9 @@ elements, and a bucket ends at one of `bucket_end` and of the ranks (`optimizer/
 is cut into buckets: that of others is one, of no limit, and a gradient that stages share (`dist.all_reduce_tied`) is one by itself
 (`distributed_data_parallel.py`, `bucket_size` where `pp_rank > 0`; `_does_param_require_new_bucket` in `distrib_optimizer.py`). Parameters are
 gathered in the same buckets, and so they are wherever they are gathered for the next forward pass (`in_forward` of `shard-parameters`).
+
+With `checked` the host reads the norm of each bucket before it launches the reduction (`check_for_nan_in_grad` of Megatron-LM, `check_grads` in
+`core/distributed/param_and_grad_buffer.py`): until then it launches nothing else. What the norm costs to compute is no node: times count it.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, UnitAttr, i64
 from xdsl.ir import Operation, SSAValue
 from xdsl.passes import ModulePass
 
@@ -56,6 +59,8 @@ class BucketGradients(ModulePass):
     """In buffers: at multiples of how many elements gradients and parameters begin. 0: they are in none."""
     bucket_end: int = 1
     """In buffers: at multiples of how many elements, and of the ranks, buckets end."""
+    checked: bool = False
+    """Whether the host reads the norm of what a bucket reduces before it launches that."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         first = first_kind(op) if self.aligned else None
@@ -64,6 +69,8 @@ class BucketGradients(ModulePass):
             reductions = [each for each in program.walk() if is_reduction(each)]
             for each in reductions:
                 self.mark(each, is_cut, self.bucket_bytes)
+                if self.checked:
+                    stg.marks(each)["checked"] = UnitAttr()
             for gather in gathers(program):
                 if self.aligned or stg.phase_of(gather) == "fwd":
                     self.mark(gather, is_cut, self.parameter_bytes(gather, reductions))

@@ -39,7 +39,7 @@ repeat, a reduction of gradients, a gather that is prefetched, before what waits
 overlap, and where the backward pass begins to read the parameters of a unit, whose successor is gathered then (FSDP2's pre-backward
 hook, `torch/distributed/fsdp/_fully_shard/_fsdp_state.py`). Outside of layers it also ends behind what completes the gradient of a
 weight. The gradients of a layer are reduced behind the layer: a row for each of its weights would make the order of a step ten times as
-long, and changes what it takes by 0.2 %.
+long, and changes what it takes by 0.2 %. It is not so where hosts wait for a gradient before they launch its reduction (`checked`).
 """
 
 from __future__ import annotations
@@ -127,10 +127,13 @@ class Cutter:
     """Whether the whole backward pass is in the half for weights."""
     reduces_early: bool = False
     """Whether gradients are reduced as they are complete, among other communication."""
+    checks: bool = False
+    """Whether hosts wait for gradients before they launch what reduces them."""
     count: int = field(default=0)
 
     def cut(self, program: stg.ProgramOp) -> None:
-        self.reduces_early = reduces_early(program)
+        self.checks = any("checked" in op.properties for op in program.walk())
+        self.reduces_early = self.checks or reduces_early(program)
         loop = first_op(program, stg.AccumulateOp)
         if loop is not None:
             compute = ("F", "I", "W") if self.halves else ("F", "B")
@@ -203,8 +206,9 @@ class Cutter:
         return moves(op) != moves(last) or (self.is_reduced_early(op) and moves(op) == EARLY)
 
     def is_reduced_early(self, op: Operation) -> bool:
-        """Whether the gradients beside an op are reduced one by one: those of a layer are reduced together, behind it."""
-        return self.reduces_early and not isinstance(op.parent_op(), stg.RepeatOp)
+        """Whether the gradients beside an op are reduced one by one: those of a layer are reduced together, behind it, unless hosts wait for each."""
+        in_layer = isinstance(op.parent_op(), stg.RepeatOp)
+        return self.reduces_early and (self.checks or not in_layer)
 
     def has_task(self, repeat: stg.RepeatOp, task: str) -> bool:
         if task in AROUND:

@@ -98,6 +98,8 @@ class Node:
     """A communication that computation waits for, and that waits for computation."""
     told: bool = False
     """What it makes are sizes of what comes behind it, which the host has to know before it launches that."""
+    checked: bool = False
+    """The host waits for the computation before it, of which it reads a norm, before it launches it."""
     pieces: int = 1
     """The number of pieces of a product, or of a collective, of which this is one. A product's kernel has the sizes of the whole."""
     inputs: tuple[TraceTensor, ...] | None = None

@@ -11,7 +11,7 @@ of all of its instances.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -291,26 +291,39 @@ class GraphBuilder:
     def told(self, program: TraceProgram, first: Ints) -> Ints:
         """The positions, in ascending order, of the nodes whose results the host has to read before it launches more. `first` are the positions of the first
         nodes of all instances of segments.
+
+        Before it launches a node that is checked, that is the last computation before it.
         """
-        found = [
-            first[np.flatnonzero(program.segment == index)] + i
-            for index, segment in enumerate(program.segments)
-            for i, node in enumerate(segment.nodes)
-            if self.launches and node.told
-        ]
-        return np.sort(np.concatenate([np.zeros(0, np.int64), *found]))
+        if not self.launches:
+            return np.zeros(0, np.int64)
+
+        def where(belongs: Callable[[Node], bool]) -> Ints:
+            found = [
+                first[np.flatnonzero(program.segment == index)] + i
+                for index, segment in enumerate(program.segments)
+                for i, node in enumerate(segment.nodes)
+                if belongs(node)
+            ]
+            return np.sort(np.concatenate([np.zeros(0, np.int64), *found]))
+
+        told, checked = where(lambda node: node.told), where(lambda node: node.checked)
+        if not len(checked):
+            return told
+        computing = where(lambda node: node.computes)
+        before = np.searchsorted(computing, checked)
+        return np.union1d(told, computing[before[before > 0] - 1])
 
     def split(
         self, number: int, index: int, rows: Ints, first: Ints, slots: Ints, told: Ints
     ) -> None:
         """Cut a segment into pieces. A node that hears of other ranks is a piece by itself; behind a node whose result the host has to read, a piece begins."""
         segment = self.traces.classes[number].program.segments[index]
-        bounds = {0, len(segment.nodes)}
+        into = told - first[np.searchsorted(first[1:], told, side="right")]
+        here = (into >= 0) & (into < len(segment.nodes))
+        bounds = {0, len(segment.nodes), *(into[here] + 1).tolist()}
         for i, node in enumerate(segment.nodes):
             if self.hears(number, node):
                 bounds |= {i, i + 1}
-            if len(told) and node.told:
-                bounds.add(i + 1)
         edges = sorted(bounds)
         for begin, end in pairwise(edges):
             columns: dict[tuple[int, int], int] = {}

@@ -103,6 +103,8 @@ class KernelPrices:
     """Whether the product that makes a weight's gradient adds it to the sum over earlier microbatches. If not, another kernel does."""
     averages: bool = False
     """Whether a kernel of its own divides a gradient's sum by the number of ranks before they add up theirs."""
+    checks: bool = False
+    """Whether a kernel of its own finds the norm of a gradient's sum before ranks add up theirs."""
     sums_tables: bool = True
     """Whether gradients of embedding tables are added to those of earlier microbatches. If the batch is not cut, the only gradient is the sum."""
     trains: str = ""
@@ -372,7 +374,7 @@ class KernelPrices:
         """The time in µs to add the gradient of a weight to those of earlier microbatches, and a microbatch's part of setting the sum to zero.
 
         A fused product reads the sum and writes it in place of its result (`gradient_accumulation_fusion` of Megatron-LM); else another kernel
-        reads both, and where sums are divided before ranks add them up, one more reads and writes them (`averages`). On B200 a
+        reads both. What else is done with sums before ranks add them up: `accesses`. On B200 a
         product of [28672, 4096] by [4096, 8192] takes 0.13 ms longer when it adds in fp32 than when it adds in bf16: four
         bytes of each element at 7.2 TB/s (SimuMax, `configs/system/b200_bf16_ceperm.json`). Its buffers are set to zero as a step begins (`zero_grad_buffer`
         in Megatron-LM's `core/distributed/distributed_data_parallel.py`); PyTorch has no sum until the first microbatch is done (`set_to_none`).
@@ -383,20 +385,26 @@ class KernelPrices:
         once = RESULT_BYTES * sizes["batch"] * sizes["m"] * sizes["n"]
         # Sums are as many as weights: none is left in a cache from the microbatch before.
         rate = float(self.device.numbers["memory_bytes_per_s"]) * self.device.reached.memory
-        averaged = 2 * sizes.get("reduced", 0) if self.averages else 0
+        besides = self.accesses * sizes.get("reduced", 0)
         if self.products_add:
-            return 1e6 * (2 * sizes["summed"] + sizes["zeroed"] + averaged - once) / rate
-        return 1e6 * (2 * sizes["summed"] + averaged + once) / rate + self.device.launch_us
+            return 1e6 * (2 * sizes["summed"] + sizes["zeroed"] + besides - once) / rate
+        return 1e6 * (2 * sizes["summed"] + besides + once) / rate + self.device.launch_us
+
+    @property
+    def accesses(self) -> int:
+        """How often kernels read or write a sum of gradients before ranks add up theirs: one divides it (`averages`), one finds its norm (`checks`)."""
+        return 2 * self.averages + self.checks
 
     def divided_us(self, sizes: Mapping[str, int]) -> float:
-        """The time in µs of a kernel that divides gradients by the number of ranks, where ranks add them up in each microbatch.
+        """The time in µs of kernels that divide gradients by the number of ranks, and find their norm, where ranks add them up in each microbatch.
 
         So does Megatron-LM's FSDP in bf16 (`gradient_reduce_preprocessing` in `megatron_fsdp/param_and_grad_buffer.py`: `grad_data.mul_(scaling_factor)`).
         """
-        if not (self.averages and "divided" in sizes):
+        if not (self.accesses and "divided" in sizes):
             return 0.0
         rate = float(self.device.numbers["memory_bytes_per_s"]) * self.device.reached.memory
-        return 1e6 * 2 * sizes["divided"] / rate + self.device.launch_us
+        launched = (self.averages + self.checks) * self.device.launch_us
+        return 1e6 * self.accesses * sizes["divided"] / rate + launched
 
     def added_us(self, kernel: Kernel) -> float:
         """The time in µs of a kernel that adds a finished gradient to the sum over earlier microbatches, as Megatron-LM's hooks do (`main_grad.add_`)."""
@@ -407,7 +415,7 @@ class KernelPrices:
             return 0.0
         rate = float(self.device.numbers["memory_bytes_per_s"]) * self.device.reached.memory
         once = sizes["zeroed"] if self.products_add else 0
-        once += 2 * sizes.get("reduced", 0) if self.averages else 0
+        once += self.accesses * sizes.get("reduced", 0)
         return 1e6 * (2 * sizes["summed"] + once + sizes["made"]) / rate + self.device.launch_us
 
     def experts(self, dtype: str, own: Mapping[str, np.float64]) -> Price | None:

@@ -435,6 +435,9 @@ class Prices:
             sizes = kernel_sizes(node)
             if self.kernels is None:
                 continue
+            if node.checked and self.host_launch_us:
+                checks = CHECK_KERNELS * self.kernels.device.host_kernel_us
+                found[i] += checks / self.host_launch_us
             if isinstance(node.action, Compute):
                 finds = self.finds_scale(node.action) and self.kernels.trains == "cudnn"
                 found[i] += self.kernels.further_launches(node.action, finds)
@@ -468,12 +471,16 @@ def kernel_prices(plan: Plan, works: Collection[Work]) -> KernelPrices | None:
         caches=plan.process.cached_weights,
         products_add=plan.device.kernels == "fused",
         averages=plan.gradients.average == "before",
+        checks=plan.gradients.check,
         sums_tables=plan.microbatch is not None or plan.pipeline is not None,
         trains=TRAINING_ATTENTION[plan.device.kernels] if Work.ATTENTION_GRAD in works else "",
         engine=plan.device.experts,
         swizzle=plan.device.swizzle,
     )
 
+
+CHECK_KERNELS = 6
+"""What a check of a bucket launches: its norm, whether that is NaN or infinite, and copies of both answers to the host (`check_grads` of Megatron-LM)."""
 
 SCALE_BYTES = 4
 

@@ -96,8 +96,9 @@ class Hosts:
 
     A host runs ahead of a busy device until it has to read a size that the device computes: before it launches the exchange of tokens, it has to know how
     many come to a rank's experts (`MoEAlltoAllTokenDispatcher._maybe_dtoh_and_synchronize` of Megatron-LM, HybridEP without a budget, torchtitan's
-    `.tolist()`). Each step begins with nothing launched, since the step before ends with a number that the host reads: a norm of gradients or a loss
-    (`MegatronOptimizer.step`, `DistributedTrainer.train_step_logs` of nanotron).
+    `.tolist()`), and before it launches a sum of gradients that are checked, what their norm is (`check_grads` of Megatron-LM). Each step begins with nothing
+    launched, since the step before ends with a number that the host reads: a norm of gradients or a loss (`MegatronOptimizer.step`,
+    `DistributedTrainer.train_step_logs` of nanotron).
     """
 
     each_us: Floats

@@ -341,6 +341,8 @@ class Gradients(Clause):
     average: str | None = setting("choice", None, "collective", "before")
     """What divides sums by the number of ranks, for times: the collective, or a kernel that reads and writes a rank's sum before. None: the collective,
     or as the framework does that `zero` is like (`presets.py`)."""
+    check: bool = setting("bool", False)
+    """Whether the host reads the norm of what a bucket reduces before it launches that: for times."""
     inputs: bool = setting("bool", False)
     """What is looked up in frozen tables has a gradient, as if the tables were trained."""
 

@@ -79,7 +79,7 @@ def rows_of(path: Path) -> Iterator[Submitted]:
             "recompute": "none",
         }
         layout = submitted_layout(r, model)
-        choice["bucket"] = layout.bucket_bytes // 2**20
+        choice["bucket"] = max(layout.bucket_bytes // 2**20, 1)
         clauses = (
             precision(layout),
             overlap(layout),

@@ -137,6 +137,8 @@ class Layout:
     submissions of MLPerf keep (`clip_grad=1.0` in `pretrain.py` of 8B and 405B), and torchtitan's (`max_norm`)."""
     averages: bool = False
     """Whether a kernel of its own divides gradients by the number of ranks (Megatron-LM without `--ddp-average-in-collective`, Megatron-DeepSpeed)."""
+    checks: bool = False
+    """Whether the host reads the norm of each bucket of gradients before it launches what reduces it (`check_for_nan_in_grad`)."""
     grad_overlap: bool = True
     param_gather: bool = False
     """Updated parameters are gathered beside the next forward pass."""
@@ -238,10 +240,11 @@ def plan(layout: Layout, model: Model, recipe: Recipe | None = None) -> str:
     algorithm = recipe.optimizer if recipe else "adamw"
     lines.append(f"  optimizer {algorithm}{' { clip = 1 }' if x.clips else ''}")
     settings = ["average = before"] * (x.averages and x.dp * x.cp > 1)
+    settings += ["check = true"] * (x.checks and x.dp * x.cp > 1)
     if x.zero < 3:
         settings.append(f"overlap = {str(x.grad_overlap).lower()}")
         if x.bucket_bytes:
-            settings.append(f"bucket_bytes = {x.bucket_bytes}")
+            settings.append(f"bucket_bytes = {x.bucket_bytes}B")
     if settings:
         lines.append(f"  gradients {{ {', '.join(settings)} }}")
     lines.append(f"  {overlap(x)}")
@@ -429,6 +432,11 @@ def uses_engines_loss(r: Cells) -> bool:
     return r["benchmark"] == "llama31_8b" and r["org"] != "Cisco"
 
 
+def checks_gradients(r: Cells) -> bool:
+    """`check_for_nan_in_grad = True` of Cisco's `pretrain.py` of 8B, with buckets of one parameter each (`bucket_size` 64)."""
+    return r["benchmark"] == "llama31_8b" and r["org"] == "Cisco"
+
+
 def submitted_layout(r: Cells, model: Model) -> Layout:
     # Weights of Transformer Engine's layers alone are fp8 then, and gathered so: those of the table, the head and norms are in buffers of bf16
     # (`_ParamAndGradBuffer` of Megatron-LM has one for each dtype of weights).
@@ -462,7 +470,8 @@ def submitted_layout(r: Cells, model: Model) -> Layout:
         device=device_of(r["gpu"]),
         cudnn=cudnn_of("25.09"),
         swizzle=swizzle_of("25.09", products),
-        bucket_bytes=bucket_bytes(r["bucket"]),
+        bucket_bytes=2 * 64 if checks_gradients(r) else bucket_bytes(r["bucket"]),
+        checks=checks_gradients(r),
         rack=rack_of(device_of(r["gpu"]), number(r, "gpus")),
     )
 
@@ -833,6 +842,8 @@ def simumax(r: Cells, device: str = "b200", source: str = "SimuMax") -> Timed:
         context="ulysses",
         reduce="fp32",
         averages=True,
+        # Megatron-LM's default, which the scripts leave.
+        checks=True,
         grad_overlap=False,
         layers_overlap=True,
         graphs=False,
@@ -863,7 +874,7 @@ def experts_plan(x: Layout) -> str:
         "  zero 1 over ep",
         "  recompute silu",
         f"  precision {{ weights = bf16, activations = bf16, gradients = fp32, optimizer = fp32, reduce = {x.reduce} }}",
-        "  gradients { overlap = false, average = before }",
+        "  gradients { overlap = false, average = before, check = true }",
         f"  device {device_word(x.device)} {{ kernels = {x.kernels}, graphs = false }}",
     ]
     return "\nplan measured {\n" + "\n".join(lines) + "\n}\n"

@@ -38,6 +38,7 @@ SETTINGS = (
     *("collectives { bias = before }", "gradients { bucket_bytes = 1KiB }"),
     *("gradients { first_bucket_bytes = 1KiB }", "offload { prefetch = 2 }"),
     *("precision { maxima = none }", "precision { loss = fp32 }", "gradients { average = before }"),
+    "gradients { check = true }",
     *("precision { gather = fp8 }", "precision { cache = fp8 }", "precision { saved = mxfp8 }"),
     "precision { products = fp8_1x128, unquantized = [Block] }",
     "precision { product_gather = bf16 }",
@@ -199,6 +200,8 @@ plan q extends p {{
         ("shard F over tp shard S over tp overlap { tp = true, pieces = 2 }", (1, 2), []),
         ("gradients { average = before }", (2, 1), ["average"]),
         ("gradients { average = before } device h100", (2, 1), []),
+        ("gradients { check = true }", (2, 1), ["check"]),
+        ("gradients { check = true } device h100", (2, 1), []),
         ("recompute silu, silu", (1, 1), ["silu"]),
         ("offload { optimizer = true, update = host, prefetch = 2 }", (1, 1), ["prefetch"]),
         ("offload { optimizer = true, update = host, nvme = true, prefetch = 2 }", (1, 1), []),
@@ -442,6 +445,7 @@ plan q {{
         ("x @ head", "", 2, []),
         ("cast(x @ head, dtype = fp32)", "", 2, ["loss"]),
         ("x @ head", "gradients { average = before }", 1, ["average"]),
+        ("x @ head", "gradients { check = true }", 1, ["check"]),
     ],
 )
 def test_each_is_told_once(logits: str, clause: str, ways: int, said: list[str]):

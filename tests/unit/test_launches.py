@@ -563,6 +563,15 @@ def test_who_divides_gradients():
     assert "average" not in alone.text
 
 
+def test_whose_hosts_look_for_nan():
+    """Megatron-LM's, unless they are told not to, in bf16; of recipes those that say so."""
+    for flags, says in (("", True), ("--no-check-for-nan-in-loss-and-grad", False)):
+        imported = import_plan(f"GPUS=8\n{MEGATRON} {flags}", "train.sh", "megatron")
+        assert ("check = true" in imported.text) == says
+    half = import_plan("GPUS=8\n" + MEGATRON.replace("--bf16", "--fp16"), "train.sh", "megatron")
+    assert "loss_scale = dynamic" in half.text and "check" not in half.text
+
+
 def test_tables_of_the_page():
     """`python -m tests.unit.launch_tables` writes them."""
     assert tables() in (DOCS / "importing.md").read_text("utf-8")

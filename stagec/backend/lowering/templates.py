@@ -148,6 +148,7 @@ class Templates(NodeNumbers):
             made_by=stg.made_by(op),
             serial="serial" in op.properties,
             told="told" in op.properties,
+            checked="checked" in op.properties,
             pieces=self.pieces(op),
         )
 

@@ -56,6 +56,9 @@ BUFFER = "gradients"
 MIXED = "u8"
 """The dtype of a buffer that has several."""
 
+KEPT = ("bucket_end", "checked", "of_whole")
+"""What the collective of such an op has of its marks."""
+
 Stored = ShardType | StackType
 
 
@@ -128,6 +131,8 @@ class StorageOp(DefaultBuilder, TaskInterface, ABC):
     """In the buffer that travels what comes next begins at a multiple of so many elements."""
     bucket_end = count_mark("bucket_end")
     """A bucket ends at a multiple of so many elements, and of the ranks."""
+    checked = flag_mark("checked")
+    """The host reads the norm of what it sums before it launches that: see `sched.collective`."""
     of_whole = flag_mark("of_whole")
     """What travels is the buffer of the whole tensors, of which a rank has its shards."""
     outputs = var_result_def()
@@ -199,7 +204,7 @@ class StorageOp(DefaultBuilder, TaskInterface, ABC):
             bucket=bucket_of(self),
             effects=self.effects(),
         )
-        kept = {key: marks(self)[key] for key in ("bucket_end", "of_whole") if key in marks(self)}
+        kept = {key: marks(self)[key] for key in KEPT if key in marks(self)}
         marks(made).take(kept)
         return [*copies, made]
 

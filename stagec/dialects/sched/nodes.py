@@ -218,6 +218,8 @@ class CollectiveOp(CommunicationOp):
     """The path of the weight whose ranks alone it is among: see `sched.program`."""
     bucket_end = count_mark("bucket_end")
     """A bucket that it is in ends at a multiple of so many elements, and of the ranks."""
+    checked = flag_mark("checked")
+    """The host reads the norm of what it sums, or a bucket that it is in, before it launches that: it waits for what was launched before."""
     of_whole = flag_mark("of_whole")
     """It sums in whole buffers: when all buckets are reduced."""
     pads = flag_mark("pads")

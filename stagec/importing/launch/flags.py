@@ -312,6 +312,9 @@ MEGATRON: dict[str, Word] = {
     "ddp-average-in-collective": Word(
         "gradients { average = before } without it", constant("averages_before", False), False
     ),
+    "no-check-for-nan-in-loss-and-grad": Word(
+        "gradients { check = true } without it", constant("checks", False), False
+    ),
     "use-tp-pp-dp-mapping": Word("rank_order", constant("rank_order", "tp-pp-dp"), False),
     "nproc_per_node": Word("GPUs of a node", size("gpus_per_node")),
     "nproc-per-node": Word("GPUs of a node", size("gpus_per_node")),
@@ -390,6 +393,7 @@ FIELDS: dict[str, Word] = {
     "tp_comm_overlap": MEGATRON["tp-comm-overlap"],
     "overlap_p2p_comm": Word("overlap { p2p }", truth("overlap_pipeline")),
     "bucket_size": MEGATRON["ddp-bucket-size"],
+    "check_for_nan_in_grad": Word("gradients { check = true }", truth("checks")),
     "num_nodes": MEGATRON["nnodes"],
     "num_gpus_per_node": MEGATRON["nproc-per-node"],
     "gpus_per_node": MEGATRON["nproc-per-node"],

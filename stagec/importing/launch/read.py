@@ -157,7 +157,7 @@ def read_megatron(text: str, reading: Reading) -> None:
     """Flags after the name of a training script, and torchrun's before it; all flags of a text without either."""
     reading.run.clip = 1.0  # unless said, as `OptimizerConfig` has it
     reading.run.widens_loss, reading.run.fuses_loss = True, False
-    reading.run.averages_before = True
+    reading.run.averages_before = reading.run.checks = True
     found = words(text)
     starts = [i for i, w in enumerate(found) if w.endswith(".py")]
     launchers = [

@@ -78,6 +78,8 @@ class Launch:
     precision: dict[str, str] = field(default_factory=dict)
     averages_before: bool = False
     """Whether a kernel of its own divides gradients by the number of ranks, and not the collective that sums them."""
+    checks: bool = False
+    """Whether the host waits for the norm of each bucket of gradients before it launches what reduces it."""
     widens_loss: bool = False
     """Whether the framework converts logits to fp32 for the loss, unless one of Transformer Engine's kernels is the loss."""
     fuses_loss: bool = True
@@ -424,8 +426,10 @@ def rest(run: Launch) -> list[str]:
         gradients.append(f"bucket_bytes = {run.bucket_elements * wide}B")
     if run.overlap_gradients is not None:
         gradients.append(f"overlap = {str(run.overlap_gradients).lower()}")
-    if run.averages_before and run.level < 2 and run.data * run.cp > 1:
-        gradients.append("average = before")
+    if run.level < 2 and run.data * run.cp > 1:
+        gradients += ["average = before"] * run.averages_before
+        # Nor under a loss scale that follows the gradients (`validate_args` in Megatron-LM's `training/arguments.py`).
+        gradients += ["check = true"] * (run.checks and not scales_loss(run))
     if gradients:
         clauses.append(f"gradients {{ {', '.join(gradients)} }}")
     # What Megatron-LM's and Transformer Engine's linear layers do by themselves: backward they gather what was split, and scatter the gradient of it, beside
@@ -484,11 +488,16 @@ OF_RECIPE = {"blockwise": ("fp8_1x128", "fp8_128x128"), "mxfp8": ("mxfp8", "mxfp
 """Formats of products, and of weights that are stored so."""
 
 
+def scales_loss(run: Launch) -> bool:
+    """Whether the loss is scaled by a number that follows the gradients."""
+    return run.precision.get("activations") == "fp16" and not run.fixed_loss_scale
+
+
 def optimizer_clause(run: Launch) -> list[str]:
     name, _, settings = run.optimizer.partition(" { ")
     said = [settings.removesuffix(" }")] if settings else []
     said += [f"clip = {run.clip:g}"] if run.clip else []
-    if run.precision.get("activations") == "fp16" and not run.fixed_loss_scale:
+    if scales_loss(run):
         said.append("loss_scale = dynamic")
     if said:
         return [f"optimizer {name or 'adamw'} {{ {', '.join(said)} }}"]

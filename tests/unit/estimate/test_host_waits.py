@@ -95,14 +95,20 @@ def launched_one_by_one(compiled: Compiled, timeline: Timeline, number: int) -> 
         prices.launches(segment.nodes, escaping)
         for segment, escaping in zip(program.segments, prices.escaping(program), strict=True)
     ]
+    read: set[int] = set()
+    last = -1
+    nodes = [node for at in program.segment.tolist() for node in program.segments[at].nodes]
+    for position, node in enumerate(nodes):
+        read |= {position} if node.told else {last} if node.checked else set()
+        last = position if node.computes else last
     clock, found = 0.0, np.full(len(ends), np.nan)
     for row, segment in enumerate(program.segment.tolist()):
-        for at, node in enumerate(program.segments[segment].nodes):
+        for at in range(len(program.segments[segment].nodes)):
             position = int(program.first_node[row]) + at
             clock += prices.host_launch_us * counts[segment][at]
             if counts[segment][at]:
                 found[position] = clock
-            if node.told:
+            if position in read:
                 clock = ends[position]
     return found
 
@@ -123,6 +129,75 @@ def test_hosts_launch_what_they_know(seed: int):
         assert (starts[known] >= expected[known] * (1 - 1e-9)).all()
     ahead = estimate(drawn(seed, dropless="false")).step_time_us
     assert ahead < estimate(compiled).step_time_us, "with a capacity no host waits"
+
+
+DENSE = """
+dim B = 32
+dim S = {length}
+dim D = 512
+dim F = 2048
+dim L = 4
+dim V = 512
+
+module Block(x[B, S, D]) -> [B, S, D] {{
+  weight norm[D], up[D, F], down[F, D]
+  return x + gelu(rms_norm(x, norm) @ up) @ down
+}}
+
+model Net(x[B, S, D], targets[B, S]: i32) {{
+  weight head[D, V]
+  repeat L {{ x = Block(x) }}
+  loss = cross_entropy(x @ head, targets)
+}}
+
+plan p {{
+  mesh {mesh}
+  shard B over dp
+  {cut}
+  {zero}
+  precision {{ weights = bf16, activations = bf16, gradients = fp32 }}
+  gradients {{ {gradients} }}
+  device {device} {{ graphs = {graphs} }}
+}}
+"""
+STAGES = "pipeline L over pp { schedule = 1f1b, microbatch = 1 }"
+
+
+def checking(seed: int, check: str = ", check = true", graphs: str = "false") -> Compiled:
+    rng = random.Random(seed)
+    mesh, cut = rng.choice([("dp = 4", "microbatch 2"), ("dp = 4", ""), ("pp = 2, dp = 2", STAGES)])
+    text = DENSE.format(
+        length=rng.choice([256, 1024, 4096]),
+        mesh=mesh,
+        cut=cut,
+        zero=rng.choice(["", "zero 1 over dp { like = megatron }"]),
+        gradients=f"bucket_bytes = {rng.choice([1, 2**20, 2**22])}B, overlap = {rng.choice(['true', 'false'])}{check}",
+        device=rng.choice(["h100", "gb200"]),
+        graphs=graphs,
+    )
+    return compile_text(text)
+
+
+@pytest.mark.parametrize("seed", some(range(8), 6))
+def test_hosts_read_the_norm_of_each_bucket(seed: int):
+    """Against a host that is followed node by node: it waits for what it launched last before it launches a reduction."""
+    compiled, free = checking(seed), checking(seed, check="")
+    timeline = estimate(compiled).timeline
+    assert timeline.launched_us is not None
+    for number, (begin, end) in enumerate(pairwise(timeline.begins)):
+        expected = launched_one_by_one(compiled, timeline, number)
+        np.testing.assert_allclose(timeline.launched_us[begin:end], expected, rtol=1e-9)
+    assert estimate(compiled).step_time_us > estimate(free).step_time_us
+    nodes = {
+        node
+        for each in compiled.trace_set.classes
+        for segment in each.program.segments
+        for node in segment.nodes
+    }
+    assert {node.phase for node in nodes if node.checked} == {"grad_reduce"}
+    # Where graphs launch, a norm takes the time to read a bucket, and no one waits for it.
+    norms = [estimate(checking(seed, each, "true")).step_time_us for each in (", check = true", "")]
+    assert norms[0] > norms[1]
 
 
 @pytest.mark.parametrize("seed", some(range(3), 2))
