@@ -20,9 +20,6 @@ from stagec.memory.static import StaticBytes, StoredBytes, StoredWeights, by_kin
 from stagec.memory.value_table import About, ValueTable, value_table
 from stagec.unrolling.rank import Arrangement, Arrangements, RankRun, StageRun
 
-"""Kinds that are there all the time. Gradients have lifetimes of their own."""
-
-
 MOST_BYTES = 2**62
 """The most bytes of all buffers of a step: sums of them have 64 bits."""
 
