@@ -123,20 +123,22 @@ def reads_through_other(op: Operation, first: Operation) -> bool:
 
 def table_form(op: sched.ComputeOp) -> KernelForm | None:
     """What is no product makes the gradient of a table, or adds those of all its uses: another kernel adds it to those of earlier microbatches. Or it copies
-    gradients into the buffer that is reduced.
+    gradients into the buffer that is reduced. Some kernels compute elements one by one.
     """
+    one_by_one = {} if op.scalars is None else {"scalars": op.scalars.data}
     if stg.phase_of(op) == "grad_reduce":
         divided = symbolic.total(divided_bytes(made) for made in op.outputs)
         first = tensor_of(op.outputs[0].type).dtype
         return KernelForm(Work.OTHER, first, (("divided", divided),)) if divided != 0 else None
-    if len(op.outputs) != 1 or stg.phase_of(op) not in ("bwd", "wgrad"):
-        return None
-    sizes = sum_sizes(op.outputs[0])
+    sizes: dict[str, Size] = {}
+    if len(op.outputs) == 1 and stg.phase_of(op) in ("bwd", "wgrad"):
+        sizes = sum_sizes(op.outputs[0])
+    if sizes:
+        sizes["made"] = tensor_of(op.outputs[0].type).num_bytes
+    sizes |= one_by_one
     if not sizes:
         return None
-    made = tensor_of(op.outputs[0].type)
-    sizes["made"] = made.num_bytes
-    return KernelForm(Work.OTHER, made.dtype, tuple(sizes.items()))
+    return KernelForm(Work.OTHER, tensor_of(op.outputs[0].type).dtype, tuple(sizes.items()))
 
 
 def quantize_form(op: sched.ComputeOp) -> KernelForm:

@@ -112,6 +112,7 @@ def shown(device: DeviceModel) -> Iterator[str]:
         "host_kernel_us",
         "host_product_us",
         "backward_attention_rate",
+        "scalars_per_s",
         "scan_flops_per_s",
         "backward_scan_rate",
         "backward_fp8_rate",

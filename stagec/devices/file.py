@@ -84,6 +84,7 @@ SCALARS = {
     "host_kernel_us": float,
     "host_product_us": float,
     "backward_attention_rate": float,
+    "scalars_per_s": float,
     "scan_flops_per_s": float,
     "backward_scan_rate": float,
     "backward_fp8_rate": float,

@@ -125,6 +125,8 @@ class DeviceModel:
     """The same of products, for each of which a library looks for a kernel."""
     backward_attention_rate: float = 1.0
     """FLOP/s of attention's backward kernel over those of its forward kernel."""
+    scalars_per_s: float = 0.0
+    """Elements per second of kernels that compute them one by one, where others load vectors; 0: as fast as memory is."""
     scan_flops_per_s: float = 0.0
     """The rate of the kernels of a state-space model's scan in a forward pass; 0: as fast as memory is."""
     backward_scan_rate: float = 1.0

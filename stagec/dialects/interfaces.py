@@ -101,6 +101,10 @@ class CostInterface(TaskInterface):
         """How many kernels a device launches for it."""
         return ONE
 
+    def num_scalars(self) -> Size:
+        """How many elements its kernels compute one by one, where they do not load vectors."""
+        return ZERO
+
     def stream(self) -> str:
         """Where it runs: beside communication if a kernel that communicates does it."""
         return sched.COMPUTE_STREAM
@@ -124,6 +128,7 @@ class CostInterface(TaskInterface):
                 work=self.WORK,
                 again=self.flops_again(),
                 kernels=self.num_kernels(),
+                scalars=self.num_scalars(),
             )
         ]
 

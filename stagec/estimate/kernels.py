@@ -148,7 +148,8 @@ class KernelPrices:
         if kernel.kind == Work.QUANTIZE:
             return self.quantized(kernel, compute.num_bytes)
         if kernel.kind == Work.OTHER:
-            price = self.moved(compute.num_bytes, compute.num_ops)
+            moved = self.moved(compute.num_bytes, compute.num_ops)
+            price = self.one_by_one(moved, kernel)
             return Price(price.us + self.added_us(kernel), price.basis)
         if kernel.kind == Work.PRODUCT:
             price = self.product(kernel, backward)
@@ -163,6 +164,18 @@ class KernelPrices:
         price = self.attention(compute, kernel)
         # On SimuMax's B200 products keep up 1,083 TFLOP/s, and attention of 131,072 positions, of 63 ms, 1,112 to 1,128; of 32,768 it has 1,311 to 1,352.
         return self.at_most_sustained(price, self.attends, compute.num_ops)
+
+    def one_by_one(self, moved: Price, kernel: Kernel) -> Price:
+        """The time of kernels that compute elements one by one, which is at least that of moving their bytes.
+
+        So do PyTorch's where an operand is converted, repeated along a dim, or not contiguous (`gpu_kernel_impl` in `ATen/native/cuda/CUDALoops.cuh`: each
+        thread loads the operands of an element, and then those of the next).
+        """
+        elements, rate = dict(kernel.sizes).get("scalars", 0), self.device.scalars_per_s
+        if not (elements and rate):
+            return moved
+        us = 1e6 * elements / rate + self.device.launch_us
+        return Price(us, Basis.RULE) if us > moved.us else moved
 
     def scan(self, compute: Compute, backward: bool) -> Price:
         """The time of a state-space scan: by the FLOP/s that the device's file gives for Mamba-2's Triton kernels, but no faster than memory allows."""
@@ -411,7 +424,7 @@ class KernelPrices:
         sizes = dict(kernel.sizes)
         if "divided" in sizes:
             return self.divided_us(sizes)
-        if not self.sums_tables:
+        if not self.sums_tables or "summed" not in sizes:
             return 0.0
         rate = float(self.device.numbers["memory_bytes_per_s"]) * self.device.reached.memory
         once = sizes["zeroed"] if self.products_add else 0

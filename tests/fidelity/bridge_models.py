@@ -52,9 +52,11 @@ class Recipe:
         """What plans read of it."""
         return Model(self.num_layers, 0, 0, 0, 0, 0, experts=1)
 
-    def sized(self, batch: int, sequence: int, products: str) -> str:
+    def sized(self, batch: int, sequence: int, products: str, microbatch: int) -> str:
         # `moe_router_dtype` is fp32 in all of them.
-        text = self.text().replace("(x @ router)", "(routed_in_fp32(x @ router))")
+        text = copied_apart(self.text(), microbatch).replace(
+            "(x @ router)", "(routed_in_fp32(widened(x @ router)))"
+        )
         text = text.replace("\nmodule ", f"\n{ROUTED}\nmodule ", 1)
         if self.ends_wide and products == "fp4":
             text = with_wide_end(text)
@@ -75,6 +77,40 @@ class Recipe:
         if products != "fp4":
             return "Router"
         return f"{self.unquantized}, {', '.join(WIDE)}" if self.ends_wide else self.unquantized
+
+
+APART = """
+op queries_apart(x[B, S, H, E]) -> [B, S, H, E] { flops = 0, bytes = 4 * B * S * H * E, scalars = B * S * H * E, backward_bytes = 0, backward_reads = [] }
+op values_apart(x[B, S, K, E]) -> [B, S, K, E] { flops = 0, bytes = 4 * B * S * K * E, scalars = B * S * K * E, backward_bytes = 0, backward_reads = [] }
+"""
+"""Copies of queries and values out of what one product makes: `taken_apart` in `time_models.py`."""
+TURNED = """
+op sequences_first(x[B, S, HS, ES]) -> [B, S, HS, ES] { flops = 0, backward_reads = []
+  bytes = 4 * B * S * (2 * HS * ES + 2 * GS * NS + HS), scalars = B * S * (2 * HS * ES + 2 * GS * NS + HS)
+  backward_bytes = 4 * B * S * (2 * HS * ES + 2 * GS * NS + HS), backward_scalars = B * S * (2 * HS * ES + 2 * GS * NS + HS) }
+op positions_first(x[B, S, HS, ES]) -> [B, S, HS, ES] { flops = 0, backward_reads = []
+  bytes = 4 * B * S * HS * ES, scalars = B * S * HS * ES, backward_bytes = 4 * B * S * HS * ES, backward_scalars = B * S * HS * ES }
+"""
+"""What a scan reads and makes, put into the order of sequences and back (`rearrange(...).contiguous()` in `_ssm_training` of Megatron-LM's
+`core/ssm/mamba_mixer.py`), and their gradients likewise (`grad_output.contiguous()` in `module/linear.py` of Transformer Engine).
+All that one product makes goes together. Where a microbatch is one sequence, both orders are the same."""
+
+
+def copied_apart(text: str, microbatch: int) -> str:
+    """The text with the copies that Megatron-LM makes in layers of attention and of Mamba: element by element, as they are not of contiguous memory."""
+    ops = ""
+    if "x @ q_proj\n" in text:
+        ops += APART
+        text = text.replace("x @ q_proj\n", "queries_apart(x @ q_proj)\n")
+        text = text.replace(
+            "append(values, x @ v_proj)", "append(values, values_apart(x @ v_proj))"
+        )
+    if "silu(x @ z_proj)" in text and microbatch > 1:
+        ops += TURNED
+        text = text.replace(
+            "y * silu(x @ z_proj)", "positions_first(y * silu(sequences_first(x @ z_proj)))"
+        )
+    return text.replace("\nmodule ", f"{ops}\nmodule ", 1)
 
 
 def example(name: str) -> str:

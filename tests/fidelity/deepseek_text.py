@@ -46,4 +46,4 @@ def deepseek_text(name: str, batch: int, sequence: int, dense: int, sparse: int)
         "combine(y,", "combine(sorted(y),"
     )
     kept = kept.replace("  g[X, T, FX]", "  r[X, T, D] = sorted(came)\n  g[X, T, FX]")
-    return copied("sorted", "X, T, D") + kept + MODEL
+    return copied("sorted", "X, T, D", one_by_one=True) + kept + MODEL

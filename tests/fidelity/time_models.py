@@ -157,26 +157,36 @@ def taken_apart(model: Model) -> str:
     """What takes queries, keys and values out of what one product made, head of keys by head of keys: `queries_apart` and `values_apart`.
 
     `get_query_key_value_tensors` of Megatron-LM (core 0.15) copies queries where a rank has several heads of keys, each with its queries beside it
-    (`query.reshape`). Keys are views that rotation reads; values Transformer Engine copies, as their strides are not those of keys (`get_qkv_layout` of 2.9:
-    `x.contiguous()`). Behind the backward pass gradients of all three are joined again (`torch.cat` in `SplitAlongDim.backward`): that is the text's `split`.
+    (`query.reshape`). Keys are views that rotation reads, but that Transformer Engine copies where they are normed first; values it copies, as their
+    strides are not those of keys (`get_qkv_layout` of 2.9: `x.contiguous()`). PyTorch copies what is not contiguous element by element. Behind the backward
+    pass gradients of all three are joined again (`torch.cat` in `SplitAlongDim.backward`): that is the text's `split`.
     """
-    sizes = (("queries", "B, S, H, E", 4 * (model.keys_of_rank > 1)), ("values", "B, S, K, E", 4))
+    shared = "B, S, K, E"
+    sizes = (
+        ("queries", "B, S, H, E", model.keys_of_rank > 1),
+        ("values", shared, True),
+        *((("keys", shared, True),) if model.normed else ()),
+    )
     return "".join(
-        f"op {name}_apart(x[{dims}]) -> [{dims}] {{ flops = 0, bytes = {there} * {size}, backward_bytes = 0, backward_reads = [] }}\n"
-        for name, dims, there in sizes
+        f"op {name}_apart(x[{dims}]) -> [{dims}] {{ flops = 0, bytes = {4 * copies} * {size}, scalars = {copies:d} * {size},\n"
+        "  backward_bytes = 0, backward_reads = [] }\n"
+        for name, dims, copies in sizes
         for size in (dims.replace(", ", " * "),)
     )
 
 
 def turned() -> str:
-    """Rotary embeddings that scale, `queries_turned` and `keys_turned`: `_apply_rotary_pos_emb_bshd` of Megatron-LM (core 0.15 to 0.18), kernel by kernel.
+    """Rotary embeddings that scale, of queries and keys: `_apply_rotary_pos_emb_bshd` of Megatron-LM (core 0.15 to 0.18), kernel by kernel.
 
     "mscale is not supported by TE's fused RoPE" (`apply_rotary_pos_emb`). PyTorch runs six kernels that read and write twelve times what is turned
-    (two products, a negated half, two joins, a sum) behind six on angles alone, and seven in the backward pass, fourteen times.
+    (two products, a negated half, two joins, a sum) behind six on angles alone, and seven in the backward pass, fourteen times. Of these both products, whose
+    angles are the same for all heads, the negation of half an element's heads and the join of both halves compute element by element (`..._scaled`).
     """
     return "".join(
-        f"op {name}_turned(x[{dims}]) -> [{dims}] {{ flops = 3 * {size}, bytes = 24 * {size}, kernels = 12,\n"
-        f"  backward_flops = 4 * {size}, backward_bytes = 28 * {size}, backward_kernels = 7, backward_reads = [] }}\n"
+        f"op {name}_scaled(x[{dims}]) -> [{dims}] {{ flops = 2 * {size}, bytes = 14 * {size}, scalars = 3.5 * {size}, kernels = 10,\n"
+        f"  backward_flops = 3 * {size}, backward_bytes = 14 * {size}, backward_scalars = 3.5 * {size}, backward_kernels = 4, backward_reads = [] }}\n"
+        f"op {name}_turned(x[{dims}]) -> [{dims}] {{ flops = {size}, bytes = 10 * {size}, kernels = 2,\n"
+        f"  backward_flops = {size}, backward_bytes = 14 * {size}, backward_kernels = 3, backward_reads = [] }}\n"
         for name, dims in (("queries", "B, S, H, E"), ("keys", "B, S, K, E"))
         for size in (dims.replace(", ", " * "),)
     )
@@ -194,10 +204,12 @@ def attention(model: Model, unfused: bool) -> str:
             k, v = "k", "v[J -> K]"
             q, v, ops = f"queries_apart({q})", f"values_apart({v})", taken_apart(model)
     if normed:
+        k = f"keys_apart({k})" if ops else k
         q, k = f"rms_norm({q}, norm_q)", f"rms_norm({k}, norm_k)"
         weights += ", norm_q[E], norm_k[E]"
     if model.stretched:
-        q, k, ops = f"queries_turned({q})", f"keys_turned({k})", ops + turned()
+        q, k = f"queries_turned(queries_scaled({q}))", f"keys_turned(keys_scaled({k}))"
+        ops += turned()
     elif model.gated:
         q, k = f"rope({q})", f"rope({k})"
     mixed = "  mixed[B, S, H, E] = attention(q, k, v, causal = true)"
@@ -230,11 +242,11 @@ def module(name: str, weights: str, q: str, k: str, v: str, mixed: str, made: st
 """
 
 
-BIAS_ADDED = """op bias_added(x[B, S, D]) -> [B, S, D] { flops = B * S * D, bytes = 4 * B * S * D,
+BIAS_ADDED = """op bias_added(x[B, S, D]) -> [B, S, D] { flops = B * S * D, bytes = 4 * B * S * D, scalars = B * S * D,
   backward_flops = B * S * D, backward_bytes = 2 * B * S * D, backward_reads = [] }
 """
 """A bias that is added in front of the residual one (`_bias_dropout_add_func` of Megatron-LM, core 0.15 to 0.19, where it is not compiled: recipes of GPT-OSS
-turn `bias_dropout_fusion` off, as `TEGroupedMLP` has none with biases); its gradient is a sum over tokens."""
+turn `bias_dropout_fusion` off, as `TEGroupedMLP` has none with biases), for each token again; its gradient is a sum over tokens."""
 
 
 def adapted(model: Model) -> str:
@@ -267,27 +279,34 @@ def with_bias(experts: int) -> str:
 
     For each expert `b * p` and `t + b * p`, both fp32, then all joined, in fp32, and cast to bf16: 4, 10, 8 and 6 bytes of an element. Behind it a cast to
     fp32 (6), of each expert the gradient of `t` in bf16 (6), that of `b` by a product and a sum (12), that of `p` likewise (12), and those of `t` joined (4);
-    besides what adds up elements, a cast of the gradient of `b` and its addition to those of other microbatches.
+    besides what adds up elements, a cast of the gradient of `b` and its addition to those of other microbatches. Element by element go what multiplies by
+    biases or probabilities, which are repeated, and what reads bf16 to make fp32 (`with_bias`); the rest loads vectors (`joined`).
     """
     elements = "X * C * D"
     return (
-        f"op with_bias(x[X, C, D]) -> [X, C, D] {{ flops = 2 * {elements}, bytes = 28 * {elements}, kernels = {2 * experts + 2},\n"
-        f"  backward_flops = 4 * {elements}, backward_bytes = 40 * {elements}, backward_kernels = {7 * experts + 3} }}\n"
+        f"op with_bias(x[X, C, D]) -> [X, C, D] {{ flops = 2 * {elements}, bytes = 14 * {elements}, scalars = 2 * {elements}, kernels = {2 * experts},\n"
+        f"  backward_flops = 2 * {elements}, backward_bytes = 22 * {elements}, backward_scalars = 3 * {elements}, backward_kernels = {2 * experts + 1} }}\n"
+        f"op joined(x[X, C, D]) -> [X, C, D] {{ flops = 0, bytes = 14 * {elements}, kernels = 2,\n"
+        f"  backward_flops = 2 * {elements}, backward_bytes = 18 * {elements}, backward_kernels = {5 * experts + 2}, backward_reads = [] }}\n"
     )
 
 
-CLAMPED = """op clamped(x[X, C, F]) -> [X, C, F] { flops = 2 * X * C * F, bytes = 16 * X * C * F, kernels = 3,
-  backward_flops = 2 * X * C * F, backward_bytes = 30 * X * C * F, backward_kernels = 9 }
+CLAMPED = """op clamped(x[X, C, F]) -> [X, C, F] { flops = 2 * X * C * F, bytes = 8 * X * C * F, scalars = 2 * X * C * F, kernels = 2,
+  backward_flops = 2 * X * C * F, backward_bytes = 19 * X * C * F, backward_scalars = 5 * X * C * F, backward_kernels = 7 }
+op rejoined(x[X, C, F]) -> [X, C, F] { flops = 0, bytes = 8 * X * C * F,
+  backward_bytes = 11 * X * C * F, backward_kernels = 2, backward_reads = [] }
 """
 """Both halves of what a gated activation reads, each clamped and both joined, in front of the kernel that activates (`weighted_bias_quick_geglu_impl` of
-Megatron-LM, core 0.15 to 0.18): 16 bytes for an element of a half, and behind the backward pass 30, with the comparisons that PyTorch makes."""
+Megatron-LM, core 0.15 to 0.18): 16 bytes for an element of a half, and behind the backward pass 30, with the comparisons that PyTorch makes. A half is no
+contiguous memory, so that its clamps, comparisons and choices compute element by element; joins load vectors."""
 
 
-ROUTED = """op routed_in_fp32(s[B, S, X]) -> [B, S, X] { flops = 0, bytes = 0, backward_bytes = 16 * B * S * D, backward_kernels = 2 }
+ROUTED = """op widened(s[B, S, X]) -> [B, S, X] { flops = 0, bytes = 0, backward_bytes = 6 * B * S * D, backward_scalars = B * S * D }
+op routed_in_fp32(s[B, S, X]) -> [B, S, X] { flops = 0, bytes = 0, backward_bytes = 10 * B * S * D }
 """
 """What products in fp32 of a router's backward pass move besides (`RouterGatingLinearFunction` of Megatron-LM, core 0.14 to 0.19).
 
-What it reads is cast (6 bytes of an element) and read so (2 more), the gradient of that is made in fp32 (2 more) and cast (6)."""
+What it reads is cast (6 bytes of an element, one by one) and read so (2 more), the gradient of that is made in fp32 (2 more) and cast (6)."""
 
 
 COUNTED = """op counted(s[B, S, X]) -> [B, S, X] { flops = 0, bytes = 0, kernels = 12, backward_bytes = 0, backward_reads = [] }
@@ -299,10 +318,14 @@ Of `router.py`, `token_dispatcher.py` and `moe_utils.py` (core 0.18) and `triton
 cast, softmax and top-k are one kernel there. Its backward pass exchanges probabilities and has one kernel for the three that are priced here."""
 
 
-def copied(name: str, dims: str, moved: int = 4) -> str:
-    """An op that copies a tensor, and in the backward pass one as large, with so many bytes for an element: two read and two written, or one in 8 bits."""
-    bytes_ = f"{moved} * {dims.replace(', ', ' * ')}"
-    return f"op {name}(x[{dims}]) -> [{dims}] {{ flops = 0, bytes = {bytes_}, backward_bytes = {bytes_}, backward_reads = [] }}\n"
+def copied(name: str, dims: str, moved: int = 4, one_by_one: bool = False) -> str:
+    """An op that copies a tensor, and in the backward pass one as large, with so many bytes for an element: two read and two written, or one in 8 bits.
+
+    `one_by_one`: it is a copy of PyTorch's from or to memory that is not contiguous."""
+    elements = dims.replace(", ", " * ")
+    bytes_ = f"{moved} * {elements}"
+    besides = f", scalars = {elements}, backward_scalars = {elements}" if one_by_one else ""
+    return f"op {name}(x[{dims}]) -> [{dims}] {{ flops = 0, bytes = {bytes_}, backward_bytes = {bytes_}{besides}, backward_reads = [] }}\n"
 
 
 def feed_forward(model: Model) -> str:
@@ -313,13 +336,13 @@ def feed_forward(model: Model) -> str:
                 ops += copied(name, "X, C, D")
                 came, made = f"{name}({came})", f"{name}({made})"
         if model.clamps:
-            ops, active = ops + CLAMPED, "clamped(g)"
+            ops, active = ops + CLAMPED, "rejoined(clamped(g))"
         if model.biased:
             ops += with_bias(model.biased)
-            made = made.replace("y", "with_bias(y)")
+            made = made.replace("y", "joined(with_bias(y))")
         logits = "x @ router"
         if model.routes_in_fp32:
-            ops, logits = ops + ROUTED, f"routed_in_fp32({logits})"
+            ops, logits = ops + ROUTED, f"routed_in_fp32(widened({logits}))"
         if model.counts:
             ops, logits = ops + COUNTED, f"counted({logits})"
         # Both gates are one product (`linear_fc1`), whose backward pass makes one gradient of what it reads.

@@ -606,7 +606,7 @@ def published(r: Cells) -> Timed | None:
             layout = replace(layout, tp_overlap=False, layers_overlap=True)
     if recipe:
         batch, sequence = number(r, "global_batch"), number(r, "sequence")
-        text = recipe.sized(batch, sequence, layout.products)
+        text = recipe.sized(batch, sequence, layout.products, layout.microbatch)
         whole = text + plan(layout, model, recipe)
         return Timed(source, name, group, measured, whole, layout.device, tokens=batch * sequence)
     found = timed(
@@ -635,7 +635,9 @@ def of_recipe(r: Cells, layout: Layout) -> Layout:
         again = wide and r["gpu"] != "GB300"
         overlaps = whole_graphs or (r["gpu"] == "GB200" and wide and release >= "26.04")
         recompute = (
-            "rms_norm, clamped, silu, mul in LocalBlock, Block" if again else layout.recompute
+            "rms_norm, clamped, rejoined, silu, mul in LocalBlock, Block"
+            if again
+            else layout.recompute
         )
         attention = () if again or whole_graphs else ("LocalAttention", "Attention")
         return replace(

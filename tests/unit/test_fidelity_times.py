@@ -213,10 +213,10 @@ def layers_of(text: str) -> list[str]:
 
 def test_the_last_layers_of_super_are_wide_in_nvfp4_alone() -> None:
     super_ = RECIPES["Nemotron_3_Super"]
-    layers = layers_of(super_.sized(8, 64, "mxfp8"))
+    layers = layers_of(super_.sized(8, 64, "mxfp8", 1))
     wide = [each if each == "AttentionBlock" else f"Last{each}" for each in layers[-14:]]
     assert len(layers) == 88
-    assert layers_of(super_.sized(8, 64, "fp4")) == [*layers[:-14], *wide]
+    assert layers_of(super_.sized(8, 64, "fp4", 1)) == [*layers[:-14], *wide]
 
 
 def test_runs_of_one_plan_are_one_plan_to_rank() -> None:
@@ -235,3 +235,14 @@ def test_runs_of_one_plan_are_one_plan_to_rank() -> None:
     three = [each for each in found if each.estimated_s <= 3]
     assert rank_correlation([*three, *(Found(each, 4.0) for each in of_releases)])[1] == 0
     assert ranks([3.0, 1.0, 3.0, 7.0]).tolist() == [1.5, 0.0, 1.5, 3.0]
+
+
+def test_a_scan_s_operands_are_put_in_order_where_a_microbatch_has_several_sequences() -> None:
+    """And queries and values out of what one product makes, always."""
+    nano = RECIPES["Nemotron_3_Nano"]
+    alone, several = (nano.sized(8, 64, "mxfp8", size) for size in (1, 2))
+    assert "sequences_first" not in alone
+    assert several.count("positions_first(y * silu(sequences_first(x @ z_proj)))") == 1
+    for text in (alone, several):
+        assert text.count("queries_apart(x @ q_proj)") == 1
+        assert text.count("values_apart(x @ v_proj)") == 1

@@ -276,6 +276,20 @@ def test_a_user_op_may_be_several_kernels():
     assert found == [(1, None), (34, None), (1, 7)]
 
 
+def test_a_user_op_may_compute_elements_one_by_one():
+    """Its share of what it says; none where nothing is said."""
+    text = """
+    op plain(x[B, S, D]) -> [B, S, D] { flops = 0, bytes = 0, backward_scalars = 3 * B }
+    op one_by_one(x[B, S, D]) -> [B, S, D] { flops = 0, bytes = 0, scalars = 1.5 * B * S }
+    model M(x[B, S, D]) { return one_by_one(plain(x)) }
+    """
+    found = [
+        (str(op.num_scalars()), op.backward_scalars and str(op.backward_scalars.data))
+        for op in ops(lowered(text), stg.UserOp)
+    ]
+    assert found == [("0", "3*B"), ("3*B*S/2", None)]
+
+
 def test_ops_know_their_place_and_scope():
     module = lowered(BLOCKS + "model M(x[B, S, D]) {\n  return Block(x)\n}")
     norm = ops(module, stg.RmsNormOp)[0]

@@ -74,6 +74,7 @@ class ComputeOp(NodeOp):
     - `again`: those of them that another op has done before, as the backward pass of a fused attention makes the scores again
     - `reads`, `writes`: bytes of the device's memory in one run
     - `kernels`: how many kernels it is, where it is not one
+    - `scalars`: how many elements its kernels compute one by one, where they do not load vectors
     - `requests`: the sequences of a row, where attention is about sequences of several kinds
     - `window`: how many positions a query of attention looks back, where it is not all
     """
@@ -90,6 +91,7 @@ class ComputeOp(NodeOp):
     """The kind of work, which says how a device does it; nothing: it moves memory."""
     kernels = opt_prop_def(SizeAttr)
     """How many are launched for it; nothing: one."""
+    scalars = opt_prop_def(SizeAttr)
     requests = opt_prop_def(RequestsAttr)
     window = opt_prop_def(SizeAttr)
     effects = opt_prop_def(EffectsAttr)
@@ -97,7 +99,7 @@ class ComputeOp(NodeOp):
 
     assembly_format = (
         "$op `(` $inputs `)` `flops` $flops (`again` $again^)? `reads` $reads `writes` $writes `on` $stream "
-        "(`as` $work^)? (`kernels` $kernels^)? (`requests` $requests^)? (`window` $window^)? "
+        "(`as` $work^)? (`kernels` $kernels^)? (`scalars` $scalars^)? (`requests` $requests^)? (`window` $window^)? "
         "(`in` $segment^)? (`effects` $effects^)? (`memory` $memory^)? attr-dict "
         "`:` functional-type($inputs, $outputs)"
     )
@@ -115,6 +117,7 @@ class ComputeOp(NodeOp):
         work: Work = Work.OTHER,
         again: Size = ZERO,
         kernels: Size = ONE,
+        scalars: Size = ZERO,
     ) -> None:
         super().__init__(
             [list(inputs)],
@@ -127,6 +130,7 @@ class ComputeOp(NodeOp):
             stream=stream,
             work=None if work == Work.OTHER else WorkAttr(work),
             kernels=None if kernels == ONE else kernels,
+            scalars=None if scalars == ZERO else scalars,
             effects=written_effects(effects),
         )
 

@@ -42,10 +42,12 @@ class StatedOp(InferredOp, ABC):
     stated_flops = prop_def(SizeAttr, prop_name="flops")
     stated_bytes = prop_def(SizeAttr, prop_name="bytes")
     kernels = opt_prop_def(SizeAttr)
+    scalars = opt_prop_def(SizeAttr)
 
     def __init__(self, *given: Any, like: Sequence[TensorType], **said: Any) -> None:
-        # One kernel goes without saying.
-        stated = {n: v for n, v in said.items() if v != ONE or not n.endswith("kernels")}
+        # One kernel that loads vectors goes without saying.
+        plain = {"kernels": ONE, "scalars": ZERO}
+        stated = {n: v for n, v in said.items() if v != plain.get(n.removeprefix("backward_"))}
         super().__init__(*given, like=like, **stated)
 
     @property
@@ -55,6 +57,9 @@ class StatedOp(InferredOp, ABC):
 
     def num_kernels(self) -> Size:
         return ONE if self.kernels is None else self.kernels.data
+
+    def num_scalars(self) -> Size:
+        return ZERO if self.scalars is None else self.scalars.data * self.local_share()
 
     def local_share(self) -> Size:
         """The part of it that one device does: what splits operands or results splits the work."""
@@ -85,6 +90,7 @@ class UserOp(StatedOp):
     backward_flops = prop_def(SizeAttr)
     backward_bytes = prop_def(SizeAttr)
     backward_kernels = opt_prop_def(SizeAttr)
+    backward_scalars = opt_prop_def(SizeAttr)
     backward_reads = opt_prop_def(NumbersAttr)
     """The arguments that its gradient reads, by number, where these are not all."""
     over = opt_prop_def(StringAttr)
@@ -96,6 +102,7 @@ class UserOp(StatedOp):
         "$op `(` $arguments `)` (`over` $over^)? `flops` $flops `bytes` $bytes "
         "`backward_flops` $backward_flops `backward_bytes` $backward_bytes "
         "(`kernels` $kernels^)? (`backward_kernels` $backward_kernels^)? "
+        "(`scalars` $scalars^)? (`backward_scalars` $backward_scalars^)? "
         "(`backward_reads` $backward_reads^)? attr-dict "
         "`:` functional-type(operands, results)"
     )
@@ -131,6 +138,7 @@ class UserOp(StatedOp):
                 flops=self.backward_flops,
                 bytes=self.backward_bytes,
                 kernels=self.backward_kernels,
+                scalars=self.backward_scalars,
                 like=[tensor_type(x) for x in wanted],
             ),
             wanted[0],
@@ -155,7 +163,7 @@ class ResumedUserOp(StatedOp, ResumedOp):
 
     assembly_format = (
         "$op `(` $arguments `)` `from` $state `over` $over `flops` $flops `bytes` $bytes (`kernels` $kernels^)? "
-        "`resumed` $resumed attr-dict `:` functional-type(operands, results)"
+        "(`scalars` $scalars^)? `resumed` $resumed attr-dict `:` functional-type(operands, results)"
     )
 
     def __init__(
@@ -167,6 +175,7 @@ class ResumedUserOp(StatedOp, ResumedOp):
         flops: Size,
         bytes: Size,
         kernels: Size,
+        scalars: Size,
         over: str,
         requests: Requests,
     ) -> None:
@@ -190,6 +199,7 @@ class ResumedUserOp(StatedOp, ResumedOp):
             flops=of_row(flops),
             bytes=of_row(bytes),
             kernels=kernels,
+            scalars=of_row(scalars),
             resumed=num_resumed(requests),
         )
 
@@ -221,7 +231,7 @@ class UserGradOp(StatedOp):
     gradients = var_result_def(TensorType)
 
     assembly_format = (
-        "$op `(` $arguments `)` `flops` $flops `bytes` $bytes (`kernels` $kernels^)? attr-dict "
+        "$op `(` $arguments `)` `flops` $flops `bytes` $bytes (`kernels` $kernels^)? (`scalars` $scalars^)? attr-dict "
         "`:` functional-type(operands, results)"
     )
 

@@ -353,6 +353,7 @@ class CallChecker(ExpressionChecker):
                 declared.costs["flops"],
                 declared.costs["bytes"],
                 declared.costs["kernels"],
+                declared.costs["scalars"],
                 declared.over,
                 requests,
             ),

@@ -9,13 +9,15 @@ from stagec import symbolic
 from stagec.diagnostics import Diagnostics, did_you_mean, quoted
 from stagec.frontend import syntax
 from stagec.frontend.numbers import Sizes, as_read, whole
-from stagec.symbolic import ONE, Size
+from stagec.symbolic import ONE, ZERO, Size
 
 COSTS = ("flops", "bytes")
 BACKWARD_COSTS = ("backward_flops", "backward_bytes")
 """What an op says of itself. Its gradient costs twice as much unless the op says otherwise."""
 KERNELS = ("kernels", "backward_kernels")
 """How many it is, and its gradient: one each."""
+SCALARS = ("scalars", "backward_scalars")
+"""How many elements these compute one by one, where they do not load vectors: none."""
 BACKWARD_READS = "backward_reads"
 """The operands that its gradient reads: all, unless it says which."""
 STATE, OVER = "state", "over"
@@ -24,7 +26,7 @@ STATE, OVER = "state", "over"
 
 @dataclass(frozen=True)
 class Declared:
-    """What an op says of itself: all six costs, which operands its gradient reads where these are not all, and its state, if it keeps one."""
+    """What an op says of itself: all of its costs, which operands its gradient reads where these are not all, and its state, if it keeps one."""
 
     costs: Mapping[str, Size]
     backward_reads: tuple[int, ...] | None = None
@@ -34,7 +36,7 @@ class Declared:
 
 def read_op(op: syntax.Op, sizes: Sizes, findings: Diagnostics) -> Declared | None:
     """What a declaration says; None after a finding."""
-    numbers = (*COSTS, *BACKWARD_COSTS, *KERNELS)
+    numbers = (*COSTS, *BACKWARD_COSTS, *KERNELS, *SCALARS)
     known = (*numbers, BACKWARD_READS, STATE, OVER)
     costs: dict[str, Size] = {}
     first: dict[str, syntax.Setting] = {}
@@ -73,6 +75,8 @@ def read_op(op: syntax.Op, sizes: Sizes, findings: Diagnostics) -> Declared | No
         costs.setdefault(backward, costs[forward] * 2)
     for name in KERNELS:
         costs.setdefault(name, ONE)
+    for name in SCALARS:
+        costs.setdefault(name, ZERO)
     return Declared(costs, reads, *state)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+import stagec
 from stagec.backend.encode import encode_traces
 from stagec.backend.et_def_pb2 import Node
 from stagec.backend.writer import iterate_traces
@@ -670,6 +671,48 @@ def test_a_host_launches_all_kernels_of_an_op() -> None:
         ]
     # Two of the four layers are on a stage, and each rank has four microbatches.
     assert counts[0] - counts[1] == 2 * 4 * (8 + 19)
+
+
+APART = """op apart(x[B, S, D]) -> [B, S, D] { flops = 0, bytes = BYTES * B * S * D, scalars = SCALARS * B * S * D,
+  backward_bytes = 0, backward_scalars = 2 * SCALARS * B * S * D }
+"""
+
+
+def with_apart(device: str, num_bytes: int, scalars: int) -> str:
+    text = TEXT.replace("module Block", f"{APART}module Block")
+    text = text.replace("return h +", "return apart(h) +").replace("PLAN", f"device {device}")
+    return text.replace("BYTES", str(num_bytes)).replace("SCALARS", str(scalars))
+
+
+@pytest.mark.parametrize(
+    ("device", "num_bytes", "scalars"), [("h100", 6, 1), ("b200", 60, 2), ("a100", 0, 3)]
+)
+def test_elements_one_by_one_take_as_long_as_a_device_says(
+    device: str, num_bytes: int, scalars: int
+) -> None:
+    """Of an op and of its gradient, unless moving their bytes takes longer."""
+    took: list[list[float]] = []
+    for each in (scalars, 0):
+        done = compile_text(with_apart(device, num_bytes, each))
+        prices = Prices.of(done.trace_set, done.plan)
+        nodes = [n for s in done.trace_set.classes[0].program.segments for n in s.nodes]
+        own = {n.op: n for n in nodes}
+        took.append([prices.node(own[name]).us for name in ("apart", "apart_grad")])
+    known, elements = named(device), 2048 * 2048 // 2  # of one sequence, over two ranks
+    one = 1e6 * scalars * elements / known.scalars_per_s
+    least = (one + known.launch_us, 2 * one + known.launch_us)
+    assert took[0] == pytest.approx([max(us) for us in zip(took[1], least, strict=True)])
+    assert took[0] != took[1]
+
+
+def test_a_sweep_times_elements_one_by_one() -> None:
+    job = stagec.compile(with_apart("h100", 6, 4))
+    rows = job.sweep("step_time", S=[1024, 2048]).rows()
+    alone = [
+        step_summary(compile_text(with_apart("h100", 6, 4).replace("S = 2048", f"S = {s}"))).step_s
+        for s in (1024, 2048)
+    ]
+    assert [row["step_time"] for row in rows] == pytest.approx(alone)
 
 
 def test_another_device_keeps_how_kernels_are_run() -> None:

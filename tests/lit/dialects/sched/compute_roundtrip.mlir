@@ -18,6 +18,9 @@ sched.compute "optimizer_step" (%w) flops "0" reads "1" writes "0" on "compute" 
 // CHECK: sched.compute "loop"(%x) flops "2*B" reads "0" writes "0" on "compute" kernels "34" :
 sched.compute "loop" (%x) flops "2*B" reads "0" writes "0" on "compute" kernels "34" : (!stg.tensor<[B/dp, S, D], bf16>) -> ()
 
+// CHECK: sched.compute "widened"(%x) flops "0" reads "2*B*D*S" writes "4*B*D*S" on "compute" scalars "B*D*S" :
+sched.compute "widened" (%x) flops "0" reads "2*B*D*S" writes "4*B*D*S" on "compute" scalars "B*D*S" : (!stg.tensor<[B/dp, S, D], bf16>) -> ()
+
 // A kernel of a window of attention.
 // CHECK: sched.compute "attention"(%x, %w) flops "2*B" reads "0" writes "0" on "compute" window "128" :
 sched.compute "attention" (%x, %w) flops "2*B" reads "0" writes "0" on "compute" window "128"

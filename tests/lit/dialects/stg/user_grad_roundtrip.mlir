@@ -10,3 +10,6 @@
 // CHECK: %da = stg.user_grad "loop"(%x, %x) flops "0" bytes "0" kernels "115" : (!stg.tensor<[B/dp, D], bf16>, !stg.tensor<[B/dp, D], bf16>) -> !stg.tensor<[B/dp, D], bf16>
 %da = stg.user_grad "loop" (%x, %x) flops "0" bytes "0" kernels "115"
   : (!stg.tensor<[B/dp, D], bf16>, !stg.tensor<[B/dp, D], bf16>) -> !stg.tensor<[B/dp, D], bf16>
+
+// CHECK: %de = stg.user_grad "widened"(%x) flops "0" bytes "6*B*D" scalars "2*B*D" :
+%de = stg.user_grad "widened" (%x) flops "0" bytes "6*B*D" scalars "2*B*D" : (!stg.tensor<[B/dp, D], bf16>) -> !stg.tensor<[B/dp, D], bf16>

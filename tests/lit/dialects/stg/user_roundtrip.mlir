@@ -16,6 +16,11 @@
 %k = stg.user "loop" (%x) flops "B*D" bytes "0" backward_flops "0" backward_bytes "0" kernels "34" backward_kernels "115"
   : (!stg.tensor<[B/dp, D], bf16>) -> !stg.tensor<[B/dp, D], bf16>
 
+// Whose kernels compute elements one by one.
+// CHECK: %e = stg.user "widened"(%x) flops "0" bytes "6*B*D" backward_flops "0" backward_bytes "6*B*D" scalars "B*D" backward_scalars "2*B*D" backward_reads [] :
+%e = stg.user "widened" (%x) flops "0" bytes "6*B*D" backward_flops "0" backward_bytes "6*B*D" scalars "B*D" backward_scalars "2*B*D" backward_reads []
+  : (!stg.tensor<[B/dp, D], bf16>) -> !stg.tensor<[B/dp, D], fp32>
+
 // Whose gradient reads no operand, or some.
 // CHECK: %c = stg.user "copied"(%x) flops "0" bytes "0" backward_flops "0" backward_bytes "0" backward_reads [] : (!stg.tensor<[B/dp, D], bf16>) -> !stg.tensor<[B/dp, D], bf16>
 %c = stg.user "copied" (%x) flops "0" bytes "0" backward_flops "0" backward_bytes "0" backward_reads []
