@@ -8,7 +8,7 @@ Places in the text are kept apart, by the path of what stands there.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from functools import lru_cache
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -54,9 +54,11 @@ def read_plan(op: dist.PlanOp, mesh: Mapping[str, int]) -> Plan:
     }
     try:
         places = ClauseReader({}).value(Mapping[str, str], op.places, "at")
-        return ClauseReader({path: span_at(place) for path, place in places.items()}).clause(
-            Plan, DictionaryAttr(clauses), ""
-        )
+        reader = ClauseReader({path: span_at(place) for path, place in places.items()})
+        plan = reader.clause(Plan, DictionaryAttr(clauses), "")
+        for path in places.keys() - reader.placed:
+            raise WrongClause(f"`at` has the place of `{path}`, and the plan says nothing there")
+        return plan
     except WrongClause as error:
         raise refused("E0709", f"`dist.plan`: {error}", span_of(op.location)) from None
 
@@ -139,6 +141,18 @@ SPANS = ("given", "dim_spans")
 """Fields that have a place for each name."""
 
 
+LISTS = {"unit": "units", "freeze": "frozen"}
+"""Clauses of a plan that are lists of names, each with a place of its own, and what the plan calls these."""
+
+
+def is_setting(kind: type, found: Mapping[str, Any], name: str) -> bool:
+    """Whether a name that has a place is that of a setting of a clause, with a dot and what it lists behind it."""
+    setting, _, listed = name.partition(".")
+    if kind is Plan:
+        return setting in LISTS and listed in (*(found.get(LISTS[setting]) or ()), "none")
+    return setting in {each.name for each in fields(kind)}
+
+
 def span_at(text: str) -> Span:
     if (span := dist.span_at(text)) is None:
         raise WrongClause(f"`{text}` is not a place in a text")
@@ -159,6 +173,8 @@ class ClauseReader:
     """Reads clauses. `places` has what stands in the text, by path."""
 
     places: Mapping[str, Span]
+    placed: set[str] = field(default_factory=set)
+    """The paths of those that belong to what was read."""
 
     def value(self, hint: Any, attribute: Attribute, path: str) -> Any:
         """The value of an attribute that is to be of a type."""
@@ -214,12 +230,16 @@ class ClauseReader:
                 check_setting(each, found[each.name], inside)
         for key in known:
             inside = f"{path}.{key}" if path else key
-            if inside in self.places:
-                found[key] = self.places[inside]
-            elif key in SPANS:
+            if key in SPANS:
                 start = f"{inside}."
-                own = self.places.items()
-                found[key] = {p.removeprefix(start): s for p, s in own if p.startswith(start)}
+                named = {p.removeprefix(start): p for p in self.places if p.startswith(start)}
+                if key == "given":
+                    named = {name: p for name, p in named.items() if is_setting(kind, found, name)}
+                found[key] = {name: self.places[p] for name, p in named.items()}
+                self.placed.update(named.values())
+            elif inside in self.places and Span in (hints[key], *get_args(hints[key])):
+                found[key] = self.places[inside]
+                self.placed.add(inside)
         try:
             return kind(**found)
         except TypeError:

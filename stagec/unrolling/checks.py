@@ -323,6 +323,11 @@ def check_stages(
             raise wrong(op, f"there are no `sched.tasks @{stage.tasks}`")
         if stage.number >= len(kinds) or kinds[stage.number] != known[stage.tasks].kind.data:
             raise wrong(op, f"stage {stage.number} does not run `@{stage.tasks}`")
+        layers = stages.stages.data[stage.number].layers if stages is not None else ()
+        if known[stage.tasks].counts != dist.local_counts(layers):
+            said = quoted([f"{name} = {n}" for name, n in dist.local_counts(layers).items()])
+            message = f"stage {stage.number} has {said or 'no number of layers'}, and `@{stage.tasks}` says otherwise"
+            raise wrong(known[stage.tasks], message)
     order = op.order.data
     for task, stage, microbatch in dict.fromkeys(map(tuple, order.table[:, :3].tolist())):
         if sched.TASKS[task] not in known[op.stages.data[stage].tasks].rows.data:

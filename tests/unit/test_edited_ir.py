@@ -406,6 +406,28 @@ def test_a_plan_that_no_text_can_say() -> None:
     assert found[3].endswith("`fp32` and `fp64`, not `bf17`")
 
 
+@pytest.mark.parametrize("seed", mostly((0).__eq__, range(4)))
+def test_a_place_in_the_text_is_one_of_the_plan(seed: int) -> None:
+    """A key of `at` that names nothing which the plan says, misspelled or of a clause that is not there."""
+    chance, text = random.Random(seed), texts(seed)["insert-collectives"]
+    spots = list(re.finditer(r'(?<=[{ ])([\w.]+) = "net.stg:', text[: text.index("dist.passes")]))
+    assert len(spots) > 3
+    for spot in chance.sample(spots, 3):
+        name = chance.choice((f"{spot[1]}q", f"q{spot[1]}", "zero.prefetch", "given.unit.Mlp"))
+        edited = f'{text[: spot.start(1)]}{name} = "net.stg:1:1-1:2", {text[spot.start(1) :]}'
+        assert refused(parsed(edited)).endswith(
+            f"`at` has the place of `{name}`, and the plan says nothing there"
+        )
+
+
+def test_tasks_are_of_the_layers_of_their_stage() -> None:
+    """Each by its name: another number for a dim or an axis would be believed in the tasks alone."""
+    text = texts(PIPELINED)["order-communication"]
+    for name in ("tp", "B", "stage.layers1"):
+        edited = text.replace("layers {", f"layers {{{name} = 3 : i64, ", 1)
+        assert "stage 0 has `stage.layers0 = 1`, and `@" in refused(parsed(edited))
+
+
 @pytest.mark.parametrize("seed", mostly((5).__eq__, (1, 5, 7)))
 def test_what_is_overwritten_is_not_read_later(seed: int) -> None:
     """Behind views, in the next iteration and behind a repeat too: beside a memory that knows which value is where, node after node."""
