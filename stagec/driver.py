@@ -2,7 +2,7 @@
 
     text -> syntax -> stg -> passes -> sched -> one rolled trace program per rank class
 
-What remains, writing a file per rank, is `stagec.backend.write_traces`.
+What remains, writing a file per rank, is `stagec.backend.write_traces`. A series of iterations is compiled by `stagec.series`.
 """
 
 from __future__ import annotations
@@ -11,29 +11,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 
 from stagec.advice import Suggestion, check_memory
-from stagec.analysis.sequences import OtherPrograms, check_alike
 from stagec.backend.lowering.programs import Unroller
-from stagec.compiled import Compiled, CompiledSeries
-from stagec.diagnostics import CompileError, Span, refused
+from stagec.compiled import Compiled
+from stagec.diagnostics import CompileError
 from stagec.frontend import (
     CheckedModel,
     check,
+    check_not_a_part,
     extended,
     lower,
     parse_file,
     parse_text,
     plan_of_model,
 )
-from stagec.frontend.checker import pools_in
-from stagec.frontend.plans.iterations import Iterations
-from stagec.frontend.plans.merge import DOT
 from stagec.ir_text import Said, locate, parse_ir, verify_ir
 from stagec.pass_manager import (
     PassLoader,
@@ -45,6 +41,7 @@ from stagec.pass_manager import (
     plan_passes,
     run_passes,
     told,
+    with_notes_closed,
     write_down,
 )
 from stagec.pipelines import default_pipeline, final_passes, make
@@ -114,67 +111,6 @@ def compile_checked(
         return compiled(make())
 
 
-MOST_PROGRAMS = 64
-"""The most different programs that the iterations of one series may need (E0421)."""
-
-
-WANTING_ROWS = {"E0415", "E0308"}
-"""Errors that appear only where all sequences of a device stand in one row: of attention that is written out, and of microbatches."""
-
-
-def compile_series(
-    make: Callable[[Iterations], CheckedModel],
-    iterations: Iterations,
-    *,
-    kinds: Sequence[object] = (),
-    handed: Callable[[Iterations], Sequence[Operation]] = lambda some: (),
-    stops: Stops | None = None,
-    load_pass: PassLoader | None = None,
-    seen: Callable[[CheckedModel, ModuleOp], object] = lambda checked, module: None,
-) -> CompiledSeries:
-    """Compile all iterations of a file, each program that some of them are once. `make` checks the model that serves some iterations.
-
-    The first that is left is compiled, with all that answer what was asked of sizes as it does. E0421 for a file that is of more than `MOST_PROGRAMS`.
-    Sequences of an iteration are one row on each device; where a model or a plan cannot have that (`WANTING_ROWS`), they are rows, if they are of one kind.
-    Iterations of different `kinds` are different programs; `handed` says what some of a pool hand over and take.
-    """
-    parts: list[Compiled] = []
-    which = np.full(len(iterations.rows), -1, np.int64)
-    while (left := np.flatnonzero(which < 0)).size:
-        if len(parts) == MOST_PROGRAMS:
-            raise too_many(iterations, int(left[0]))
-        if len(kinds):
-            left = np.array([at for at in left.tolist() if kinds[at] == kinds[left[0]]])
-        compiled = None
-        while compiled is None:
-            some = iterations.only(left.tolist())
-            try:
-                compiled = compile_checked(
-                    lambda some=some: make(some),
-                    stops=stops,
-                    load_pass=load_pass,
-                    seen=seen,
-                    handed=handed(some),
-                )
-            except OtherPrograms as others:
-                left = left[others.same]
-            except CompileError as error:
-                is_of_rows = {each.code for each in error.diagnostics} <= WANTING_ROWS
-                if iterations.in_rows or not is_of_rows or not iterations.could_be_rows:
-                    raise
-                iterations = replace(iterations, in_rows=True)
-        which[left] = len(parts)
-        parts.append(compiled)
-    return CompiledSeries(parts, which)
-
-
-def too_many(iterations: Iterations, number: int) -> CompileError:
-    """The programs that were compiled so far; an iteration that needs another one adds it."""
-    message = f"the iterations are more than {MOST_PROGRAMS} different programs"
-    help_ = "serve sizes that divide over the plan's devices, or give the plan `experts = average`"
-    return iterations.wrong(iterations.lines[number], message, help_)
-
-
 def compile_program(
     checked: CheckedModel,
     module: ModuleOp | None = None,
@@ -205,38 +141,6 @@ def compile_program(
         return start
     check_stop(stops, passes)
     return finish(start, passes, stops, load_pass, handed)
-
-
-def check_not_a_part(checked: CheckedModel) -> None:
-    """E0422 for one pool of several that have parts of the model: it is a part of the model, and what it takes is the others' to say."""
-    plan, dot, pool = checked.plan.name.rpartition(DOT)
-    if not dot or not checked.has_part or pool not in pools_in(checked.source, plan):
-        return
-    verb = "trains" if checked.batch is None else "serves"
-    message = f"the pool `{pool}` {verb} a part of the model, which the other pools of `{plan}` hand values to and take values from"
-    help_ = f"compile all of them: `stagec MODEL.stg --plan {plan}`; `stagec explain MODEL.stg --plan {plan}{DOT}{pool}` answers questions about this one"
-    raise refused("E0422", message, checked.plan.span, help=help_)
-
-
-LAST_OF_STRUCTURE = "lower-to-tasks"
-"""The last pass that makes ops. Those behind it put them in rows, which follow from how many layers there are."""
-
-
-def with_notes_closed(stops: Stops, numbers: Sequence[int]) -> Stops:
-    """After the structure is made, nothing more is noted of sizes: what was has to hold for all devices and iterations, of which these have `numbers`."""
-    asked, on_pass = conditions.recorder(), stops.on_pass
-    if asked is None:
-        return stops
-
-    def passed(name: str, module: ModuleOp) -> None:
-        if name == LAST_OF_STRUCTURE:
-            with conditions.unrecorded():
-                check_alike(module, asked, numbers)
-            asked.is_closed = True
-        if on_pass is not None:
-            on_pass(name, module)
-
-    return replace(stops, on_pass=passed)
 
 
 def compile_ir(
@@ -271,7 +175,8 @@ def finish(
 ) -> Compiled:
     """Run the passes that are left, and unroll what they say into trace programs."""
     module = start.module
-    parts, context = IdleParts(start.plan, unsaid_settings(start.model)), UnrollingContext()
+    own = start.model.unsaid_settings if start.model is not None else frozenset()
+    parts, context = IdleParts(start.plan, own), UnrollingContext()
     watching = parts.watching if stops.verify else not_watched
     stopped = run_passes(module, passes, stops, watching, context)
     start = replace(start, idle=tuple(parts.diagnostics()))
@@ -283,13 +188,6 @@ def finish(
     compiled = replace(start, traces=traces, runs=runs, unroller=unroller)
     check_memory(compiled, lambda change: compiled_with(start, change, load_pass, handed))
     return compiled
-
-
-def unsaid_settings(model: CheckedModel | None) -> frozenset[Span]:
-    """The settings that a plan says itself, but for those of which it alone says that they change nothing."""
-    if model is None:
-        return frozenset()
-    return model.own_settings - {each.span for each in model.warnings if each.code == "W0304"}
 
 
 def compiled_with(

@@ -13,6 +13,7 @@ from xdsl.passes import ModulePass
 from xdsl.utils.arg_spec import parse_pipeline
 
 from stagec.analysis.plug_in_ops import check_answers
+from stagec.analysis.sequences import check_alike
 from stagec.analysis.sizes import dim_sizes, mesh_of, size_values
 from stagec.analysis.stated_sizes import check_stated
 from stagec.diagnostics import CompileError, Diagnostic, quoted, refused, span_of, suggestion
@@ -21,7 +22,7 @@ from stagec.ir_text import Verifier, place_of, verify_order
 from stagec.plans.clauses import Argument, Plan
 from stagec.plans.in_ir import check_plan, read_plan, stated_plan
 from stagec.rewriting import output_of, programs
-from stagec.symbolic import NoNumberError
+from stagec.symbolic import NoNumberError, conditions
 from stagec.symbolic.conditions import unread, unrecorded
 from stagec.unrolling.checks import check_module
 from stagec.unrolling.module import KeepsRows, UnrollingContext, made_of
@@ -282,3 +283,24 @@ def told(stops: Stops, name: str, module: ModuleOp) -> bool:
     if stops.on_pass is not None:
         stops.on_pass(name, module)
     return stops.after == name
+
+
+LAST_OF_STRUCTURE = "lower-to-tasks"
+"""The last pass that makes ops. Those behind it put them in rows, which follow from how many layers there are."""
+
+
+def with_notes_closed(stops: Stops, numbers: Sequence[int]) -> Stops:
+    """After the structure is made, nothing more is noted of sizes: what was has to hold for all devices and iterations, of which these have `numbers`."""
+    asked, on_pass = conditions.recorder(), stops.on_pass
+    if asked is None:
+        return stops
+
+    def passed(name: str, module: ModuleOp) -> None:
+        if name == LAST_OF_STRUCTURE:
+            with conditions.unrecorded():
+                check_alike(module, asked, numbers)
+            asked.is_closed = True
+        if on_pass is not None:
+            on_pass(name, module)
+
+    return replace(stops, on_pass=passed)

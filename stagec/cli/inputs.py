@@ -13,7 +13,7 @@ from xdsl.dialects.builtin import ModuleOp
 from stagec.cli.usage import usage_error
 from stagec.compiled import Compiled, CompiledSeries
 from stagec.diagnostics import CompileError, refused, render
-from stagec.driver import Stops, compile_checked, compile_ir, compile_series
+from stagec.driver import Stops, compile_checked, compile_ir
 from stagec.frontend import (
     CheckedModel,
     Source,
@@ -28,6 +28,7 @@ from stagec.frontend.plans.iterations import Iterations, read_iterations
 from stagec.plans.clauses import Plan
 from stagec.plugins import Registry, registry
 from stagec.reading import MOST_BYTES, too_long
+from stagec.series import compile_series
 
 
 def compile_input(

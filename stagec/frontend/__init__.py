@@ -7,6 +7,7 @@ the plan. Each raises `CompileError` with all mistakes that it finds.
 
 from stagec.frontend.check import (
     check as check,
+    check_not_a_part as check_not_a_part,
     extended as extended,
     warnings_by_pool as warnings_by_pool,
     warnings_of as warnings_of,

@@ -8,12 +8,13 @@ from dataclasses import replace
 
 from xdsl.dialects.builtin import ModuleOp
 
-from stagec.diagnostics import Diagnostic, Span, span_of
+from stagec.diagnostics import Diagnostic, Span, refused, span_of
 from stagec.dialects import stg
 from stagec.frontend import checker, syntax
-from stagec.frontend.checker import CheckedModel
+from stagec.frontend.checker import CheckedModel, pools_in
 from stagec.frontend.files import Source, parse_text
 from stagec.frontend.plans.iterations import Iterations
+from stagec.frontend.plans.merge import DOT
 from stagec.frontend.plans.moved_parts import moved_parts
 from stagec.frontend.plans.repeated_work import repeated_work
 from stagec.frontend.plans.split_routers import split_routers
@@ -65,6 +66,17 @@ def extended(
     files = {**source.files, source.file: replace(program, items=(*program.items, *items))}
     whole = replace(source, files=files, texts={**source.texts, file: text})
     return check(whole, new, checked.overrides, functions)
+
+
+def check_not_a_part(checked: CheckedModel) -> None:
+    """E0422 for one pool of several that have parts of the model: it is a part of the model, and what it takes is the others' to say."""
+    plan, dot, pool = checked.plan.name.rpartition(DOT)
+    if not dot or not checked.has_part or pool not in pools_in(checked.source, plan):
+        return
+    verb = "trains" if checked.batch is None else "serves"
+    message = f"the pool `{pool}` {verb} a part of the model, which the other pools of `{plan}` hand values to and take values from"
+    help_ = f"compile all of them: `stagec MODEL.stg --plan {plan}`; `stagec explain MODEL.stg --plan {plan}{DOT}{pool}` answers questions about this one"
+    raise refused("E0422", message, checked.plan.span, help=help_)
 
 
 def warnings_of(checked: CheckedModel, module: ModuleOp) -> list[Diagnostic]:

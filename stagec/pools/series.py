@@ -26,7 +26,6 @@ from stagec.diagnostics import location_of
 from stagec.dialects import dist, stg
 from stagec.dialects.dist.sequences import Kind
 from stagec.dialects.types import bytes_of
-from stagec.driver import MOST_PROGRAMS, compile_series, too_many
 from stagec.frontend import CheckedModel, Source, check
 from stagec.frontend.checker import plan_of_pool, pools_in
 from stagec.frontend.plans.iterations import Iterations
@@ -44,6 +43,7 @@ from stagec.pools import (
     sized_dims,
 )
 from stagec.pools.towers import wrong
+from stagec.series import MOST_PROGRAMS, compile_series, too_many
 from stagec.symbolic import ONE, Size
 
 GIVES, TAKES = "gives", "takes"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stagec import driver
+from stagec import series
 from stagec.backend.bundle import Bundle, from_bytes, to_bytes
 from stagec.backend.encode import encode_traces
 from stagec.backend.et_file import TraceReader
@@ -155,7 +155,7 @@ def test_each_number_of_microbatches_is_a_program(tmp_path: Path):
 def test_a_series_of_too_many_programs_is_an_error_with_its_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(driver, "MOST_PROGRAMS", 1)
+    monkeypatch.setattr(series, "MOST_PROGRAMS", 1)
     with pytest.raises(CompileError) as caught:
         series_of(MODEL + plan(1, 1, 0, "prefill 2 x 1"), ["2x1,", "3x1,", ",2@3"], tmp_path)
     (found,) = caught.value.diagnostics

@@ -83,6 +83,11 @@ class CheckedModel:
     """Sizes that were given beside the text, as text."""
 
     @property
+    def unsaid_settings(self) -> frozenset[Span]:
+        """Its own settings, but for those of which the plan alone says that they change nothing."""
+        return self.own_settings - {each.span for each in self.warnings if each.code == "W0304"}
+
+    @property
     def body(self) -> CheckedBody:
         return self.bodies[self.name]
 
