@@ -18,6 +18,7 @@ from stagec.analysis.sizes import dim_sizes, mesh_of, size_values
 from stagec.analysis.stated_sizes import check_stated
 from stagec.diagnostics import CompileError, Diagnostic, quoted, refused, span_of, suggestion
 from stagec.dialects import dist, stg
+from stagec.dialects.op import is_our_class
 from stagec.ir_text import Verifier, place_of, verify_order
 from stagec.plans.clauses import Argument, Plan
 from stagec.plans.in_ir import check_plan, read_plan, stated_plan
@@ -241,10 +242,6 @@ def take_off(module: ModuleOp, name: str) -> None:
 
 def is_ours(each: ModulePass | Operation) -> bool:
     return is_our_class(type(each))
-
-
-def is_our_class(each: type) -> bool:
-    return each.__module__.startswith(("stagec.", "xdsl."))
 
 
 def ops_of_others(module: ModuleOp) -> list[str]:

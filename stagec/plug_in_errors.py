@@ -6,15 +6,17 @@ import os
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 
 from stagec.backend.errors import TraceError
 from stagec.diagnostics import CompileError, Diagnostic, Span, printable
+from stagec.dialects.op import is_our_class
+from stagec.frontend import syntax
 from stagec.ir_text import place_of
-from stagec.pass_manager import is_our_class, is_ours
+from stagec.pass_manager import is_ours
 
 WRAPPED = "Error while applying pattern"
 
@@ -25,6 +27,8 @@ class Culprit:
 
     what: str
     """The pass `p`, the op `mine.op`."""
+    module: str
+    """That of its class."""
     span: Span | None = None
     """Where the model has that op."""
 
@@ -49,13 +53,15 @@ def mistake_of_plug_in(error: Exception) -> Diagnostic | None:
     culprit = culprit_of(error)
     if culprit is None or isinstance(error, MemoryError):
         return None
-    text, where = said_by(error)
+    text, where = said_by(error, culprit.module)
     return Diagnostic("E0713", f"{culprit.what} failed: {text}", culprit.span, notes=[where])
 
 
-def said_by(error: Exception) -> tuple[str, str]:
-    """What an exception says, and the function, file and line that raised it."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
+def said_by(error: Exception, module: str = "") -> tuple[str, str]:
+    """What an exception says, and the function, file and line that raised it, or, in a plug-in's module, called what did."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    own = [each for each in frames if each[0].f_globals.get("__name__") == module]
+    last = traceback.StackSummary.extract(iter((own or frames)[-1:]))[0]
     text = printable(traceback.format_exception_only(error)[-1].strip().partition("\n")[0])
     return text, f"in `{last.name}`, {os.path.basename(last.filename)}:{last.lineno}"
 
@@ -71,21 +77,26 @@ def first_cause(error: Exception) -> Exception:
 def culprit_of(error: BaseException) -> Culprit | None:
     """The op or the pass of someone else that was being worked with where it happened, innermost first; with the place of the innermost op that
     has one."""
-    frames = reversed(list(traceback.walk_tb(error.__traceback__)))
-    found = [each for frame, _ in frames if (each := culprit_in(frame.f_locals)) is not None]
+    frames = [frame.f_locals for frame, _ in traceback.walk_tb(error.__traceback__)][::-1]
+    found = [each for values in frames if (each := culprit_in(values)) is not None]
+    calls = (
+        each.span for values in frames for each in [*values.values()] if type(each) is syntax.Call
+    )
+    call = next(calls, None)
     if not found:
         return None
-    return Culprit(found[0].what, next((each.span for each in found if each.span), None))
+    innermost = found[0]
+    return replace(innermost, span=next((each.span for each in found if each.span), None) or call)
 
 
 def culprit_in(values: Mapping[str, object]) -> Culprit | None:
     for value in values.values():
         if isinstance(value, ModulePass) and not is_ours(value):
-            return Culprit(f"the pass `{value.name}`")
+            return Culprit(f"the pass `{value.name}`", type(value).__module__)
         if isinstance(value, Operation) and not is_ours(value):
             # One that is being made is nowhere yet.
-            is_made = hasattr(value, "location")
-            return Culprit(f"the op `{value.name}`", place_of(value) if is_made else None)
+            span = place_of(value) if hasattr(value, "location") else None
+            return Culprit(f"the op `{value.name}`", type(value).__module__, span)
         if isinstance(value, type) and issubclass(value, Operation) and not is_our_class(value):
-            return Culprit(f"the op `{value.name}`")
+            return Culprit(f"the op `{value.name}`", value.__module__)
     return None

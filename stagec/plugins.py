@@ -38,6 +38,7 @@ from stagec.diagnostics import (
 from stagec.dialects import stg
 from stagec.dialects.stg.op_classes import mistakes_of_class
 from stagec.entry_points import entry_points
+from stagec.frontend.keywords import RESERVED
 from stagec.passes import pass_factories
 from stagec.reading import read_file
 
@@ -83,6 +84,7 @@ class Registry:
     targets: dict[str, Callable[[], type[Target]]] = field(default_factory=dict)
     owners: dict[str, str] = field(default_factory=dict)
     """Who brought each pass."""
+    dialect_owners: dict[str, str] = field(default_factory=dict)
     warnings: list[Diagnostic] = field(default_factory=list)
     loaded_dialects: list[str] = field(default_factory=list)
     """Those that files of `--load-pass` bring: several files may bring ops of one."""
@@ -98,6 +100,8 @@ class Registry:
         ]
         for name in universe.all_passes:
             self.owners.setdefault(name, owner)
+        for name in universe.all_dialects:
+            self.dialect_owners.setdefault(name, owner)
         if owner not in OURS:
             for name, factory in universe.all_dialects.items():
                 try:
@@ -127,10 +131,16 @@ class Registry:
             MistakenClass: what a class says of its ops cannot be.
         """
         mistakes = [each for op in dialect.operations for each in mistakes_of_class(op)]
+        functions = {} if mistakes else stg.functions_of(dialect.operations)
+        mistakes += [
+            f"`{function.op.name}`: `{name}` is a word of the language, and no function can be called so"
+            for name, function in functions.items()
+            if name in RESERVED
+        ]
         if mistakes:
             raise MistakenClass(mistakes)
         taken: list[str] = []
-        for name, function in stg.functions_of(dialect.operations).items():
+        for name, function in functions.items():
             if self.functions.setdefault(name, function) is not function:
                 taken.append(f"function `{name}`")
         return taken
@@ -170,14 +180,12 @@ class Registry:
             if known is not None:
                 twice = {op.name for op in known.operations} & {o.name for o in dialect.operations}
                 if twice:
-                    raise exists_already("op", min(twice), self.owners[name], path)
+                    raise exists_already("op", min(twice), self.dialect_owners[name], path)
             elif name in self.dialects:
-                raise exists_already(
-                    "dialect", name, self.owners.get(name, "another plug-in"), path
-                )
+                raise exists_already("dialect", name, self.dialect_owners[name], path)
             if known is None:
                 self.loaded_dialects.append(name)
-                self.owners[name] = path
+                self.dialect_owners[name] = path
             both = [*(known.operations if known else ()), *dialect.operations]
             self.dialects[name] = _always(Dialect(name, both))
             try:
@@ -196,6 +204,7 @@ def registry(files: Iterator[str] | list[str] | tuple[str, ...] = ()) -> Registr
         dict(found.passes),
         dict(found.targets),
         dict(found.owners),
+        dict(found.dialect_owners),
         list(found.warnings),
         functions=dict(found.functions),
     )
@@ -344,15 +353,20 @@ def classes_of_file(path: str) -> list[type[ModulePass] | type[IRDLOperation]]:
         for each in known:
             del sys.modules[each]
         raise _broken(path, *_trace(error, path)) from error
-    found = [
+    classes = [
         value
-        for value in vars(module).values()
-        if inspect.isclass(value)
-        and issubclass(value, ModulePass | IRDLOperation)
-        and value.__module__ == module_name
-        and isinstance(getattr(value, "name", None), str)
-        and value.name
+        for value in dict.fromkeys(each for each in vars(module).values() if inspect.isclass(each))
+        if issubclass(value, ModulePass | IRDLOperation) and value.__module__ == module_name
     ]
+    for each in classes:
+        if not isinstance(vars(each).get("name", ""), str):
+            raise _broken(path, f"`name` of `{each.__name__}` is a text, not {each.name!r}")
+    found = [each for each in classes if getattr(each, "name", "")]
+    known_as: dict[str, type] = {}
+    for each in found:
+        if known_as.setdefault(each.name, each) is not each:
+            both = f"`{known_as[each.name].__name__}` and `{each.__name__}`"
+            raise _broken(path, f"{both} have one name, `{each.name}`")
     if not found:
         raise refused(
             "E0712",

@@ -21,9 +21,9 @@ from stagec.analysis.recompute_choice import Choice
 from stagec.analysis.sizes import at_first, mesh_of, size_values
 from stagec.diagnostics import CompileError, Diagnostic, Span
 from stagec.dialects import dist, stg
+from stagec.dialects.op import is_our_class
 from stagec.dialects.stg.optimizer import EIGHT_BIT, is_small
 from stagec.dialects.types import tensor_of
-from stagec.pass_manager import is_our_class
 from stagec.passes import load_pass
 from stagec.plans.clauses import Plan
 from stagec.rewriting import programs

@@ -9,10 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from xdsl.ir import Operation, SSAValue
 
-from stagec.diagnostics import CompileError, refused, span_of
+from stagec.diagnostics import CompileError, Span, refused, span_of
 from stagec.dialects import sched, stg
+from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.interfaces import Bytes, TaskInterface
-from stagec.dialects.memory import WHEN, Effects
+from stagec.dialects.memory import WHEN, Effects, Overwrite
+from stagec.dialects.op import is_our_class
 from stagec.dialects.types import DTYPE_BITS, FLOATS, TensorType, ValueType
 from stagec.symbolic import Size
 
@@ -22,6 +24,22 @@ LOWERED = (
     sched.TakenOp,
 )
 """What an op may become."""
+
+
+def check_made(op: object, span: Span) -> None:
+    """E0713 for what a call of an op of a plug-in makes, where that is no op with results."""
+    if is_our_class(type(op)):
+        return
+    if not isinstance(op, stg.TensorOp):
+        message = f"`from_call` makes {op!r}, and it is to make a `stg.TensorOp`"
+        raise refused("E0713", message, span)
+    message = ""
+    if not op.results:
+        message = "its `__init__` makes no results: `super().__init__` is given operands and the types of results"
+    elif wrong := [r for r in op.results if not isinstance(r.type, TensorType)]:
+        message = f"its `__init__` makes a result of type {wrong[0].type}, which is no tensor's: `x.type` is that of a value"
+    for each in [message] if message else mistakes_of_indices(op):
+        raise refused("E0713", f"the op `{op.name}`: {each}", span)
 
 
 def check_answers(op: stg.TensorOp, values: Mapping[str, int]) -> None:
@@ -36,7 +54,9 @@ def mistaken(op: Operation, message: str) -> CompileError:
 
 def mistakes(op: stg.TensorOp, values: Mapping[str, int]) -> Iterator[str]:
     name: object = op.node_name
-    if not isinstance(name, str) or not name:
+    if callable(name):
+        yield "`node_name` is a `property`"
+    elif not isinstance(name, str) or not name:
         yield f"`node_name` is to be a text, not {name!r}"
     yield from mistakes_of_indices(op)
     yield from mistakes_of_dtypes(op)
@@ -66,6 +86,13 @@ def mistakes_of_indices(op: stg.TensorOp) -> Iterator[str]:
         for number, (value, names) in enumerate(zip(own, known, strict=True)):
             if isinstance(value.type, TensorType) and len(names) != len(value.type.dims):
                 yield f"`indices` has {len(names)} of {what} {number}, which is <{value.type.body}>"
+    known = {name for names in (*indices.operands, *indices.results) for name in names}
+    for what in ("blocked", "statistics"):
+        said: object = getattr(indices, what)
+        if not isinstance(said, frozenset):
+            yield f"`{what}` of `indices` is a `frozenset` of names, not {said!r}"
+        elif unknown := sorted(map(str, said - known)):
+            yield f"`{what}` of `indices` has `{unknown[0]}`, which no operand and no result has"
     linear: object = op.linear_operands
     numbers = range(len(op.operands))
     if not isinstance(linear, tuple) or any(each not in numbers for each in linear):
@@ -107,6 +134,10 @@ def mistakes_of_effects(
     if not isinstance(effects, Effects):
         yield f"`effects` is to be `Effects`, not {effects!r}"
         return
+    overwrites: object = effects.overwrites
+    if not isinstance(overwrites, tuple) or not all(isinstance(o, Overwrite) for o in overwrites):
+        yield f"`effects` has as `overwrites` a tuple of `Overwrite`, not {overwrites!r}"
+        return
     for each in effects.overwrites:
         if each.operand not in range(len(op.operands)) or each.result not in range(len(op.results)):
             yield f"`effects` overwrites operand {each.operand} by result {each.result}, of {len(op.operands)} operands and {len(op.results)} results"
@@ -130,6 +161,9 @@ def check_lowered(
     op: TaskInterface, lowered: Sequence[Operation], values: Mapping[str, int]
 ) -> None:
     """Check that an op becomes tasks, whose last results are its own."""
+    given: object = lowered
+    if not isinstance(given, Sequence):
+        raise mistaken(op, f"`lowered` returns a list of tasks, not {given!r}")
     for made in lowered:
         if not isinstance(made, LOWERED):
             what = f"`{made.name}`" if isinstance(made, Operation) else repr(made)
@@ -137,11 +171,10 @@ def check_lowered(
                 op, f"`lowered` makes {what}, which is no task: all that it becomes is of `sched`"
             )
         if isinstance(made, sched.ComputeOp):
-            costs = {"flops": made.flops, "reads": made.reads, "writes": made.writes}
-            for name, cost in costs.items():
-                for message in mistakes_of_cost(
-                    f"`{name}` of what `lowered` makes", cost.data, values
-                ):
+            for name in ("flops", "reads", "writes"):
+                cost = made.properties.get(name)
+                data = cost.data if isinstance(cost, SizeAttr) else cost
+                for message in mistakes_of_cost(f"`{name}` of what `lowered` makes", data, values):
                     raise mistaken(op, message)
     results = [r.type for made in lowered for r in made.results]
     wanted = list(op.result_types)

@@ -41,6 +41,12 @@ from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import NamesAttr, SizeAttr
 
+
+def is_our_class(each: type) -> bool:
+    """Whether stagec or xDSL brings it, and no plug-in."""
+    return each.__module__.startswith(("stagec.", "xdsl."))
+
+
 PlainValue = Any
 """`None` and `False` are properties that an op has not; nor are no names, if it need not have them."""
 
@@ -66,11 +72,11 @@ class DialectOp(IRDLOperation, metaclass=OpClass):
         **values: PlainValue,
     ) -> None:
         parts = parts_of(type(self))
-        said = {
-            name: as_attribute(value, parts.properties[name])
-            for name, value in values.items()
-            if value is not None
-        }
+        given = {name: value for name, value in values.items() if value is not None}
+        if not given.keys() <= parts.properties.keys():
+            unknown = min(given.keys() - parts.properties.keys())
+            raise TypeError(f"`{self.name}` has no property `{unknown}`")
+        said = {name: as_attribute(value, parts.properties[name]) for name, value in given.items()}
         if properties:
             said |= properties
         row = in_a_row(operands, parts.operands)
@@ -138,9 +144,23 @@ class DefaultBuilder(DialectOp):
         assert len(given) <= len(operands) + len(properties), self.name
         said = dict(zip((*operands, *properties), given, strict=False)) | named
         values = [said.pop(name, () if is_list else None) for name, is_list in operands.items()]
+        if None in values:
+            self.check_given([name for name, v in zip(operands, values, strict=True) if v is None])
         super().__init__(values, unknown_results(type(self)), **said)
         known = [like] if isinstance(like, Attribute) else like
-        self.retype([*known, *self.made()[len(known) :]])
+        types = [*known, *self.made()[len(known) :]]
+        if len(types) != len(self.results) and parts_of(type(self)).has_each_result:
+            raise TypeError(
+                f"`{self.name}` has {len(self.results)} results, and `made` and `like` say the types of {len(types)}"
+            )
+        self.retype(types)
+
+    def check_given(self, left_out: Sequence[str]) -> None:
+        """Operands that are left out may be."""
+        needed = {n for n, each in self.get_irdl_definition().operands if type(each) is OperandDef}
+        missing = [f"`{name}`" for name in left_out if name in needed]
+        if missing:
+            raise TypeError(f"`{self.name}` is made without its operand {', '.join(missing)}")
 
     def made(self) -> Sequence[Attribute]:
         """The types of results that follow from operands and properties."""
@@ -168,6 +188,11 @@ class MadeOf(NamedTuple):
     """Nothing of an op that xDSL alone makes: it writes down how long its lists are, or what it has may be left out."""
     results: list[bool] | None
     num_regions: int
+
+    @property
+    def has_each_result(self) -> bool:
+        """Whether it has each result that its class defines, once."""
+        return self.results is not None and not any(self.results)
 
 
 @cache

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from xdsl.utils.test_value import create_ssa_value
 
 from stagec.cli import main
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.op import DialectOp, OpClass
 from stagec.dialects.stg.op_classes import mistakes_of_class
+from stagec.dialects.types import TensorType
 from tests.unit.examples import FOLDER, compile_example
 
 OP = """
@@ -99,6 +101,36 @@ CLASSES = {
         "`check_call` is to be a `classmethod`",
     ),
     "signatures": ('stg.Signature("biased"', '("biased"', "is a tuple of `stg.Signature`"),
+    "name_number": ('"mine.biased"', "5", "`name` of `BiasedOp` is a text, not 5"),
+    "name_twice": (
+        '"mine.bias_grad"',
+        '"mine.biased"',
+        "`BiasedOp` and `BiasGradOp` have one name",
+    ),
+    "undecorated": (
+        "@irdl_op_definition\nclass BiasedOp",
+        "class BiasedOp",
+        "its class `BiasedOp` is no `@irdl_op_definition`",
+    ),
+    "no_results": (
+        "    def __init__(self, x, bias):\n        super().__init__(operands=[x, bias], result_types=[x.type])\n",
+        "",
+        "has no `__init__` that says the types of its results",
+    ),
+    "flops_row": (ATTRIBUTES, '    FLOPS: ClassVar = (4, "z")\n', "`FLOPS` is how many"),
+    "flops_number": (ATTRIBUTES, "    FLOPS: ClassVar = 4\n", "`FLOPS` is how many"),
+    "usage": (
+        'stg.Signature("biased", ("x", "bias"), "x + bias")',
+        'stg.Signature.of("biased(x, bias", "x + bias")',
+        "`biased(x, bias` is no signature",
+    ),
+    "word": ('Signature("biased"', 'Signature("repeat"', "`repeat` is a word of the language"),
+    "no_tensor_op": (
+        "class BiasedOp(stg.TensorOp)",
+        "class BiasedOp(stg.ProgramOp.__base__)",
+        "it has `SIGNATURES`, and is no `stg.TensorOp`",
+    ),
+    "dialect": ('"mine.biased"', '"stg.biased"', "it comes from stagec"),
     "operands": ('("x", "bias"), "x + bias"', '("x",), "x"', "its constructor does not take (x)"),
     "option": (
         '"x + bias"',
@@ -123,6 +155,48 @@ ANSWERS = {
     "decomposed": (METHODS, FORGETS_TO_RETURN, "`decomposed` inserts steps and returns nothing"),
     "bytes": (METHODS, "    def moved_bytes(self): return 1, 2\n", "`moved_bytes` is to be"),
     "node_name": (METHODS, "    @property\n    def node_name(self): return 5\n", "to be a text"),
+    "node_name_method": (METHODS, "    def node_name(self): return 'b'\n", "is a `property`"),
+    "no_indices": (METHODS, "    def indices(self): return None\n", "is to be `stg.Indices`"),
+    "blocked": (
+        METHODS,
+        "    def indices(self):\n        base = super().indices()\n"
+        "        return stg.Indices(base.operands, base.results, 'E')\n",
+        "`blocked` of `indices` is a `frozenset` of names",
+    ),
+    "no_such_index": (
+        METHODS,
+        "    def indices(self):\n        base = super().indices()\n"
+        "        return stg.Indices(base.operands, base.results, statistics=frozenset(['Q']))\n",
+        "`statistics` of `indices` has `Q`",
+    ),
+    "no_results": (
+        "        super().__init__(operands=[x, bias], result_types=[x.type])\n",
+        "        self.results = ()\n",
+        "its `__init__` makes no results",
+    ),
+    "no_type": ("result_types=[x.type]", "result_types=[x]", "which is no tensor's"),
+    "property": ("result_types=[x.type]", "result_types=[x.type], by=1", "has no property `by`"),
+    "raises_in_check_call": (
+        METHODS,
+        "    @classmethod\n    def check_call(cls, call): call.none\n",
+        "in `check_call`, biased.py:",
+    ),
+    "task_costs_none": (
+        METHODS,
+        "    def lowered(self, mesh):\n        from stagec.dialects import sched\n"
+        "        return [sched.ComputeOp('b', [self.x], [self.y.type], elements(self.x), None, None)]\n",
+        "`reads` of what `lowered` makes is to be a `Size`",
+    ),
+    "overwrite": (
+        "Effects((Overwrite(0, 0, ALONE),))",
+        "Effects(Overwrite(0, 0))",
+        "a tuple of `Overw",
+    ),
+    "tasks_none": (
+        METHODS,
+        "    def lowered(self, mesh): pass\n",
+        "returns a list of tasks, not None",
+    ),
     "effects": ("return Effects((Overwrite(0, 0, ALONE),))", "return None", "`effects` is to be"),
     "word": ("Overwrite(0, 0, ALONE)", "Overwrite(0, 0, 'sometimes')", "`sometimes`; there are"),
     "operand": ("Overwrite(0, 0, ALONE)", "Overwrite(2, 0)", "overwrites operand 2 by result 0"),
@@ -216,6 +290,31 @@ def test_an_exception_in_a_constructor(tmp_path: Path, capsys: pytest.CaptureFix
     said = said_of(("splits.get(name, ())", "splits[name]", ""), tmp_path, capsys)
     assert said.startswith("error[E0713]: the op `mine.bias_grad` failed: KeyError: 'S'")
     assert "m.stg:8:10" in said
+
+
+def test_where_an_exception_comes_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Raised by what a plug-in calls, it has a line of the plug-in all the same."""
+    said = said_of(
+        ("insert(BiasGrad", "insert(None or BiasGradOp.made, BiasGrad", ""), tmp_path, capsys
+    )
+    assert "in `gradient`, biased.py:" in said
+    said = said_of(("return elements(self.y)", "return elements(None)", ""), tmp_path, capsys)
+    assert "in `flops`, biased.py:" in said
+
+
+def test_what_is_made_of_a_call(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    method = "    @classmethod\n    def from_call(cls, call, operands): pass\n"
+    said = said_of((METHODS, method, ""), tmp_path, capsys)
+    assert said.startswith("error[E0713]: `from_call` makes None")
+    assert "m.stg:8:10" in said
+
+
+def test_operands_and_results_that_are_left_out():
+    x = create_ssa_value(TensorType.of(["B"], "bf16"))
+    with pytest.raises(TypeError, match="without its operand `right`"):
+        stg.MulOp(x)
+    with pytest.raises(TypeError, match="1 results, and `made` and `like` say the types of 2"):
+        stg.MulOp(x, x, like=[x.type, x.type])
 
 
 def test_our_own_classes():

@@ -6,6 +6,7 @@ A `Signature` is a function of the language. `TensorOp.SIGNATURES` lists those t
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,10 @@ Cotangents = Sequence[SSAValue | None]
 
 OPTION_KINDS = ("bool", "dim", "dims", "parts", "size", "number", "dtype", "cache", "choice")
 """What an option may be: `parts` are dims, also the same one again."""
+
+
+USAGE = re.compile(r"[a-z_]\w*\(((\w+\??|\.\.\.|\w+\?? = \w+( \| \w+)*)(, |(?=\))))*\)")
+"""How a function is written that is called."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,10 @@ class Signature:
     @staticmethod
     def of(usage: str, summary: str) -> Signature:
         """From how it is called: `attention(q, k, v, sinks?, window? = size)`; `...` stands for further operands, and `a | b` for choices."""
+        if not USAGE.fullmatch(usage):
+            raise ValueError(
+                f"`{usage}` is no signature, like `attention(q, k, sinks?, window? = size)`"
+            )
         name, _, rest = usage.removesuffix(")").partition("(")
         parts = [part.partition(" = ") for part in rest.split(", ")]
         operands = [operand for operand, given, _ in parts if not given and operand != "..."]

@@ -26,6 +26,9 @@ COSTS = ("flops", "flops_again", "moved_bytes", "lowered")
 
 def mistakes_of_class(op: type[Operation]) -> Iterator[str]:
     """What is wrong with a class of ops."""
+    if issubclass(op, IRDLOperation) and not inspect.isabstract(op) and defined(op) is None:
+        yield f"`{op.name}`: its class `{op.__name__}` is no `@irdl_op_definition`"
+        return
     if not NAME.fullmatch(op.name):
         yield f"`{op.name}` is no name of an op: one is `dialect.kind`, as `fused.add_rms_norm`"
     if issubclass(op, TensorOp):
@@ -34,6 +37,8 @@ def mistakes_of_class(op: type[Operation]) -> Iterator[str]:
         yield from mistakes_of_attributes(op)
         if not wrong_methods:
             yield from mistakes_of_signatures(op)
+    elif hasattr(op, "SIGNATURES"):
+        yield f"`{op.name}`: it has `SIGNATURES`, and is no `stg.TensorOp`, which models call"
 
 
 def mistakes_of_methods(op: type[TensorOp]) -> Iterator[str]:
@@ -64,6 +69,11 @@ def mistakes_of_attributes(op: type[TensorOp]) -> Iterator[str]:
     if not is_number(hidden, None if limit is None else limit + (not op.SIGNATURES)):
         least = ", of which a call returns one at least" if op.SIGNATURES else ""
         yield f"`{op.name}`: `NUM_STATISTICS` is how many of its {counted(op, ResultDef)}{least}, are for the backward pass alone, not {hidden!r}"
+    flops: Any = op.FLOPS
+    names = ("", *(name for name, _ in (*has.operands, *has.results)))
+    is_row = isinstance(flops, tuple) and len(flops) == 2
+    if not is_row or type(flops[0]) is not int or flops[1] not in names:
+        yield f'`{op.name}`: `FLOPS` is how many there are for each element, and of which operand or result, as `(4, "{names[-1]}")`, not {flops!r}'
     yield from mistakes_of_view(op)
 
 
@@ -110,6 +120,9 @@ def takes(op: type[TensorOp], options: set[str]) -> bool:
 
 def mistakes_of_constructor(op: type[TensorOp], signature: Signature) -> Iterator[str]:
     """Where no `from_call` says otherwise, a call's operands are the constructor's."""
+    if op.__init__ is DialectOp.__init__:
+        yield f"`{op.name}` has no `__init__` that says the types of its results; of a `stg.LikeOp` or a `stg.InferredOp` they are inferred"
+        return
     count = len(signature.operands)
     for given in range(count - signature.optional_operands, count + 1):
         try:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from xdsl.ir import Block, Operation, SSAValue
 
+from stagec.analysis.plug_in_ops import check_made
 from stagec.diagnostics import Diagnostics, Span
 from stagec.dialects import stg
 from stagec.frontend.checker.definitions import Definitions
@@ -77,6 +78,7 @@ class BodyState:
     ) -> list[Value]:
         """Add an op; its results, but for statistics that it keeps for the backward pass. What types they have, it says."""
         made = build(Block(arg_types=[operand.type for operand in operands]).args)
+        check_made(made, span)
         hidden = made.NUM_STATISTICS if isinstance(made, stg.TensorOp) else 0
         results = [
             Value(stg.tensor_type(result), span)
