@@ -22,7 +22,7 @@ from stagec.pools import overrides_by_pool
 from stagec.sweeping.grid import Grid
 from stagec.sweeping.plans import SweepRequest
 from stagec.sweeping.pools import names_of_plan, of_pool, table_of
-from stagec.sweeping.run import STEP_TIME
+from stagec.sweeping.run import PEAK, STEP_TIME
 from stagec.symbolic.conditions import RELATIONS
 
 CONDITION = re.compile(
@@ -72,8 +72,12 @@ def show_solution(options: argparse.Namespace) -> int:
         programs={},
     )
     meets = RELATIONS[sign]
-    is_long = is_time(what) or any(checked.plan.pipeline for _, checked in plans)
-    rows, num_tried = tried(request, values, lambda value: meets(value, limit), is_long)
+    limited = any(planned(checked.plan, options).device.memory for _, checked in plans)
+    has_peaks = limited or what.endswith(PEAK)
+    is_count = has_peaks and any(is_repeated(each, source, own) for own, each in plans)
+    is_long = is_count or is_time(what) or any(checked.plan.pipeline for _, checked in plans)
+    few = 0 if is_count else FEW
+    rows, num_tried = tried(request, values, lambda value: meets(value, limit), is_long, few)
     good = sorted(row for row in rows if meets(row[1], limit))
     bad = sorted(row for row in rows if not meets(row[1], limit))
     looked = f"of 1 to {values[-1]:,}, "
@@ -93,7 +97,7 @@ def is_time(what: str) -> bool:
 
 
 FEW = 512
-"""Values that are all tried, whatever that takes."""
+"""Values that are all tried, whatever that takes; but for a number of layers, whose programs grow with it."""
 SAMPLE, MOST_COMPILED = 8, 4
 """Of so many values that many compilations at most, or plans are programs of their own: sequences that do not divide over devices."""
 ENOUGH = 4
@@ -107,9 +111,10 @@ def tried(
     values: Sequence[int],
     meets: Callable[[int | float], bool],
     is_long: bool = False,
+    few: int = FEW,
 ) -> tuple[list[tuple[int, int | float]], int]:
     """Values that can be compiled, with what is asked of them; and how many were tried: all, or where each is a compilation, or is long (a time
-    line, or tasks of a pipeline whose values live in another order each time), those around the ends."""
+    line, tasks of a pipeline whose values live in another order each time, or layers), those around the ends."""
     (name,), (what,) = request.grid.names, request.quantities
     found: dict[int, int | float] = {}
     known: set[int] = set()
@@ -135,8 +140,8 @@ def tried(
         return list(found.items())
 
     is_quick = not is_long and look(values[:SAMPLE]) <= MOST_COMPILED
-    able = values if len(values) <= FEW or is_quick else compilable(request, values)
-    if len(able) <= FEW or is_quick:
+    able = values if len(values) <= few or is_quick else compilable(request, values)
+    if len(able) <= few or is_quick:
         look(able)
         return all_found(), len(values)
     # From here on by their places among those that can be compiled.
@@ -204,16 +209,20 @@ def plans_with(
 def largest_of(checked: CheckedModel, source: Source, name: str) -> int:
     """What is tried of a size at most."""
     pipeline = checked.plan.pipeline
-    texts = "".join(source.texts.values())
     if pipeline and name == pipeline.axis:
         # A stage has a layer at least.
         layers = sum(checked.sizes.known.get(count, 0) for count in pipeline.counts)
         return max(1, min(LARGEST_AXIS, layers))
     if name == MICROBATCH or name in checked.plan.mesh:
         return LARGEST_AXIS
-    if (pipeline and name in pipeline.counts) or re.search(rf"\brepeat\s+{name}\b", texts):
-        return LARGEST_COUNT
-    return LARGEST_DIM
+    return LARGEST_COUNT if is_repeated(checked, source, name) else LARGEST_DIM
+
+
+def is_repeated(checked: CheckedModel, source: Source, name: str) -> bool:
+    """Whether a size says how often a body runs."""
+    pipeline, texts = checked.plan.pipeline, "".join(source.texts.values())
+    of_stages = pipeline is not None and name in pipeline.counts
+    return of_stages or re.search(rf"\brepeat\s+{name}\b", texts) is not None
 
 
 Found = Sequence[tuple[int, int | float]]

@@ -90,6 +90,7 @@ def test_plans_that_are_equal_are_all_kept(path: str, capsys: pytest.CaptureFixt
     [
         ("comm.dp.count < 5", "largest: L = 1 (comm.dp.count = 4) not met: L = 2"),
         ("flops > 1T", "L = 256 (flops = "),
+        ("memory.peak < 100kB", "13 were tried, and 13 can be compiled) smallest: L = 1 "),
         ("memory.static < 10", "L = 1 (memory.static = 6,144, 6.144 kB) comes closest"),
         ("memory.static >= 1TB", "L = 256 (memory.static = 1,572,864, 1.573 MB) comes closest"),
     ],
