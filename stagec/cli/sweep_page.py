@@ -123,7 +123,8 @@ def cell(name: str, value: int | float) -> str:
 
 def unit_of(name: str) -> str:
     """Of a quantity that is no time: `B`, or nothing."""
-    is_bytes = name.startswith(("bytes", "comm", "host", "memory")) and not name.endswith(".count")
+    first = ("bytes", "comm", "host", "kv", "memory")
+    is_bytes = name.startswith(first) and not name.endswith(".count")
     return "B" if is_bytes else ""
 
 

@@ -436,7 +436,7 @@ def is_of_lives(what: str) -> bool:
     return what in PEAKS or what.startswith(OF_PEAK)
 
 
-SWEPT = ("flops", "bytes", "comm", "host", "params", BUBBLE)
+SWEPT = ("flops", "bytes", "comm", "host", "params", "kv", BUBBLE)
 """The first words of quantities that can be swept, beside those of memory."""
 STORED = tuple(name for name, (_, asked) in MEMORY.items() if isinstance(asked, tuple))
 """Kinds of memory that stay from step to step: `memory.KIND` can be swept."""

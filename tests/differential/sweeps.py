@@ -171,7 +171,8 @@ def further_names(job: NamedJob, rng: Random, number: int) -> list[str]:
             over = {"comm", f"comm.{axes}", f"comm.{axes}.{term.op}"}
             over |= {f"comm.{word}" for word in words}
             found |= {f"{each}{measure}" for each in over for measure in ("", *MEASURED)}
-    return rng.sample(chosen := sorted(found - {*QUANTITIES}), min(number, len(chosen)))
+    chosen = rng.sample(others := sorted(found - {*QUANTITIES}), min(number, len(others)))
+    return [*chosen, "kv"] if job.compiled.with_caches is not None else chosen
 
 
 MEASURED = (".count", ".result_bytes", ".sent_bytes")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import random
+from pathlib import Path
 
 import pytest
 
+from stagec.cli import main
 from stagec.dialects.memory import Kind
 from stagec.driver import compile_text
 from stagec.explaining.cache_room import CacheRoom, cache_room
@@ -38,6 +41,19 @@ def test_what_fits_is_planned_to_fit(seed: int) -> None:
     used = max(plan.static.num_bytes[Kind.CACHE] for plan in job.memory)
     assert used == each * sequences * found.block_bytes
     assert found.blocks // sequences == each
+
+
+def test_bytes_of_a_position_are_swept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What each plan keeps for a position is what it is asked alone."""
+    file = tmp_path / "m.stg"
+    held = "serve { decode 2 at 15 }"
+    file.write_text(f"{text()}\nplan p {{ mesh tp = 2 shard H, K over tp {held} }}")
+    assert main(["explain", str(file), "kv", "--sweep", "tp=1,2", "--format", "json"]) == 0
+    swept = {row["tp"]: row["kv"] for row in json.loads(capsys.readouterr().out)["rows"]}
+    for tp, found in swept.items():
+        assert main(["explain", str(file), "kv", "--set", f"tp={tp}"]) == 0
+        assert f"= {found:,} B" in capsys.readouterr().out
+    assert swept[1] == 2 * swept[2] > 0
 
 
 def test_without_a_device_nobody_knows() -> None:
