@@ -20,7 +20,7 @@ from stagec.backend.bundle import digest_of
 from stagec.backend.destination import Destination, open_destination
 from stagec.backend.encoded import Encoded
 from stagec.backend.errors import TraceError
-from stagec.backend.executors import open_executor, run_tasks
+from stagec.backend.executors import open_executor
 from stagec.backend.groups import comm_group_json
 from stagec.backend.manifest import COMM_GROUP, FileEntry, manifest_json
 from stagec.backend.rank_batches import (
@@ -32,6 +32,7 @@ from stagec.backend.rank_batches import (
     write_batch,
 )
 from stagec.backend.ranks import format_ranks, parse_ranks
+from stagec.backend.running_tasks import run_tasks
 from stagec.backend.stamping import Compression, make_stamp
 
 _BLOCK_BYTES = 4096

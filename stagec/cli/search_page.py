@@ -12,8 +12,9 @@ from itertools import count, islice, pairwise
 from math import ceil, inf
 from pathlib import Path
 
-from stagec.backend.executors import open_executor, run_tasks
+from stagec.backend.executors import open_executor
 from stagec.backend.files import check_place, write_whole
+from stagec.backend.running_tasks import run_tasks
 from stagec.cli.inputs import read_text
 from stagec.cli.progress import counting_progress
 from stagec.cli.solve_page import CONDITION, SECONDS, bound

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from stagec.backend.executors import abandon
+from stagec.backend.running_tasks import abandon
 from stagec.pictures.charts import front
 from stagec.searching.candidates import FURTHER, TOO_LATE
 from stagec.searching.evaluation import HELD, NO_MEMORY, STEP

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
-from stagec.backend.executors import run_tasks
+from stagec.backend.running_tasks import run_tasks
 from stagec.searching import serving_space
 from stagec.searching.cache import Cache
 from stagec.searching.candidates import Candidates

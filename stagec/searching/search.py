@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from pathlib import Path
 
-from stagec.backend.executors import abandon
+from stagec.backend.running_tasks import abandon
 from stagec.searching.bounds import Bounds
 from stagec.searching.cache import Cache
 from stagec.searching.candidates import Candidates

@@ -13,7 +13,7 @@ from statistics import median
 
 import pytest
 
-from stagec.backend.executors import SerialExecutor
+from stagec.backend.running_tasks import SerialExecutor
 from stagec.cli.search_command import read_flags, run
 from stagec.cli.search_page import CHOSEN, check_clauses, sure, told_apart
 from stagec.diagnostics import CompileError

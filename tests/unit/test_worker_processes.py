@@ -11,7 +11,9 @@ from concurrent.futures import BrokenExecutor
 
 import pytest
 
-from stagec.backend.executors import WorkerProcess, abandon, open_executor, run_tasks
+from stagec.backend.executors import open_executor
+from stagec.backend.running_tasks import abandon, run_tasks
+from stagec.backend.worker_processes import WorkerProcess
 
 KILLED = 3
 """The task at which a process is killed, as the system does for want of memory."""

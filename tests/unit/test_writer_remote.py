@@ -10,7 +10,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from stagec.backend import executors
+from stagec.backend import dask_workers, executors, running_tasks
 from stagec.backend.encode import encode_unproved as encode_traces
 from stagec.backend.encoded import EncodedTraces, TraceOptions
 from stagec.backend.errors import TraceError
@@ -200,9 +200,9 @@ class _Cancelling(_Idle):
 @pytest.mark.parametrize(("status", "words"), [("running", "no worker"), ("closed", "scheduler")])
 def test_work_that_nobody_does_ends(tmp_path, traces, monkeypatch, status, words) -> None:
     client = _Client(status, 0)
-    monkeypatch.setattr(executors, "_LOOK_S", 0.01)
-    monkeypatch.setattr(executors, "_DESERTED_S", 0.05)
-    monkeypatch.setitem(executors._BUILT_IN, "dask", lambda _: executors._DaskExecutor(client))
+    monkeypatch.setattr(running_tasks, "_LOOK_S", 0.01)
+    monkeypatch.setattr(dask_workers, "_DESERTED_S", 0.05)
+    monkeypatch.setitem(executors._BUILT_IN, "dask", lambda _: dask_workers.DaskWorkers(client))
     with pytest.raises(TraceError) as error:
         write_traces(traces, str(tmp_path / "b"), WriteOptions(executor="dask"))
     assert error.value.code == "E0608"
@@ -222,7 +222,7 @@ def test_work_that_is_taken_back_is_an_error(tmp_path, traces, monkeypatch) -> N
 
 def test_addresses_where_no_scheduler_is(tmp_path, traces, monkeypatch) -> None:
     pytest.importorskip("distributed")
-    monkeypatch.setattr(executors, "_CONNECT_S", 0.3)
+    monkeypatch.setattr(dask_workers, "_CONNECT_S", 0.3)
     for address, words in (("//host:1", "is not an address"), ("tcp://127.0.0.1:1", "no Dask")):
         with pytest.raises(TraceError) as error:
             write_traces(traces, str(tmp_path / "b"), WriteOptions(executor=f"dask:{address}"))
