@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stagec.arrays import distinct
 from stagec.backend.program import Mesh
 from stagec.backend.ranks import coordinate
 
@@ -67,4 +68,4 @@ def _cells(axis: str, size: int, wheres: Sequence[Where]) -> np.ndarray:
 
 
 def _inside(axis: str, where: Where, cells: np.ndarray) -> np.ndarray:
-    return np.unique(cells[list(where[axis])] if axis in where else cells)
+    return distinct(cells[list(where[axis])] if axis in where else cells)

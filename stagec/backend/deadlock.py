@@ -27,7 +27,7 @@ from itertools import product
 
 import numpy as np
 
-from stagec.arrays import Ints
+from stagec.arrays import Ints, distinct
 from stagec.backend.groups import GroupKind, kind_of
 from stagec.backend.issue_order import IssueOrder, SegmentOrders, doubt
 from stagec.backend.pool_links import Key, Party, PoolLink, handed, links, unequal
@@ -516,5 +516,5 @@ def in_a_circle(owner: Ints, dep: Ints, total: int) -> Ints:
         at = np.repeat(begin[free] - np.concatenate([[0], np.cumsum(count)[:-1]]), count)
         behind = reader[at + np.arange(len(at))]
         np.subtract.at(left, behind, 1)
-        free = np.unique(behind[left[behind] == 0])
+        free = distinct(behind[left[behind] == 0])
     return np.flatnonzero(left)

@@ -6,7 +6,7 @@ from typing import overload
 
 import numpy as np
 
-from stagec.arrays import distinct_rows
+from stagec.arrays import distinct, distinct_rows
 from stagec.backend import wire
 from stagec.backend.class_map import ClassMap
 from stagec.backend.class_table import HOLE, ClassTable, pack
@@ -318,7 +318,7 @@ class _Encoder:
             num_nodes=table.num_nodes_unrolled,
             num_bytes=len(header_record()) + table.num_bytes_unrolled,
             variables=tuple(
-                np.unique(holes["argument"][holes["source"] == NumberSource.RANK]).tolist()
+                distinct(holes["argument"][holes["source"] == NumberSource.RANK]).tolist()
             ),
             payload=pack(table),
         )

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from stagec.arrays import distinct
 from stagec.backend import wire
 from stagec.backend.class_map import ClassMap
 from stagec.backend.groups import ALL_RANKS, GroupIds, comm_groups
@@ -138,7 +139,7 @@ class EncodedTraces:
     def by_class(self, ranks: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
         """The classes that `ranks` belong to, each with its own, in the order of both."""
         owner = self.class_map.of(ranks - self.formulas.first)
-        for number in np.unique(owner).tolist():
+        for number in distinct(owner).tolist():
             yield number, ranks[owner == number]
 
     def group_users(self, ranks: np.ndarray) -> list[np.ndarray]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stagec.arrays import distinct
 from stagec.backend.errors import TraceError
 from stagec.backend.program import Mesh
 from stagec.backend.ranks import coordinate, joint_coordinate, ranks_where
@@ -136,7 +137,7 @@ def comm_groups(
         base = users[number].copy()
         for axis in kind.axes:
             base -= coordinate(mesh, axis, base) * mesh.stride(axis)
-        base = np.unique(base)
+        base = distinct(base)
         found.append((ids.of_ranks(number, mesh, base), base, number))
     if not found:
         return

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stagec.arrays import Ints
+from stagec.arrays import Ints, distinct
 from stagec.backend.encoded import EncodedPools
 from stagec.backend.errors import TraceError
 from stagec.backend.program import PooledTraces, RankClass, TraceSet
@@ -191,5 +191,5 @@ def transfers(rank_class: RankClass) -> Iterator[tuple[Transfer, Sum | None, int
                 continue
             size = node.sizes[0] if node.sizes else None
             rows = np.flatnonzero(program.segment == index)
-            for number in np.unique(body[rows]).tolist():
+            for number in distinct(body[rows]).tolist():
                 yield node.action, size, number, tags[rows[body[rows] == number]]

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stagec.arrays import distinct
 from stagec.backend.bodies import Bodies
 from stagec.diagnostics import Span
 from stagec.dialects.sched import COMPUTE_STREAM
@@ -209,7 +210,7 @@ class TraceProgram:
 
     def nodes_that_run(self) -> Iterator[Node]:
         """The node templates that run at least once."""
-        for number in np.unique(self.segment).tolist():
+        for number in distinct(self.segment).tolist():
             yield from self.segments[number].nodes
 
     @property

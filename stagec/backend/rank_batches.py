@@ -10,7 +10,6 @@ import numpy as np
 
 from stagec.backend.encoded import ClassTraces, Encoded, GroupOf
 from stagec.backend.files import Data, Files
-from stagec.backend.readable import readable_trace
 from stagec.backend.stamping import Compression, make_stamp
 
 Format = Literal["et", "json"]
@@ -109,6 +108,13 @@ def equal_ranks(
     return ranks[order[is_first]], counts, ranks[order[~is_first]]
 
 
+def for_people(data: bytes, name: str) -> bytes:
+    """The readable form of a trace."""
+    from stagec.backend.readable import readable_trace
+
+    return readable_trace(data, name)
+
+
 def write_batch(batch: RankBatch) -> BatchResult:
     """Write a batch's files. This is what a worker does."""
     output, files, count = batch.output, batch.output.files, len(batch.leaders)
@@ -125,7 +131,7 @@ def write_batch(batch: RankBatch) -> BatchResult:
     ):
         data: Data = stamped
         if output.format == "json":
-            data = readable_trace(bytes(stamped), output.name(rank))
+            data = for_people(bytes(stamped), output.name(rank))
             crc = zlib.crc32(data)
         source = ""
         for same in (rank, *islice(followers, num_followers)):

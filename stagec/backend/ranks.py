@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from stagec.analysis.coordinates import SUFFIX as INDEX
+from stagec.arrays import distinct
 from stagec.backend.errors import TraceError
 from stagec.backend.program import Mesh
 from stagec.symbolic import Size
@@ -79,7 +80,7 @@ def parse_ranks(selection: str, num_ranks: int) -> np.ndarray:
                 help=f"write `{num_ranks - 1}`, the last, in place of `{last}`",
             )
         chosen.append(np.arange(first, last + 1, dtype=np.int64))
-    return np.unique(np.concatenate(chosen))
+    return distinct(np.concatenate(chosen))
 
 
 def format_ranks(ranks: np.ndarray) -> str:

@@ -16,6 +16,7 @@ from itertools import product
 
 import numpy as np
 
+from stagec.arrays import distinct
 from stagec.backend.bodies import Bodies
 from stagec.backend.program import (
     Dep,
@@ -188,7 +189,7 @@ def ends_of(program: TraceProgram) -> tuple[dict[int, tuple[int, ...]], list[int
     first = program.first_node
     awaited = np.zeros(int(first[-1]), bool)
     roots: dict[int, tuple[int, ...]] = {}
-    for number in np.unique(program.segment).tolist():
+    for number in distinct(program.segment).tolist():
         here = np.flatnonzero(program.segment == number)
         own = program.slots[here]
         free = np.ones((len(here), len(program.segments[number].nodes)), bool)

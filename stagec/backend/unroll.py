@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from stagec.arrays import distinct
 from stagec.backend.class_table import ClassTable, digest_of
 from stagec.backend.node_records import FIRST_ID
 from stagec.backend.wire import MOST_HANDED, Form, NumberSource, fill
@@ -74,7 +75,7 @@ def unroll_unsized(table: ClassTable, header: bytes, tag_span: int) -> UnsizedTe
     """What a class of a series has in common with others."""
     found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     template = unroll(table, header, tag_span, found)
-    kinds = np.unique(np.concatenate([holes[["width", "form"]] for holes, *_ in found]))
+    kinds = distinct(np.concatenate([holes[["width", "form"]] for holes, *_ in found]))
     made: list[SizeHoles] = []
     for width, form in kinds.tolist():
         columns: list[np.ndarray] = []
@@ -158,11 +159,11 @@ def _filled(
 ) -> Filled:
     """The numbers of the instances `rows`, one row each, but for those of ranks."""
     found: Filled = []
-    for source in np.unique(holes["source"]).tolist():
+    for source in distinct(holes["source"]).tolist():
         if source == NumberSource.RANK:
             continue
         kinds = holes[holes["source"] == source][["width", "form"]]
-        for width, form in np.unique(kinds).tolist():
+        for width, form in distinct(kinds).tolist():
             chosen = np.flatnonzero(
                 (holes["source"] == source) & (holes["width"] == width) & (holes["form"] == form)
             )

@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from fractions import Fraction
 
 from stagec.analysis.coordinates import SUFFIX, axes_in
-from stagec.cli.tables import amount, width
+from stagec.cli.tables import width
 from stagec.explaining import algebra
 from stagec.explaining.job import NamedJob
 from stagec.explaining.quantities import Number
+from stagec.pictures.scales import amount
 from stagec.symbolic import Size
 
 

@@ -163,7 +163,7 @@ def save(
 
 def write_page(path: str, page: str, what: str, options: argparse.Namespace) -> None:
     from stagec.backend.files import write_whole
-    from stagec.cli.tables import amount
+    from stagec.pictures.scales import amount
 
     data = page.encode()
     write_whole(path, data)

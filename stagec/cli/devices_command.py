@@ -8,13 +8,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from stagec.backend.files import write_whole
-from stagec.cli.tables import amount, folded, plain_table, text_of
+from stagec.cli.tables import folded, plain_table, text_of
 from stagec.cli.usage import CommandParser, add_flag, file_like, usage_error
 from stagec.devices import DeviceModel, load, named, names
 from stagec.devices.rules import KINDS
 from stagec.estimate.kernels import KernelPrices
 from stagec.pictures.charts import Point, points
 from stagec.pictures.page import page
+from stagec.pictures.scales import amount
 
 SIZES = tuple(2**power for power in range(7, 15))
 """The sizes of square products, for efficiency by size."""

@@ -7,9 +7,10 @@ from fractions import Fraction
 
 from rich.text import Text
 
-from stagec.cli.tables import amount, plain_table, text_of
+from stagec.cli.tables import plain_table, text_of
 from stagec.comparing.comparison import BYTES, AmountChange, Comparison
 from stagec.diagnostics import printable
+from stagec.pictures.scales import amount
 
 MOST_ROWS = 60
 """Rows of a table; more are counted."""

@@ -7,11 +7,11 @@ import sys
 from collections.abc import Sequence
 
 from stagec.cli import zoo
-from stagec.cli.tables import amount, folded, seconds
+from stagec.cli.tables import folded, seconds
 from stagec.cli.usage import CommandParser, add_switch
 from stagec.diagnostics import did_you_mean, refused
 from stagec.importing.shipped import configurations
-from stagec.pictures.scales import digits
+from stagec.pictures.scales import amount, digits
 
 EPILOG = """\
 `stagec NAME` compiles one wherever one stands, and `stagec NAME --plan PLAN` under a plan of its own; --set changes sizes.

@@ -13,7 +13,7 @@ from stagec.cli.device_flags import planned
 from stagec.cli.inputs import compile_parts, is_ir
 from stagec.cli.node_page import node_page, sources_text
 from stagec.cli.step_page import step_page
-from stagec.cli.tables import amount, label, lines_of, plain_table, text_of
+from stagec.cli.tables import label, lines_of, plain_table, text_of
 from stagec.cli.usage import usage_error
 from stagec.diagnostics import did_you_mean, quoted
 from stagec.driver import Stops
@@ -30,6 +30,7 @@ from stagec.explaining.quantities import (
     total_over_ranks,
 )
 from stagec.explaining.questions import OVERVIEW, ask
+from stagec.pictures.scales import amount
 from stagec.symbolic import Size
 
 

@@ -79,7 +79,7 @@ def write(traces: Encoded, options: argparse.Namespace, about: Mapping[str, Any]
 
 def written(report: WriteReport) -> str:
     """One line about what is there now."""
-    from stagec.cli.tables import amount
+    from stagec.pictures.scales import amount
 
     traces = "1 trace" if report.num_ranks == 1 else f"{report.num_ranks:,} traces"
     groups = "1 group" if report.num_groups == 1 else f"{report.num_groups:,} groups"

@@ -18,12 +18,13 @@ from stagec.backend.running_tasks import run_tasks
 from stagec.cli.inputs import read_text
 from stagec.cli.progress import counting_progress
 from stagec.cli.solve_page import CONDITION, SECONDS, bound
-from stagec.cli.tables import amount, plain_table, seconds, text_of
+from stagec.cli.tables import plain_table, seconds, text_of
 from stagec.cli.usage import usage_error
 from stagec.devices import names
 from stagec.diagnostics import CompileError, quoted, refused, render, suggestion
 from stagec.frontend import CheckedModel, Source, check, parse_text, syntax as written
 from stagec.frontend.checker import pools_in
+from stagec.pictures.scales import amount
 from stagec.plans.clauses import Device
 from stagec.reports.plans_chart import plans_page
 from stagec.searching.candidates import STATE_TOO_LARGE, TOO_LARGE, TOO_LATE, Candidates

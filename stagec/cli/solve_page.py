@@ -12,12 +12,13 @@ from itertools import pairwise
 
 from stagec.cli.device_flags import planned
 from stagec.cli.sweep_page import of_one_pool, unit_of
-from stagec.cli.tables import amount, lines_of, seconds
+from stagec.cli.tables import lines_of, seconds
 from stagec.cli.usage import usage_error
 from stagec.diagnostics import CompileError, suggestion
 from stagec.explaining.names import MICROBATCH
 from stagec.frontend import CheckedModel, Source, check, parse_file
 from stagec.frontend.checker import plan_of_pool, pools_in
+from stagec.pictures.scales import amount
 from stagec.pools import overrides_by_pool
 from stagec.sweeping.grid import Grid
 from stagec.sweeping.plans import SweepRequest

@@ -12,11 +12,12 @@ from pathlib import Path
 
 from stagec.backend.files import write_whole
 from stagec.cli.device_flags import planned
-from stagec.cli.tables import amount, plain_table, seconds, text_of
+from stagec.cli.tables import plain_table, seconds, text_of
 from stagec.cli.usage import usage_error
 from stagec.diagnostics import did_you_mean, quoted
 from stagec.frontend import parse_file
 from stagec.frontend.checker import pools_in
+from stagec.pictures.scales import amount
 from stagec.plans.clauses import Plan
 from stagec.reports.plans_chart import plans_page
 from stagec.sweeping.grid import grid

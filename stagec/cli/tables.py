@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from stagec.pictures.scales import SECONDS, in_unit
+from stagec.pictures.scales import SECONDS, amount, in_unit
 from stagec.reports.headline import Headline
 from stagec.summary import ClassSummary, Summary
 
@@ -33,26 +33,9 @@ class Named(Protocol):
     def name(self) -> str: ...
 
 
-PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
-
-
 def seconds(number: float) -> str:
     """`4.18 s`, `41.8 ms`, `3.4 µs`."""
     return in_unit(number, SECONDS)
-
-
-def amount(number: int) -> str:
-    """Four digits and a decimal prefix: 70,553,706,496 is `70.55 G`."""
-    step = 0
-    while step + 1 < len(PREFIXES) and number >= 1000 * 1000**step:
-        step += 1
-    if step == 0:
-        return f"{number} "
-    value = number / 1000**step
-    digits = 4 - len(str(int(value)))
-    if round(value, digits) >= 1000 and step + 1 < len(PREFIXES):
-        step, value, digits = step + 1, value / 1000, 3
-    return f"{value:.{max(digits, 0)}f} {PREFIXES[step]}"
 
 
 def show(summary: Summary, head: Headline) -> None:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from stagec.backend.files import write_whole
 from stagec.backend.program import PooledTraces, RankClass
-from stagec.cli.tables import amount, folded, seconds, width
+from stagec.cli.tables import folded, seconds, width
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError
 from stagec.estimate.drawing import DrawnBar, runs
@@ -22,6 +22,7 @@ from stagec.estimate.pools import HandOverTimes, PoolsEstimate
 from stagec.estimate.step import Estimate, estimate
 from stagec.estimate.tasks import tasks_of
 from stagec.pictures.colours import colour
+from stagec.pictures.scales import amount
 from stagec.pipeline_schedule import pipeline_schedule, schedule_op, whole_schedule
 from stagec.schedules import (
     Schedule,

@@ -7,7 +7,7 @@ import hashlib
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stagec import __version__
 from stagec.backend.bundle import Bundle, write_bundle
@@ -16,19 +16,14 @@ from stagec.backend.encoded import SCHEMA_VERSION, Encoded, TraceOptions
 from stagec.backend.files import write_whole
 from stagec.backend.program import TraceSet
 from stagec.cli.output import write
-from stagec.cli.tables import amount
 from stagec.cli.usage import overrides
 from stagec.compiled import Compiled, CompiledPoolSeries, CompiledSeries
-from stagec.diagnostics import render
-from stagec.estimate.costs import require_numbers
-from stagec.estimate.series import Clock
-from stagec.estimate.step import with_durations
 from stagec.pass_arguments import schedule_files
-from stagec.plans.clauses import Plan
-from stagec.pools import CompiledPools
+from stagec.pictures.scales import amount
 from stagec.reading import read_file
-from stagec.simulators.astra_sim import as_one, astra_sim_files, doubts_of_network
-from stagec.simulators.infragraph import infragraph_json
+
+if TYPE_CHECKING:
+    from stagec.pools import CompiledPools
 
 
 def write_all(
@@ -39,11 +34,9 @@ def write_all(
     traces = encode_traces(joined(lambda each: programs_of(each, options)), chosen_options(options))
     beside: dict[str, str] = {}
     if options.simulator is not None:
-        for each in simulated(job):  # wrong input ends before anything is written
-            beside |= simulator_files(*each, options)
-        if options.simulator == "astra-sim":
-            doubts = doubts_of_network(*simulated(job)[0])
-            sys.stderr.write(render(doubts, job.first.sources))
+        from stagec.cli.simulator_files import files_beside
+
+        beside = files_beside(job, options)  # wrong input ends before anything is written
     about = about_job(job.first, job.name, options)
     if options.bundle is not None:
         save_bundle(traces, options, about)
@@ -58,16 +51,6 @@ def write_all(
             sys.stdout.write(f"{options.out}: {', '.join(beside)}\n")
 
 
-def simulated(
-    job: CompiledSeries | CompiledPools | CompiledPoolSeries,
-) -> list[tuple[TraceSet, Plan]]:
-    """What a simulator runs: each program of a series, or one of each pool as ranks of one cluster."""
-    if isinstance(job, CompiledSeries):
-        return [(each.trace_set, each.plan) for each in job.parts]
-    traces = job.traces if isinstance(job, CompiledPools) else job.one_of_each
-    return [as_one(job.plans, traces)]
-
-
 def chosen_options(options: argparse.Namespace) -> TraceOptions:
     return TraceOptions(names=options.names or "full", provenance=bool(options.provenance))
 
@@ -77,18 +60,13 @@ def programs_of(compiled: Compiled, options: argparse.Namespace) -> TraceSet:
     programs = compiled.tracked if options.track_memory else compiled.trace_set
     if not options.durations:
         return programs
+    from stagec.estimate.series import Clock
+    from stagec.estimate.step import with_durations
+
     is_series = compiled.num_iterations > 1
     return (
         Clock(compiled).with_durations() if is_series else with_durations(programs, compiled.plan)
     )
-
-
-def simulator_files(traces: TraceSet, plan: Plan, options: argparse.Namespace) -> dict[str, str]:
-    """What `--for` asks for, by file name."""
-    if options.simulator == "infragraph":
-        require_numbers(plan, traces.classes)
-        return {"infragraph.json": infragraph_json(traces.mesh, plan)}
-    return astra_sim_files(traces, plan, bool(options.track_memory))
 
 
 def save_bundle(traces: Encoded, options: argparse.Namespace, about: dict[str, Any]) -> None:

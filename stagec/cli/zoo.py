@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from stagec.analysis.sizes import size_values
-from stagec.cli.tables import amount, seconds
+from stagec.cli.tables import seconds
 from stagec.compiled import Compiled
 from stagec.dialects import stg
 from stagec.dialects.types import ValueType
@@ -26,7 +26,7 @@ from stagec.frontend import check, parse_file
 from stagec.frontend.checker import plans_of_one_mesh
 from stagec.frontend.files import Source
 from stagec.frontend.lowering import lower
-from stagec.pictures.scales import digits
+from stagec.pictures.scales import amount, digits
 from stagec.reports.headline import headline
 from stagec.rewriting import programs
 from stagec.step_count import matrix_flops

@@ -48,6 +48,23 @@ def size_of(num_bytes: float) -> str:
     return f"{number:,.{0 if size == 1 else behind_the_point(number)}f} {unit}"
 
 
+PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
+
+
+def amount(number: int) -> str:
+    """Four digits and a decimal prefix: 70,553,706,496 is `70.55 G`."""
+    step = 0
+    while step + 1 < len(PREFIXES) and number >= 1000 * 1000**step:
+        step += 1
+    if step == 0:
+        return f"{number} "
+    value = number / 1000**step
+    digits = 4 - len(str(int(value)))
+    if round(value, digits) >= 1000 and step + 1 < len(PREFIXES):
+        step, value, digits = step + 1, value / 1000, 3
+    return f"{value:.{max(digits, 0)}f} {PREFIXES[step]}"
+
+
 @dataclass(frozen=True)
 class Scale:
     """A stretch of numbers along a stretch of pixels."""

@@ -18,7 +18,8 @@ from hypothesis import given, settings, strategies as st
 
 from stagec import __version__
 from stagec.cli import main, opt_main, outcome
-from stagec.cli.tables import amount, label
+from stagec.cli.tables import label
+from stagec.pictures.scales import amount
 from stagec.summary import ClassSummary, Parameters
 
 ROOT = Path(__file__).parents[2]
@@ -52,6 +53,16 @@ def test_a_compilation_that_shows_nothing_loads_no_pages_and_prices():
         "import sys; from stagec.cli import main; main(['examples/mlp.stg', '-q'])\n"
         "parts = ('backend.encode', 'estimate.step', 'pools', 'reports', 'step_count')\n"
         "names = {*(f'stagec.{part}' for part in parts), 'rich', 'numpy.ma', 'statistics', 'email'}\n"
+        "print(sorted(names & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == "[]\n"
+
+
+def test_writing_loads_what_writes(tmp_path: Path):
+    code = (
+        f"import sys; from stagec.cli import main; main(['examples/mlp.stg', '-q', '-o', {str(tmp_path / 'x')!r}])\n"
+        "names = {'stagec.estimate.step', 'stagec.pools', 'stagec.simulators', 'rich', 'google', 'numpy.ma', 'asyncio', 'multiprocessing', 'email'}\n"
         "print(sorted(names & sys.modules.keys()))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
