@@ -131,7 +131,7 @@ def verify_ir(module: ModuleOp, sources: Mapping[str, str] | None = None) -> Non
         for op in module.walk():
             verify_attributes(op)
     except VerifyException as error:
-        found = list(_mistakes(module)) or [
+        found = list(dict.fromkeys(_mistakes(module))) or [
             Diagnostic("E0709", _sentence(str(error)), place_of(module))
         ]
         raise CompileError(found, sources) from None
@@ -205,6 +205,15 @@ class Verifier:
 
 def _mistakes(module: ModuleOp) -> Iterator[Diagnostic]:
     """What is wrong with each op by itself."""
+    for op in module.walk():
+        for value in op.operands:
+            maker = value.owner
+            if isinstance(maker, Operation) and maker.get_toplevel_object() is not module:
+                message = (
+                    f"`{op.name}` reads what `{maker.name}` makes, which is nowhere in the module"
+                )
+                yield Diagnostic("E0709", message, place_of(op))
+                return
     num_found = 0
     for op in module.walk():
         try:

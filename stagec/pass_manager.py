@@ -12,6 +12,7 @@ from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 from xdsl.utils.arg_spec import parse_pipeline
 
+from stagec.analysis.plug_in_attributes import attributes_in, mistakes_of_attributes
 from stagec.analysis.plug_in_ops import check_answers
 from stagec.analysis.sequences import check_alike
 from stagec.analysis.sizes import dim_sizes, mesh_of, size_values
@@ -208,8 +209,9 @@ NEEDED: tuple[type[Operation], ...] = (stg.ProgramOp, dist.MeshOp, dist.PlanOp, 
 
 
 def apply_pass(each: ModulePass, context: Context, module: ModuleOp) -> None:
-    """Run a pass. E0208 where the IR names a size that it has not."""
+    """Run a pass. E0208 where the IR names a size that it has not, E0713 where somebody else's gives an op what is no attribute."""
     before = {type(op) for op in module.body.ops}
+    attributes = None if is_ours(each) else attributes_in(module)
     try:
         each.apply(context, module)
     except SystemExit as error:
@@ -222,6 +224,9 @@ def apply_pass(each: ModulePass, context: Context, module: ModuleOp) -> None:
     if gone:
         message = f"the pass `{each.name}` took the module's {quoted(sorted(kind.name for kind in gone))} away"
         raise refused("E0709", message, place_of(module))
+    if attributes is not None:
+        for op, what in mistakes_of_attributes(module, attributes):
+            raise refused("E0713", f"the pass `{each.name}` gives {what}", place_of(op))
 
 
 def broken_promise(each: ModulePass, module: ModuleOp) -> Diagnostic:

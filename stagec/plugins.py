@@ -171,6 +171,10 @@ class Registry:
         passes = {c.name: c for c in classes if issubclass(c, ModulePass)}
         dialects = dialects_of([c for c in classes if issubclass(c, IRDLOperation)])
         for name, pass_class in passes.items():
+            own = vars(pass_class).get("__annotations__", {}).keys() - {"name"}
+            if own and "__dataclass_fields__" not in vars(pass_class):
+                fields_are = f"`{min(own)}` of `{pass_class.__name__}` is a parameter only of a `@dataclass(frozen=True)`"
+                raise _broken(path, fields_are)
             if name in self.passes:
                 raise exists_already("pass", name, self.owners.get(name, "another file"), path)
             self.passes[name] = _always(pass_class)

@@ -212,7 +212,11 @@ AGAIN = "rewriter.replace(op, stg.ReduceOp(op.kind.data, op.operands[0], op.over
 BADLY = {
     "sys.exit(0)": "the pass `bad` failed: RuntimeError: it ends the whole run",
     "[each.detach() for each in list(op.body.block.ops)]": "the pass `bad` took the module's",
-    "op.body.block.last_op.body.block.first_op.detach()": "E0709",
+    "op.body.block.last_op.body.block.first_op.detach()": "which is nowhere in the module",
+    "[setattr(o, 'kind', 'sum') for o in op.walk() if type(o) is stg.ReduceOp]": "gives `kind` of `stg.reduce` 'sum', which is no attribute",
+    "[setattr(o, 'over', list(range(99))) for o in op.walk() if type(o) is stg.ReduceOp]": "of `stg.reduce` a `list`, which is no attribute",
+    "[setattr(o, 'over', stg.NamesAttr(5)) for o in op.walk() if type(o) is stg.ReduceOp]": "cannot be written and read",
+    "[setattr(o, 'over', stg.NamesAttr(['B'])) for o in op.walk() if type(o) is stg.ReduceOp]": "which says something else",
     "[p.insert_op_before(o, p.first_op) for o in [*op.walk()] if type(o) is stg.ReduceOp "
     "and not o.detach() for p in [op.body.block.last_op.body.block]]": "reads a value before it is made",
 }
@@ -228,6 +232,14 @@ def test_a_pass_of_others_goes_wrong(body: str, tmp_path: Path, capsys: pytest.C
     bad.write_text(BAD_PASS.format(body=applied, pattern=patterns.get(body, "pass")))
     assert main([str(model), "--load-pass", str(bad), "-q"]) == 1
     assert (BADLY | says)[body] in capsys.readouterr().err
+
+
+def test_parameters_are_of_a_dataclass(tmp_path: Path):
+    path = tmp_path / "bad.py"
+    text = BAD_PASS.format(body="pass", pattern="pass").replace("@dataclass(frozen=True)", "")
+    path.write_text(text.replace('name = "bad"', 'name = "bad"\n    axis: str'))
+    with pytest.raises(CompileError, match="`axis` of `Bad` is a parameter only of a `@dataclass"):
+        registry([str(path)])
 
 
 @pytest.mark.parametrize("text", ["import nothing_of_this_name", "def half(:"])

@@ -138,7 +138,9 @@ class Rows:
 
     def reordered(self, order: Ints) -> Rows:
         """The same rows in another order. None of them is behind a row of its own task."""
-        assert not (self.behind_task >= 0).any()
+        assert not (self.behind_task >= 0).any(), (
+            "rows stand behind rows of other tasks since `place-reductions`: reorder them before it"
+        )
         return Rows.of_table(self.table[order])
 
 
