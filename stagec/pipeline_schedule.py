@@ -74,7 +74,7 @@ def pipeline_schedule(module: ModuleOp, microbatches: int | None = None) -> Sche
     m = own if microbatches is None else microbatches
     if op.part is not None:
         first, total = op.part
-        return explained(op, lambda: part_of(known(name, total, v, m), first, p))
+        return explained(op, lambda: schedule_of_ranks(known(name, total, v, m), first, p))
     if name in CATALOGUE:
         return explained(op, lambda: known(name, p, v, m))
     return explained(op, lambda: proved(own_schedule(op, name, p, v, m)))
@@ -190,7 +190,7 @@ def built(name: str, p: int, v: int, m: int, version: tuple[int, int, int]) -> S
     return build(name, p, v, m)
 
 
-def part_of(schedule: Schedule, first: int, count: int) -> Schedule:
+def schedule_of_ranks(schedule: Schedule, first: int, count: int) -> Schedule:
     """What some ranks in a row do, of a schedule with one stage on each rank: what crosses to the others stays."""
     begin, end = schedule.starts[first], schedule.starts[first + count]
     kind, stage, microbatch, joined = schedule.table.pick(np.arange(begin, end))

@@ -58,7 +58,7 @@ from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from stagec.analysis.recompute_choice import call_of, kinds_of
-from stagec.analysis.units import is_weight
+from stagec.analysis.units import names_weight
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import dist, stg
 from stagec.dialects.op import block_of
@@ -152,7 +152,7 @@ class QuantizeOperands(RewritePattern):
         source, wide = source_of(weight), self.options.wide
         assert isinstance(source, stg.WeightOp)
         is_peeled = stg.marks(source).get("made_by") == StringAttr("peel-layers")
-        return bool(call_of(op, wide)) or is_weight(source.path.data, wide, is_peeled)
+        return bool(call_of(op, wide)) or names_weight(source.path.data, wide, is_peeled)
 
     def quantized(
         self, value: SSAValue, form: str, before: stg.ContractOp, rewriter: PatternRewriter

@@ -72,7 +72,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 
-from stagec.analysis.segments import whole
+from stagec.analysis.segments import whole_number
 from stagec.arrays import Bools, Ints
 from stagec.dialects import sched, stg
 from stagec.dialects.sched.tasks import PerRow, PerRowAttr
@@ -106,7 +106,7 @@ def held_back(rank: Arrangement) -> Ints:
     def of_rows(belongs: Callable[[RowBody], bool]) -> Bools:
         return np.array([belongs(each) for each in bodies] or [False])[body]
 
-    lag = np.array([whole(each.ops[0], "lag", NEVER) for each in bodies] or [NEVER])[body]
+    lag = np.array([whole_number(each.ops[0], "lag", NEVER) for each in bodies] or [NEVER])[body]
     is_free = np.all(rank.source_row[rank.order] < 0, axis=1)
     gathers = np.flatnonzero((of_rows(gathers_alone) & is_free & (lag < 0)) | (lag >= 0))
     number = np.arange(len(gathers)) - np.maximum(0, lag[gathers])

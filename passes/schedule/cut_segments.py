@@ -60,7 +60,7 @@ from stagec.analysis.segments import (
     is_of_stage,
     is_shared,
     transfer_task,
-    whole,
+    whole_number,
 )
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.op import first_op
@@ -381,7 +381,7 @@ def parts_before(run: Run, following: stg.RepeatOp) -> list[Run]:
     The first layers' parameters are gathered as the backward pass of the unit before them begins, as FSDP2 does in the
     hook of that unit; the gradient of a loss comes before.
     """
-    if not any(whole(op, "prefetch") for op in following.body.walk()):
+    if not any(whole_number(op, "prefetch") for op in following.body.walk()):
         return [run]
     first = next((i for i, op in enumerate(run) if reads_gathered(op)), 0)
     return [run[:first], run[first:]] if first else [run]

@@ -49,7 +49,7 @@ from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 
 from stagec.analysis.dataflow import Dataflow, OpInstance
-from stagec.analysis.segments import Segment, path_of, scheduled, whole
+from stagec.analysis.segments import Segment, path_of, scheduled, whole_number
 from stagec.dialects import sched, stg
 from stagec.dialects.interfaces import elements
 from stagec.dialects.op import around
@@ -78,7 +78,7 @@ def in_buckets(
     tasks: Mapping[str, Rows], segments: Mapping[int, Segment], values: Mapping[str, int]
 ) -> Mapping[str, Rows]:
     """The rows of each task, with reductions in buckets."""
-    bucketed = {n: each for n, each in segments.items() if whole(each.first, "bucket_bytes")}
+    bucketed = {n: each for n, each in segments.items() if whole_number(each.first, "bucket_bytes")}
     if not bucketed:
         return tasks
     flow, found = Dataflow(values), dict(tasks)
@@ -105,7 +105,7 @@ class Bucket:
 
     @property
     def limit(self) -> int:
-        return whole(self.first, "first_bucket_bytes" if self.is_first else "bucket_bytes")
+        return whole_number(self.first, "first_bucket_bytes" if self.is_first else "bucket_bytes")
 
 
 @dataclass
@@ -179,7 +179,7 @@ class Filler:
     def reduction(self, number: int) -> tuple[sched.CollectiveOp, Key]:
         op = self.bucketed[number].first
         assert isinstance(op, sched.CollectiveOp)
-        return op, (op.kind.data, op.stream.data, op.dtype.data, whole(op, "bucket_bytes"))
+        return op, (op.kind.data, op.stream.data, op.dtype.data, whole_number(op, "bucket_bytes"))
 
     def last_rows(self) -> dict[Key, int]:
         found: dict[Key, int] = {}
@@ -277,7 +277,7 @@ class Padder:
     def end_of(self, members: Sequence[Operation]) -> int | None:
         """The segment of what a bucket has at its end; nothing where it ends as it should."""
         first = members[0]
-        unit = whole(first, "bucket_end")
+        unit = whole_number(first, "bucket_end")
         if not isinstance(first, sched.CollectiveOp) or not unit:
             return None
         ways = math.prod(self.values[axis] for axis in first.axes.data)
@@ -299,7 +299,7 @@ class Padder:
             first.dtype.data,
             constant(bytes_in),
             constant(bytes_out),
-            bucket=(whole(first, "bucket_bytes"), whole(first, "first_bucket_bytes")),
+            bucket=(whole_number(first, "bucket_bytes"), whole_number(first, "first_bucket_bytes")),
         )
         marks = stg.marks(made)
         kept = {key: stg.marks(first)[key] for key in KEPT if key in stg.marks(first)}

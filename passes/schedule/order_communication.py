@@ -63,7 +63,7 @@ from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 
 from stagec.analysis.node_waits import Waiting, deps_of, edges, ready_early
-from stagec.analysis.segments import whole
+from stagec.analysis.segments import whole_number
 from stagec.arrays import Bools, Ints, laid_out, places_of_each
 from stagec.dialects import sched
 from stagec.dialects.sched.tasks import HeldAttr, Lines, PerRow, PerRowAttr
@@ -149,7 +149,9 @@ def moved_ahead(rank: Arrangement, graph: NodeGraph) -> Ints:
 
     A gather that may begin early comes right after the last thing that it waits for, and after the gather before it.
     """
-    may_begin = np.array([whole(each.body.ops[0], "lag", -1) >= 0 for each in rank.bodies] or [0])
+    may_begin = np.array(
+        [whole_number(each.body.ops[0], "lag", -1) >= 0 for each in rank.bodies] or [0]
+    )
     first, body = rank.first, rank.body[rank.order]
     place = np.arange(len(body), dtype=np.float64)
     """Where rows are issued: right behind another of the same number if they are moved there."""

@@ -52,7 +52,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
 from stagec.analysis.gathers import pass_of, separated, together
-from stagec.analysis.segments import Segment, path_of, scheduled, whole
+from stagec.analysis.segments import Segment, path_of, scheduled, whole_number
 from stagec.dialects import sched, stg
 from stagec.dialects.sched.tasks import PASS_GATHERS, Rows
 from stagec.pipeline_schedule import tasks_overlap
@@ -77,7 +77,11 @@ def issued_ahead(
 
     What a stage frees is gathered `before` the pass that needs it where another pass runs beside that one.
     """
-    ahead = {number: n for number, each in segments.items() if (n := whole(each.first, "prefetch"))}
+    ahead = {
+        number: n
+        for number, each in segments.items()
+        if (n := whole_number(each.first, "prefetch"))
+    }
     if ahead:
         apart = {number for number, each in segments.items() if each.task in PASS_GATHERS}
         tasks = {task: moved(rows, segments, ahead) for task, rows in together(tasks).items()}

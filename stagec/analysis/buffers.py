@@ -199,7 +199,7 @@ def gradient_values(program: stg.ProgramOp) -> set[SSAValue]:
 # What stays from step to step
 
 
-def stored_rows(program: stg.ProgramOp) -> Iterator[Stored]:
+def stored_by(program: stg.ProgramOp) -> Iterator[Stored]:
     """What one rank stores for each weight and cache of a program."""
     updated = updates(program)
     for op in program.body.block.ops:

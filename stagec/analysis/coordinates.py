@@ -40,7 +40,7 @@ def axes_in(names: Iterable[str]) -> set[str]:
     return {name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX)}
 
 
-def sizes_of(op: Operation) -> Iterator[Size]:
+def sizes_stated(op: Operation) -> Iterator[Size]:
     """Every size that an op, or one in its regions, states."""
     for inner in op.walk():
         for attribute in (*inner.properties.values(), *inner.attributes.values()):
@@ -92,7 +92,7 @@ def coordinate_classes(
     others: Others | None = None,
 ) -> list[Coordinates]:
     """The ranks, by the numbers that the sizes in `ops` have for them, and by others."""
-    sizes = {s for op in ops for s in sizes_of(op) if axes_in(s.names)}
+    sizes = {s for op in ops for s in sizes_stated(op) if axes_in(s.names)}
     # What is of one sequence is a number of no rank: sums over a rank's are among the others.
     sizes = {s for s in sizes if s.names.isdisjoint(OF_ONE)}
     concerned = {axis for s in sizes for axis in axes_in(s.names)}

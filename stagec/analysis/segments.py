@@ -55,7 +55,7 @@ def is_shared(op: Operation) -> bool:
     )
 
 
-def whole(op: Operation, key: str, default: int = 0) -> int:
+def whole_number(op: Operation, key: str, default: int = 0) -> int:
     """A whole number that a pass left on an op."""
     value = op.properties.get(key, op.attributes.get(key))
     return value.value.data if isinstance(value, IntegerAttr) else default

@@ -127,7 +127,7 @@ def check_shapes(module: ModuleOp, values: Mapping[str, int]) -> None:
     exact = values.keys() - uneven_dims(module)
     for op in module.walk():
         if isinstance(op, stg.WeightOp | stg.CacheOp):
-            for size in sizes_of(op.results[0].type):
+            for size in sizes_of_type(op.results[0].type):
                 number = size.evaluate(values) if size.names <= exact else Fraction(1)
                 if number.denominator != 1:
                     raise wrong(op, f"`{size}` is {number}, not a whole number")
@@ -146,7 +146,7 @@ def uneven_dims(module: ModuleOp) -> set[str]:
     return found
 
 
-def sizes_of(value_type: Attribute) -> Iterator[Size]:
+def sizes_of_type(value_type: Attribute) -> Iterator[Size]:
     """The sizes of a value's dims on one device, and how many elements a stack has."""
     if not isinstance(value_type, ValueType):
         return

@@ -33,7 +33,7 @@ def is_call(call: str, module: str) -> bool:
     return module in (call, called_module(call))
 
 
-def is_weight(path: str, names: Iterable[str], is_peeled: bool) -> bool:
+def names_weight(path: str, names: Iterable[str], is_peeled: bool) -> bool:
     """Whether one of these names means a weight: its own, or with those of modules before it, each call of which is meant.
 
     Of a weight that stands in a repeat itself `peel-layers` calls that of the other layers `w_2`.

@@ -40,12 +40,12 @@ from stagec.estimate.prices import Prices
 from stagec.estimate.repetition import (
     SAME,
     RepeatedNodes,
-    block_of,
     fewest,
     goes_on,
     in_whole_step,
     is_put_in,
     pairs,
+    repeated_nodes,
 )
 from stagec.estimate.step import Estimate
 from stagec.estimate.timeline import Timeline, simulate_graph
@@ -240,7 +240,7 @@ def blocks_of(few: Compiled, more: Compiled) -> list[RepeatedNodes] | None:
     classes = zip(few.trace_set.classes, more.trace_set.classes, strict=True)
     for (a, b), one, other in zip(classes, few.memory, more.memory, strict=True):
         same = a.program.segments == b.program.segments
-        block = block_of(a.program, b.program) if same else None
+        block = repeated_nodes(a.program, b.program) if same else None
         if block is None or one.peak_bytes != other.peak_bytes:
             return None
         found.append(block)

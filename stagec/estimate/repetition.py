@@ -136,7 +136,7 @@ def reached(tasks: Ints) -> dict[int, tuple[bool, int]]:
     return found
 
 
-def block_of(few: TraceProgram, more: TraceProgram) -> RepeatedNodes | None:
+def repeated_nodes(few: TraceProgram, more: TraceProgram) -> RepeatedNodes | None:
     """The nodes that the longer of two programs has and the shorter one has not, if they repeat those before them. Both programs have the same segments."""
     before, after = sequence(few), sequence(more)
     start, stop = put_in(before, after)

@@ -121,7 +121,7 @@ def timeline_by_module(each: ClassPlan) -> dict[str, np.ndarray]:
     names: list[str] = []
     group = np.zeros(len(lives), np.int64)
     for number, table in enumerate(each.tables):
-        scopes = [module_of(about.scope) for about in table.abouts]
+        scopes = [place_in_model(about.scope) for about in table.abouts]
         names += [scope for scope in dict.fromkeys(scopes) if scope not in names]
         index = np.array([names.index(scope) for scope in scopes], np.int64)
         rows = np.flatnonzero(lives.stage == number)
@@ -132,7 +132,7 @@ def timeline_by_module(each: ClassPlan) -> dict[str, np.ndarray]:
         for i, name in enumerate(names)
     }
     for stored in each.always:
-        name = module_of(stored.scope)
+        name = place_in_model(stored.scope)
         series = found.get(name, np.zeros(lives.num_nodes, np.int64))
         found[name] = series + stored.num_bytes
     order = sorted(found, key=lambda name: -int(found[name].max(initial=0)))
@@ -142,7 +142,7 @@ def timeline_by_module(each: ClassPlan) -> dict[str, np.ndarray]:
     return kept | ({f"{len(rest)} others": total} if total.any() else {})
 
 
-def module_of(scope: str) -> str:
+def place_in_model(scope: str) -> str:
     """A place in the model: `Block.Attention`."""
     return scope or EVERYWHERE
 
@@ -151,7 +151,7 @@ def peak_bars(each: ClassPlan) -> str:
     """What there is when it is most: the largest places, each with what it keeps there."""
     totals: dict[tuple[str, Kind], int] = {}
     for part in each.parts_at_peak():
-        key = (module_of(part.scope), part.kind)
+        key = (place_in_model(part.scope), part.kind)
         totals[key] = totals.get(key, 0) + part.num_bytes
     kinds = [kind for kind in Kind if any(k == kind for _, k in totals)]
     sums = {name: sum(size for (n, _), size in totals.items() if n == name) for name, _ in totals}

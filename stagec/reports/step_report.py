@@ -21,7 +21,7 @@ from stagec.pictures.elements import element, escape
 from stagec.pictures.page import chosen, page, table
 from stagec.pictures.scales import BYTES, MICROSECONDS, digits, in_unit, size_of, unit_for
 from stagec.reports.headline import Headline, headline
-from stagec.reports.memory_charts import Scene, memory_section, module_of
+from stagec.reports.memory_charts import Scene, memory_section, place_in_model
 from stagec.reports.plan_words import plan_in_words
 from stagec.reports.step_timeline import pools_timeline, timeline_section
 from stagec.reports.traffic import traffic
@@ -274,7 +274,7 @@ def by_module(counted: ClassCount) -> dict[str, list[float]]:
     """FLOPs, bytes moved and bytes communicated by module, of one rank."""
     found: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
     for each in counted.operations:
-        totals, numbers = found[module_of(each.scope)], each.numbers
+        totals, numbers = found[place_in_model(each.scope)], each.numbers
         if each.is_computation:
             totals[0] += float(each.runs) * numbers.flops
             totals[1] += float(each.runs) * (numbers.read + numbers.written)
@@ -291,7 +291,9 @@ def time_by_module(rank_class: RankClass, starts: np.ndarray, ends: np.ndarray) 
         first = program.first_node[np.flatnonzero(program.segment == index)]
         for i, node in enumerate(segment.nodes):
             if isinstance(node.action, Compute):
-                found[module_of(node.scope)] += float((ends[first + i] - starts[first + i]).sum())
+                found[place_in_model(node.scope)] += float(
+                    (ends[first + i] - starts[first + i]).sum()
+                )
     return found
 
 

@@ -22,7 +22,7 @@ BEGIN = '{"key": '
 """How each line of the file begins."""
 
 
-class Cache:
+class SearchCache:
     """The answers of earlier searches, one line of JSON each. A search that was interrupted goes on from there.
 
     A line has a hash of the question that it answers (`key`) and its own CRC-32 (`crc`). A line that was cut off or changed is ignored. Without a path

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stagec.analysis.buffers import loops, roots, stored_rows
+from stagec.analysis.buffers import loops, roots, stored_by
 from stagec.arrays import Floats, Ints
 from stagec.dialects import stg
 from stagec.dialects.interfaces import num_bytes
@@ -315,7 +315,7 @@ def shared(size: Size, axes: Sequence[str]) -> list[tuple[Size, Size]]:
 
 def forms_of(program: stg.ProgramOp, plan: Plan) -> StageForms:
     """The forms of the stage that has this program. Sizes are written in the names that the compiler made."""
-    rows = [row for row in stored_rows(program) if not row.on_host]
+    rows = [row for row in stored_by(program) if not row.on_host]
     stored = (
         total(row.num_bytes for row in rows if row.kind == Kind.PARAMETERS),
         total(row.num_bytes for row in rows if row.kind in OPTIMIZER),

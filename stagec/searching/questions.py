@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from stagec.backend.running_tasks import run_tasks
 from stagec.searching import serving_space
-from stagec.searching.cache import Cache
+from stagec.searching.cache import SearchCache
 from stagec.searching.candidates import Candidates
 from stagec.searching.evaluation import NAME, NO_MEMORY, FormsTask, Found, evaluate, left_out
 from stagec.searching.results import Goal, Outcome
@@ -24,7 +24,7 @@ from stagec.trust import as_here
 class Questions:
     """The questions of one search."""
 
-    def __init__(self, goal: Goal, executor: Executor, cache: Cache) -> None:
+    def __init__(self, goal: Goal, executor: Executor, cache: SearchCache) -> None:
         self.goal, self.executor, self.cache = goal, executor, cache
 
     def evaluated(self, tasks: Sequence[FormsTask]) -> Iterator[Found]:

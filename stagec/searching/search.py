@@ -8,7 +8,7 @@ from pathlib import Path
 
 from stagec.backend.running_tasks import abandon
 from stagec.searching.bounds import Bounds
-from stagec.searching.cache import Cache
+from stagec.searching.cache import SearchCache
 from stagec.searching.candidates import Candidates
 from stagec.searching.exact import Exact
 from stagec.searching.proofs import Proofs
@@ -29,7 +29,7 @@ class Search:
         cache: Path | None = None,
         told: Callable[[str, int, int], None] | None = None,
     ) -> None:
-        known, told = Cache(cache, goal.beside), told or (lambda stage, done, of: None)
+        known, told = SearchCache(cache, goal.beside), told or (lambda stage, done, of: None)
         self.candidates = Candidates(goal, spaces)
         self.questions = Questions(goal, executor, known)
         self.bounds = Bounds(self.candidates, self.questions, told)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
-from stagec.analysis.coordinates import axes_in, sizes_of
+from stagec.analysis.coordinates import axes_in, sizes_stated
 from stagec.analysis.expert_loads import Loads
 from stagec.analysis.sequences import ModuleSequences
 from stagec.compiled import Compiled
@@ -163,5 +163,5 @@ def differs_in_sizes_alone(job: NamedJob) -> bool:
     module = job.compiled.module
     if any("bucket_end" in op.properties for op in module.walk()):
         return False
-    names = {name for size in sizes_of(module) for name in size.names}
+    names = {name for size in sizes_stated(module) for name in size.names}
     return not axes_in(names) and not Loads.of(module).loads and ModuleSequences.of(module) is None

@@ -25,7 +25,14 @@ from stagec.estimate.costs import require_numbers
 from stagec.estimate.graph import PieceGraph, build_graph
 from stagec.estimate.interference import lost_us, slowdown, takes_units
 from stagec.estimate.prices import NodeCosts, Prices
-from stagec.estimate.repetition import SAME, RepeatedNodes, block_of, is_put_in, may_repeat, pairs
+from stagec.estimate.repetition import (
+    SAME,
+    RepeatedNodes,
+    is_put_in,
+    may_repeat,
+    pairs,
+    repeated_nodes,
+)
 from stagec.estimate.timeline import Hosts, Times, slower, solve
 from stagec.explaining.job import NamedJob
 from stagec.sweeping.actions import action_sizes, numbers_of, with_numbers
@@ -376,7 +383,7 @@ def blocks_of(few: CompiledStep, more: CompiledStep) -> list[RepeatedNodes] | No
         zip(few.traces.classes, more.traces.classes, strict=True)
     ):
         same = few.segments(number) == more.segments(number)
-        block = block_of(one.program, other.program) if same else None
+        block = repeated_nodes(one.program, other.program) if same else None
         if block is None:
             return None
         found.append(block)

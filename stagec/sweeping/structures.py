@@ -29,7 +29,7 @@ from stagec.passes.schedule.build_programs import (
     plain_order,
     rank_order,
 )
-from stagec.pipeline_schedule import num_together, part_of, schedule_op
+from stagec.pipeline_schedule import num_together, schedule_of_ranks, schedule_op
 from stagec.rewriting import programs_by_kind
 from stagec.schedules import Schedule, build
 from stagec.sweeping.equal_memory import OrderSignature, signature
@@ -280,7 +280,7 @@ class Structure:
     def schedule(self, ranks: int, microbatches: int) -> Schedule:
         """The schedule of the module's own ranks. In a pool that trains a part of the model these are some ranks of a pipeline."""
         found = self.whole_schedule(ranks, microbatches)
-        return found if self.part is None else part_of(found, self.part[0], ranks)
+        return found if self.part is None else schedule_of_ranks(found, self.part[0], ranks)
 
     def whole_schedule(self, ranks: int, microbatches: int) -> Schedule:
         """The schedule of a whole pipeline: of `ranks` ranks, or, in a pool that trains a part of the model, of the ranks of all pools."""

@@ -11,15 +11,15 @@ import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 
-from stagec.analysis.buffers import owned, stored_rows, summed_results
+from stagec.analysis.buffers import owned, stored_by, summed_results
 from stagec.analysis.coordinates import SUFFIX
 from stagec.analysis.dataflow import Dataflow
 from stagec.analysis.expert_loads import Loads
 from stagec.analysis.placement import source_of
-from stagec.analysis.segments import Segment, segments_of, whole
+from stagec.analysis.segments import Segment, segments_of, whole_number
 from stagec.analysis.sequences import ModuleSequences
 from stagec.analysis.sizes import mesh_of, size_values
-from stagec.analysis.stated_sizes import sizes_of, wrong
+from stagec.analysis.stated_sizes import sizes_of_type, wrong
 from stagec.diagnostics import quoted
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.attributes import sizes_in
@@ -104,7 +104,7 @@ def check_sizes_known(program: stg.ProgramOp, names: Collection[str]) -> None:
     known: set[Size] = set()
     for op in program.walk():
         stated = (size for each in op.properties.values() for size in sizes_in(each))
-        sizes = {*stated, *(size for each in op.results for size in sizes_of(each.type))}
+        sizes = {*stated, *(size for each in op.results for size in sizes_of_type(each.type))}
         check_names(op, sizes - known, names)
         known |= sizes
 
@@ -171,7 +171,7 @@ def check_units(program: stg.ProgramOp) -> None:
     """Check that gathers of one unit gather the same weights."""
     known: dict[int, set[SSAValue]] = {}
     for op in program.walk():
-        number = whole(op, stg.UNIT, -1) if isinstance(op, sched.CollectiveOp) else -1
+        number = whole_number(op, stg.UNIT, -1) if isinstance(op, sched.CollectiveOp) else -1
         if number >= 0:
             weights = set(map(source_of, op.operands))
             if known.setdefault(number, weights) != weights:
@@ -210,7 +210,7 @@ def check_all_stored(stored: Sequence[sched.StoredOp], kinds: Mapping[str, stg.P
         if op is None and not any(sched.planned(inner) is not None for inner in program.walk()):
             continue
         rows = {(row.path, row.kind) for row in op.rows.data} if op is not None else set()
-        for row in stored_rows(program):
+        for row in stored_by(program):
             if row.num_bytes != ZERO and (row.path, row.kind) not in rows:
                 missing = f'there is no row `"{row.path}" {row.kind.name.lower()}`'
                 where = f'`sched.stored of "{kind}"`'

@@ -16,7 +16,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from stagec.analysis.dataflow import Dataflow, OpInstance, Path, behind_views
 from stagec.analysis.expert_loads import Loads
-from stagec.analysis.segments import Segment, path_of, segments_of, whole
+from stagec.analysis.segments import Segment, path_of, segments_of, whole_number
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.dist.stages import is_first_layer
 from stagec.dialects.sched.tasks import NOWHERE, TASKS, Rows
@@ -154,7 +154,7 @@ class StageLayout:
         found: dict[str, dict[tuple[int, int], int]] = {}
         for name, task in self.tasks.items():
             for number, row in enumerate(task.rows):
-                unit = whole(self.bodies[row.body].ops[0], stg.UNIT, NOWHERE)
+                unit = whole_number(self.bodies[row.body].ops[0], stg.UNIT, NOWHERE)
                 if unit >= 0:
                     found.setdefault(name, {})[unit, row.layer] = number
         return found
@@ -175,7 +175,7 @@ class StageLayout:
                 other = TASKS[behind_task]
                 behind = other, instance_of(everything[other], behind_row)
             segment, path = self._segments[number], path_of(rows, at)
-            if whole(segment.first, "bucket_bytes"):
+            if whole_number(segment.first, "bucket_bytes"):
                 stop = at + 1
                 while stop < len(joins) and joins[stop]:
                     stop += 1

@@ -25,7 +25,7 @@ from stagec.frontend import check, lower, parse_text, warnings_of
 from stagec.schedules.catalogue import CATALOGUE, FORWARD_ONLY
 from stagec.searching import whole_plans
 from stagec.searching.bounds import behind, bound_of, storage_of
-from stagec.searching.cache import Cache
+from stagec.searching.cache import SearchCache
 from stagec.searching.changes import changes
 from stagec.searching.coarse_times import LEAST
 from stagec.searching.evaluation import HELD, NAME, NO_MEMORY, evaluate, held_as
@@ -536,7 +536,7 @@ def test_what_is_found_is_kept(tmp_path: Path) -> None:
     again = run(SerialExecutor())
     assert again.proved
     assert lines[0] in cache.read_text().splitlines()
-    assert {json.loads(line)["key"] for line in lines} < Cache(cache, "").lines.keys()
+    assert {json.loads(line)["key"] for line in lines} < SearchCache(cache, "").lines.keys()
 
     class Nobody(SerialExecutor):
         def submit(self, fn, /, *args, **kwargs):  # pyright: ignore
@@ -589,9 +589,9 @@ def test_what_was_asked_of_less_is_asked_again(tmp_path: Path) -> None:
     text, dims = drawn(1)
     search = Search(goal(text, dims, None, 1), [small(dims, Random(4))], SerialExecutor())
     (task,) = search.questions.tasks({0: search.candidates.points[0]}, at_least)
-    cache = Cache(tmp_path / "found.jsonl")
+    cache = SearchCache(tmp_path / "found.jsonl")
     cache.put(task, evaluate(task))
-    assert cache.key(task) in Cache(tmp_path / "found.jsonl").lines
+    assert cache.key(task) in SearchCache(tmp_path / "found.jsonl").lines
     assert cache.key(replace(task, storages=(Storage(3),))) not in cache.lines
 
 

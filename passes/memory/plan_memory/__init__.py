@@ -91,7 +91,7 @@ from stagec.analysis.buffers import (
     reduced_from,
     roots,
     steps_back,
-    stored_rows,
+    stored_by,
     summed_results,
     updates,
 )
@@ -181,7 +181,7 @@ class PlanMemory(KeepsRows, ModulePass):
             updated = updates(program).items()
             trained = [op.path.data for op, each in updated if each.gradient is not None]
             stored = (
-                *stored_rows(program),
+                *stored_by(program),
                 *copy_rows(program, cached=self.cached_weights, transposed=self.transposed_weights),
                 *padding_rows(program, rows),
                 *process_rows(program, self.terms, trained),

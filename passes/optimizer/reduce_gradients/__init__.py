@@ -52,8 +52,8 @@ from stagec.analysis.recompute_choice import call_of
 from stagec.analysis.units import (
     ROOT,
     first_use,
-    is_weight,
     is_within,
+    names_weight,
     takes_gradient,
     unit_of,
 )
@@ -569,7 +569,7 @@ class Reducer:
     def is_late(self, op: Operation) -> bool:
         """Whether a reduction is of a weight that `late` names, or of one in a module that it names."""
         names = self.options.late
-        return is_weight(stg.scope_of(op), names, is_peeled=True) or bool(call_of(op, names))
+        return names_weight(stg.scope_of(op), names, is_peeled=True) or bool(call_of(op, names))
 
 
 def marking_first(insert: Callable[[Operation], None]) -> Callable[[Operation], None]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
-from stagec.analysis.coordinates import axes_in, sizes_of
+from stagec.analysis.coordinates import axes_in, sizes_stated
 from stagec.analysis.kernels import Forms
 from stagec.analysis.sequences import ITERATION, ModuleSequences
 from stagec.analysis.sizes import dims_by_place, mesh_of
@@ -189,7 +189,7 @@ class Unroller:
             parts = dims_by_place(module) if isinstance(module, ModuleOp) else {}
             self._named[program] = self.sequences(program) is not None or any(
                 axes_in(size.names) or not size.names.isdisjoint(parts)
-                for size in sizes_of(program)
+                for size in sizes_stated(program)
             )
         return self._named[program]
 

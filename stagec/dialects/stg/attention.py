@@ -49,7 +49,7 @@ from stagec.dialects.stg.interface import (
     CallError,
     Cotangents,
     Signature,
-    listed,
+    dims_in_words,
     only,
 )
 from stagec.dialects.types import TensorType
@@ -435,7 +435,7 @@ class AttentionOp(ScoredAttention, FusedAttention):
                     raise CallError(why, operand=position, help=own_name if shared else "")
             elif operand.names != q.names[-2:-1]:
                 raise CallError(
-                    f"sinks are [{q.names[-2]}], a score for each head, not {listed(operand)}",
+                    f"sinks are [{q.names[-2]}], a score for each head, not {dims_in_words(operand)}",
                     operand=position,
                 )
         if len(more) > 1 and [is_bias(each) for each in more] != [False, True]:
@@ -538,7 +538,7 @@ def wrong_bias(q: TensorType, k: TensorType, bias: TensorType) -> str:
     positions = {*positions_of_bias(q, k, bias)}
     if positions <= {*bias.names} <= {*positions, *others}:
         return ""
-    return f"a bias has the positions `{queries}` and `{keys}`, and may have [{', '.join(others)}], but is {listed(bias)}"
+    return f"a bias has the positions `{queries}` and `{keys}`, and may have [{', '.join(others)}], but is {dims_in_words(bias)}"
 
 
 def is_positive(text: str) -> bool:

@@ -36,7 +36,7 @@ from stagec.dialects.stg.interface import (
     Cotangents,
     Requests,
     Signature,
-    listed,
+    dims_in_words,
     only,
 )
 from stagec.dialects.stg.recurrent import ResumedConvOp, num_resumed
@@ -125,11 +125,13 @@ class PatchEmbeddingOp(InferredOp):
         call.need_float(0, 1)
         if len(image.names) < 3:
             raise CallError(
-                f"an image ends in channels, rows, columns, but is {listed(image)}", operand=0
+                f"an image ends in channels, rows, columns, but is {dims_in_words(image)}",
+                operand=0,
             )
         if len(kernel.names) != 4:
             raise CallError(
-                f"a kernel is channels, rows, columns, width, but is {listed(kernel)}", operand=1
+                f"a kernel is channels, rows, columns, width, but is {dims_in_words(kernel)}",
+                operand=1,
             )
         channels = image.names[-3]
         if kernel.names[0] != channels:
@@ -286,7 +288,7 @@ class CausalConvOp(StatefulOp, LikeOp):
         for name in channels:
             if name not in x.names or name == over:
                 raise CallError(
-                    f"`{name}` is not a channel of {listed(x)}",
+                    f"`{name}` is not a channel of {dims_in_words(x)}",
                     operand=1,
                     notes=["a filter is its width, then channels of what is filtered"],
                 )

@@ -25,7 +25,7 @@ from stagec import symbolic
 from stagec.dialects.attributes import RequestsAttr
 from stagec.dialects.interfaces import Bytes, all_bytes, elements, num_bytes
 from stagec.dialects.stg.base import PLACEMENT, Indices, LikeOp, RequestsOp, TensorOp, tensor_type
-from stagec.dialects.stg.interface import Call, CallError, Requests, Signature, listed
+from stagec.dialects.stg.interface import Call, CallError, Requests, Signature, dims_in_words
 from stagec.dialects.stg.recurrent import (
     SEQUENCES,
     RecurrenceGradOp,
@@ -150,7 +150,9 @@ class GatedDeltaRuleOp(RecurrenceOp, LikeOp):
         q, k, v, decay, beta = call.types
         call.need_float(0, 1, 2, 3, 4)
         if len(v.names) < 3:
-            raise CallError(f"`v` ends in sequence, heads, width, but is {listed(v)}", operand=2)
+            raise CallError(
+                f"`v` ends in sequence, heads, width, but is {dims_in_words(v)}", operand=2
+            )
         *rows, keys, width = q.names if len(q.names) == len(v.names) else ("",) * len(v.names)
         if rows != list(v.names[:-2]) or width in v.names or keys in (*rows, v.names[-1]):
             wanted = ", ".join(v.names[:-2])
@@ -158,16 +160,18 @@ class GatedDeltaRuleOp(RecurrenceOp, LikeOp):
             raise CallError(
                 f"this is [{wanted}], heads of keys and their width",
                 operand=0,
-                notes=[f"`v` is {listed(v)}"],
+                notes=[f"`v` is {dims_in_words(v)}"],
                 help=help_ if width in v.names else "",
             )
         if k.names != q.names:
-            raise CallError(f"`q` is {listed(q)}, `k` is {listed(k)}", operand=1)
+            raise CallError(f"`q` is {dims_in_words(q)}, `k` is {dims_in_words(k)}", operand=1)
         beside, by_channel = v.names[:-1], (*v.names[:-1], width)
         for position, operand in ((3, decay), (4, beta)):
             if operand.names != beside and (position == 4 or operand.names != by_channel):
                 wanted = ", ".join(beside)
-                raise CallError(f"this is [{wanted}] for `v` of {listed(v)}", operand=position)
+                raise CallError(
+                    f"this is [{wanted}] for `v` of {dims_in_words(v)}", operand=position
+                )
         total, shared = call.sizes[v.names[-2]], call.sizes[keys]
         if total is not None and shared is not None and total % shared:
             message = f"`{keys} = {shared}` does not divide `{v.names[-2]} = {total}`"

@@ -238,7 +238,7 @@ def only(dys: Cotangents) -> SSAValue:
     return dy
 
 
-def listed(tensor: TensorType) -> str:
+def dims_in_words(tensor: TensorType) -> str:
     """The dims of a tensor, as they are written."""
     return f"[{', '.join(tensor.names)}]"
 

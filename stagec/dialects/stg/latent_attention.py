@@ -16,7 +16,7 @@ from xdsl.irdl import irdl_op_definition, operand_def, result_def
 from stagec import symbolic
 from stagec.dialects.stg.attention import HALF, KEY, FusedAttention
 from stagec.dialects.stg.base import Indices, tensor_type
-from stagec.dialects.stg.interface import Call, CallError, Signature, listed
+from stagec.dialects.stg.interface import Call, CallError, Signature, dims_in_words
 from stagec.dialects.types import TensorType
 from stagec.dialects.work import Work
 from stagec.symbolic import ONE, Size
@@ -61,18 +61,19 @@ class LatentAttentionOp(FusedAttention):
         near, far, latents, rotated = call.types
         if len(near.names) < 3:
             raise CallError(
-                f"queries end in sequence, heads, width, but this is {listed(near)}", operand=0
+                f"queries end in sequence, heads, width, but this is {dims_in_words(near)}",
+                operand=0,
             )
         *rows, _, _, width = near.names
         if far.names[:-1] != near.names[:-1]:
             raise CallError(
-                f"`near` is {listed(near)}, `far` {listed(far)}",
+                f"`near` is {dims_in_words(near)}, `far` {dims_in_words(far)}",
                 operand=1,
                 notes=["they differ in their last dim at most"],
             )
         if len(latents.names) != len(rows) + 2 or latents.names[:-2] != tuple(rows):
             raise CallError(
-                f"latents are [{', '.join([*rows, 'positions', width])}], not {listed(latents)}",
+                f"latents are [{', '.join([*rows, 'positions', width])}], not {dims_in_words(latents)}",
                 operand=2,
             )
         if latents.names[-1] != width:
@@ -81,7 +82,7 @@ class LatentAttentionOp(FusedAttention):
             )
         if rotated.names != (*latents.names[:-1], far.names[-1]):
             wanted = ", ".join((*latents.names[:-1], far.names[-1]))
-            raise CallError(f"rotated keys are [{wanted}], not {listed(rotated)}", operand=3)
+            raise CallError(f"rotated keys are [{wanted}], not {dims_in_words(rotated)}", operand=3)
 
     @property
     def key_dim(self) -> str:

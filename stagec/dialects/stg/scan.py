@@ -22,7 +22,7 @@ from xdsl.irdl import irdl_op_definition, operand_def, result_def
 from stagec import symbolic
 from stagec.dialects.interfaces import Bytes, all_bytes
 from stagec.dialects.stg.base import PLACEMENT, Indices, LikeOp, TensorOp, tensor_type
-from stagec.dialects.stg.interface import Call, CallError, Requests, Signature, listed
+from stagec.dialects.stg.interface import Call, CallError, Requests, Signature, dims_in_words
 from stagec.dialects.stg.recurrent import (
     STATE_BYTES,
     RecurrenceGradOp,
@@ -130,12 +130,14 @@ class SsdScanOp(RecurrenceOp, LikeOp):
         x, dt, a, b, c = call.types
         call.need_float(0, 1, 2, 3, 4)
         if len(x.names) < 3:
-            raise CallError(f"`x` ends in sequence, heads, width, but is {listed(x)}", operand=0)
+            raise CallError(
+                f"`x` ends in sequence, heads, width, but is {dims_in_words(x)}", operand=0
+            )
         *rows, heads, _ = x.names
         for position, operand, names in ((1, dt, [*rows, heads]), (2, a, [heads])):
             if list(operand.names) != names:
                 raise CallError(
-                    f"this is [{', '.join(names)}] for `x` of {listed(x)}", operand=position
+                    f"this is [{', '.join(names)}] for `x` of {dims_in_words(x)}", operand=position
                 )
         added = b.names[len(rows) :]
         if list(b.names[: len(rows)]) != rows or len(added) not in (1, 2):
@@ -146,7 +148,7 @@ class SsdScanOp(RecurrenceOp, LikeOp):
         if added[-1] in x.names or (len(added) == 2 and added[0] in (*rows, x.names[-1])):
             raise CallError("groups and the state's width are dims of their own", operand=3)
         if c.names != b.names:
-            raise CallError(f"`b` is {listed(b)}, `c` is {listed(c)}", operand=4)
+            raise CallError(f"`b` is {dims_in_words(b)}, `c` is {dims_in_words(c)}", operand=4)
         if len(added) == 2:
             total, groups = call.sizes[heads], call.sizes[added[0]]
             if total is not None and groups is not None and total % groups:
