@@ -601,8 +601,9 @@ def published(r: Cells) -> Timed | None:
         if layout.zero == 3:
             # `_set_megatron_fsdp_overrides`: FSDP has no average in its collectives.
             layout = replace(layout, averages=True)
-        if layout.products == "fp4":
-            # No rings in nvfp4 (`tp_comm_overlap = False`); its linear layers hide by themselves what they do backward.
+        if layout.products == "fp4" or (model.experts and layout.device == "h100"):
+            # No rings in nvfp4, nor for experts on H100: `tp_comm_overlap = False`, of Qwen3 235B in `configs/qwen3/qwen3_llm_pretrain.py` (v0.2.0 to
+            # v0.5.0), of DeepSeek V3 in its recipe. Linear layers hide by themselves what they do backward.
             layout = replace(layout, tp_overlap=False, layers_overlap=True)
     if recipe:
         batch, sequence = number(r, "global_batch"), number(r, "sequence")
