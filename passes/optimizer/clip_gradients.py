@@ -33,7 +33,8 @@ a flag. The step waits for what comes out, by which gradients are scaled in plac
 
 A rank of several stages has one optimizer for all of them, and so one norm: each stage goes on from what the stage before it on its rank found
 (`dist.found_before`), and ranks tell each other once, with the last (`sched.tasks`: `clip`). So do Megatron-LM, whose optimizer has the parameters of all
-chunks of a rank (`get_megatron_optimizer` in `megatron/core/optimizer/__init__.py`), and torchtitan, whose trainer clips those of all of its `model_parts`.
+`model_chunks` of a rank (`get_megatron_optimizer` in `megatron/core/optimizer/__init__.py`), and torchtitan, whose trainer clips those of all
+of its `model_parts`.
 
 A weight that several stages or pools have, whose gradients are the same by then, is one term of the norm: that of the first of them (Megatron-LM's
 `param_is_not_shared` in `get_main_grads_for_grad_norm`). All of them look whether it is finite.

@@ -236,11 +236,12 @@ def gradient_rows(program: stg.ProgramOp) -> Iterator[Stored]:
 
 def is_part_in_place(value: SSAValue) -> bool:
     """Whether a reduced part of a whole gradient is in the memory of that; also of what is no such part."""
-    assert isinstance(value, OpResult | BlockArgument)
-    plan = sched.planned(value.op) if isinstance(value, OpResult) else None
+    if not isinstance(value, OpResult):
+        return True
+    plan = sched.planned(value.op)
     if plan is None or plan.buffers[value.index].where == OPERAND:
         return True
-    effects = sched.effects_of(value.owner)
+    effects = sched.effects_of(value.op)
     return all(e.when != WHOLE or e.result != value.index for e in effects.overwrites)
 
 

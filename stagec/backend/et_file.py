@@ -21,7 +21,7 @@ MAX_RECORD_BYTES = 16 << 20
 """No node is larger: a length beyond it means that the file is something else."""
 
 _GZIP_MAGIC = b"\x1f\x8b"
-_CHUNK_BYTES = 1 << 18
+_BLOCK_BYTES = 1 << 18
 _MAX_LENGTH_BYTES = 5  # of a 32-bit varint
 
 _M = TypeVar("_M", bound=Message)
@@ -135,16 +135,16 @@ def _read_length(buffer: bytes, at: int) -> tuple[int, int]:
 
 def _blocks(stream: io.RawIOBase | io.BytesIO, name: str) -> Iterator[bytes]:
     """The stream's bytes, unzipped where they are gzip, in pieces of bounded size."""
-    data = stream.read(_CHUNK_BYTES)
+    data = stream.read(_BLOCK_BYTES)
     if data[:2] != _GZIP_MAGIC:
         while data:
             yield data
-            data = stream.read(_CHUNK_BYTES)
+            data = stream.read(_BLOCK_BYTES)
         return
     stream.seek(0)
     try:
         with gzip.GzipFile(fileobj=stream) as unzipped:
-            while data := unzipped.read(_CHUNK_BYTES):
+            while data := unzipped.read(_BLOCK_BYTES):
                 yield data
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise TraceError("E0607", f"`{name}` is damaged", note=f"gzip: {error}") from None

@@ -14,8 +14,8 @@ from stagec.backend.stamping import Compression, make_stamp
 
 Format = Literal["et", "json"]
 
-_CHUNK_BYTES = 32 << 20
-_CHUNK_RANKS = 256
+_BATCH_BYTES = 32 << 20
+_BATCH_RANKS = 256
 # Small enough that Ctrl-C, which waits for the batches under way, is answered soon.
 
 
@@ -70,7 +70,7 @@ def rank_batches(traces: Encoded, ranks: np.ndarray, output: Output) -> Iterator
         class_traces = traces.class_traces(number)
         leaders, counts, followers = equal_ranks(class_traces, members)
         size = traces.classes[number].num_bytes
-        step = max(1, min(_CHUNK_RANKS, _CHUNK_BYTES // size))
+        step = max(1, min(_BATCH_RANKS, _BATCH_BYTES // size))
         ends = np.concatenate([[0], np.cumsum(counts)])
         for start in range(0, len(leaders), step):
             end = min(start + step, len(leaders))

@@ -16,8 +16,8 @@ from stagec.schedules.table import ActionKind, Schedule
 class InFlight:
     """Peaks of stage-microbatches in flight.
 
-    `rank_peak[r]` counts all stages of the rank together: what 1F1B calls microbatches, interleaved
-    schedules chunks. `stage_peak[r, s]` counts one stage; 0 where the rank has not got it.
+    `rank_peak[r]` counts all stages of the rank together: microbatches under 1F1B, each once for each of
+    its stages where they are interleaved. `stage_peak[r, s]` counts one stage; 0 where the rank has not got it.
     """
 
     rank_peak: Ints
