@@ -149,6 +149,7 @@ def insert_optimizer(plan: Plan, stated: dist.PlanOp) -> Arguments:
         "block": optimizer.block,
         "frequency": optimizer.frequency,
         "grafted": optimizer.graft,
+        "copies": optimizer.copies and not plan.offload.optimizer,
         "by_rows": by_rows,
         "replicas": tuple(others) if by_rows else (),
     }

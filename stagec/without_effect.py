@@ -23,7 +23,7 @@ from stagec.diagnostics import CompileError, Diagnostic, Span
 from stagec.dialects import dist, stg
 from stagec.dialects.op import is_our_class
 from stagec.dialects.stg.optimizer import EIGHT_BIT, is_small
-from stagec.dialects.types import tensor_of
+from stagec.dialects.types import DTYPE_BITS, tensor_of
 from stagec.passes import load_pass
 from stagec.plans.clauses import Plan
 from stagec.rewriting import programs
@@ -46,6 +46,7 @@ class ProgramNeed(NamedTuple):
 GRADIENTS = "reduced gradients"
 PERSISTENT = "parameters that stay whole"
 IN_EIGHT_BITS = "states in 8 bits"
+NARROW = "gradients or weights that are narrower than what a step computes with"
 EXPERTS = "experts"
 EXCHANGES = "all-to-alls"
 CONVERTED = "logits that are converted for a loss"
@@ -99,6 +100,12 @@ NEEDS = (
         "bits",
         IN_EIGHT_BITS,
         "no device stores 4,096 elements of a tensor: fewer have states in 32 bits",
+    ),
+    ProgramNeed(
+        "optimizer",
+        "copies",
+        NARROW,
+        "gradients are in fp32, and no weight has a master copy",
     ),
     ProgramNeed(
         "optimizer",
@@ -542,6 +549,10 @@ def kinds(module: ModuleOp) -> Iterator[str]:
             small = (at_first(is_small(weight), sizes).evaluate(sizes) for weight in op.weights)
             if not all(small):
                 yield IN_EIGHT_BITS
+        if isinstance(op, stg.OptimizerStepOp) and op.copies is not None:
+            narrow = any(DTYPE_BITS[tensor_of(each.type).dtype] < 32 for each in op.gradients)
+            if narrow or op.master is not None:
+                yield NARROW
         # A conversion in the model's text has a place of its own.
         if isinstance(op, stg.CastOp) and any(
             isinstance(use.operation, READ_LOGITS) and use.operation.location == op.location

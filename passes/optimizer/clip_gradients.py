@@ -50,7 +50,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.dialects.builtin import ModuleOp, StringAttr, UnitAttr
 from xdsl.ir import Operation, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
@@ -120,6 +120,8 @@ class Clipping:
             found = stg.GradientStatisticOp(
                 kind, self.read_for(kind, step), self.axes, before=before
             )
+            if step is not None and step.copies is not None:
+                stg.marks(found)["copies"] = UnitAttr()
             self.insert(found, end)
             total = self.reduced(found.result, "max" if kind == "finite" else "sum", end)
             total = self.of_all_pools(total, kind, end)

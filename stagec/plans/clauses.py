@@ -284,6 +284,8 @@ class Optimizer(Clause):
     """Rows and columns, at most, of the blocks that Shampoo and SOAP cut matrices into."""
     frequency: int = setting("whole", 1, least=1)
     """Steps from one computation of their roots, or eigenvectors, to the next."""
+    copies: bool = setting("bool", False)
+    """Whether gradients are copied to fp32 before they are used, and master weights to what is stored, each by a kernel of its own."""
     graft: bool = setting("bool", False)
     """Whether Shampoo's steps have the length of Adam's."""
     tables: str | None = setting("choice", None, *ROW_STATES)

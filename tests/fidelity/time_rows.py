@@ -135,6 +135,9 @@ class Layout:
     clips: bool = True
     """Whether gradients are clipped by their norm: Megatron-LM's default (`clip_grad` of `OptimizerConfig`, 1), which recipes of Megatron-Bridge and the
     submissions of MLPerf keep (`clip_grad=1.0` in `pretrain.py` of 8B and 405B), and torchtitan's (`max_norm`)."""
+    copies: bool = True
+    """Whether kernels of their own copy gradients in bf16 to fp32, and master weights to what is stored (Megatron-LM without
+    `use_precision_aware_optimizer`, and without its FSDP)."""
     averages: bool = False
     """Whether a kernel of its own divides gradients by the number of ranks (Megatron-LM without `--ddp-average-in-collective`, Megatron-DeepSpeed)."""
     checks: bool = False
@@ -238,7 +241,11 @@ def plan(layout: Layout, model: Model, recipe: Recipe | None = None) -> str:
     if left and (recipe or x.products != "bf16"):
         lines[-1] = lines[-1].replace(" }", f", unquantized = [{left}] }}")
     algorithm = recipe.optimizer if recipe else "adamw"
-    lines.append(f"  optimizer {algorithm}{' { clip = 1 }' if x.clips else ''}")
+    said = ["clip = 1"] * x.clips
+    said += ["copies = true"] * (
+        x.copies and x.kernels == "fused" and x.zero < 3 and algorithm == "adamw"
+    )
+    lines.append(f"  optimizer {algorithm}{' { ' + ', '.join(said) + ' }' if said else ''}")
     settings = ["average = before"] * (x.averages and x.dp * x.cp > 1)
     settings += ["check = true"] * (x.checks and x.dp * x.cp > 1)
     if x.zero < 3:
@@ -561,6 +568,9 @@ def published(r: Cells) -> Timed | None:
         layout = replace(layout, bucket_bytes=bucket, rack=rack, cudnn=cudnn, swizzle=swizzle)
         # `grad_reduce_in_fp32 = False` in all of its `scripts/performance/configs`.
         layout = replace(layout, gradients="bf16")
+        # `use_precision_aware_optimizer` where it computes in bf16 (`overrides.py` there), and of DeepSeek (`recipes/deepseek`).
+        if r["precision"] == "bf16" or r["model"].startswith("DeepSeek"):
+            layout = replace(layout, copies=False)
         # `mixed_precision.py` there: parameters are gathered, and stay, in what fp8 products read.
         stored = layout.products if layout.products in ("fp8", "mxfp8") else ""
         if recipe and recipe.optimizer.startswith("muon") and r["release"] > "26.02":

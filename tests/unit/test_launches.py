@@ -237,7 +237,7 @@ def test_script_of_megatron():
         "pipeline L over pp { schedule = interleaved_1f1b, virtual_stages = 2, microbatch = 1 }",
         "zero 1 over dp",
         "recompute whole",
-        "optimizer adamw { clip = 1 }",
+        "optimizer adamw { clip = 1, copies = true }",
     ):
         assert line in imported.text
     assert imported.idle == ("--lr",)
@@ -349,19 +349,19 @@ def test_what_is_no_settings_at_all_is_said(kind: str, text: str):
 @pytest.mark.parametrize(
     ("flags", "clause"),
     [
-        ("--bf16 --clip-grad 0.3", "optimizer adamw { clip = 0.3 }"),
-        ("--bf16 --clip-grad 0.0", None),
-        ("--fp16 --clip-grad 0", "optimizer adamw { loss_scale = dynamic }"),
-        ("--fp16 --loss-scale 4096", "optimizer adamw { clip = 1 }"),
+        ("--bf16 --clip-grad 0.3", "optimizer adamw { clip = 0.3, copies = true }"),
+        ("--bf16 --clip-grad 0.0", "optimizer adamw { copies = true }"),
+        ("--fp16 --clip-grad 0", "optimizer adamw { loss_scale = dynamic, copies = true }"),
+        ("--fp16 --loss-scale 4096", "optimizer adamw { clip = 1, copies = true }"),
         ("--optimizer sgd", "optimizer sgd { momentum = 0.9, clip = 1 }"),
     ],
 )
-def test_what_is_done_to_gradients_before_the_update(flags: str, clause: str | None):
+def test_what_is_done_to_gradients_before_the_update(flags: str, clause: str):
     """Megatron-LM clips to 1 unless it is told otherwise, and scales the loss of fp16 by what fits."""
     script = f"torchrun pretrain_gpt.py --global-batch-size 8 {flags}"
     text = import_plan(script, "run.sh", "megatron", gpus=2).text
     lines = [line.strip() for line in text.splitlines()]
-    assert [line for line in lines if line.startswith("optimizer ")] == ([clause] if clause else [])
+    assert [line for line in lines if line.startswith("optimizer ")] == [clause]
     checked(text)
 
 
@@ -561,6 +561,15 @@ def test_who_divides_gradients():
         assert ("average = before" in imported.text) == says
     alone = import_plan("GPUS=8\nNNODES=4\n" + MEGATRON, "train.sh", "megatron")
     assert "average" not in alone.text
+
+
+def test_whose_optimizer_copies():
+    """Megatron-LM's, of weights in 16 bits, but under its FSDP; its own flag for another one is refused."""
+    for flags, says in (("", True), ("--optimizer-cpu-offload", False)):
+        imported = import_plan(f"GPUS=8\n{MEGATRON} {flags}", "train.sh", "megatron")
+        assert ("copies = true" in imported.text) == says
+    wide = import_plan("GPUS=8\n" + MEGATRON.replace("--bf16 ", ""), "train.sh", "megatron")
+    assert "copies" not in wide.text
 
 
 def test_whose_hosts_look_for_nan():

@@ -30,7 +30,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr, UnitAttr
 from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
@@ -59,6 +59,8 @@ class InsertOptimizer(ModulePass):
     """Steps from one computation of their roots or eigenvectors to the next."""
     grafted: bool = False
     """Steps of `shampoo` have the length of Adam's."""
+    copies: bool = False
+    """Kernels of their own copy gradients to fp32, and master weights to what is stored."""
     by_rows: bool = False
     """Ranks cut the rows that they store into blocks; otherwise those that store parts deal out blocks of whole matrices."""
 
@@ -103,4 +105,6 @@ class InsertStep(RewritePattern):
             factors=options.factors(),
         )
         stg.marks(step)["phase"] = StringAttr("optim")
+        if options.copies:
+            stg.marks(step)["copies"] = UnitAttr()
         rewriter.replace(op, [step, stg.OutputOp(op.values)])

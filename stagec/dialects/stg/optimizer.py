@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, StringAttr
@@ -36,6 +36,7 @@ from stagec.dialects.stg.preconditioning import (
     factor_bytes,
 )
 from stagec.dialects.types import (
+    DTYPE_BITS,
     ShardType,
     StackType,
     TensorType,
@@ -168,6 +169,8 @@ class OptimizerStepOp(DefaultBuilder, CostInterface):
     factors = opt_prop_def(PreconditionerAttr)
     on_host = flag_mark("on_host")
     """The CPU of the host computes it: gradients and all that is kept are there, the new weights among that, before states."""
+    copies = flag_mark("copies")
+    """Kernels of their own copy gradients that are narrower than fp32 to that before the step, and master weights to what is stored behind it."""
     scales = flag_mark("scales")
     """It scales gradients itself, in a pass before the update: one operation for each element, which is read and written."""
     weights = var_operand_def()
@@ -284,20 +287,38 @@ class OptimizerStepOp(DefaultBuilder, CostInterface):
             if by not in (MUON, *PRECONDITIONED)
         )
         weights, gradients = all_bytes(self.weights), all_bytes(self.gradients)
-        more = ZERO
+        copied, written, more = ZERO, ZERO, ZERO
+        if self.copies is not None:
+            copied = narrow_bytes(self.gradients)
+            gradients = wide_bytes(self.gradients)
+            written = gradients - (all_bytes(self.gradients) - copied)
         if self.average is not None:
             states = states + bytes_of(parameters, self.average.data)
             more = weights
         scaled = gradients if self.scales is not None else ZERO
-        more = more + gradients + scaled
+        more = more + gradients + scaled + copied
         if self.master is None:
-            return Bytes(more + weights + states, weights + states + scaled)
+            return Bytes(more + weights + states, weights + states + scaled + written)
         # What is stored as wide as a master copy has none.
         wide = [w for w in self.weights if is_wide(w, self.master.data)]
         others = [w for w in self.weights if w not in wide]
         master = bytes_of(symbolic.total(map(elements, others)), self.master.data)
-        read = more + master + all_bytes(wide) + states
-        return Bytes(read, master + states + weights + scaled)
+        again = master if self.copies is not None else ZERO
+        read = more + master + again + all_bytes(wide) + states
+        return Bytes(read, master + states + weights + scaled + written)
+
+
+def narrow_bytes(gradients: Iterable[SSAValue]) -> Size:
+    """The bytes of gradients that are narrower than fp32."""
+    return all_bytes([g for g in gradients if DTYPE_BITS[tensor_of(g.type).dtype] < 32])
+
+
+def wide_bytes(gradients: Iterable[SSAValue]) -> Size:
+    """The bytes of gradients of which those that are narrower are in fp32."""
+    return symbolic.total(
+        bytes_of(elements(g), "fp32") if DTYPE_BITS[tensor_of(g.type).dtype] < 32 else num_bytes(g)
+        for g in gradients
+    )
 
 
 def is_wide(weight: SSAValue, master: str) -> bool:
@@ -329,6 +350,8 @@ class GradientStatisticOp(CostInterface):
     before = opt_operand_def()
     on_host = flag_mark("on_host")
     """The CPU of the host reads gradients that are there, and has the number."""
+    copies = flag_mark("copies")
+    """It reads copies in fp32 of gradients that are narrower: see `stg.optimizer_step`."""
     unscaled = flag_mark("unscaled")
     """Gradients are scaled elsewhere, at the cost of others: it takes an operation less for each element, and reads it once."""
     result = result_def()
@@ -363,7 +386,8 @@ class GradientStatisticOp(CostInterface):
         return symbolic.total(map(elements, self.gradients)) * self.costs()[0]
 
     def moved_bytes(self) -> Bytes:
-        size, (_, reads, writes) = all_bytes(self.gradients), self.costs()
+        size = all_bytes(self.gradients) if self.copies is None else wide_bytes(self.gradients)
+        _, reads, writes = self.costs()
         return Bytes(size * reads, size * writes + num_bytes(self.result))
 
     def costs(self) -> tuple[int, int, int]:

@@ -87,6 +87,12 @@ NEEDS = (
         lambda p: p.optimizer.loss_scale != "static",
     ),
     Need(
+        "optimizer",
+        ("copies",),
+        "an update on the device: the host converts what it reads",
+        lambda p: not p.offload.optimizer,
+    ),
+    Need(
         "overlap",
         ("param_gather",),
         "`zero` 1 or 2: what it stores whole is gathered once a step",

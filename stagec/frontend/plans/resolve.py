@@ -54,6 +54,10 @@ OF_OPTIMIZERS = {
         "`shampoo` and `soap` compute roots, or eigenvectors, every so many steps",
     ),
     "graft": (("shampoo",), "a step of `shampoo` may have the length of Adam's"),
+    "copies": (
+        ("sgd", "adagrad", "adam", "adamw", "lion"),
+        "it is of optimizers whose step is one kernel: others read gradients elsewhere",
+    ),
 }
 """Settings of single optimizers: whose, and what to say of others."""
 

@@ -157,7 +157,7 @@ def read_megatron(text: str, reading: Reading) -> None:
     """Flags after the name of a training script, and torchrun's before it; all flags of a text without either."""
     reading.run.clip = 1.0  # unless said, as `OptimizerConfig` has it
     reading.run.widens_loss, reading.run.fuses_loss = True, False
-    reading.run.averages_before = reading.run.checks = True
+    reading.run.averages_before = reading.run.checks = reading.run.copies = True
     found = words(text)
     starts = [i for i, w in enumerate(found) if w.endswith(".py")]
     launchers = [
@@ -272,6 +272,7 @@ def read_mlperf(text: str, reading: Reading) -> None:
     }
     reading.run.optimizer = "adamw"
     reading.run.clip = 1.0  # its rules have all submissions clip, to 1 or to 0.3
+    reading.run.copies = True
     reading.run.widens_loss = True
     # `tp_only_amax_red` in `conf/custom.yaml` of Llama 3.1's, unless said.
     reading.run.agrees_in_tp = True

@@ -78,6 +78,8 @@ class Launch:
     precision: dict[str, str] = field(default_factory=dict)
     averages_before: bool = False
     """Whether a kernel of its own divides gradients by the number of ranks, and not the collective that sums them."""
+    copies: bool = False
+    """Whether kernels of their own copy gradients to fp32, and master weights to what is stored."""
     checks: bool = False
     """Whether the host waits for the norm of each bucket of gradients before it launches what reduces it."""
     widens_loss: bool = False
@@ -499,6 +501,10 @@ def optimizer_clause(run: Launch) -> list[str]:
     said += [f"clip = {run.clip:g}"] if run.clip else []
     if scales_loss(run):
         said.append("loss_scale = dynamic")
+    is_plain = not name or name in ("sgd", "adam", "adamw")
+    narrows = run.precision.get("weights") in ("bf16", "fp16")
+    if run.copies and narrows and is_plain and run.level < 2 and not run.offload_optimizer:
+        said.append("copies = true")
     if said:
         return [f"optimizer {name or 'adamw'} {{ {', '.join(said)} }}"]
     return [f"optimizer {name}"] if name else []
