@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,6 +95,20 @@ def test_page(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
                 assert any(line in shown for shown in printed), (line, printed)
             num_outputs += 1
     assert (num_commands, num_outputs) == PAGES[page]
+
+
+def test_gradients_of_an_op(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """What the page says about numbers, and that they find a gradient that is none."""
+    monkeypatch.chdir(tmp_path)
+    files = {block.name: block.text for block in blocks("adding_an_op")}
+    op, test = Path("add_rms_norm.py"), files["test_add_rms_norm.py"]
+    op.write_text(files["add_rms_norm.py"])
+    made: dict[str, Callable[[], None]] = {}
+    exec(test, made)
+    made["test_gradients"]()
+    op.write_text(files["add_rms_norm.py"].replace("terms = [dtotal] if", "terms = [dnormal] if"))
+    with pytest.raises(AssertionError):
+        made["test_gradients"]()
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 import numpy as np
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from stagec.dialects import stg
 from stagec.dialects.types import TensorType
@@ -76,8 +76,19 @@ class Meaning(SequenceMeaning):
         self.machine, self.values, self.path = machine, values, path
 
     def compute(self, op: stg.TensorOp) -> Sequence[Array]:
-        made = getattr(self, op.name.replace(".", "_"))(op)
+        formula = getattr(self, op.name.replace(".", "_"), None)
+        made = formula(op) if formula is not None else self.by_steps(op)
         return made if isinstance(made, tuple) else (made,)
+
+    def by_steps(self, op: stg.TensorOp) -> tuple[Array, ...]:
+        """An op that has no formula here, as one of a plug-in, computes what its steps do."""
+        steps = ComputedSteps(self)
+        results = op.decomposed(steps)
+        assert results is not None, f"`{op.name}` has neither a formula in {__name__} nor steps"
+        made = tuple(self.values[each] for each in results)
+        for step in reversed(steps.made):
+            step.drop_all_references()
+        return made
 
     # Names
 
@@ -523,3 +534,25 @@ class Meaning(SequenceMeaning):
         logs = np.log(self.values[op.sums])
         losses = self.loss(logs - self.values[op.target], stg.tensor_type(op.largest))
         return losses, self.values[op.largest] + logs
+
+
+class ComputedSteps(stg.Decomposition):
+    """Computes the steps of an op whose statistics are of dims that are whole: nothing is to be added up over axes."""
+
+    axes = ()
+
+    def __init__(self, meaning: Meaning) -> None:
+        self.meaning = meaning
+        self.made: list[Operation] = []
+
+    def do(self, step: Operation) -> SSAValue:
+        assert isinstance(step, stg.TensorOp), step
+        self.made.append(step)
+        self.meaning.values.update(zip(step.results, self.meaning.compute(step), strict=True))
+        return step.results[0]
+
+    def total(self, partial: SSAValue) -> SSAValue:
+        return partial
+
+    def largest(self, x: SSAValue) -> SSAValue:
+        return x

@@ -12,11 +12,12 @@ from xdsl.dialects.builtin import ModuleOp
 from stagec.analysis.sizes import size_values
 from stagec.dialects import stg
 from stagec.dialects.types import StackType, TensorType, tensor_of
-from stagec.driver import Stops, compile_program, compile_text
+from stagec.driver import Stops, compile_program
 from stagec.frontend import check, parse_text
 from stagec.frontend.checker import CheckedModel
 from stagec.frontend.lowering import lower, plan_of_model
 from stagec.pipelines import default_pipeline
+from stagec.plugins import registry
 from stagec.rewriting import programs
 from tests.unit.numeric.interpreter import Outcome, run
 from tests.unit.numeric.machine import Array
@@ -29,16 +30,20 @@ ONE_DEVICE = "plan one_device { optimizer sgd }"
 
 @dataclass(frozen=True)
 class Model:
-    """A model's text, without plans; `ids` below which all its whole numbers are."""
+    """A model's text, without plans; `ids` below which all its whole numbers are; files of plug-ins whose ops it calls."""
 
     text: str
     ids: int = 4
     weights_from: tuple[float, float] = (0.5, 1.5)
     """Around one unless said otherwise, so that no square root or logarithm is of a negative number."""
+    load: tuple[str, ...] = ()
 
     def module(self, after: str) -> ModuleOp:
-        stops = Stops(after=after)
-        return compile_text(f"{self.text}\n{ONE_DEVICE}", plan="one_device", stops=stops).module
+        return compile_program(self.checked(ONE_DEVICE), stops=Stops(after=after)).module
+
+    def checked(self, plan: str) -> CheckedModel:
+        functions = registry(self.load).functions
+        return check(parse_text(f"{self.text}\n{plan}"), functions=functions)
 
     @cached_property
     def on_one_device(self) -> ModuleOp:
@@ -92,8 +97,7 @@ class Model:
             yield path, float(gradient[place]), (losses[0] - losses[1]) / (2 * step)
 
     def spread(self, plan: str) -> CheckedModel:
-        text = f"{self.text}\nplan spread {{\n{plan}\n}}"
-        return check(parse_text(text), "spread")
+        return self.checked(f"plan spread {{\n{plan}\n}}")
 
     def outcomes(self, plan: str) -> dict[str, Outcome]:
         """What the program computes after each pass, spread as the plan says."""
