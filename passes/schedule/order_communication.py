@@ -227,6 +227,7 @@ def held(rank: Arrangement, graph: NodeGraph, rows: Ints, nodes: Ints) -> Ints:
 def turned(rank: Arrangement, order: Ints) -> tuple[Ints, Ints]:
     """The nodes as they are issued, each with its row."""
     num_nodes = np.diff(rank.first)[order]
-    rows = np.repeat(order, num_nodes)
-    start = np.cumsum(num_nodes) - num_nodes
-    return rows, np.arange(len(rows)) + np.repeat(rank.first[order] - start, num_nodes)
+    rows = np.repeat(order.astype(np.int32), num_nodes)
+    start = np.cumsum(num_nodes, dtype=np.int32) - num_nodes
+    nodes = np.repeat(rank.first[order] - start, num_nodes)
+    return rows, nodes + np.arange(len(rows), dtype=np.int32)

@@ -18,20 +18,30 @@ def deps_of(nodes: Iterable[Iterable[tuple[int, int]]]) -> Ints:
     return np.array(found, np.int32).reshape(-1, 3)
 
 
+AT_ONCE = 256
+"""Instances that are looked at together: what is in between takes several times as much memory as what is found."""
+
+
 def edges(deps: Sequence[Ints], segment: Ints, first: Ints, slots: Ints) -> tuple[Ints, Ints]:
     """The nodes that wait for some, and those for which they do.
 
     `deps` are those of each segment. Of each instance `segment` says which it is of, `first` which its first node is, `slots` what stands in its slots.
     """
-    instance, at = laid_out(segment, np.array([len(each) for each in deps], np.int64))
+    lengths = np.array([len(each) for each in deps], np.int64)
     node, slot, own = np.concatenate(deps).T
-    begin = first.astype(np.int32)[instance]
-    awaited = begin + own[at]
-    slot_of = slot[at]
-    far = np.flatnonzero(slot_of >= 0)
-    awaited[far] = slots[instance[far], slot_of[far]]
-    there = awaited >= 0
-    return (begin + node[at])[there], awaited[there]
+    found = [(segment[:0].astype(np.int32),) * 2]
+    for begin in range(0, len(segment), AT_ONCE):
+        some = slice(begin, begin + AT_ONCE)
+        instance, at = laid_out(segment[some], lengths)
+        start = first[some].astype(np.int32)[instance]
+        awaited = start + own[at]
+        slot_of = slot[at]
+        far = np.flatnonzero(slot_of >= 0)
+        awaited[far] = slots[some][instance[far], slot_of[far]]
+        there = awaited >= 0
+        found.append(((start + node[at])[there], awaited[there]))
+    owners, awaited = zip(*found, strict=True)
+    return np.concatenate(owners), np.concatenate(awaited)
 
 
 @dataclass(frozen=True)
@@ -46,8 +56,8 @@ class Waiting:
 
     def asked(self, streams: list[Ints]) -> Ints:
         """`[stream, node]`: the last node of a stream that a node waits for itself; -1 for none."""
-        found = np.full((len(streams), len(self.queue)), -1, np.int64)
-        which = np.full(len(self.queue), -1, np.int64)
+        found = np.full((len(streams), len(self.queue)), -1, np.int32)
+        which = np.full(len(self.queue), -1, np.int16)
         for number, on in enumerate(streams):
             which[on] = number
         which = which[self.dep]
@@ -68,8 +78,8 @@ class Waiting:
         order = np.argsort(event_of[owner], kind="stable")
         owner, dep = owner[order], dep[order]
         begin = np.flatnonzero(np.diff(event_of[owner], prepend=-1))
-        itself = np.full((len(streams), len(dep)), -1, np.int64)
-        known = np.full((len(streams), len(nodes)), -1, np.int64)
+        itself = np.full((len(streams), len(dep)), -1, np.int32)
+        known = np.full((len(streams), len(nodes)), -1, np.int32)
         queue_of_dep, queue_of_node = self.queue[dep], self.queue[nodes]
         for on, waited, own in zip(streams, itself, known, strict=True):
             here, there = (
@@ -78,7 +88,7 @@ class Waiting:
             last = np.concatenate([[-1], on])
             waited[here] = last[np.searchsorted(on, dep[here], side="right")]
             own[there] = last[np.searchsorted(on, nodes[there])]
-        found = np.full((len(streams), len(begin) + 1), -1, np.int64)
+        found = np.full((len(streams), len(begin) + 1), -1, np.int32)
         behind = event_of[dep]
         while len(begin):
             done = np.maximum.reduceat(np.maximum(itself, found[:, behind]), begin, axis=1)
@@ -94,11 +104,11 @@ class Waiting:
         order = np.argsort(self.queue, kind="stable")
         waits = np.zeros(len(order), bool)
         waits[owner] = True
-        number = np.cumsum(waits[order])
+        number = np.cumsum(waits[order], dtype=np.int32)
         begins = np.flatnonzero(np.diff(self.queue[order], prepend=-1))
         before = (number - waits[order])[begins]
         above = np.repeat(before, np.diff(begins, append=len(order)))
-        found = np.empty(len(order), np.int64)
+        found = np.empty(len(order), np.int32)
         found[order] = np.where(number > above, number - 1, -1)
         return found, [*before.tolist(), int(waits.sum())]
 

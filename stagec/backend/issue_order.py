@@ -65,7 +65,7 @@ class IssueOrder:
         self.instance, self.node = laid_out(program.segment, lengths)
         """Of each node by position: its instance, and which it is of those of all segments."""
         self.total = len(self.node)
-        self.number = np.arange(self.total)
+        self.number = np.arange(self.total, dtype=np.int32)
         """Of each node by position."""
         kind, queue = np.concatenate(kinds)[self.node], np.concatenate(queues)[self.node]
         if program.ahead is not None:
@@ -74,7 +74,7 @@ class IssueOrder:
         self.kind[self.number], self.queue[self.number] = kind, queue
         found = edges(deps, program.segment, program.first_node, program.slots)
         self.owner, self.dep = (self.number[each] for each in found)
-        self.turn = np.arange(self.total)
+        self.turn = np.arange(self.total, dtype=np.int32)
         self.added = self.owner[:0], self.dep[:0]
 
     def check(self) -> None:
@@ -107,7 +107,7 @@ class IssueOrder:
 
         That a node follows it is seen by what it waits for itself, where nodes of lower numbers follow one another; so by the first that does not.
         """
-        before = np.full(self.total, -1, np.int64)
+        before = np.full(self.total, -1, np.int32)
         for on in self._queues:
             before[on[1:]] = on[:-1]
         is_said = before < 0
@@ -117,7 +117,7 @@ class IssueOrder:
         wanted = set(self.queue[owner].tolist()) | set(self.queue[~is_said].tolist())
         rows = [on for on in self._queues if int(self.queue[on[0]]) in wanted]
         known = waiting.last_done([*streams, *rows], np.concatenate([collectives, dep]))
-        done = np.full(self.total, -1, np.int64)
+        done = np.full(self.total, -1, np.int32)
         for on, last in zip(rows, known[len(streams) :, len(collectives) :], strict=True):
             here = self.queue[owner] == self.queue[on[0]]
             itself = np.where(self.queue[dep] == self.queue[owner], dep, -1)
@@ -180,10 +180,10 @@ class IssueOrder:
     def _placed(self) -> Ints:
         """Receives wait for nobody: what waits for them does, so that each stands right before the first of that."""
         is_moved = self.turn > np.arange(self.total)
-        place = np.empty(self.total, np.int64)
+        place = np.empty(self.total, np.int32)
         place[np.lexsort((np.arange(self.total), is_moved, self.turn))] = 2 * np.arange(self.total)
         is_recv = self.kind == RECV
-        late = np.where(is_recv, np.iinfo(np.int64).max, place - 1)
+        late = np.where(is_recv, np.iinfo(np.int32).max, place - 1)
         awaited = is_recv[self.dep]
         dep, owner = self.dep[awaited], self.owner[awaited]
         for _ in range(_MOST_ROUNDS):

@@ -281,10 +281,10 @@ def arrange(run: RankRun) -> Arrangement:
     total = int(ends[-1]) if len(ends) else 0
     bases = Bases.of(order, ends - lengths)
     width = max((p.source_task.shape[1] for p in packed), default=0)
-    body = np.zeros(total, np.int64)
-    behind = np.full(total, NOWHERE, np.int64)
+    body = np.zeros(total, np.int32)
+    behind = np.full(total, NOWHERE, np.int32)
     source_row = np.full((total, width), NOWHERE, np.int32)
-    source_node = np.zeros((total, width), np.int32)
+    source_node = np.zeros((total, width), np.int16)
     for which, (number, stage, _) in enumerate(kinds):
         made = packed[which]
         tasks = np.flatnonzero(kind == which)
@@ -307,7 +307,7 @@ def arrange(run: RankRun) -> Arrangement:
         anchor = sources[:, made.behind[:, 0]]
         behind[here] = np.where(anchor >= 0, anchor + made.behind[:, 1], NOWHERE)
         read_gathered(run, layouts, made, tasks, here, bases, source_row)
-    num_nodes = np.array([each.body.num_nodes for each in bodies] or [0], np.int64)[body]
+    num_nodes = np.array([each.body.num_nodes for each in bodies] or [0], np.int32)[body]
     rows = run, neighbours, bases, bodies, body, source_row, source_node, behind, lengths, num_nodes
     return Arrangement(*rows, run.program.rounds, *issued(run.program, behind, lengths, num_nodes))
 
@@ -316,10 +316,12 @@ def issued(
     program: sched.RankProgramOp, behind: Ints, lengths: Ints, num_nodes: Ints
 ) -> tuple[Ints, Ints, Ints]:
     """Rows in issue order, each row's position in it, and the first node of each position."""
-    order = issue_order(behind, overlapped(program, lengths))
+    order = issue_order(behind, overlapped(program, lengths)).astype(np.int32)
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
-    return order, place, np.concatenate([[0], np.cumsum(num_nodes[order])])
+    first = np.zeros(len(order) + 1, np.int32)
+    np.cumsum(num_nodes[order], out=first[1:])
+    return order, place, first
 
 
 def alike(order: Order) -> tuple[list[tuple[int, int, int]], Ints]:
