@@ -14,7 +14,7 @@ from stagec.diagnostics import CompileError, did_you_mean, quoted, refused, span
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.attributes import NamesAttr, PlacementAttr, sizes_in
 from stagec.dialects.op import first_op
-from stagec.dialects.types import ALL_POOLS, DTYPE_BITS, StackType, ValueType, tensor_of
+from stagec.dialects.types import ALL_POOLS, DTYPE_BITS, TIME_AXIS, StackType, ValueType, tensor_of
 from stagec.symbolic import Size
 from stagec.symbolic.conditions import unread
 
@@ -25,6 +25,7 @@ def wrong(op: Operation, message: str, help_: str | Sequence[str] = "") -> Compi
 
 def check_stated(module: ModuleOp) -> None:
     """Check that nothing is said twice, that dims have sizes, that axes divide what they split, and that weights have names of their own."""
+    check_places(module)
     check_said_once(module)
     values, sequences = unread(size_values(module)), first_op(module, dist.SequencesOp)
     # What a device has none of in the first iteration, it may have in others.
@@ -55,6 +56,30 @@ SAID_ONCE: dict[type[Operation], str] = {
     sched.ArenaOp: "class_name",
 }
 """Of what ops say, each reader takes one: the property by which those of a kind differ, or nothing where a module has one of them."""
+
+
+OF_THE_MODULE = (
+    *SAID_ONCE,
+    *(dist.RuleOp, dist.GivesOp, dist.TakesOp, dist.HandedNumbersOp),
+    *(sched.StoredOp, sched.TasksOp, sched.RankProgramOp, sched.RanksOp),
+)
+"""What is read beside programs alone."""
+
+
+def check_places(module: ModuleOp) -> None:
+    """Check that what computes is in a program, what says things of the module beside them, weights in front of loops; and that sums are over microbatches."""
+    for op in module.body.ops:
+        if op.results or op.operands:
+            raise wrong(op, "it is in no `stg.program`")
+        for inner in op.walk():
+            if inner is not op and isinstance(inner, OF_THE_MODULE):
+                raise wrong(inner, f"it is in a `{op.name}`, and is read beside programs alone")
+            is_kept = isinstance(inner, stg.WeightOp | stg.CacheOp)
+            if is_kept and inner.parent_op() is not op:
+                raise wrong(inner, "it is in a loop, and is read in front of them alone")
+            if isinstance(inner, stg.AccumulateOp) and inner.axis.data != TIME_AXIS:
+                message = f"it is over `{inner.axis.data}`, and microbatches are `{TIME_AXIS}`"
+                raise wrong(inner, message)
 
 
 def check_said_once(module: ModuleOp) -> None:

@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 import pytest
 from xdsl.context import Context
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from stagec.diagnostics import CompileError
@@ -404,6 +404,43 @@ def test_a_plan_that_no_text_can_say() -> None:
         "`dist.plan`: `pipeline.virtual_stages` is 1 or more, not -2",
     ]
     assert found[3].endswith("`fp32` and `fp64`, not `bf17`")
+
+
+@pytest.mark.parametrize("seed", mostly((0).__eq__, range(4)))
+def test_ops_are_where_they_are_read(seed: int) -> None:
+    """What says something of the module, moved into a program; a weight, moved out of it or into a loop; a sum over what is no time."""
+    chance = random.Random(seed)
+    name, text = chance.choice(sorted(texts(seed).items()))
+    module = parsed(text)
+    program = programs(module)[0]
+    beside = [op for op in module.body.ops if not isinstance(op, stg.ProgramOp)]
+    op = chance.choice(beside)
+    op.detach()
+    program.body.block.insert_ops_before([op], next(iter(program.body.block.ops)))
+    with pytest.raises(
+        CompileError,
+        match=r"is read beside programs alone|there is no `dist\.plan`|there is no mesh",
+    ):
+        compile_ir(print_ir(module), "edited.mlir")
+    for outside in (True, False):
+        module = parsed(texts(seed)["lower"])
+        program = programs(module)[0]
+        weight = ops_in(program, stg.WeightOp)[0].clone()
+        weight.path = StringAttr("other")
+        loop = ops_in(program, stg.RepeatOp)[0].body.block
+        block = module.body.block if outside else loop
+        first = next(iter(block.ops))
+        block.insert_ops_before([weight], first)
+        wanted = "in no `stg.program`" if outside else "it is in a loop"
+        assert wanted in refused(module), name
+    edited = texts(seed)["order-communication"].replace(
+        'accumulate over "mb"', 'accumulate over "tp"', 1
+    )
+    assert refused(parsed(edited)).endswith("it is over `tp`, and microbatches are `mb`")
+
+
+def ops_in(program: stg.ProgramOp, kind: type[Found]) -> list[Found]:
+    return [op for op in program.walk() if isinstance(op, kind)]
 
 
 @pytest.mark.parametrize("seed", mostly((0).__eq__, range(4)))
