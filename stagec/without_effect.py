@@ -48,6 +48,7 @@ PERSISTENT = "parameters that stay whole"
 IN_EIGHT_BITS = "states in 8 bits"
 NARROW = "gradients or weights that are narrower than what a step computes with"
 EXPERTS = "experts"
+GATHERED = "gathered parameters"
 EXCHANGES = "all-to-alls"
 CONVERTED = "logits that are converted for a loss"
 RECOMPUTE = "recompute-activations"
@@ -94,6 +95,7 @@ NEEDS = (
         "no parameter that is split has so few elements and is stored as it is gathered",
     ),
     ProgramNeed("device", "experts", EXPERTS, "the model has no experts"),
+    ProgramNeed("precision", "gather", GATHERED, "no parameters are gathered"),
     ProgramNeed("device", "exchange_units", EXCHANGES, "no rank takes part in an all-to-all"),
     ProgramNeed(
         "optimizer",
@@ -324,6 +326,9 @@ class IdleParts:
                 self.has |= set(kinds(module))
             if self.plan.pipeline is not None and self.plan.pipeline.schedule == OVERLAPPED:
                 self.has.add("ep")
+            if self.plan.zero_level == 3:
+                # Weights are converted to it, gathered or not, where layers read them so.
+                self.has.add(GATHERED)
             self.is_lowered = True
         if each.name in self.lists and is_our_class(type(each)):
             listed = self.lists[each.name]
@@ -540,6 +545,8 @@ def kinds(module: ModuleOp) -> Iterator[str]:
             yield PERSISTENT
         if isinstance(op, stg.DispatchOp):
             yield EXPERTS
+        if isinstance(op, dist.UnshardOp):
+            yield GATHERED
         if isinstance(op, dist.AllToAllOp):
             yield EXCHANGES
         if isinstance(op, dist.StateOp) and tensor_of(op.state.type).dtype == EIGHT_BIT:
