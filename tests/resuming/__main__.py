@@ -4,7 +4,7 @@ import sys
 
 from stagec.driver import compile_program
 from stagec.frontend import check
-from tests.resuming.cuts import differences, texts_after_passes
+from tests.resuming.cuts import differences, differing_steps, texts_after_passes
 from tests.unit.examples import CASES, parsed, smaller
 
 
@@ -16,7 +16,8 @@ def main(wanted: str) -> int:
             continue
         checked = check(parsed(path), plan, smaller(path, plan))
         texts, whole = texts_after_passes(lambda stops, c=checked: compile_program(c, stops=stops))
-        found = list(differences(texts, whole))
+        last = list(texts)[-1]
+        found = [*differing_steps(texts), *differences({last: texts[last]}, whole)]
         num_wrong += len(found)
         print(f"{name}: {len(texts)} cuts", *found, sep="\n  ", flush=True)
     return int(num_wrong > 0)

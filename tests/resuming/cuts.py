@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import pairwise
 
 from xdsl.dialects.builtin import ModuleOp
 
@@ -43,6 +45,23 @@ def differences(texts: dict[str, str], whole: Compiled) -> Iterator[str]:
     for name, text in texts.items():
         found = outcome(compile_ir(text, "cut.mlir"))
         yield from (f"{name}: {what}" for what in wanted if found[what] != wanted[what])
+
+
+PASSES_LEFT = re.compile(r"^ *dist\.passes .*$", re.MULTILINE)
+
+
+def differing_steps(texts: dict[str, str]) -> Iterator[str]:
+    """The passes from whose IR one does not get to that of the next pass which changed something. With `differences` of the last, that is all of them, and
+    each is parsed once."""
+    names = list(texts)
+    plain = {name: PASSES_LEFT.sub("", text) for name, text in texts.items()}
+    pairs = pairwise(names)
+    cuts = [names[0], *(name for before, name in pairs if plain[name] != plain[before])]
+    for first, then in pairwise(cuts):
+        stops = Stops(after=then.partition(" ")[2])
+        found = print_ir(compile_ir(texts[first], "cut.mlir", stops=stops).module, "cut.mlir")
+        if found != texts[then]:
+            yield f"{first}: another `{then}`"
 
 
 def outcome(compiled: Compiled) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Mistakes in printed IR, at random: each ends in a compilation or in a diagnostic, none in an exception.
+"""Mistakes in printed IR, at random: each ends in a compilation or in a diagnostic, none in an exception. Words and numbers are changed, and lines moved.
 
 A mark that no op knows, or that is put on an op for which it means nothing, is a diagnostic; a note for others changes nothing.
 
@@ -24,21 +24,43 @@ SPOT = re.compile(r'"[^"\n]*"|\b\d+\b|\b(phase|late|trains|waits|carry|slice|ove
 
 
 def exceptions(texts: dict[str, str], seed: int, number: int) -> Iterator[str]:
-    """What goes wrong in the compiler, of so many changes to the last IR of a model."""
-    last = list(texts.values())[-1]
+    """What goes wrong in the compiler, of so many changes to the last IR of a model, and as many to lines of any IR of it."""
+    chance, last = random.Random(seed), list(texts.values())[-1]
     spots = list(SPOT.finditer(last))
-    for spot in random.Random(seed).sample(spots, min(number, len(spots))):
+    for spot in chance.sample(spots, min(number, len(spots))):
         old = spot.group(0)
         new = f'{old[:-1]}x"' if old.startswith('"') else f"{old}q"
         new = str(int(old) + 1) if old.isdigit() else new
-        try:
-            job = compile_ir(last[: spot.start()] + new + last[spot.end() :], "changed.mlir")
-            encode_traces(job.tracked)
-        except (CompileError, TraceError):
-            continue
-        except Exception as error:
-            line = 1 + last.count("\n", 0, spot.start())
-            yield f"line {line}, {old} -> {new}: {type(error).__name__}: {error}"
+        line = 1 + last.count("\n", 0, spot.start())
+        changed = last[: spot.start()] + new + last[spot.end() :]
+        yield from crash(changed, f"line {line}, {old} -> {new}")
+    for _ in range(number):
+        name = chance.choice(list(texts))
+        changed, what = other_lines(texts[name], chance)
+        yield from crash(changed, f"{name}: {what}")
+
+
+def crash(text: str, what: str) -> Iterator[str]:
+    """The exception in which IR ends."""
+    try:
+        job = compile_ir(text, "changed.mlir")
+        encode_traces(job.tracked)
+    except (CompileError, TraceError):
+        return
+    except Exception as error:
+        yield f"{what}: {type(error).__name__}: {error}"
+
+
+def other_lines(text: str, chance: random.Random) -> tuple[str, str]:
+    """An op or a row taken away, said twice, or moved behind others; and which."""
+    lines = text.splitlines(keepends=True)
+    alone = [i for i, line in enumerate(lines) if not line.rstrip().endswith(("{", "}"))]
+    place = chance.randrange(len(alone))
+    at, to = alone[place], alone[min(place + chance.choice((1, 2, 3, 9)), len(alone) - 1)]
+    line, between = lines[at], lines[at + 1 : to + 1]
+    kind = chance.choice(("gone", "twice", "moved"))
+    changed = {"gone": between, "twice": [line, *between, line], "moved": [*between, line]}[kind]
+    return "".join([*lines[:at], *changed, *lines[to + 1 :]]), f"line {at + 1} {kind}"
 
 
 ALL_MARKS = {
