@@ -163,8 +163,16 @@ class BackwardBlock(stg.BackwardPass):
         return self.outer.use(value)
 
     def insert(self, op: Operation, operand: SSAValue) -> Operation:
-        phase = "bwd" if self.dependence.on_data(operand) else "wgrad"
         assert self.current is not None
+        if not isinstance(op, Operation) or op.parent is not None:
+            what = (
+                f"`{op.name}`, which is somewhere already"
+                if isinstance(op, Operation)
+                else repr(op)
+            )
+            message = f"the op `{self.current.name}`: `gradient` inserts {what}, and not a new op"
+            raise refused("E0713", message, span_of(self.current.location))
+        phase = "bwd" if self.dependence.on_data(operand) else "wgrad"
         op.operands = [self.use(operand) for operand in op.operands]
         return self.add(op, self.current, phase)
 
@@ -265,7 +273,9 @@ class BackwardBlock(stg.BackwardPass):
     def check_cotangent(self, operand: SSAValue, cotangent: SSAValue) -> None:
         """E0713 for what is no cotangent of an operand: that has its dims, and an op of the backward pass makes it."""
         message = ""
-        if not isinstance(cotangent, SSAValue) or not isinstance(cotangent.type, TensorType):
+        if not isinstance(operand, SSAValue):
+            message = f"contributes to {operand!r}, and an operand is a value, as `self.x` is"
+        elif not isinstance(cotangent, SSAValue) or not isinstance(cotangent.type, TensorType):
             message = f"is given {cotangent} as a cotangent: it is a tensor that an op makes"
         elif isinstance(cotangent, OpResult) and cotangent.op.parent is None:
             message = f"is given what `{cotangent.op.name}` makes, which is nowhere: `gradients.insert` puts it into the backward pass"

@@ -34,7 +34,7 @@ An op that inserts steps and returns nothing is E0713.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from xdsl.context import Context
@@ -78,14 +78,27 @@ class DecomposeStatistic(RewritePattern):
         steps = InsertedSteps(op, axes, rewriter)
         results = op.decomposed(steps)
         if results is not None:
-            if len(results) != len(op.results):
-                message = f"the op `{op.name}`: `decomposed` returns {len(results)} values, and it has {len(op.results)} results"
-                raise refused("E0713", message, span_of(op.location))
+            for message in mistakes_of_results(op, results):
+                text = f"the op `{op.name}`: `decomposed` {message}"
+                raise refused("E0713", text, span_of(op.location))
             rewriter.replace(op, [], results)
         elif steps.made:
             message = f"the op `{op.name}`: `decomposed` inserts steps and returns nothing"
             help_ = "return what takes the place of its results; None, before any step, if each device's own statistics are meant"
             raise refused("E0713", message, span_of(op.location), help=help_)
+
+
+def mistakes_of_results(op: stg.TensorOp, values: Sequence[object]) -> Iterator[str]:
+    """What takes the place of an op's results is of their types."""
+    if len(values) != len(op.results):
+        yield f"returns {len(values)} values, and it has {len(op.results)} results"
+        return
+    for number, (value, result) in enumerate(zip(values, op.results, strict=True)):
+        if not isinstance(value, SSAValue):
+            what = f"`{value.name}`" if isinstance(value, Operation) else repr(value)
+            yield f"returns {what} for result {number}: it is a value, as `steps.do` returns one"
+        elif value.type != result.type:
+            yield f"returns {value.type} for result {number}, which is {result.type}"
 
 
 def split_statistics(op: stg.TensorOp) -> tuple[str, ...]:

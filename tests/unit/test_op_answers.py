@@ -216,6 +216,22 @@ ANSWERS = {
         "BiasGradOp(dys[0], self.bias)",
         "`mine.bias_grad` makes, which is nowhere",
     ),
+    "no_operand": ("contribute(self.x, dys[0])", "contribute('x', dys[0])", "contributes to 'x'"),
+    "no_op": (
+        "insert(BiasGradOp(dys[0], self.bias), self.bias)",
+        "insert(self.bias, self.bias)",
+        "and not a new op",
+    ),
+    "steps_of_other_types": (
+        METHODS,
+        FORGETS_TO_RETURN + "        return [self.bias]\n",
+        "for result 0, which is !stg.tensor<[B/",
+    ),
+    "steps_are_values": (
+        METHODS,
+        FORGETS_TO_RETURN + "        return [stg.AddOp(self.x, self.x)]\n",
+        "returns `stg.add` for result 0: it is a value",
+    ),
     "swapped": (
         "contribute(self.bias, made.results[0])",
         "contribute(self.bias, dys[0])",

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from lit.ShUtil import ShParser
 
+from stagec.dialects.work import Work
 from tests.lit.tools.script import Shell
 
 ROOT = Path(__file__).parents[2]
@@ -109,6 +110,11 @@ def test_gradients_of_an_op(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     op.write_text(files["add_rms_norm.py"].replace("terms = [dtotal] if", "terms = [dnormal] if"))
     with pytest.raises(AssertionError):
         made["test_gradients"]()
+
+
+def test_kinds_of_work():
+    named = re.findall(r"`([A-Z_]+)`", text_of("adding_an_op").partition("**Kinds of `Work`**")[2])
+    assert {each.name for each in Work} <= set(named)
 
 
 @pytest.mark.parametrize("page", PAGES)
