@@ -69,7 +69,13 @@ class CastExchanges(ModulePass):
         exchanged = gathers or any(sender_of(each) or is_combined(each) for each in op.walk())
         if not apart and not exchanged:
             raise CompileError([nothing_exchanged(op)])
-        rewrite(op, CastExchange(self.dispatch, self.combine, apart), NAME)
+        if apart:
+            rewrite(op, CastEnd(self.dispatch, self.combine), NAME, once=True)
+        if self.dispatch:
+            rewrite(op, CastDispatch(self.dispatch), NAME, once=True)
+            rewrite(op, CastGathered(self.dispatch), NAME, once=True)
+        if self.combine:
+            rewrite(op, CastCombine(self.combine), NAME, once=True)
         rewrite(op, ReadAsItCame(self.inputs), NAME, once=True)
 
 
@@ -89,26 +95,6 @@ class ReadAsItCame(RewritePattern):
                 op.operands[position] = cast.x
                 if not cast.result.uses:
                     rewriter.erase(cast)
-
-
-@dataclass(frozen=True)
-class CastExchange(RewritePattern):
-    dispatch: str
-    combine: str
-    apart: bool
-    """Experts are on a pool of their own."""
-
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        sender = sender_of(op)
-        if self.apart and isinstance(op, dist.TowerSendOp | dist.TowerRecvOp):
-            dtype = self.dispatch if op.direction.data == "forward" else self.combine
-            cast_end(op, dtype, rewriter)
-        elif isinstance(op, dist.AllToAllOp) and self.dispatch and sender is not None:
-            cast_dispatch(sender, op, self.dispatch, rewriter)
-        elif isinstance(op, dist.AllToAllOp) and self.combine and is_combined(op):
-            cast_combine(op, self.combine, rewriter)
-        elif isinstance(op, stg.DispatchOp) and self.dispatch and takes_gathered(op):
-            cast_gathered(op, self.dispatch, rewriter)
 
 
 def takes_gathered(op: Operation) -> bool:
@@ -151,29 +137,38 @@ def summed(dispatch: Operation) -> Diagnostic:
     )
 
 
-def cast_dispatch(
-    sender: stg.SendsTokens, exchange: dist.AllToAllOp, dtype: str, rewriter: PatternRewriter
-) -> None:
-    """Cast what is sent before it is copied. A dispatch that somebody else reads stays as it is.
+@dataclass(frozen=True)
+class CastDispatch(RewritePattern):
+    """Casts what is sent before it is copied. A dispatch that somebody else reads stays as it is. What arrived in this dtype goes on as it came."""
 
-    What arrived in this dtype goes on as it came.
-    """
-    if exchange.source.dtype == dtype or not sender.sent.has_one_use():
-        return
-    cast_before_copies(sender, dtype, rewriter)
-    cast_back(exchange.result, dtype, rewriter)
+    dtype: str
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: dist.AllToAllOp, rewriter: PatternRewriter) -> None:
+        sender = sender_of(op)
+        if sender is None or op.source.dtype == self.dtype or not sender.sent.has_one_use():
+            return
+        cast_before_copies(sender, self.dtype, rewriter)
+        cast_back(op.result, self.dtype, rewriter)
 
 
-def cast_gathered(dispatch: stg.DispatchOp, dtype: str, rewriter: PatternRewriter) -> None:
-    """Cast tokens before they are gathered; experts take theirs of what came so, and whoever else reads it has it cast back."""
-    gather = dispatch.x.owner
-    assert isinstance(gather, dist.AllGatherOp)
-    if gather.target.dtype != dtype:
-        cast_operand(gather, dtype, rewriter)
-        cast_back(gather.result, dtype, rewriter)
-    if stg.tensor_type(dispatch.routed).dtype != dtype:
-        cast_operand(dispatch, dtype, rewriter)
-        cast_back(dispatch.routed, dtype, rewriter)
+@dataclass(frozen=True)
+class CastGathered(RewritePattern):
+    """Casts tokens before they are gathered; experts take theirs of what came so, and whoever else reads it has it cast back."""
+
+    dtype: str
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: stg.DispatchOp, rewriter: PatternRewriter) -> None:
+        gather = op.x.owner
+        if not takes_gathered(op) or not isinstance(gather, dist.AllGatherOp):
+            return
+        if gather.target.dtype != self.dtype:
+            cast_operand(gather, self.dtype, rewriter)
+            cast_back(gather.result, self.dtype, rewriter)
+        if stg.tensor_type(op.routed).dtype != self.dtype:
+            cast_operand(op, self.dtype, rewriter)
+            cast_back(op.routed, self.dtype, rewriter)
 
 
 def cast_before_copies(sender: stg.SendsTokens, dtype: str, rewriter: PatternRewriter) -> None:
@@ -197,31 +192,41 @@ def cast_operand(
         op.operands[0] = cast.result
 
 
-def cast_end(
-    op: dist.TowerSendOp | dist.TowerRecvOp, dtype: str, rewriter: PatternRewriter
-) -> None:
-    """One end of a way to experts on another pool, or back."""
-    value = op.value
-    known = stg.tensor_type(value).dtype
-    if not dtype or known == dtype or known not in FLOATS:
-        return
-    if isinstance(op, dist.TowerRecvOp):
-        cast_back(value, dtype, rewriter)
-    elif isinstance(value.owner, stg.SendsTokens) and value.has_one_use():
-        cast_before_copies(value.owner, dtype, rewriter)
-    else:
-        cast = stg.CastOp(value, dtype)
-        rewriter.insert(cast, InsertPoint.before(op))
-        op.operands[0] = cast.result
+@dataclass(frozen=True)
+class CastEnd(RewritePattern):
+    """Casts at one end of a way to experts on another pool, or back."""
+
+    dispatch: str
+    combine: str
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(
+        self, op: dist.TowerSendOp | dist.TowerRecvOp, rewriter: PatternRewriter
+    ) -> None:
+        dtype = self.dispatch if op.direction.data == "forward" else self.combine
+        value = op.value
+        known = stg.tensor_type(value).dtype
+        if not dtype or known == dtype or known not in FLOATS:
+            return
+        if isinstance(op, dist.TowerRecvOp):
+            cast_back(value, dtype, rewriter)
+        elif isinstance(value.owner, stg.SendsTokens) and value.has_one_use():
+            cast_before_copies(value.owner, dtype, rewriter)
+        else:
+            op.operands[0] = rewriter.insert(stg.CastOp(value, dtype)).result
 
 
-def cast_combine(exchange: dist.AllToAllOp, dtype: str, rewriter: PatternRewriter) -> None:
-    if exchange.source.dtype == dtype:
-        return
-    cast = stg.CastOp(exchange.operand, dtype)
-    rewriter.insert(cast, InsertPoint.before(exchange))
-    exchange.operands[0] = cast.result
-    cast_back(exchange.result, dtype, rewriter)
+@dataclass(frozen=True)
+class CastCombine(RewritePattern):
+    """Casts what comes back on its way."""
+
+    dtype: str
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: dist.AllToAllOp, rewriter: PatternRewriter) -> None:
+        if is_combined(op) and op.source.dtype != self.dtype:
+            op.operands[0] = rewriter.insert(stg.CastOp(op.operand, self.dtype)).result
+            cast_back(op.result, self.dtype, rewriter)
 
 
 def cast_back(arrived: SSAValue, dtype: str, rewriter: PatternRewriter) -> None:
