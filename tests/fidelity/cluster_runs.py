@@ -101,8 +101,10 @@ module FeedForward(x[B, S, D]) -> [B, S, D] {
   return (silu(x @ gate) * (x @ up)) @ down
 }"""
 LAYER_AS_RUN = """\
-op transposed(x[B, S, Q, E]) -> [B, S, Q, E] { flops = 0, bytes = 4 * B * S * Q * E, backward_flops = 0, backward_bytes = 4 * B * S * Q * E }
-op paired(x[B, S, P, E]) -> [B, S, P, E] { flops = 0, bytes = 4 * B * S * P * E, backward_flops = 0, backward_bytes = 4 * B * S * P * E }
+op transposed(x[B, S, Q, E]) -> [B, S, Q, E] { flops = 0, bytes = 4 * B * S * Q * E, scalars = B * S * Q * E,
+  backward_flops = 0, backward_bytes = 4 * B * S * Q * E, backward_scalars = B * S * Q * E }
+op paired(x[B, S, P, E]) -> [B, S, P, E] { flops = 0, bytes = 4 * B * S * P * E, scalars = B * S * P * E,
+  backward_flops = 0, backward_bytes = 4 * B * S * P * E, backward_scalars = B * S * P * E }
 
 op further(x[B, S, H, E]) -> [B, S, H, E] { flops = 0, bytes = 0, backward_bytes = 0, KERNELS }
 
@@ -120,7 +122,8 @@ module FeedForward(x[B, S, D]) -> [B, S, D] {
   return (silu(gate) * up[U -> F]) @ down
 }"""
 """With the kernels of `CausalSelfAttention.forward` and `MLP.forward` (`models/llama.py` of nanotron at 67c5ebb6): queries, keys and values are one
-product, whose result is transposed into memory; keys and values are joined, and transposed again; both gates are one product."""
+product, whose result is transposed into memory; keys and values are joined, and transposed again, both element by element (`permute(...).contiguous()`); both
+gates are one product."""
 LOSS_AS_RUN = """\
 op in_passes(x[B, S, V]) -> [B, S, V] { flops = 4 * B * S * V, bytes = 28 * B * S * V, kernels = 15,
   backward_flops = 0, backward_bytes = 0, backward_kernels = 4 }
