@@ -81,6 +81,9 @@ class CostInterface(TaskInterface):
     FLOPS: ClassVar[tuple[int, str]] = (1, "")
     """How many there are for each element, and of which operand or result: of the first result where none is named."""
 
+    SOURCE: ClassVar[str] = ""
+    """The paper or the program that its costs follow, where `stagec explain` is to say so."""
+
     @property
     def node_name(self) -> str:
         """What its node is called in traces and tables."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+
+from stagec.dialects.interfaces import CostInterface
 
 MEGATRON = "Shoeybi et al., Megatron-LM, 2019 (arXiv:1909.08053), section 3"
 KORTHIKANTI = "Korthikanti et al., Reducing Activation Recomputation, 2022 (arXiv:2205.05198)"
 ZERO = "Rajbhandari et al., ZeRO, 2020 (arXiv:1910.02054)"
 NARAYANAN = "Narayanan et al., Efficient Large-Scale Training, SC'21 (arXiv:2104.04473)"
-FLASH = "Dao et al., FlashAttention, 2022 (arXiv:2205.14135)"
-DELTA = "Yang, Kautz and Hatamizadeh, Gated Delta Networks, 2024 (arXiv:2412.06464), section 3.3"
-SSD = "Dao and Gu, Transformers are SSMs, 2024 (arXiv:2405.21060), section 6"
 
 MIXED = "Micikevicius et al., Mixed Precision Training, 2018 (arXiv:1710.03740)"
 OF_MEMORY = {
@@ -41,24 +40,17 @@ OF_PASSES = {
 }
 """By the pass that made an op."""
 
-OF_OPS = {
-    "attention": FLASH,
-    "attention_grad": f"{FLASH}, appendix B: five products for two",
-    "latent_attention": "DeepSeek-AI, DeepSeek-V2, 2024 (arXiv:2405.04434), section 2.1; FlashMLA",
-    "resumed_scan": f"{SSD}; one token: mamba_ssm's selective_state_update.py",
-    "merge_attention": "Liu et al., Ring Attention, 2023 (arXiv:2310.01889)",
-    "contract": "2 FLOPs per multiply-add, over all dims of both operands",
-    "patch_embedding": "Dosovitskiy et al., ViT, 2020 (arXiv:2010.11929), section 3.1",
-    "gated_delta_rule": DELTA,
-    "gated_delta_rule_grad": f"{DELTA}; products again as in flash-linear-attention's gated_delta_rule/chunk.py",
-    "resumed_delta_rule": f"{DELTA}; one token: flash-linear-attention's fused_recurrent.py",
-    "ssd_scan": SSD,
-    "ssd_scan_grad": f"{SSD}; products again as in mamba_ssm's ssd_combined.py",
-}
-"""By what is computed."""
-
 
 def sources(passes: Iterable[str], ops: Iterable[str]) -> dict[str, str]:
     """What each pass and op among these follows, where that is written down."""
     found = {name: OF_PASSES[name] for name in sorted(set(passes)) if name in OF_PASSES}
-    return found | {name: OF_OPS[name] for name in sorted(set(ops)) if name in OF_OPS}
+    known = dict(sources_of_ops(CostInterface))
+    return found | {name: known[name] for name in sorted(set(ops)) if name in known}
+
+
+def sources_of_ops(kind: type[CostInterface]) -> Iterator[tuple[str, str]]:
+    """What ops follow, by what their nodes are called. Those of plug-ins come first, as they are loaded last: a name that we have, too, is ours."""
+    for each in reversed(kind.__subclasses__()):
+        yield from sources_of_ops(each)
+        if source := vars(each).get("SOURCE"):
+            yield each.name.partition(".")[2], source

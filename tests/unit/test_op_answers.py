@@ -117,6 +117,7 @@ CLASSES = {
         "",
         "has no `__init__` that says the types of its results",
     ),
+    "source": (ATTRIBUTES, "    SOURCE: ClassVar = 2017\n", "`SOURCE` is a text, not 2017"),
     "flops_row": (ATTRIBUTES, '    FLOPS: ClassVar = (4, "z")\n', "`FLOPS` is how many"),
     "flops_number": (ATTRIBUTES, "    FLOPS: ClassVar = 4\n", "`FLOPS` is how many"),
     "usage": (
@@ -331,6 +332,16 @@ def test_operands_and_results_that_are_left_out():
         stg.MulOp(x)
     with pytest.raises(TypeError, match="1 results, and `made` and `like` say the types of 2"):
         stg.MulOp(x, x, like=[x.type, x.type])
+
+
+def test_explain_names_its_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    model, op = tmp_path / "m.stg", tmp_path / "biased.py"
+    model.write_text(MODEL)
+    source = "One and Another, 2031, section 4"
+    op.write_text(OP.replace(ATTRIBUTES, f'    SOURCE: ClassVar = "{source}"\n'))
+    words = ["explain", str(model), "bytes", "--load-pass", str(op)]
+    assert main(words) == 0, capsys.readouterr().err
+    assert source in " ".join(capsys.readouterr().out.split())
 
 
 def test_our_own_classes():

@@ -369,6 +369,7 @@ class AttentionOp(ScoredAttention, FusedAttention):
     """
 
     name = "stg.attention"
+    SOURCE: ClassVar[str] = "Dao et al., FlashAttention, 2022 (arXiv:2205.14135)"
     WORK: ClassVar[Work] = Work.ATTENTION
     KEY_OPERANDS: ClassVar[tuple[int, ...]] = (1, 2)
     FIRST: ClassVar[int] = 0
@@ -562,6 +563,9 @@ class AttentionGradOp(ScoredAttention):
     """
 
     name = "stg.attention_grad"
+    SOURCE: ClassVar[str] = (
+        "Dao et al., FlashAttention, 2022 (arXiv:2205.14135), appendix B: five products for two"
+    )
     WORK: ClassVar[Work] = Work.ATTENTION_GRAD
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
     FIRST: ClassVar[int] = 1
@@ -647,6 +651,7 @@ class MergeAttentionOp(InferredOp):
     """
 
     name = "stg.merge_attention"
+    SOURCE: ClassVar[str] = "Liu et al., Ring Attention, 2023 (arXiv:2310.01889)"
 
     output = operand_def(TensorType)
     lse = operand_def(TensorType)

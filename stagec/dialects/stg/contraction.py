@@ -60,6 +60,7 @@ class ContractOp(InferredOp):
     """
 
     name = "stg.contract"
+    SOURCE: ClassVar[str] = "2 FLOPs per multiply-add, over all dims of both operands"
     WORK: ClassVar[Work] = Work.PRODUCT
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0, 1)
 

@@ -96,6 +96,7 @@ class PatchEmbeddingOp(InferredOp):
     """
 
     name = "stg.patch_embedding"
+    SOURCE: ClassVar[str] = "Dosovitskiy et al., ViT, 2020 (arXiv:2010.11929), section 3.1"
     WORK: ClassVar[Work] = Work.CONVOLUTION
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (

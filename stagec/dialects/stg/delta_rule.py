@@ -37,6 +37,8 @@ from stagec.dialects.types import TensorType
 from stagec.dialects.work import Work
 from stagec.symbolic import ZERO, Size
 
+PAPER = "Yang, Kautz and Hatamizadeh, Gated Delta Networks, 2024 (arXiv:2412.06464), section 3.3"
+
 
 def delta_indices(op: DeltaRule) -> tuple[tuple[str, ...], ...]:
     """The index of each dim of q, k, v, decay and beta: heads of keys are heads."""
@@ -125,6 +127,7 @@ class GatedDeltaRuleOp(RecurrenceOp, LikeOp):
     """
 
     name = "stg.gated_delta_rule"
+    SOURCE: ClassVar[str] = PAPER
     WORK: ClassVar[Work] = Work.DELTA_RULE
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (2,)
     LIKE: ClassVar[int | None] = 2
@@ -228,6 +231,9 @@ class GatedDeltaRuleGradOp(RecurrenceGradOp):
     """
 
     name = "stg.gated_delta_rule_grad"
+    SOURCE: ClassVar[str] = (
+        f"{PAPER}; products again as in flash-linear-attention's gated_delta_rule/chunk.py"
+    )
     WORK: ClassVar[Work] = Work.DELTA_RULE_GRAD
 
     dy = operand_def(TensorType)
@@ -283,6 +289,7 @@ class ResumedDeltaRuleOp(ResumedRecurrenceOp, LikeOp, RequestsOp):
     """
 
     name = "stg.resumed_delta_rule"
+    SOURCE: ClassVar[str] = f"{PAPER}; one token: flash-linear-attention's fused_recurrent.py"
     WORK: ClassVar[Work] = Work.DELTA_RULE
     LIKE: ClassVar[int | None] = 2
 

@@ -34,6 +34,9 @@ class LatentAttentionOp(FusedAttention):
     """
 
     name = "stg.latent_attention"
+    SOURCE: ClassVar[str] = (
+        "DeepSeek-AI, DeepSeek-V2, 2024 (arXiv:2405.04434), section 2.1; FlashMLA"
+    )
     WORK: ClassVar[Work] = Work.LATENT_ATTENTION
     NUM_STATISTICS: ClassVar[int] = 1
     KEY_OPERANDS: ClassVar[tuple[int, ...]] = (2, 3)

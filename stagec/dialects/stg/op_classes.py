@@ -63,6 +63,9 @@ def mistakes_of_attributes(op: type[TensorOp]) -> Iterator[str]:
         for each in linear:
             if not is_number(each, most(has, OperandDef)):
                 yield f"`{op.name}`: `LINEAR_OPERANDS` has {each!r}, which is not the number of {one_of(op, OperandDef)}"
+    source: Any = op.SOURCE
+    if not isinstance(source, str):
+        yield f"`{op.name}`: `SOURCE` is a text, not {source!r}"
     hidden: Any = op.NUM_STATISTICS
     # A function of the language returns something.
     limit = most(has, ResultDef)

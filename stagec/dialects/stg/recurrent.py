@@ -166,6 +166,9 @@ class ResumedScanOp(ResumedRecurrenceOp, LikeOp):
     """
 
     name = "stg.resumed_scan"
+    SOURCE: ClassVar[str] = (
+        "Dao and Gu, Transformers are SSMs, 2024 (arXiv:2405.21060), section 6; one token: mamba_ssm's selective_state_update.py"
+    )
 
     x = operand_def(TensorType)
     dt = operand_def(TensorType)

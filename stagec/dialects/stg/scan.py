@@ -107,6 +107,7 @@ class SsdScanOp(RecurrenceOp, LikeOp):
     """
 
     name = "stg.ssd_scan"
+    SOURCE: ClassVar[str] = "Dao and Gu, Transformers are SSMs, 2024 (arXiv:2405.21060), section 6"
     WORK: ClassVar[Work] = Work.SCAN
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
     DEFAULT_CHUNK: ClassVar[int] = 256
@@ -203,6 +204,9 @@ class SsdScanGradOp(RecurrenceGradOp):
     """
 
     name = "stg.ssd_scan_grad"
+    SOURCE: ClassVar[str] = (
+        "Dao and Gu, Transformers are SSMs, 2024 (arXiv:2405.21060), section 6; products again as in mamba_ssm's ssd_combined.py"
+    )
     WORK: ClassVar[Work] = Work.SCAN_GRAD
 
     dy = operand_def(TensorType)
