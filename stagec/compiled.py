@@ -15,8 +15,6 @@ from stagec.backend.lowering.programs import Unroller
 from stagec.backend.program import PooledTraces, PoolSeries, SeriesTraces, TraceSet
 from stagec.diagnostics import Diagnostic, refused
 from stagec.dialects import dist, sched
-from stagec.frontend import CheckedModel, lower
-from stagec.frontend.plans.serving import batch_of_one
 from stagec.plans.clauses import Plan
 from stagec.plans.in_ir import stated_plan
 from stagec.rewriting import programs
@@ -24,6 +22,7 @@ from stagec.unrolling.module import rank_runs
 from stagec.unrolling.rank import RankRun
 
 if TYPE_CHECKING:
+    from stagec.frontend import CheckedModel
     from stagec.memory import ClassPlan
     from stagec.memory.arena import Arena
     from stagec.step_count import ClassCount
@@ -63,11 +62,16 @@ class Compiled:
     @property
     def as_written(self) -> ModuleOp:
         """The model in IR, before any pass."""
+        from stagec.frontend import lower
+
         return lower(self.checked)
 
     @property
     def with_caches(self) -> ModuleOp | None:
         """Likewise, with all of its caches, though the plan may serve nothing; nothing of a model that nobody can serve."""
+        from stagec.frontend import lower
+        from stagec.frontend.plans.serving import batch_of_one
+
         checked = self.checked
         if checked.roles is None:
             return None

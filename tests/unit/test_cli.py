@@ -48,6 +48,16 @@ def test_version_loads_nothing():
     assert done.stdout == f"stagec {__version__}\n[]\n"
 
 
+def test_what_is_asked_of_ir_loads_no_frontend():
+    """What a compilation needs, costs and consists of is asked of IR: the text is parsed by whoever compiles it."""
+    code = (
+        "import sys, stagec.estimate.step, stagec.explaining.questions, stagec.memory, stagec.tracking;"
+        "print([name for name in sys.modules if name == 'lark' or name.startswith('stagec.frontend')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
 def test_a_compilation_that_shows_nothing_loads_no_pages_and_prices():
     code = (
         "import sys; from stagec.cli import main; main(['examples/mlp.stg', '-q'])\n"
