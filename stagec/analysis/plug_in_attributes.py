@@ -16,7 +16,6 @@ from xdsl.parser import Parser
 from xdsl.printer import Printer
 
 from stagec.dialects import dist, sched, stg
-from stagec.dialects.op import is_our_class
 
 Known = Mapping[int, object]
 """Attributes by their identity, which lasts as long as they do: what a pass put there may have no hash."""
@@ -53,12 +52,13 @@ def mistakes_of_attribute(each: object) -> Iterator[str]:
             said if len(said) <= LONGEST and said.isprintable() else f"a `{type(each).__name__}`"
         )
         yield f"{shown}, which is no attribute, as `StringAttr(...)` is"
-    elif isinstance(each, Data) and is_our_class(type(each)):
+    elif isinstance(each, Data) and type(each).__module__.startswith("stagec."):
         kind = type(each).__name__
         try:
             text = StringIO()
-            Printer(text).print_attribute(each)
-            same = Parser(our_dialects(), text.getvalue()).parse_attribute() == each
+            # By itself: some are written without a name in front, as they stand behind a word of their op.
+            each.print_parameter(Printer(text))
+            same = each.parse_parameter(Parser(our_dialects(), text.getvalue())) == each.data
         except Exception as error:
             what = str(error).strip().splitlines()[-1:] or [type(error).__name__]
             yield f"a value of `{kind}` that cannot be written and read: {what[0].strip()}"

@@ -11,10 +11,12 @@ import pytest
 
 import stagec
 from stagec import plugins
+from stagec.analysis.plug_in_attributes import mistakes_of_attributes
 from stagec.cli import main, opt_main
 from stagec.diagnostics import CompileError
 from stagec.editing.language_features import describe_word, diagnose
 from stagec.plugins import registry
+from tests.unit.examples import FOLDER, compile_example
 
 PASSES = """
 from dataclasses import dataclass
@@ -232,6 +234,11 @@ def test_a_pass_of_others_goes_wrong(body: str, tmp_path: Path, capsys: pytest.C
     bad.write_text(BAD_PASS.format(body=applied, pattern=patterns.get(body, "pass")))
     assert main([str(model), "--load-pass", str(bad), "-q"]) == 1
     assert (BADLY | says)[body] in capsys.readouterr().err
+
+
+def test_attributes_of_compiled_ir_are_read_as_they_are_written():
+    module = compile_example(FOLDER / "gpt.stg", "dp4_tp8").module
+    assert list(mistakes_of_attributes(module, {})) == []
 
 
 def test_parameters_are_of_a_dataclass(tmp_path: Path):
