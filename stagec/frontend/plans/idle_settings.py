@@ -14,7 +14,7 @@ from stagec.frontend.paths import Scope, is_named
 from stagec.frontend.plans.merge import Merged
 from stagec.frontend.replication import REPLICATE, is_replicating
 from stagec.frontend.sizes import SizeTable
-from stagec.plans.clauses import Clause, Offload, Plan, Serve
+from stagec.plans.clauses import PRODUCTS, Clause, Offload, Plan, Serve
 
 
 class Need(NamedTuple):
@@ -26,11 +26,22 @@ class Need(NamedTuple):
     what: str
     """What a plan would have to say for the settings to change something."""
     is_said: Callable[[Plan], bool]
+    of_plan: Callable[[Plan], str] = lambda _: ""
+    """Likewise, of one plan, where that tells more."""
 
 
 def _loads(offload: Offload) -> bool:
     loads_states = offload.update == "device" or "optimizer" in offload.nvme
     return bool(offload.activations or offload.parameters or (offload.optimizer and loads_states))
+
+
+def _readers(plan: Plan) -> str:
+    """The products that read weights in the format in which a plan stores them; none but those of frozen weights read some."""
+    stored = plan.precision.product_weights
+    if stored is None:
+        return ""
+    reading = [name for name, (_, weights) in PRODUCTS.items() if weights == stored]
+    return f"`products = {reading[0]}`, or a `freeze`" if reading else "a `freeze`"
 
 
 NEEDS = (
@@ -54,6 +65,7 @@ NEEDS = (
         ("product_weights", "unquantized"),
         "`products`, as in `products = fp8`, or a `freeze`",
         lambda p: p.precision.is_quantized or bool(p.frozen),
+        _readers,
     ),
     Need(
         "precision",
@@ -315,4 +327,6 @@ def _idle(plan: Plan, need: Need, own: Collection[Span]) -> Iterator[Diagnostic]
     for name, span in clause.unusual.items():
         if name in need.settings and span in own:
             message = f"`{name}` of `{need.clause}` changes nothing here"
-            yield Diagnostic("W0304", message, span, help=f"it needs {need.what}")
+            yield Diagnostic(
+                "W0304", message, span, help=f"it needs {need.of_plan(plan) or need.what}"
+            )
