@@ -24,6 +24,7 @@ from stagec.devices import names
 from stagec.diagnostics import CompileError, quoted, refused, render, suggestion
 from stagec.frontend import CheckedModel, Source, check, parse_text, syntax as written
 from stagec.frontend.checker import pools_in
+from stagec.frontend.printing import text_of as clause_text
 from stagec.pictures.scales import amount
 from stagec.plans.clauses import Device
 from stagec.reports.plans_chart import plans_page
@@ -81,6 +82,8 @@ CHOSEN = {
     "zero": "write `zero = [1, 3]`",
 }
 """Clauses that a search writes, or cannot write, and what to do instead."""
+OF_THE_MODEL = {"freeze", "recompute", "unit"}
+"""Clauses that name modules, weights and values."""
 ONE_MESH = "a search has plans of one mesh"
 PLANNED = ("tp", "cp", "pp", "dp", "ep", "edp")
 """Axes of most plans."""
@@ -124,6 +127,8 @@ def show_search(options: argparse.Namespace) -> int:
     spaces = [
         space_of(options, checked, dims, count, clauses, iteration) for count in options.numbers
     ]
+    if iteration is None:
+        tell_frozen(spaces[0], source, clauses)
     if iteration is not None and (options.batch is not None or dims.batch in options.sizes):
         for space in spaces:
             space.values["batch"] = (batch,)
@@ -275,6 +280,34 @@ def check_clauses(options: argparse.Namespace, text: str, clauses: Sequence[str]
         if word in CHOSEN:
             message = f"`{clause}` says what a search chooses: `{word}` stands in each of its plans"
             raise usage_error(origin_of(options, clause), message, "E0710", CHOSEN[word])
+        if word in OF_THE_MODEL:
+            check_of_the_model(options, text, clause)
+
+
+def check_of_the_model(options: argparse.Namespace, text: str, clause: str) -> None:
+    """E0710 for a clause that names what the model does not have, whatever the mesh."""
+    plan = parse_text(f"{text}\nplan {NAME} {{\n{clause}\n}}\n", options.model)
+    try:
+        check(plan, NAME, options.sizes, options.plug_ins.functions)
+    except CompileError as error:
+        first = error.diagnostics[0]
+        origin = origin_of(options, clause)
+        raise usage_error(origin, first.message, "E0710", "; ".join(first.helps)) from None
+
+
+def tell_frozen(space: Space, source: Source, clauses: Sequence[str]) -> None:
+    """Say that a plan of the file freezes weights, where those of the search do not."""
+    if any(word_of(clause) == "freeze" for clause in clauses):
+        return
+    for item in source.files[source.file].items:
+        if not isinstance(item, written.Plan):
+            continue
+        for clause in item.clauses:
+            text = clause_text(clause)
+            if isinstance(clause, written.Freeze) and text != "freeze none":
+                why = f"`{item.name}` has `{text}`, and here all is trained unless you add `--clause '{text}'`"
+                space.left_out[f"freeze: {why}"] += 1
+                return
 
 
 def origin_of(options: argparse.Namespace, clause: str) -> str:
@@ -400,7 +433,7 @@ def page(
             out.append(f"why each is better than the next\n{why}")
         out.append(f"the best\n\n{named(outcome.proved[0].text, next(best_names(options)))}")
     out += [sensitivity_text(tested)] if tested else []
-    names = {*NAMES, *SERVING_NAMES}
+    names = {*NAMES, *SERVING_NAMES, "freeze"}
     untried = sorted(why for why in outcome.reasons if why.partition(": ")[0] in names)
     if untried:
         out.append("not tried\n" + "".join(f"  {why}\n" for why in untried))
