@@ -30,6 +30,13 @@ def page(title: str, *parts: str, script: str = "") -> str:
     return f'<!doctype html>\n<html lang="en">{inside}</html>\n'
 
 
+def picture(chart: str) -> str:
+    """A chart as an SVG file of its own."""
+    head = '<svg xmlns="http://www.w3.org/2000/svg"'
+    style = f"<style>{resource('page.css')}</style><rect width='100%' height='100%' fill='#fff'/>"
+    return chart.replace("<svg", head, 1).replace(">", f">{style}", 1) + "\n"
+
+
 def chosen(name: str, choices: Sequence[tuple[str, str]]) -> str:
     """One of several pictures at a time, chosen from a row of buttons; works without a script."""
     if len(choices) == 1:

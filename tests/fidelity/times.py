@@ -20,7 +20,7 @@ import numpy as np
 from stagec.driver import compile_text
 from stagec.estimate.step import step_summary
 from stagec.pictures.charts import Point, points
-from stagec.pictures.page import page, resource
+from stagec.pictures.page import page, picture
 from tests.fidelity.time_rows import Timed, rows_of
 
 BARS = {
@@ -55,13 +55,6 @@ class Found:
     @property
     def error(self) -> float:
         return self.estimated_s / self.row.measured_s - 1
-
-
-def picture(chart: str) -> str:
-    """A chart as an SVG file of its own."""
-    head = '<svg xmlns="http://www.w3.org/2000/svg"'
-    style = f"<style>{resource('page.css')}</style><rect width='100%' height='100%' fill='#fff'/>"
-    return chart.replace("<svg", head, 1).replace(">", f">{style}", 1) + "\n"
 
 
 def estimated_all(rows: Sequence[Timed]) -> list[Found]:
