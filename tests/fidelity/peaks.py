@@ -7,11 +7,14 @@ Fake tensors have sizes and lifetimes and no data: no kernel's scratch memory, n
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
+from stagec.dialects import sched, stg
+from stagec.dialects.memory import OPERAND
 from stagec.memory import ClassPlan, Kind
 from tests.fidelity.model_text import row_split_tables
 from tests.fidelity.oracle import DTYPE_BYTES, Case
@@ -64,7 +67,8 @@ def add_whole_tables(case: Case, plan: ClassPlan, beside: np.ndarray) -> None:
         return
     end = where_rows_are_cut(plan) + 1 or len(beside)
     tp = case.degree("tp")
-    split = {rows // tp * width * case.element_bytes for rows, width in row_split_tables(case)}
+    element = DTYPE_BYTES[case.compute_dtype]
+    split = {rows // tp * width * element for rows, width in row_split_tables(case)}
     for row in np.flatnonzero(lives.kind == Kind.GRADIENTS).tolist():
         size = int(lives.num_bytes[row])
         if plan.about(row).op == "embedding_grad" and size in split:
@@ -100,6 +104,24 @@ def add_copies_of_collectives(case: Case, plan: ClassPlan, beside: np.ndarray) -
             beside[node] += (tp + 1) * size
         for node, size in nodes_by(plan, phase, ("all_reduce",), "insert-collectives").items():
             beside[node] += size
+    for node, size in sums_in_place(plan):
+        beside[node] += 2 * size
+
+
+def sums_in_place(plan: ClassPlan) -> Iterator[tuple[int, int]]:
+    """Nodes where all-reduces of tensor parallelism overwrite their operands, and the bytes of these: DTensor's have results of their own."""
+    arranged = plan.arrangement
+    for node in range(int(arranged.first[-1])):
+        row, number = arranged.node_at(node)
+        run = arranged.bodies[int(arranged.body[row])]
+        op = run.body.nodes[number]
+        if not (isinstance(op, sched.CollectiveOp) and op.kind.data == "all_reduce"):
+            continue
+        planned = op.planned
+        is_in_place = planned is not None and planned.buffers[0].where == OPERAND
+        if stg.made_by(op) == "insert-collectives" and is_in_place:
+            numbers = plan.stages[run.stage].at(max(run.microbatch, 0)).values
+            yield node, int(op.moved.evaluate(numbers))
 
 
 def caches_unread_products(case: Case) -> bool:
@@ -176,9 +198,10 @@ def gathered_until(plan: ClassPlan, place: int) -> int:
 
 
 def own_rows_bytes(case: Case) -> int:
-    """Of the tables that are split by rows, those of the rank."""
+    """Of the gradients of tables that are split by rows, those of the rank."""
     tp = case.degree("tp")
-    return sum(rows // tp * width for rows, width in row_split_tables(case)) * case.element_bytes
+    elements = sum(rows // tp * width for rows, width in row_split_tables(case))
+    return elements * DTYPE_BYTES[case.compute_dtype]
 
 
 def has_whole_table_gradients(case: Case) -> bool:
