@@ -351,6 +351,8 @@ class _PlanResolver:
         if clause.axis is None:
             if counts != ("none",):
                 help_ = f"write `pipeline {counts[0]} over pp`"
+                if counts[0] in self.axis_names:
+                    help_ = f"what `repeat` counts goes before it: `pipeline L over {counts[0]}`"
                 self.error("E0401", "a pipeline runs over an axis", clause, help_)
             elif clause.settings is not None:
                 message = "the settings of `pipeline none` change nothing"
