@@ -14,11 +14,12 @@ from fractions import Fraction
 from xdsl.ir import Operation, OpResult, SSAValue
 
 from stagec import symbolic
+from stagec.analysis.contiguity import apart
 from stagec.dialects import sched, stg
 from stagec.dialects.types import PIECE_AXIS, QUANTIZED, SCALES, TensorType, bytes_of, tensor_of
 from stagec.dialects.use_def import StepBack, followed, from_body, from_stack, sent, viewed
 from stagec.dialects.work import Work
-from stagec.symbolic import ONE, Size
+from stagec.symbolic import ONE, ZERO, Size
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,10 @@ def read_before(op: sched.ComputeOp) -> float:
     return known / len(op.inputs)
 
 
+ALIKE = (Work.ELEMENTWISE, Work.ROTATION)
+"""Work that reads and writes elements at the same places, or beside them."""
+
+
 def elementwise_users(value: SSAValue) -> Iterator[sched.ComputeOp]:
     """The elementwise ops that read a value, as it is or by another view that is the same."""
     alike = [value]
@@ -88,7 +93,7 @@ def elementwise_users(value: SSAValue) -> Iterator[sched.ComputeOp]:
     for each in alike:
         for use in each.uses:
             user = use.operation
-            if isinstance(user, sched.ComputeOp) and sched.work_of(user) == Work.ELEMENTWISE:
+            if isinstance(user, sched.ComputeOp) and sched.work_of(user) in ALIKE:
                 yield user
 
 
@@ -112,7 +117,7 @@ def reads_through_other(op: Operation, first: Operation) -> bool:
             if not first.is_before_in_block(made):
                 continue
             is_alike = isinstance(made, sched.ViewOp) or (
-                isinstance(made, sched.ComputeOp) and sched.work_of(made) == Work.ELEMENTWISE
+                isinstance(made, sched.ComputeOp) and sched.work_of(made) in ALIKE
             )
             step = made, by_other or not is_alike
             if step not in seen:
@@ -136,9 +141,24 @@ def table_form(op: sched.ComputeOp) -> KernelForm | None:
     if sizes:
         sizes["made"] = tensor_of(op.outputs[0].type).num_bytes
     sizes |= one_by_one
+    if sched.work_of(op) == Work.ELEMENTWISE:
+        sizes |= apart_sizes(op)
     if not sizes:
         return None
     return KernelForm(Work.OTHER, tensor_of(op.outputs[0].type).dtype, tuple(sizes.items()))
+
+
+def cast_form(op: sched.ComputeOp) -> KernelForm | None:
+    sizes = apart_sizes(op)
+    if not sizes:
+        return None
+    return KernelForm(Work.OTHER, tensor_of(op.outputs[0].type).dtype, tuple(sizes.items()))
+
+
+def apart_sizes(op: sched.ComputeOp) -> dict[str, Size]:
+    """How many elements kernels of an eager framework compute one by one, `apart`, where they do."""
+    found = apart(op)
+    return {"apart": found} if found != ZERO else {}
 
 
 def quantize_form(op: sched.ComputeOp) -> KernelForm:
@@ -213,8 +233,8 @@ def product_form(op: sched.ComputeOp) -> KernelForm:
 
 def sum_sizes(value: SSAValue) -> dict[str, Size]:
     """The bytes of the sum over microbatches that a value is added to as it is, `summed`; of it, as it is set to zero once in a step, the part of a
-    microbatch, `zeroed`; and the same again, `reduced`, where ranks add up their sums. Where there is no sum, or a reduction in between, the bytes that
-    ranks add up are `divided`.
+    microbatch, `zeroed`; and the same again, `reduced`, where ranks add up their sums. Elements that are in another dtype than the sum are `converted`. Where
+    there is no sum, or a reduction in between, the bytes that ranks add up are `divided`.
     """
     found = summed_by(value)
     if found is None:
@@ -225,7 +245,9 @@ def sum_sizes(value: SSAValue) -> dict[str, Size]:
     summed = bytes_of(tensor_of(value.type).num_elements, dtype)
     once = summed / symbolic.symbol(total.op.axis.data)
     reduced = {"reduced": once} if reduction_of(total) is not None else {}
-    return {"summed": summed, "zeroed": once, **reduced}
+    made = tensor_of(value.type)
+    converted = {"converted": made.num_elements} if made.dtype != dtype else {}
+    return {"summed": summed, "zeroed": once, **reduced, **converted}
 
 
 def divided_bytes(value: SSAValue) -> Size:
@@ -551,6 +573,8 @@ def preconditioning_form(op: sched.ComputeOp) -> KernelForm:
 FORMS: Mapping[Work, Callable[[sched.ComputeOp], KernelForm | None]] = {
     Work.OTHER: table_form,
     Work.ELEMENTWISE: table_form,
+    Work.ROTATION: table_form,
+    Work.CAST: cast_form,
     Work.QUANTIZE: quantize_form,
     Work.PRODUCT: product_form,
     Work.ATTENTION: attention_form,

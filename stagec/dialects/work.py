@@ -35,6 +35,8 @@ class Work(StrEnum):
     """The attention of queries in two parts to a latent cache."""
     ELEMENTWISE = "elementwise"
     """Each element of elements at the same place."""
+    ROTATION = "rotation"
+    """Elementwise, of pairs of elements: one kernel of a rotary embedding, with its angles."""
     CAST = "cast"
     """Elementwise: the same numbers in another dtype."""
     QUANTIZE = "quantize"

@@ -101,6 +101,8 @@ class KernelPrices:
     """Whether what products read of a weight that is stored wide is kept from the first microbatch to the last."""
     products_add: bool = True
     """Whether the product that makes a weight's gradient adds it to the sum over earlier microbatches. If not, another kernel does."""
+    eager: bool = False
+    """Whether elementwise ops are kernels of an eager framework, which load vectors of contiguous operands alone."""
     averages: bool = False
     """Whether a kernel of its own divides a gradient's sum by the number of ranks before they add up theirs."""
     checks: bool = False
@@ -171,11 +173,15 @@ class KernelPrices:
         So do PyTorch's where an operand is converted, repeated along a dim, or not contiguous (`gpu_kernel_impl` in `ATen/native/cuda/CUDALoops.cuh`: each
         thread loads the operands of an element, and then those of the next).
         """
-        elements, rate = dict(kernel.sizes).get("scalars", 0), self.device.scalars_per_s
-        if not (elements and rate):
-            return moved
-        us = 1e6 * elements / rate + self.device.launch_us
+        sizes = dict(kernel.sizes)
+        us = self.scalars_us(sizes.get("scalars", 0) + self.eager * sizes.get("apart", 0))
+        us += self.device.launch_us if us else 0.0
         return Price(us, Basis.RULE) if us > moved.us else moved
+
+    def scalars_us(self, elements: float) -> float:
+        """The time in µs in which the device computes so many elements one by one; 0 where its file does not say it."""
+        rate = self.device.scalars_per_s
+        return 1e6 * elements / rate if rate else 0.0
 
     def scan(self, compute: Compute, backward: bool) -> Price:
         """The time of a state-space scan: by the FLOP/s that the device's file gives for Mamba-2's Triton kernels, but no faster than memory allows."""
@@ -387,7 +393,7 @@ class KernelPrices:
         """The time in µs to add the gradient of a weight to those of earlier microbatches, and a microbatch's part of setting the sum to zero.
 
         A fused product reads the sum and writes it in place of its result (`gradient_accumulation_fusion` of Megatron-LM); else another kernel
-        reads both. What else is done with sums before ranks add them up: `accesses`. On B200 a
+        reads both, one by one where it converts. What else is done with sums before ranks add them up: `accesses`. On B200 a
         product of [28672, 4096] by [4096, 8192] takes 0.13 ms longer when it adds in fp32 than when it adds in bf16: four
         bytes of each element at 7.2 TB/s (SimuMax, `configs/system/b200_bf16_ceperm.json`). Its buffers are set to zero as a step begins (`zero_grad_buffer`
         in Megatron-LM's `core/distributed/distributed_data_parallel.py`); PyTorch has no sum until the first microbatch is done (`set_to_none`).
@@ -401,7 +407,10 @@ class KernelPrices:
         besides = self.accesses * sizes.get("reduced", 0)
         if self.products_add:
             return 1e6 * (2 * sizes["summed"] + sizes["zeroed"] + besides - once) / rate
-        return 1e6 * (2 * sizes["summed"] + besides + once) / rate + self.device.launch_us
+        us = max(
+            1e6 * (2 * sizes["summed"] + once) / rate, self.scalars_us(sizes.get("converted", 0))
+        )
+        return us + 1e6 * besides / rate + self.device.launch_us
 
     @property
     def accesses(self) -> int:
@@ -429,7 +438,9 @@ class KernelPrices:
         rate = float(self.device.numbers["memory_bytes_per_s"]) * self.device.reached.memory
         once = sizes["zeroed"] if self.products_add else 0
         once += self.accesses * sizes.get("reduced", 0)
-        return 1e6 * (2 * sizes["summed"] + once + sizes["made"]) / rate + self.device.launch_us
+        added = 1e6 * (2 * sizes["summed"] + sizes["made"]) / rate
+        us = max(added, self.scalars_us(sizes.get("converted", 0)))
+        return us + 1e6 * once / rate + self.device.launch_us
 
     def experts(self, dtype: str, own: Mapping[str, np.float64]) -> Price | None:
         """The time of a product of a device's experts where an engine serves or tokens are few: its share, by FLOPs, of a measured layer of experts. None if

@@ -470,6 +470,7 @@ def kernel_prices(plan: Plan, works: Collection[Work]) -> KernelPrices | None:
         keeps_transposed=plan.process.transposed_weights,
         caches=plan.process.cached_weights,
         products_add=plan.device.kernels == "fused",
+        eager=plan.device.kernels == "eager",
         averages=plan.gradients.average == "before",
         checks=plan.gradients.check,
         sums_tables=plan.microbatch is not None or plan.pipeline is not None,
@@ -497,7 +498,7 @@ def agreement(compute: Compute) -> Collective:
 
 
 ATTENTION = (Work.ATTENTION, Work.LATENT_ATTENTION)
-ELEMENTWISE = (Work.ELEMENTWISE, Work.CAST)
+ELEMENTWISE = (Work.ELEMENTWISE, Work.ROTATION, Work.CAST)
 FED = (*ELEMENTWISE, Work.APPEND, Work.DISPATCH)
 """Work that a measured kernel does itself with the values that it reads, so that it takes no time of its own before it."""
 JOINED = (*ELEMENTWISE, Work.QUANTIZE, Work.REDUCTION, Work.LOSS_GRAD)

@@ -132,7 +132,7 @@ class RopeOp(LikeOp):
     """
 
     name = "stg.rope"
-    WORK: ClassVar[Work] = Work.ELEMENTWISE
+    WORK: ClassVar[Work] = Work.ROTATION
     FLOPS: ClassVar[tuple[int, str]] = (3, "x")
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
     SIGNATURES: ClassVar[tuple[Signature, ...]] = (

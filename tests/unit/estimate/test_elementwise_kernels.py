@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from stagec.devices import named
 from stagec.dialects.work import Work
 from stagec.driver import compile_text
 from stagec.estimate.prices import Prices, read_before, work_of
@@ -73,9 +74,14 @@ def test_a_gated_activation_that_keeps_what_it_reads_takes_three_passes_and_five
 
 
 def test_eager_kernels_read_all_their_operands() -> None:
+    """What reads a half of what both gates' product made goes element by element."""
     found, moving = times(MODEL.format(again="none", kernels="eager"))
-    each = {"F": moving(2) + moving(3), "B": 3 * moving(3) + moving(4)}
+    h100 = named("h100")
+    apart = 1e6 * HALF_BYTES / 2 / h100.scalars_per_s + h100.launch_us
+    of_half = [max(moving(halves), apart) for halves in (2, 3)]
+    each = {"F": sum(of_half), "B": moving(3) + 2 * of_half[1] + moving(4)}
     assert found == pytest.approx(each)
+    assert of_half == [apart, apart]
 
 
 OPS = ("exp({0})", "silu({0})", "{0} + {1}", "{0} * {1}", "{0} - {1}", "relu({0})")
