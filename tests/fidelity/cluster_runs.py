@@ -103,17 +103,22 @@ module FeedForward(x[B, S, D]) -> [B, S, D] {
 LAYER_AS_RUN = """\
 op transposed(x[B, S, Q, E]) -> [B, S, Q, E] { flops = 0, bytes = 4 * B * S * Q * E, scalars = B * S * Q * E,
   backward_flops = 0, backward_bytes = 4 * B * S * Q * E, backward_scalars = B * S * Q * E }
-op paired(x[B, S, P, E]) -> [B, S, P, E] { flops = 0, bytes = 4 * B * S * P * E, scalars = B * S * P * E,
-  backward_flops = 0, backward_bytes = 4 * B * S * P * E, backward_scalars = B * S * P * E }
+op joined(k[B, S, K, E], v[B, S, K, E]) -> [B, S, K, E], [B, S, K, E] { flops = 0, bytes = 8 * B * S * K * E, kernels = 2,
+  backward_bytes = 0, backward_reads = [] }
+op paired(k[B, S, K, E], v[B, S, K, E]) -> [B, S, K, E], [B, S, K, E] { flops = 0, bytes = 8 * B * S * K * E, scalars = 2 * B * S * K * E,
+  backward_bytes = 8 * B * S * K * E, backward_scalars = 2 * B * S * K * E, backward_kernels = 2, backward_reads = [] }
 
-op further(x[B, S, H, E]) -> [B, S, H, E] { flops = 0, bytes = 0, backward_bytes = 0, KERNELS }
+op further(x[B, S, H, E]) -> [B, S, H, E] { flops = 0, bytes = 0, backward_bytes = 4 * B * S * H * E, KERNELS, backward_reads = [] }
+op by_position(x[B, S, H, E]) -> [B, S, H, E] { flops = 0, bytes = 4 * B * S * H * E, scalars = B * S * H * E,
+  backward_bytes = 8 * B * S * H * E, backward_scalars = 2 * B * S * H * E, backward_kernels = 2, backward_reads = [] }
 
 module Attention(x[B, S, D]) -> [B, S, D] {
   weight wqkv[D, Q, E], wo[H, E, D]
   q, near, own = split(transposed(x @ wqkv), over = Q, to = [H, K, J])
-  pairs = concat(near, own, over = [K, J], to = P)
-  k, v = split(paired(pairs), over = P, to = [K, J])
-  return attention(further(rope(q)), rope(k), v[J -> K], causal = true) @ wo
+  both, beside = joined(near, own[J -> K])
+  k, v = paired(both, beside)
+  y = attention(further(rope(q)), rope(k), v, causal = true)
+  return MIXED @ wo
 }
 
 module FeedForward(x[B, S, D]) -> [B, S, D] {
@@ -122,19 +127,30 @@ module FeedForward(x[B, S, D]) -> [B, S, D] {
   return (silu(gate) * up[U -> F]) @ down
 }"""
 """With the kernels of `CausalSelfAttention.forward` and `MLP.forward` (`models/llama.py` of nanotron at 67c5ebb6): queries, keys and values are one
-product, whose result is transposed into memory; keys and values are joined, and transposed again, both element by element (`permute(...).contiguous()`); both
-gates are one product."""
+product, whose result is transposed into memory element by element (`permute(...).contiguous()`); keys and values are joined and transposed again, and their
+gradients joined, of five dims, so that PyTorch copies each by a kernel of its own (`cat_out_cuda`), backward to where it is not contiguous; both gates are one
+product. Hidden states are position by position, and attention is sequence by sequence: with several sequences, what it makes is copied in front
+of its last product, and in the backward pass that and its gradient (`by_position`). All kernels and strides were counted by running these lines, and those
+of the loss, under PyTorch 2.13."""
 LOSS_AS_RUN = """\
-op in_passes(x[B, S, V]) -> [B, S, V] { flops = 4 * B * S * V, bytes = 28 * B * S * V, kernels = 15,
-  backward_flops = 0, backward_bytes = 0, backward_kernels = 4 }
+op widened(x[B, S, V]) -> [B, S, V]: fp32 { flops = 0, bytes = 6 * B * S * V, scalars = B * S * V,
+  backward_bytes = 6 * B * S * V, backward_scalars = B * S * V, backward_reads = [] }
+op shifted(x[B, S, V]: fp32) -> [B, S, V]: fp32 { flops = 2 * B * S * V, bytes = 16 * B * S * V, scalars = 2 * B * S * V, kernels = 2,
+  backward_flops = 0, backward_bytes = 0, backward_reads = [] }
+op in_passes(x[B, S, V]: fp32) -> [B, S, V]: fp32 { flops = 2 * B * S * V, bytes = 12 * B * S * V, kernels = 19,
+  backward_flops = 0, backward_bytes = 0, backward_kernels = 9, backward_reads = [] }
 
 """
-"""With the kernels of `_ShardedCrossEntropy` (`parallel/tensor_parallel/functional.py`): of the logits, in fp32, the largest is found and taken off,
-exponentials are made, added up, and divided by their sum, kernel by kernel: 32 bytes each, of which a loss reads 4 itself. Eleven more choose the logits of
-targets, and four behind."""
-SHORT = 6, 3
-"""Kernels of a layer, and of its backward pass, that move next to nothing: lengths of sequences are made and added up, for queries and for keys
-(`CoreAttention.forward`: two each of `zeros`, `sum` and `cumsum`); FlashAttention's backward pass has three beside its own."""
+"""With the kernels of `_ShardedCrossEntropy` (`parallel/tensor_parallel/functional.py`): logits are converted to fp32, of which the largest is found and taken
+off, exponentials are made, added up, and divided by their sum, kernel by kernel: 38 bytes each, of which a loss reads 4 itself. What takes off and divides has
+a number for each row, so that it goes element by element, and so did conversions both ways in the PyTorch 2.1 that ran (`conda activate 2-1-cu121` in
+`run_multinode.sh`). Seventeen more choose the logits of targets and average, and ten behind. The gradient is multiplied by one number for each row, in
+memory, which takes a third longer than is said here."""
+SHORT = 6, 7
+"""Kernels of a layer, and of its backward pass, that move next to nothing or are no ops of a text: lengths of sequences are made and added up, for queries and
+for keys (`CoreAttention.forward`: two each of `zeros`, `sum` and `cumsum`); FlashAttention's backward pass has three beside its own, and its rotary embedding
+copies the gradient of queries first (`ApplyRotaryEmb.backward`: `do.clone()`); gradients of two norms' weights are added up and cast, and added to sums (six,
+of which a text has two and another that is none)."""
 PIECES = 2
 """Further products of a column-parallel layer, and of the gradient of a row-parallel layer's input: rows of a rank's own by themselves, then those before
 and those behind (`tensor_parallel/functional.py`)."""
@@ -148,14 +164,15 @@ def run_text(run: Run, as_run: bool = False, counts_norms: bool = True) -> str:
     """
     forward, backward = (each + 2 * PIECES * (run.tp > 1) for each in SHORT)
     kernels = f"kernels = {forward}, backward_kernels = {backward}"
-    layer = LOSS_AS_RUN + LAYER_AS_RUN.replace("KERNELS", kernels) if as_run else LAYER
-    joined = (
-        "\ndim J = K\ndim P = K + J\ndim Q = H + K + J\ndim U = F\ndim G = F + U" if as_run else ""
-    )
-    split = "H, K, J, P, Q, F, U, G, V" if as_run else "H, K, F, V"
+    layer = LAYER
+    if as_run:
+        mixed = "by_position(y)" if run.microbatch > 1 else "y"
+        layer = LOSS_AS_RUN + LAYER_AS_RUN.replace("KERNELS", kernels).replace("MIXED", mixed)
+    joined = "\ndim J = K\ndim Q = H + K + J\ndim U = F\ndim G = F + U" if as_run else ""
+    split = "H, K, J, Q, F, U, G, V" if as_run else "H, K, F, V"
     head = "embed" if run.is_tied else "head"
-    logits = f"cast(rms_norm(x, norm) @ {head}, dtype = fp32)"
-    logits = f"in_passes({logits})" if as_run else logits
+    logits = f"rms_norm(x, norm) @ {head}"
+    logits = f"in_passes(shifted(widened({logits})))" if as_run else f"cast({logits}, dtype = fp32)"
     tables = "embed[V, D], norm[D]" + ("" if run.is_tied else ", head[V, D]")
     overlap = "\n  overlap { tp = true, pieces = 1 }" if as_run and run.tp > 1 else ""
     pipeline = f"microbatch {run.microbatch}"
