@@ -51,6 +51,8 @@ EXPERTS = "experts"
 GATHERED = "gathered parameters"
 EXCHANGES = "all-to-alls"
 CONVERTED = "logits that are converted for a loss"
+NORMED = "norms that nothing but quantizations reads"
+UNSHARDED = "parameters that are gathered where they are read"
 RECOMPUTE = "recompute-activations"
 PLAN_MEMORY = "plan-memory"
 LOWERING = "lower-to-tasks"
@@ -87,6 +89,8 @@ NEEDS = (
         "only linear layers in a `repeat` are quantized, and all there are `unquantized`, or none",
     ),
     ProgramNeed("device", "swizzle", QUANTIZE_PRODUCTS, "no product is quantized"),
+    ProgramNeed("zero", "copies", UNSHARDED, "no parameters are gathered"),
+    ProgramNeed("device", "norms", NORMED, "no norm is read by quantized products alone"),
     ProgramNeed("precision", "loss", CONVERTED, "no `cross_entropy` reads logits of another dtype"),
     ProgramNeed(
         "zero",
@@ -445,7 +449,7 @@ def without_times(plan: Plan, own: Collection[Span]) -> list[Diagnostic]:
     said += [
         (clause, field, name)
         for field, name in OF_TIMES
-        if name in (clause := getattr(plan, field)).unusual
+        if (clause := getattr(plan, field)) is not None and name in clause.unusual
     ]
     return [
         Diagnostic("W0304", unchanged(f"`{name}` of `{title}`"), clause.unusual[name], help=help_)
@@ -454,7 +458,7 @@ def without_times(plan: Plan, own: Collection[Span]) -> list[Diagnostic]:
     ]
 
 
-OF_TIMES = (("gradients", "average"), ("gradients", "check"))
+OF_TIMES = (("gradients", "average"), ("gradients", "check"), ("zero", "copies"))
 """Settings, beside those of links, that only times depend on."""
 
 
@@ -546,7 +550,7 @@ def kinds(module: ModuleOp) -> Iterator[str]:
         if isinstance(op, stg.DispatchOp):
             yield EXPERTS
         if isinstance(op, dist.UnshardOp):
-            yield GATHERED
+            yield from (GATHERED, UNSHARDED)
         if isinstance(op, dist.AllToAllOp):
             yield EXCHANGES
         if isinstance(op, dist.StateOp) and tensor_of(op.state.type).dtype == EIGHT_BIT:
@@ -560,6 +564,10 @@ def kinds(module: ModuleOp) -> Iterator[str]:
             narrow = any(DTYPE_BITS[tensor_of(each.type).dtype] < 32 for each in op.gradients)
             if narrow or op.master is not None:
                 yield NARROW
+        if isinstance(op, stg.RmsNormOp | stg.LayerNormOp):
+            readers = [use.operation for use in op.results[0].uses]
+            if readers and all(isinstance(each, stg.QuantizeOp) for each in readers):
+                yield NORMED
         # A conversion in the model's text has a place of its own.
         if isinstance(op, stg.CastOp) and any(
             isinstance(use.operation, READ_LOGITS) and use.operation.location == op.location

@@ -16,6 +16,7 @@ from xdsl.ir import Operation, OpResult, SSAValue
 from stagec import symbolic
 from stagec.analysis.contiguity import apart
 from stagec.dialects import sched, stg
+from stagec.dialects.memory import Kind
 from stagec.dialects.types import PIECE_AXIS, QUANTIZED, SCALES, TensorType, bytes_of, tensor_of
 from stagec.dialects.use_def import StepBack, followed, from_body, from_stack, sent, viewed
 from stagec.dialects.work import Work
@@ -35,6 +36,8 @@ class KernelForm:
     """Of attention what keys and values, or latents, are read in; of a product the format of a weight that is stored quantized."""
     agreed: tuple[str, ...] = ()
     """Of a quantization, the axes of the ranks that gather its result."""
+    is_normed: bool = False
+    """Of a quantization, whether a norm made what it reads for it alone."""
 
 
 def kernel_form(op: sched.ComputeOp) -> KernelForm | None:
@@ -140,7 +143,7 @@ def table_form(op: sched.ComputeOp) -> KernelForm | None:
         sizes = sum_sizes(op.outputs[0])
     if sizes:
         sizes["made"] = tensor_of(op.outputs[0].type).num_bytes
-    sizes |= one_by_one
+    sizes |= one_by_one | copied_sizes(op)
     if sched.work_of(op) == Work.ELEMENTWISE:
         sizes |= apart_sizes(op)
     if not sizes:
@@ -179,7 +182,37 @@ def quantize_form(op: sched.ComputeOp) -> KernelForm:
         sizes |= {"elements": elements, "new": elements / microbatches_around(op)}
     else:
         agreed = gathered_over(op.outputs[0])
-    return KernelForm(Work.QUANTIZE, made.dtype, tuple(sizes.items()), agreed=agreed)
+    return KernelForm(
+        Work.QUANTIZE,
+        made.dtype,
+        tuple(sizes.items()),
+        agreed=agreed,
+        is_normed=reads_norm(op),
+    )
+
+
+def reads_norm(op: sched.ComputeOp) -> bool:
+    """Whether a quantization reads what a norm made, and only quantizations read that: a norm whose result is wanted by itself too is a module apart, and so
+    is one in front of routers and experts (`return_layernorm_output` in Transformer Engine's `module/layernorm_linear.py`; `pre_mlp_layernorm` of Megatron-LM).
+    """
+    made = followed(op.inputs[0], viewed)
+    norm = made.owner
+    return (
+        isinstance(norm, sched.ComputeOp)
+        and sched.work_of(norm) == Work.REDUCTION
+        and stg.phase_of(norm) in ("fwd", "recompute")
+        and tensor_of(made.type).dims == tensor_of(norm.inputs[0].type).dims
+        and all(sched.work_of(user) == Work.QUANTIZE for user in users_of(made))
+    )
+
+
+def users_of(value: SSAValue) -> Iterator[Operation]:
+    """The ops that read a value, as it is or a view of it."""
+    for user in (use.operation for use in value.uses):
+        if isinstance(user, sched.ViewOp):
+            yield from users_of(user.results[0])
+        else:
+            yield user
 
 
 def gathered_over(value: SSAValue) -> tuple[str, ...]:
@@ -224,6 +257,7 @@ def product_form(op: sched.ComputeOp) -> KernelForm:
         sizes |= late_sizes(op)
     if stg.phase_of(op) == "fwd":
         sizes |= regathered_sizes(op)
+    sizes |= copied_sizes(op)
     if is_linear(op):
         sizes |= merged_sizes(op, both)
         if sizes["batch"] != ONE:
@@ -361,6 +395,49 @@ def regathered_sizes(op: sched.ComputeOp) -> dict[str, Size]:
             number = microbatches_around(op)
             return parts | {"filled": elements / number, "wide_filled": wide / number}
     return {}
+
+
+def copied_sizes(op: sched.ComputeOp) -> dict[str, Size]:
+    """The bytes of parameters that one gather made, `copied`, where the op is the first to multiply by one of them, or to look one up: what copies them into
+    place has to be done before. Norms and biases are read before it, and are copied with the others.
+    """
+    gathers = dict.fromkeys(map(parameter_gather, op.inputs))
+    made = [
+        tensor_of(result.type).num_bytes
+        for gather in gathers
+        if gather is not None and first_reader(gather) is op
+        for result in gather.results
+    ]
+    return {"copied": symbolic.total(made)} if made else {}
+
+
+def parameter_gather(value: SSAValue) -> sched.CollectiveOp | None:
+    """What gathered the parameter that a value is, in the dtype that its reader wants."""
+    op = followed(value, viewed, KEEPS_VALUES).owner
+    if not isinstance(op, sched.CollectiveOp) or op.kind.data != "all_gather":
+        return None
+    return op if sched.effects_of(op).makes == Kind.GATHERED else None
+
+
+def first_reader(gather: sched.CollectiveOp) -> sched.ComputeOp | None:
+    """The first op of its block that multiplies by what it gathered, or looks it up."""
+    found: sched.ComputeOp | None = None
+    for user in (user for result in gather.results for user in kept_users(result)):
+        is_one = user.parent == gather.parent and sched.work_of(user) in (Work.PRODUCT, Work.OTHER)
+        if not isinstance(user, sched.ComputeOp) or not is_one:
+            continue
+        if found is None or user.is_before_in_block(found):
+            found = user
+    return found
+
+
+def kept_users(value: SSAValue) -> Iterator[Operation]:
+    """The ops that read a value, a view of it, or the same in another dtype."""
+    for user in users_of(value):
+        if isinstance(user, sched.ComputeOp) and sched.work_of(user).keeps_values:
+            yield from kept_users(user.outputs[0])
+        else:
+            yield user
 
 
 def microbatches_around(op: sched.ComputeOp) -> Size:

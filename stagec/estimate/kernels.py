@@ -99,6 +99,8 @@ class KernelPrices:
     """Whether a weight that is stored in 8 bits is also kept as a transposed copy."""
     caches: bool = False
     """Whether what products read of a weight that is stored wide is kept from the first microbatch to the last."""
+    copies: bool = False
+    """Whether a kernel of its own copies what was gathered of parameters into place, before the first product by one of them."""
     products_add: bool = True
     """Whether the product that makes a weight's gradient adds it to the sum over earlier microbatches. If not, another kernel does."""
     eager: bool = False
@@ -116,6 +118,8 @@ class KernelPrices:
     """The engine whose kernels compute experts, where there are tables of several engines."""
     swizzle: str = "none"
     """Of which operands scales are put into the order that products read (`swizzled`): of `each`, of those that are `stored` or sent, or of `none`."""
+    norms: str = "plain"
+    """What kernels of norms do for the quantization behind them: find `maxima` of whole tensors, write `mxfp8` (`cudnn`), or neither."""
     devices: int = 1
     """How many devices wait for each other, and so for the slowest of them."""
     _known: dict[object, Price] = field(default_factory=dict, compare=False)
@@ -152,11 +156,13 @@ class KernelPrices:
         if kernel.kind == Work.OTHER:
             moved = self.moved(compute.num_bytes, compute.num_ops)
             price = self.one_by_one(moved, kernel)
-            return Price(price.us + self.added_us(kernel), price.basis)
+            more = self.added_us(kernel) + self.copied_us(kernel)
+            return Price(price.us + more, price.basis)
         if kernel.kind == Work.PRODUCT:
             price = self.product(kernel, backward)
             more = self.columnwise_us(kernel) + self.summed_us(kernel) + self.swizzled_us(kernel)
-            return Price(price.us + more + self.filled_us(kernel), price.basis)
+            more += self.filled_us(kernel) + self.copied_us(kernel)
+            return Price(price.us + more, price.basis)
         if kernel.kind in (Work.ORTHOGONALIZATION, Work.PRECONDITIONING):
             return self.products_in_turn(compute, kernel.dtype)
         if kernel.kind in (Work.SCAN, Work.SCAN_GRAD):
@@ -249,16 +255,31 @@ class KernelPrices:
         reads_columns = action.kernel.dtype in SCALES or self.device.transposes_fp8
         return action.num_written if self.is_cached(action) and reads_columns else 0
 
+    def norm_finds_maximum(self, kernel: Kernel) -> bool:
+        """Whether the norm in front of a quantization finds the largest number of what it writes, so that nothing reads that for it.
+
+        Transformer Engine's own kernels do so since 2.7, those of cuDNN do not (`FUSED_NORM_AMAX_FP8` in `csrc/extensions/normalization.cpp`; in 2.7
+        `rmsnorm_api.cpp` takes its own where a maximum is wanted). In nvfp4 the maximum is that of rotated columns too, which what quantizes finds.
+        """
+        is_found = self.trains == "cudnn" and self.norms == "maxima"
+        return is_found and kernel.is_normed and kernel.dtype == "fp8"
+
+    def norm_quantizes(self, kernel: Kernel) -> bool:
+        """Whether the norm in front of a quantization writes its result itself: in fp8 where the scale is known, in mxfp8 cuDNN's (`FULLY_FUSED` there, for
+        whole tiles of 128 by 128).
+        """
+        known = kernel.dtype == "fp8" and self.scales_are_known
+        of_cudnn = kernel.dtype == "mxfp8" and self.trains == "cudnn" and self.norms == "cudnn"
+        return kernel.is_normed and (known or of_cudnn)
+
     def turns_us(self, kernel: Kernel) -> float:
         """The time in µs that products of experts, computed one after the other, take in addition to what each takes by itself."""
         turns = self.kernels_of(kernel)
         return turns * self.device.turn_us if turns > 1 else 0.0
 
-    def further_launches(self, action: object, finds_scale: bool = False) -> float:
-        """How long the host takes to launch the kernels of one call behind the first one, as a multiple of the time of one launch.
-
-        `finds_scale`: a quantization finds the scale of each tensor by three more kernels (`Float8CurrentScalingQuantizer::quantize_impl` of Transformer
-        Engine 2.9: the largest number is set to zero, found, and made a scale).
+    def further_launches(self, action: object, each_takes: int = 1) -> float:
+        """How long the host takes to launch the kernels of one call behind the first one, as a multiple of the time of one launch. `each_takes`: so many
+        kernels take the place of one.
         """
         if not isinstance(action, Compute) or action.kernel is None:
             return 0.0
@@ -266,7 +287,7 @@ class KernelPrices:
         each = {Work.PRODUCT: device.host_product_us, Work.QUANTIZE: device.host_kernel_us}
         if kind not in each or not device.host_launch_us:
             return 0.0
-        kernels = self.kernels_of(action.kernel) * (4 if finds_scale else 1)
+        kernels = self.kernels_of(action.kernel) * each_takes
         us = (kernels - 1) * each[kind] + len(self.swizzled(action.kernel)) * device.host_kernel_us
         return us / device.host_launch_us
 
@@ -388,6 +409,16 @@ class KernelPrices:
         written = copies * sizes["filled"] * bytes_per_element(kernel.dtype)
         rate = float(self.device.numbers["memory_bytes_per_s"]) * self.device.reached.memory
         return 1e6 * (2 * sizes["wide_filled"] + written) / rate
+
+    def copied_us(self, kernel: Kernel) -> float:
+        """The time in µs to copy what was gathered of parameters into place, in front of the op that reads the first of them.
+
+        What came from each rank is a part of each parameter, so that a kernel on the stream of products reads all of it and writes each parameter
+        (`foreach_all_gather_copy_out` in PyTorch's `_fsdp_collectives.py`, `split_with_sizes_copy`; `torch.cat` in `AllGatherCoalescedHandle.wait` of
+        DeepSpeed's `partition_parameters.py`). Megatron-LM's FSDP gathers buffers of which parameters are parts.
+        """
+        copied = dict(kernel.sizes).get("copied", 0)
+        return self.moved(2 * copied).us if self.copies and copied else 0.0
 
     def summed_us(self, kernel: Kernel) -> float:
         """The time in µs to add the gradient of a weight to those of earlier microbatches, and a microbatch's part of setting the sum to zero.

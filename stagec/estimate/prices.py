@@ -162,14 +162,24 @@ class Prices:
         # "Performance analysis" in Transformer Engine's "FP8 Current Scaling": two reads, one for the largest number and one to convert.
         assert action.kernel is not None
         read = action.num_bytes - action.num_written
-        found = self.kernels.quantized(action.kernel, read)
+        is_found = self.kernels.norm_finds_maximum(action.kernel)
+        found_us = 0.0 if is_found else self.kernels.quantized(action.kernel, read).us
         whole = self.kernels.quantized(action.kernel, action.num_bytes)
         # The largest number is set to zero before, and made a scale behind (`Float8CurrentScalingQuantizer::quantize_impl` of its release 2.9); in
         # nvfp4 rows and columns are converted by kernels of their own (`NVFP4Quantizer::quantize_impl`).
         scale = self.kernels.quantized(action.kernel, SCALE_BYTES)
         besides = 2 * scale.us if self.kernels.trains == "cudnn" else 0.0
         agreed = self.network.collective(agreement(action)).us if self.agrees(action) else 0
-        return Price(found.us + whole.us + besides + agreed, whole.basis)
+        return Price(found_us + whole.us + besides + agreed, whole.basis)
+
+    def kernels_for_scale(self, action: Compute) -> int:
+        """How many kernels quantize an operand once: where a scale is found first, its largest number is set to zero, found, unless a norm has found it, and
+        made a scale (`Float8CurrentScalingQuantizer::quantize_impl` of Transformer Engine 2.9).
+        """
+        if self.kernels is None or self.kernels.trains != "cudnn" or not self.finds_scale(action):
+            return 1
+        assert action.kernel is not None
+        return 3 if self.kernels.norm_finds_maximum(action.kernel) else 4
 
     @property
     def writes_early(self) -> bool:
@@ -241,10 +251,15 @@ class Prices:
                 reads = reads - costs.written[j]
             moved[i] = np.maximum(reads, 0) + costs.written[i]
         for i in group_of:
-            if i in escaping:
-                continue
-            if readers[i] and all(group_of.get(k) == group_of[i] for k in readers[i]):
+            is_inside = readers[i] and all(group_of.get(k) == group_of[i] for k in readers[i])
+            if i not in escaping and is_inside:
                 moved[i] = moved[i] - np.minimum(costs.written[i], moved[i])
+                continue
+            normed = [k for k in readers[i] if is_normed(nodes[k])]
+            if normed and all(group_of.get(k) == group_of[i] for k in normed):
+                # Others want the norm's statistics alone: what the quantization reads is not written.
+                read = costs.moved[normed[0]] - costs.written[normed[0]]
+                moved[i] = moved[i] - np.minimum(read, moved[i])
         groups: dict[int, list[int]] = {}
         for i, group in group_of.items():
             groups.setdefault(group, []).append(i)
@@ -310,8 +325,8 @@ class Prices:
         """The kinds of work that a node can join: if a node of such a kind makes what it reads, both are one kernel. None if it never shares its kernel.
 
         A compiler joins all that is elementwise, reductions and quantizations too. Megatron-LM's activations hand bf16 to Transformer Engine's linear
-        layers, which quantize it by a kernel of their own; a norm in front of one writes fp8 itself where the scale is known
-        (`core/transformer/mlp.py`; `module/linear.py` and `csrc/extensions/normalization.cpp` of Transformer Engine 2).
+        layers, which quantize it by a kernel of their own; a norm in front of one may write it itself (`core/transformer/mlp.py`; `module/linear.py` of
+        Transformer Engine 2, and `norm_quantizes`).
         """
         action = node.action
         if not isinstance(action, Compute) or self.finds_scale(action):
@@ -323,7 +338,8 @@ class Prices:
             return JOINED if work in JOINED else None
         if work == Work.QUANTIZE:
             assert action.kernel is not None
-            return (Work.REDUCTION,) if action.kernel.dtype == "fp8" else None
+            is_one = self.kernels is not None and self.kernels.norm_quantizes(action.kernel)
+            return (Work.REDUCTION,) if is_one else None
         if work in (Work.REDUCTION, Work.LOSS_GRAD):
             return ()
         return ELEMENTWISE if work in ELEMENTWISE else None
@@ -439,10 +455,11 @@ class Prices:
                 checks = CHECK_KERNELS * self.kernels.device.host_kernel_us
                 found[i] += checks / self.host_launch_us
             if isinstance(node.action, Compute):
-                finds = self.finds_scale(node.action) and self.kernels.trains == "cudnn"
-                found[i] += self.kernels.further_launches(node.action, finds)
+                each_takes = self.kernels_for_scale(node.action)
+                found[i] += self.kernels.further_launches(node.action, each_takes)
                 found[i] += self.agrees(node.action)
                 found[i] *= self.kernels.part_of_step(node.action, node.phase in BACKWARD)
+            found[i] += self.kernels.copies and "copied" in sizes
             if "all_m" not in sizes:
                 continue
             whole = (node.phase, sizes["all_m"], sizes["all_n"], sizes["k"])
@@ -471,12 +488,14 @@ def kernel_prices(plan: Plan, works: Collection[Work]) -> KernelPrices | None:
         caches=plan.process.cached_weights,
         products_add=plan.device.kernels == "fused",
         eager=plan.device.kernels == "eager",
+        copies=plan.zero is not None and plan.zero.level == 3 and plan.zero.copies,
         averages=plan.gradients.average == "before",
         checks=plan.gradients.check,
         sums_tables=plan.microbatch is not None or plan.pipeline is not None,
         trains=TRAINING_ATTENTION[plan.device.kernels] if Work.ATTENTION_GRAD in works else "",
         engine=plan.device.experts,
         swizzle=plan.device.swizzle,
+        norms=plan.device.norms,
     )
 
 
@@ -489,6 +508,12 @@ SCALE_BYTES = 4
 def read_before(node: Node) -> float:
     """The share of what a node reads that a kernel of several ops has read already."""
     return node.action.read_before if isinstance(node.action, Compute) else 0.0
+
+
+def is_normed(node: Node) -> bool:
+    """Whether a node quantizes what a norm made for it alone."""
+    action = node.action
+    return isinstance(action, Compute) and bool(action.kernel and action.kernel.is_normed)
 
 
 def agreement(compute: Compute) -> Collective:

@@ -144,6 +144,8 @@ class Zero(Clause):
     prefetch: int = setting("whole", 1)
     persist: int = setting("whole", 0)
     """Parameters of so many elements or fewer stay whole under level 3."""
+    copies: bool = setting("bool", True)
+    """Whether kernels copy what each pass gathers under level 3 into place, for times."""
     shards: str | None = setting("choice", None, "rows", "flat")
     like: str | None = setting("choice", None, *PRESETS)
     """A framework whose settings hold where the plan says nothing (`presets.py`)."""
@@ -434,6 +436,8 @@ class Device(Clause):
     experts of a device, in place of Transformer Engine's, one for each."""
     swizzle: str = setting("choice", "stored", "each", "stored", "none")
     """Which operands of products whose blocks have scales have those put into the order that products read, by a kernel in front of each product."""
+    norms: str = setting("choice", "maxima", "plain", "maxima", "cudnn")
+    """What kernels of norms do for the quantization behind them: find the largest number of what they write, write `mxfp8` themselves, or neither."""
     price_per_hour: float | None = setting("number", None)
     """The price of a device, for what tokens cost."""
 

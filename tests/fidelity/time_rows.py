@@ -157,6 +157,8 @@ class Layout:
     """The release of cuDNN whose attention runs, where it is not that of the device's file and a file beside this one has it."""
     swizzle: str = "stored"
     """Of which operands kernels put scales in order in front of products."""
+    norms: str = "maxima"
+    """What kernels of norms do for the quantization behind them: Transformer Engine's own since 2.7 and those of `cudnn`."""
     rack: int = 0
     """Devices that share links, if the device's file says otherwise."""
 
@@ -221,7 +223,9 @@ def plan(layout: Layout, model: Model, recipe: Recipe | None = None) -> str:
         lines.append(f"  microbatch {x.microbatch}")
     replicas = [axis for axis, size in ((batch, x.dp), ("cp", x.cp)) if size > 1]
     if x.zero and replicas:
-        lines.append(f"  zero {x.zero} over {', '.join(replicas)}")
+        # Megatron-LM's FSDP has parameters that are parts of what it gathers (`AllGatherPipeline` in its `param_and_grad_buffer.py`).
+        buffers = " { copies = false }" if x.zero == 3 and x.kernels == "fused" else ""
+        lines.append(f"  zero {x.zero} over {', '.join(replicas)}{buffers}")
     if model.adapters:
         lines.append("  freeze embed, head, norm, norm1, norm2, FeedForward, wqkv, wo")
     again = x.recompute
@@ -303,8 +307,10 @@ def device_clause(x: Layout) -> str:
     parts = f", captured = [{', '.join(x.captured)}]" if x.captured else ""
     graphs = f"graphs = {str(x.graphs).lower()}{parts}"
     swizzle = f", swizzle = {x.swizzle}" if x.products in ("mxfp8", "fp4") else ""
+    is_said = (x.products == "fp8" and x.scaling == "current") or x.products == "mxfp8"
+    norms = f", norms = {x.norms}" if is_said and x.kernels == "fused" else ""
     named = device_word(of_release(x.device, x.cudnn))
-    return f"device {named} {{ kernels = {x.kernels}, {graphs}{node}{experts}{units}{swizzle} }}"
+    return f"device {named} {{ kernels = {x.kernels}, {graphs}{node}{experts}{units}{swizzle}{norms} }}"
 
 
 def of_release(device: str, cudnn: str) -> str:
@@ -434,6 +440,24 @@ def swizzle_of(release: str, products: str) -> str:
     return "stored" if release >= first else "each"
 
 
+def norms_of(r: Cells) -> str:
+    """Whose norms run at Megatron-Bridge: cuDNN's where its scripts leave `NVTE_NORM_FWD_USE_CUDNN` set (`perf_plugins.py` of v0.2.0 to v0.5.0, recipes of
+    v0.6.0), else Transformer Engine's own.
+
+    Its release in 25.09 is 2.7, which takes its own norms with current scaling all the same. Of DeepSeek and Kimi the norms in front of layers are modules by
+    themselves (`input_layernorm` of Megatron-LM's latent attention), whatever writes those of its latents.
+    """
+    model, gpu, release = r["model"], r["gpu"], r["release"]
+    if release < "25.11":
+        return "maxima"
+    of_tensor = r["precision"] == "fp8"
+    if r["kind"] == "SFT" or (model == "Nemotron_3_Nano" and release > "26.02"):
+        return "cudnn"
+    is_small = gpu == "H100" and model == "LLAMA3_8B"
+    is_large = gpu[:2] == "GB" and model in ("LLAMA3_70B", "LLAMA3.1_405B")
+    return "cudnn" if of_tensor and (is_small or is_large) else "maxima"
+
+
 def uses_engines_loss(r: Cells) -> bool:
     """`CE_FUSION_IMPL=te` of 8B's scripts in round 5.1, but for Cisco's, whose code is older; Megatron-LM's own loss elsewhere, in fp32."""
     return r["benchmark"] == "llama31_8b" and r["org"] != "Cisco"
@@ -477,6 +501,8 @@ def submitted_layout(r: Cells, model: Model) -> Layout:
         device=device_of(r["gpu"]),
         cudnn=cudnn_of("25.09"),
         swizzle=swizzle_of("25.09", products),
+        # `NVTE_NORM_FWD_USE_CUDNN` is 1 in their `config_common.sh`, and 0 in `config_common_8b.sh`; they have Transformer Engine 2.8.
+        norms="maxima" if r["benchmark"] == "llama31_8b" else "cudnn",
         bucket_bytes=2 * 64 if checks_gradients(r) else bucket_bytes(r["bucket"]),
         checks=checks_gradients(r),
         rack=rack_of(device_of(r["gpu"]), number(r, "gpus")),
@@ -566,6 +592,7 @@ def published(r: Cells) -> Timed | None:
         bucket = bucket_bytes(str(128 * 2**20))
         swizzle = swizzle_of(r["release"], layout.products)
         layout = replace(layout, bucket_bytes=bucket, rack=rack, cudnn=cudnn, swizzle=swizzle)
+        layout = replace(layout, norms=norms_of(r))
         # `grad_reduce_in_fp32 = False` in all of its `scripts/performance/configs`.
         layout = replace(layout, gradients="bf16")
         # `use_precision_aware_optimizer` where it computes in bf16 (`overrides.py` there), and of DeepSeek (`recipes/deepseek`).

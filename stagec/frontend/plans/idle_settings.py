@@ -52,6 +52,12 @@ NEEDS = (
         lambda p: p.zero_level == 3,
     ),
     Need(
+        "zero",
+        ("copies",),
+        "`zero 3`, and no `pipeline`, which gathers once a step",
+        lambda p: p.zero_level == 3 and p.pipeline is None,
+    ),
+    Need(
         "precision", ("gather",), "`zero`, whose weights are gathered", lambda p: p.zero_level > 0
     ),
     Need(
@@ -130,6 +136,19 @@ NEEDS = (
     ),
     Need(
         "device",
+        ("norms",),
+        "`products = fp8` under `scaling = current`, or `cudnn` and `mxfp8`, and `kernels = fused` of a device that ships, or a file",
+        lambda p: (
+            p.device.kernels == "fused"
+            and p.device.preset is not None
+            and (
+                (p.precision.products == "fp8" and p.precision.scaling == "current")
+                or (p.precision.products == "mxfp8" and p.device.norms == "cudnn")
+            )
+        ),
+    ),
+    Need(
+        "device",
         ("captured",),
         "`graphs = false`: else graphs launch all kernels",
         lambda p: not p.device.graphs,
@@ -169,7 +188,7 @@ OF_TRAINING = (
     Need("precision", STORED, WHAT_TRAINS, lambda p: False),
     Need("offload", UPDATED, WHAT_TRAINS, lambda p: False),
     Need("process", ("dummy_gradients", "cached_weights"), WHAT_TRAINS, lambda p: False),
-    Need("device", ("swizzle",), WHAT_TRAINS, lambda p: False),
+    Need("device", ("swizzle", "norms"), WHAT_TRAINS, lambda p: False),
 )
 
 

@@ -255,6 +255,6 @@ def test_finding_a_scale_launches_three_more_kernels(device: str) -> None:
     for experts in (1, 4, 16):
         kernel = Kernel(Work.QUANTIZE, "fp8", (("batch", experts),))
         quantized = Compute(0, 1, kernel=kernel, work=Work.QUANTIZE)
-        for finds, kernels_of_one in ((False, 1), (True, 4)):
-            further = kernels.further_launches(quantized, finds)
+        for kernels_of_one in (1, 4):
+            further = kernels.further_launches(quantized, kernels_of_one)
             assert further * launch == pytest.approx((kernels_of_one * experts - 1) * own)
