@@ -31,7 +31,7 @@ from stagec.schedules import (
     check_sizes,
     placement,
     placement_of,
-    validate,
+    prove,
 )
 from stagec.schedules.table import FIRST_TRANSFER, columns
 from stagec.symbolic import Size, conditions, constant, symbol
@@ -163,7 +163,7 @@ def read_sizes(module: ModuleOp) -> None:
 
 
 def proved(schedule: Schedule) -> Schedule:
-    validate(schedule)
+    prove(schedule)
     return schedule
 
 

@@ -26,12 +26,11 @@ from stagec.pictures.scales import amount
 from stagec.pipeline_schedule import pipeline_schedule, schedule_op, whole_schedule
 from stagec.schedules import (
     Schedule,
-    ScheduleReport,
     Timing,
+    in_flight,
     picture,
     simulate,
     text,
-    validate,
 )
 from stagec.schedules.table import group_text
 
@@ -73,7 +72,7 @@ def show_timeline(compiled: Compiled, note: str = "") -> None:
     else:
         lines += timed_lines(compiled, found, schedule)
     heading = (
-        wrapped([heading_of(validate(whole_schedule(compiled.module)))])
+        wrapped([heading_of(whole_schedule(compiled.module))])
         if schedule is not None
         else []
     )
@@ -140,7 +139,7 @@ def show_schedule(compiled: Compiled) -> None:
         lines = plain_lines(compiled)
     else:
         own = pipeline_schedule(compiled.module)
-        lines = schedule_lines(validate(whole_schedule(compiled.module)), own)
+        lines = schedule_lines(whole_schedule(compiled.module), own)
     print_lines([Text(""), *wrapped(lines)])
 
 
@@ -160,14 +159,13 @@ def wrapped(lines: Iterable[str]) -> list[Text]:
     return found
 
 
-def schedule_lines(report: ScheduleReport, own: Schedule) -> list[str]:
+def schedule_lines(schedule: Schedule, own: Schedule) -> list[str]:
     """What the schedule is, and the order of each rank: of a pool that trains, of its own."""
     lines = map(shortened, text(own).splitlines())
-    return [heading_of(report), *lines]
+    return [heading_of(schedule), *lines]
 
 
-def heading_of(report: ScheduleReport) -> str:
-    schedule = report.schedule
+def heading_of(schedule: Schedule) -> str:
     counts = (
         counted(schedule.num_ranks, "rank"),
         counted(schedule.num_stages, "stage"),
@@ -175,7 +173,7 @@ def heading_of(report: ScheduleReport) -> str:
     )
     line = f"schedule {schedule.name}: {', '.join(counts)}"
     if schedule.has_backward:
-        peaks = report.in_flight.rank_peak.tolist()
+        peaks = in_flight(schedule).rank_peak.tolist()
         same = len(set(peaks)) == 1
         line += f"; in flight at most {peaks[0] if same else ' '.join(map(str, peaks))}"
         line += " on each" if same else ""

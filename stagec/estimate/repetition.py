@@ -88,14 +88,15 @@ def goes_on(few: Order, more: Order, many: Order) -> bool:
     if start < 0 or reached(after[:start]) != reached(after[:behind]):
         return False
     block, last = after[start:behind], before[behind:]
-    blocks = [delayed(block, later * number) for number in range(2 + times)]
+    blocks = np.tile(block, (2 + times, 1))
+    blocks[:, 2] += np.repeat(later * np.arange(2 + times), size)
     return (
         bool((block[:, 2] > NOWHERE).all())
         and np.array_equal(
-            after, np.concatenate([before[:behind], blocks[1], delayed(last, later)])
+            after, np.concatenate([before[:behind], blocks[size : 2 * size], delayed(last, later)])
         )
         and np.array_equal(
-            whole, np.concatenate([after[:start], *blocks, delayed(last, later * (1 + times))])
+            whole, np.concatenate([after[:start], blocks, delayed(last, later * (1 + times))])
         )
     )
 

@@ -7,7 +7,7 @@
 
 `build` takes a name of `names()`, a table (`mine.csv`) or a function (`mine.py:function`). What each
 schedule is and demands, and the paper it is from, is in `catalogue`; what a user's may contain, in
-`custom`; what `validate` proves, in `validator`; how a transfer finds its place, in `transfers`.
+`custom`; what `prove` and `validate` prove, in `validator`; how a transfer finds its place, in `transfers`.
 """
 
 from stagec.schedules.build import build as build
@@ -26,7 +26,7 @@ from stagec.schedules.errors import (
     InvalidSchedule as InvalidSchedule,
     ScheduleError as ScheduleError,
 )
-from stagec.schedules.in_flight import InFlight as InFlight
+from stagec.schedules.in_flight import InFlight as InFlight, in_flight as in_flight
 from stagec.schedules.picture import picture as picture
 from stagec.schedules.placement import (
     Placement as Placement,
@@ -44,4 +44,8 @@ from stagec.schedules.timing import (
     Timing as Timing,
     simulate as simulate,
 )
-from stagec.schedules.validator import ScheduleReport as ScheduleReport, validate as validate
+from stagec.schedules.validator import (
+    ScheduleReport as ScheduleReport,
+    prove as prove,
+    validate as validate,
+)

@@ -52,9 +52,14 @@ class ScheduleReport:
         return self.timing.bubble_fraction
 
 
+def prove(schedule: Schedule) -> None:
+    """Raise `InvalidSchedule` if the schedule is not right."""
+    Proof(schedule).run()
+
+
 def validate(schedule: Schedule, costs: ActionCosts | None = None) -> ScheduleReport:
     """Prove the schedule right and measure it with these costs; else raise `InvalidSchedule`."""
-    Proof(schedule).run()
+    prove(schedule)
     return ScheduleReport(schedule, simulate(schedule, costs), in_flight(schedule))
 
 
