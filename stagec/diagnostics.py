@@ -59,6 +59,11 @@ class Span:
         """The place where it begins, which is all that the IR says of it."""
         return Span.point(self.file, self.line, self.column)
 
+    @staticmethod
+    def flag(text: str) -> Span:
+        """A place on the command line: `--device h100 { node = 4 }`. It has no line."""
+        return Span(text, 0, 0, 0, 0)
+
     def to(self, other: Span) -> Span:
         """From the start of this to the end of `other`."""
         return Span(self.file, self.line, self.column, other.end_line, other.end_column)
@@ -372,7 +377,8 @@ def _render_one(diagnostic: Diagnostic, texts: _Texts) -> str:
     for file in files:
         first = next(mark.span for mark in marks if mark.span.file == file)
         arrow = "-->" if file == files[0] and not diagnostic.origin else ":::"
-        out.append(f"{margin}{arrow} {printable(file)}:{first.line}:{first.column}")
+        place = f":{first.line}:{first.column}" if first.line else ""
+        out.append(f"{margin}{arrow} {printable(file)}{place}")
         out += _render_file([mark for mark in marks if mark.span.file == file], margin, texts)
     for kind, remarks in (("note", diagnostic.notes), ("help", diagnostic.helps)):
         for remark in remarks:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from stagec.cli.usage import CommandParser, add_flag, add_repeated, some_text, usage_error
 from stagec.devices.file import MOST
-from stagec.diagnostics import CompileError, quoted
+from stagec.diagnostics import CompileError, Span, quoted
 from stagec.frontend import check, parse_text
 from stagec.plans.clauses import Device, Link, Plan
 
@@ -21,6 +22,9 @@ UNITS = {"B": 1} | {
 LINK = re.compile(
     r"(?P<axis>[A-Za-z_]\w*)=(?P<speed>\d+(?:\.\d+)?(?:e\d+)?)(?:(?P<unit>(?:[kKMGT]i?)?B)(?:/s)?)?(?:,(?P<latency>\d+(?:\.\d+)?)(?:us)?)?"
 )
+
+SETTINGS = re.compile(r'\s*(?P<name>"[^"{}]*"|[^"{}]*?)\s*(?P<settings>\{[^{}]*\})\s*')
+"""What a plan's `device` says: a name, or the path of a file with or without quotes, and settings."""
 
 ANY_MODEL = """\
 dim B = 1
@@ -74,6 +78,10 @@ def planned(plan: Plan, options: argparse.Namespace) -> Plan:
         plan = on_network(plan, options.network)
     if not options.link:
         return plan
+    if plan.device.flops_per_s is None or plan.device.memory_bytes_per_s is None:
+        message = "`--link` changes nothing, as there are no times without a device"
+        help_ = "add `--device h100`, or leave it out"
+        raise usage_error(f"--link {options.link[0]}", message, "E0711", help_)
     links = list(links_of(plan, options.link))
     given = {axis for link in links for axis in link.axes}
     kept = [link for link in plan.links if not given >= set(link.axes)]
@@ -84,18 +92,24 @@ def device_said(text: str) -> str | Device:
     """A name or a file, or what a plan's `device` says of one. E0710 for what no plan can say."""
     if not {*"{}"} & {*text}:
         return text
-    if not re.fullmatch(r"\s*[^\s{}]*\s*\{[^{}]*\}\s*", text):
+    match = SETTINGS.fullmatch(text)
+    if match is None:
         message = "a device is a name, a file, or a name with settings"
         raise usage_error(f"--device {text}", message, "E0710", "write `h100 { node = 4 }`")
+    name = match["name"].strip('"')
+    said = f"{name if name.isidentifier() or not name else json.dumps(name, ensure_ascii=False)} {match['settings']}"
     try:
-        return check(parse_text(ANY_MODEL.format(text), ""), None, {}).plan.device
+        device = check(parse_text(ANY_MODEL.format(said), ""), None, {}).plan.device
     except CompileError as error:
         first = error.diagnostics[0]
         help_ = first.help if isinstance(first.help, str) else "; ".join(first.help)
-        raise usage_error(f"--device {text}", first.message, "E0710", help_) from None
+        code = first.code if first.code == "E0417" else "E0710"
+        raise usage_error(f"--device {text}", first.message, code, help_) from None
+    return replace(device, given=dict.fromkeys(device.given, Span.flag(f"--device {text}")))
 
 
 def links_of(plan: Plan, texts: Iterable[str]) -> Iterator[Link]:
+    said: dict[str, str] = {}
     for text in texts:
         match = LINK.fullmatch(text.strip())
         if match is None:
@@ -103,6 +117,9 @@ def links_of(plan: Plan, texts: Iterable[str]) -> Iterator[Link]:
             raise usage_error(
                 f"--link {text}", "`--link` wants an axis and a speed", "E0710", help_
             )
+        speed = float(match["speed"]) * UNITS[(match["unit"] or "B").replace("k", "K")]
+        if speed <= 0:
+            raise usage_error(f"--link {text}", "a speed must be more than 0", "E0710")
         if match["unit"] is None:
             given = f"--link {match['axis']}={match['speed']}"
             help_ = f"write `{given}GB`, or `{given}B` for single bytes"
@@ -114,9 +131,10 @@ def links_of(plan: Plan, texts: Iterable[str]) -> Iterator[Link]:
             help_ = f"there are {quoted(plan.mesh)}" if plan.mesh else "the plan has no mesh"
             message = f"the mesh has no axis `{match['axis']}`"
             raise usage_error(f"--link {text}", message, "E0710", help_)
-        speed = float(match["speed"]) * UNITS[match["unit"].replace("k", "K")]
-        if speed <= 0:
-            raise usage_error(f"--link {text}", "a speed must be more than 0", "E0710")
+        for axis in axes:
+            if said.setdefault(axis, text) != text:
+                message = f"`{axis}` has two links, `{said[axis]}` and `{text}`"
+                raise usage_error(f"--link {text}", message, "E0711", "leave out one")
         latency = float(match["latency"]) if match["latency"] else None
         if max(speed, latency or 0) > MOST:
             raise usage_error(f"--link {text}", "no link is so fast, or takes so long", "E0710")

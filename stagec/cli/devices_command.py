@@ -11,6 +11,7 @@ from stagec.backend.files import write_whole
 from stagec.cli.tables import folded, plain_table, text_of
 from stagec.cli.usage import CommandParser, add_flag, file_like, usage_error
 from stagec.devices import DeviceModel, load, named, names
+from stagec.devices.file import SCALARS
 from stagec.devices.rules import KINDS
 from stagec.estimate.kernels import KernelPrices
 from stagec.pictures.charts import Point, points
@@ -45,7 +46,9 @@ def run(arguments: Sequence[str]) -> int:
     options = parser.read(arguments)
     if options.device is None:
         if options.plot is not None:
-            raise usage_error("--plot", "`--plot` is about one device, and none is named", "E0711")
+            message = "`--plot` is about one device, and none is named"
+            help_ = "name it: `stagec devices h100 --plot curves.html`"
+            raise usage_error("--plot", message, "E0711", help_)
         sys.stdout.write(listed())
         return 0
     device = load(options.device)
@@ -98,29 +101,18 @@ def shown(device: DeviceModel) -> Iterator[str]:
     for dtype, rate in device.sustained.items():
         yield f"  {dtype + ' sustained':<28} {rate / 1e12:g} TFLOP/s"
     for name, number in device.numbers.items():
-        yield f"  {name:<28} {number:g}"
+        yield f"  {name:<28} {number_text(name, number)}"
     for name, share in vars(device.reached).items():
         yield f"  {'reached of ' + name:<28} {share:g}"
-    for name in (
-        "sustained_spread",
-        "units",
-        "collective_units",
-        "exchange_units",
-        "loss_bytes_per_s",
-        "launch_us",
-        "turn_us",
-        "host_launch_us",
-        "host_kernel_us",
-        "host_product_us",
-        "backward_attention_rate",
-        "scalars_per_s",
-        "scan_flops_per_s",
-        "backward_scan_rate",
-        "backward_fp8_rate",
-    ):
-        yield f"  {name:<28} {getattr(device, name):g}"
+    for name in SCALARS:
+        number = getattr(device, name)
+        if number != DeviceModel.__dataclass_fields__[name].default:
+            yield f"  {name:<28} {number_text(name, number)}"
     yield ""
-    yield "measured: what a table covers (log2 of sizes), and its number of points"
+    if device.tables:
+        yield "measured: what a table covers (log2 of sizes), and its number of points"
+    else:
+        yield "measured: nothing, so that times are those of a roofline"
     for key, table in sorted(device.tables.items()):
         axes = ", ".join(f"{a.name} 2^{a.first:g}..2^{a.last:g}" for a in table.axes)
         title = f"{KINDS[key[0]].title}: {' '.join(key[1:])}" if key[1:] else KINDS[key[0]].title
@@ -132,12 +124,27 @@ def shown(device: DeviceModel) -> Iterator[str]:
         for size, share in rows:
             yield f"  {size:>8} {share:>6.1%} {'#' * round(share * BAR)}"
         yield ""
-    yield "sources"
+    if device.sources or device.notes:
+        yield "sources"
     for source in device.sources:
         licence = f" ({source.licence})" if source.licence else ""
         yield from folded(f"{source.what}{licence}", "  ", margin=2)
     for name, note in device.notes.items():
         yield from folded(f"{name}: {note}", "  ", margin=2)
+
+
+def number_text(name: str, number: float) -> str:
+    """A number of a device file with its unit."""
+    if isinstance(number, bool):
+        return "yes" if number else "no"
+    if name == "capacity":
+        return f"{number / 2**30:g} GiB"
+    if name.endswith("_us"):
+        return f"{number:g} µs"
+    for unit, ending in (("B", "bytes_per_s"), ("FLOP", "flops_per_s"), ("", "_per_s")):
+        if name.endswith(ending):
+            return f"{amount(int(number))}{unit}/s"
+    return f"{number:g}"
 
 
 def curves(device: DeviceModel) -> Iterator[tuple[str, str, list[tuple[str, float]]]]:
@@ -170,7 +177,10 @@ def curves(device: DeviceModel) -> Iterator[tuple[str, str, list[tuple[str, floa
 
 
 def plot(device: DeviceModel, path: str) -> None:
-    """The curves as a page of SVG. E0603 if it cannot be written."""
+    """The curves as a page of SVG. E0711 if nothing of it is measured, E0603 if it cannot be written."""
+    if not any(curves(device)):
+        message = "`--plot` draws measured products and collectives, and the device has none"
+        raise usage_error(f"--plot {path}", message, "E0711", "leave it out")
     write_whole(path, page(device.title, drawn(device)).encode())
     sys.stdout.write(f"{path}: efficiency by size\n")
 

@@ -71,11 +71,7 @@ def show_timeline(compiled: Compiled, note: str = "") -> None:
         lines += [*wrapped(f"no times: {each.message}" for each in error.diagnostics)]
     else:
         lines += timed_lines(compiled, found, schedule)
-    heading = (
-        wrapped([heading_of(whole_schedule(compiled.module))])
-        if schedule is not None
-        else []
-    )
+    heading = wrapped([heading_of(whole_schedule(compiled.module))]) if schedule is not None else []
     print_lines([Text(""), *wrapped([note] if note else []), *heading, *lines])
 
 

@@ -184,6 +184,13 @@ def parse(
 def read(data: Mapping[str, Any], name: str, where: str, base: DeviceModel | None) -> DeviceModel:
     peaks = rates_of(data, "peaks", where, UNITS)
     sustained = rates_of(data, "sustained", where, (*UNITS, *DTYPE_UNITS))
+    for dtype, rate in sustained.items():
+        peak = {**(base.peaks if base else {}), **peaks}.get(DTYPE_UNITS.get(dtype, dtype), rate)
+        if rate > peak:
+            raise bad(
+                f"`sustained.{dtype}` of `{where}` is {rate:g}, more than the peak of {peak:g}",
+                "leave it out, and products keep up their peak",
+            )
     own = numbers_of(data.get("device", {}), "device", where)
     for key in own:
         if key not in NUMBERS:

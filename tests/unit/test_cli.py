@@ -331,3 +331,33 @@ def test_a_device_with_settings_on_the_command_line(tmp_path: Path, capsys) -> N
     for wrong in ("h100 { nod = 4 }", "h100 { } zero 3 over dp", "h100 { node = 4"):
         assert main(["explain", str(model), "step_time", "--device", wrong]) == 1
         assert capsys.readouterr().err.startswith("error[E0710]")
+    own = tmp_path / "an own.toml"
+    own.write_text('base = "h100"\n')
+    for said in (f"{own} {{ node = 4 }}", f'"{own}" {{node=4}}'):
+        assert main(["explain", str(model), "step_time", "--device", said]) == 0
+        assert capsys.readouterr().out == times[0].replace("on h100", "on an own")
+    assert main(["explain", str(model), "step_time", "--device", f"{own}x {{ node = 4 }}"]) == 1
+    assert capsys.readouterr().err.startswith("error[E0417]: the device file `an own.tomlx`")
+
+
+def test_a_limit_of_memory_on_the_command_line_is_where_it_is_missed(capsys) -> None:
+    flag = "h100 { memory = 1GiB }"
+    assert main([str(ROOT / "examples" / "gpt.stg"), "-q", "--device", flag]) == 1
+    first, place, *_ = capsys.readouterr().err.splitlines()
+    assert first.startswith("error[E0501]")
+    assert place == f" --> --device {flag}"
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["tp=0"], "a speed must be more than 0"),
+        (["tp=9GB", "tp=8GB"], "`tp` has two links, `tp=9GB` and `tp=8GB`"),
+    ],
+)
+def test_links_that_are_none(flags: list[str], says: str, capsys) -> None:
+    links = [f"--link={flag}" for flag in flags]
+    assert main([str(ROOT / "examples" / "gpt.stg"), "-q", *links]) == 1
+    first, place, *_ = capsys.readouterr().err.splitlines()
+    assert first.endswith(says)
+    assert place == f" --> --link {flags[-1]}"

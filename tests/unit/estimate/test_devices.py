@@ -146,6 +146,7 @@ def test_mistakes_in_a_file() -> None:
         good + table + 'source = "x"',
         good.replace("bf16", "bfloat16"),
         good + "[sustained]\nbf15 = 1e12",
+        good + "[sustained]\nbf16 = 1.1e12",
         "this is no TOML",
     ):
         with pytest.raises(CompileError) as found:
@@ -153,6 +154,31 @@ def test_mistakes_in_a_file() -> None:
         assert found.value.diagnostics[0].code == "E0417"
     with pytest.raises(CompileError):
         load("no_such_device")
+
+
+def test_what_is_shown_of_a_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """All that a file says, with units, and nothing that it does not say."""
+    own, plain = tmp_path / "own.toml", tmp_path / "plain.toml"
+    own.write_text('base = "h100"\nprice_per_hour = 2.5\n')
+    plain.write_text("[peaks]\nbf16 = 1e12\n[device]\nmemory_bytes_per_s = 1e12\n")
+    assert main(["devices", str(own)]) == 0
+    shown = capsys.readouterr().out
+    for line in (
+        "capacity                     80 GiB",
+        "link_bytes_per_s             450.0 GB/s",
+        "link_latency_us              3.4 µs",
+        "scalars_per_s                273.0 G/s",
+        "reduces_in_switch            yes",
+        "price_per_hour               2.5",
+    ):
+        assert f"  {line}\n" in shown
+    assert main(["devices", str(plain)]) == 0
+    shown = capsys.readouterr().out
+    assert "launch_us" not in shown
+    assert "measured: nothing" in shown
+    assert main(["devices", str(plain), "--plot", str(tmp_path / "x.html")]) == 1
+    assert capsys.readouterr().err.startswith("error[E0711]: `--plot` draws measured products")
+    assert not (tmp_path / "x.html").exists()
 
 
 def test_no_device_is_its_own_base(tmp_path: Path) -> None:
