@@ -659,7 +659,8 @@ def published(r: Cells) -> Timed | None:
     )
     if r["source"] != "torchtitan":
         return found
-    return replace(found, text=as_torchtitan(found.text, layout.kernels == "eager"))
+    eager, ranks = layout.kernels == "eager", layout.dp * layout.cp
+    return replace(found, text=as_torchtitan(found.text, eager, ranks, r["recompute"]))
 
 
 def of_recipe(r: Cells, layout: Layout) -> Layout:

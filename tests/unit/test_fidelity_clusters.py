@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from stagec.driver import compile_text
+from stagec.estimate.prices import Prices, kernel_sizes
 from tests.fidelity import cluster_plans
 from tests.fidelity.cluster_plans import (
     compiled,
@@ -15,7 +17,7 @@ from tests.fidelity.cluster_plans import (
     planned_alike,
     structure_of,
 )
-from tests.fidelity.cluster_runs import Run, layers_of_stages
+from tests.fidelity.cluster_runs import Run, layers_of_stages, run_text
 from tests.fidelity.clusters import main
 
 ONE_B = Run(
@@ -132,3 +134,32 @@ def test_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["nowhere.csv"])
     assert "`nowhere.csv` is not read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("sequences", [1, 2])
+def test_a_layer_has_as_many_kernels_as_nanotron_runs(sequences: int) -> None:
+    """Counted by running its own lines under PyTorch 2.13, of a rank between others of tp 4, and what of it a CUDA kernel computes one by one.
+
+    31 kernels forward, and with several sequences one more; 41 backward, two more, and six that add gradients up.
+    """
+    run = replace(ONE_B, microbatch=sequences, pp=1, tp=4)
+    text = run_text(run, as_run=True).replace(
+        "{ clip = 1 }\n}", "{ clip = 1 }\n  device h100 { kernels = eager, graphs = false }\n}"
+    )
+    done = compile_text(text)
+    prices = Prices.of(done.trace_set, done.plan)
+    program = done.trace_set.classes[0].program
+    heads, inner = (sequences * run.sequence * n // run.tp for n in (run.width, run.feed_forward))
+    several = sequences > 1
+    expected = {
+        "F": (31 + several, (3 + 2 + several) * heads + 2 * inner),
+        "B": (47 + 2 * several, (3 + 2 + 2 * several) * heads + 2 * inner),
+    }
+    found = {}
+    for number, segment in enumerate(program.segments):
+        if any(node.op == "rope" for node in segment.nodes):
+            launched = prices.launches(segment.nodes, prices.escaping(program)[number]).sum()
+            sizes = [kernel_sizes(node) for node in segment.nodes]
+            apart = sum(own.get("scalars", 0) + own.get("apart", 0) for own in sizes)
+            found[segment.task] = (launched, apart)
+    assert found == expected
