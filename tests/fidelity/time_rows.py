@@ -659,8 +659,7 @@ def published(r: Cells) -> Timed | None:
     )
     if r["source"] != "torchtitan":
         return found
-    eager, ranks = layout.kernels == "eager", layout.dp * layout.cp
-    return replace(found, text=as_torchtitan(found.text, eager, ranks, r["recompute"]))
+    return replace(found, text=as_torchtitan(found.text, layout.kernels == "eager"))
 
 
 def of_recipe(r: Cells, layout: Layout) -> Layout:

@@ -63,28 +63,11 @@ SHARING = 4
 """Heads of queries that share one of keys, in Llama 3."""
 
 
-def placed(ranks: int, again: str) -> str:
-    """What FSDP2 gathers is copied into place, in front of what reads it and behind the same stream's products (`foreach_all_gather_copy_out`,
-    `split_with_sizes_copy`): 4 bytes of each weight of a block in both passes, and of tables once (`reshard_after_forward`).
-
-    `ranks` have a part of the batch or a sequence each, and as many weights. A text's ops are of activations, of which a rank has so small a share.
-    """
-    block, tables = "(2 * D * H * E + 2 * D * K * E + 3 * D * F)", "2 * V * D"
-    # A block that is computed again has the op again.
-    backward = "0" if again == "full" else f"{4 * ranks} * {block}"
-    return (
-        f"op placed(s[B, S, K, E]) -> [B, S, K, E] {{ flops = 0, bytes = {4 * ranks} * {block},\n"
-        f"  backward_bytes = {backward}, backward_reads = [] }}\n"
-        f"op tables_placed(x[B, S, D]) -> [B, S, D] {{ flops = 0, bytes = {4 * ranks} * {tables}, backward_bytes = 0, backward_reads = [] }}\n"
-    )
-
-
-def as_torchtitan(text: str, eager: bool, ranks: int, again: str) -> str:
-    """The text of a model and a plan with torchtitan's ops in it. `ranks` share tokens, and `again` is what a row says of checkpoints."""
+def as_torchtitan(text: str, eager: bool) -> str:
+    """The text of a model and a plan with torchtitan's ops in it."""
     changes = [
-        ("\nmodule Attention", f"\n{ops(eager)}{placed(ranks, again)}\nmodule Attention"),
-        ("attention(q, k, v,", "attention(q, keys_repeated(k), values_repeated(placed(v)),"),
-        ("embedding(tokens, embed)", "tables_placed(embedding(tokens, embed))"),
+        ("\nmodule Attention", f"\n{ops(eager)}\nmodule Attention"),
+        ("attention(q, k, v,", "attention(q, keys_repeated(k), values_repeated(v),"),
         (
             "  return (silu(x @ gate) * (x @ up)) @ down",
             "  g[B, S, F] = x @ gate\n  u[B, S, F] = x @ up\n  return (silu(g) * u) @ down",
