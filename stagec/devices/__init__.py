@@ -4,7 +4,7 @@
 operator takes by its sizes, `file.py` how files read.
 """
 
-from stagec.devices.file import load, named, names
+from stagec.devices.file import LIMITS, load, named, names
 from stagec.devices.model import DeviceModel, TimeTable
 
-__all__ = ["DeviceModel", "TimeTable", "load", "named", "names"]
+__all__ = ["LIMITS", "DeviceModel", "TimeTable", "load", "named", "names"]

@@ -93,8 +93,11 @@ SCALARS = {
     "reduces_in_switch": bool,
     "price_per_hour": float,
 }
+LIMITS = ("sustained", "sustained_attention", "sustained_backward_attention")
+"""What a device keeps up, all of one machine: a file that says any of them says all."""
 SECTIONS = (
-    *("title", "base", "peaks", "sustained", "device", "reached", "tables", "sources", "notes"),
+    *("title", "base", "peaks", "device", "reached", "tables", "sources", "notes"),
+    *LIMITS,
     *SCALARS,
 )
 
@@ -183,14 +186,16 @@ def parse(
 
 def read(data: Mapping[str, Any], name: str, where: str, base: DeviceModel | None) -> DeviceModel:
     peaks = rates_of(data, "peaks", where, UNITS)
-    sustained = rates_of(data, "sustained", where, (*UNITS, *DTYPE_UNITS))
-    for dtype, rate in sustained.items():
+    limits = {each: rates_of(data, each, where, (*UNITS, *DTYPE_UNITS)) for each in LIMITS}
+    for limit, dtype, rate in ((k, d, r) for k, rates in limits.items() for d, r in rates.items()):
         peak = {**(base.peaks if base else {}), **peaks}.get(DTYPE_UNITS.get(dtype, dtype), rate)
         if rate > peak:
             raise bad(
-                f"`sustained.{dtype}` of `{where}` is {rate:g}, more than the peak of {peak:g}",
+                f"`{limit}.{dtype}` of `{where}` is {rate:g}, more than the peak of {peak:g}",
                 "leave it out, and products keep up their peak",
             )
+    if base is not None and not any(each in data for each in LIMITS):
+        limits = {each: getattr(base, each) for each in LIMITS}
     own = numbers_of(data.get("device", {}), "device", where)
     for key in own:
         if key not in NUMBERS:
@@ -228,12 +233,12 @@ def read(data: Mapping[str, Any], name: str, where: str, base: DeviceModel | Non
         name=name,
         title=word(data.get("title", name), "title", where),
         peaks={**(base.peaks if base else {}), **peaks},
-        sustained=sustained if "sustained" in data or base is None else base.sustained,
         numbers={**(base.numbers if base else {}), **own},
         reached=Reached(**{**(vars(base.reached) if base else {}), **reached}),
         tables=tables,
         sources=(*(base.sources if base else ()), *sources),
         notes={**(base.notes if base else {}), **{k: str(v) for k, v in notes.items()}},
+        **limits,
         **fields,
     )
 

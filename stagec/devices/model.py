@@ -101,6 +101,10 @@ class DeviceModel:
     """Settings of a plan's `device`: `capacity`, `memory_bytes_per_s`, ..."""
     sustained: Mapping[str, float] = field(default_factory=dict)
     """FLOP/s by dtype of the largest products that run one after the other, where the power limit holds the clock below that of a short measurement."""
+    sustained_attention: Mapping[str, float] = field(default_factory=dict)
+    """The same of attention's forward kernels: those that are not here keep up what products do."""
+    sustained_backward_attention: Mapping[str, float] = field(default_factory=dict)
+    """And of its backward kernels."""
     sustained_spread: float = 0.0
     """By how much devices of one model differ in that: the standard deviation, of the mean."""
     units: int = 1
@@ -180,7 +184,23 @@ class DeviceModel:
         kept = self.sustained.get(dtype, self.sustained.get(DTYPE_UNITS.get(dtype, dtype)))
         if kept is None or peak is None:
             return peak
-        return min(peak, kept) / (1 + self.sustained_spread * furthest_of(devices))
+        return min(peak, kept) / self.slowest_of(devices)
+
+    def most_of_attention(self, dtype: str, backward: bool, devices: int = 1) -> float | None:
+        """The same of a pass of attention: at a power limit its kernels have another rate than products, for a FLOP of theirs takes another power."""
+        kept = self.sustained_backward_attention if backward else self.sustained_attention
+        if dtype not in kept:
+            return self.most_of_products(dtype, devices)
+        return kept[dtype] / self.slowest_of(devices)
+
+    def slowest_of(self, devices: int) -> float:
+        """The time of the slowest of so many devices at their power limit over that of a typical one."""
+        return 1 + self.sustained_spread * furthest_of(devices)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether it is known what it keeps up at its power limit."""
+        return bool(self.sustained or self.sustained_attention or self.sustained_backward_attention)
 
     def table(self, *key: str) -> TimeTable | None:
         return self.tables.get(key)

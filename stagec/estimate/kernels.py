@@ -57,6 +57,9 @@ TILE = 128
 """Rows of a product that a multiprocessor works on at a time. An expert with fewer tokens leaves some of them empty."""
 FORWARD_PRODUCTS, BACKWARD_PRODUCTS = 2, 5
 """How many products fused attention computes in each pass: its backward pass computes scores again (Dao 2023, FlashAttention-2, section 3.1)."""
+BACKWARD_KEYS = 128
+"""How many keys a block of attention's backward kernel has, which goes over all queries (FlashAttention-2, section 3.2, and `kBlockN` of its kernels for
+heads of 64 and 128 in `flash_bwd_launch_template.h`)."""
 LEAST = {
     name: np.float64(size)
     for name, size in dict(batch=1, seq=16, keys=16, heads=1, kv_heads=1).items()
@@ -127,7 +130,7 @@ class KernelPrices:
 
     def among(self, devices: int) -> KernelPrices:
         """The same kernels in a job of this many devices, which wait for each other: at their power limit no two of them are equally fast."""
-        if not (self.device.sustained and self.device.sustained_spread):
+        if not (self.device.is_limited and self.device.sustained_spread):
             return self
         if devices not in self._among:
             self._among[devices] = replace(self, devices=devices, _known={}, _among={})
@@ -169,9 +172,9 @@ class KernelPrices:
             return self.scan(compute, kernel.kind == Work.SCAN_GRAD)
         if kernel.kind in (Work.DELTA_RULE, Work.DELTA_RULE_GRAD):
             return self.delta_rule(compute, kernel)
-        price = self.attention(compute, kernel)
-        # On SimuMax's B200 products keep up 1,083 TFLOP/s, and attention of 131,072 positions, of 63 ms, 1,112 to 1,128; of 32,768 it has 1,311 to 1,352.
-        return self.at_most_sustained(price, self.attends, compute.num_ops)
+        is_grad = kernel.kind == Work.ATTENTION_GRAD
+        most = self.device.most_of_attention(self.attends, is_grad, self.devices)
+        return at_most(most, self.attention(compute, kernel), compute.num_ops)
 
     def one_by_one(self, moved: Price, kernel: Kernel) -> Price:
         """The time of kernels that compute elements one by one, which is at least that of moving their bytes.
@@ -330,16 +333,9 @@ class KernelPrices:
                 alone = scaled(made, 1 / slower)
                 form = kernel.dtype if kernel.dtype in QUANTIZED else each
                 flops = 2 * float(sizes["batch"] * sizes["m"] * sizes["n"] * sizes["k"])
-                held = self.at_most_sustained(alone, form, flops)
+                held = at_most(self.device.most_of_products(form, self.devices), alone, flops)
                 return scaled(Price(held.us + self.turns_us(kernel), held.basis), share)
         return scaled(self.roofline_product((*narrow, *wide)[0], sizes), share)
-
-    def at_most_sustained(self, price: Price, dtype: str, flops: float) -> Price:
-        """The price, but no less than at the FLOP/s that products of this dtype sustain. Tables are made of short measurements, and between the points of a
-        table its rule may be a little too fast.
-        """
-        rate = self.device.most_of_products(dtype, self.devices) or float("inf")
-        return Price(max(price.us, 1e6 * flops / rate), price.basis)
 
     def columnwise_us(self, kernel: Kernel) -> float:
         """The time in µs to quantize a product's operands along columns too, as the gradient of a weight needs them.
@@ -703,8 +699,13 @@ class KernelPrices:
     def trained_attention(
         self, num_ops: float, backward: bool, sizes: dict[str, np.float64], *windowed: str
     ) -> Price | None:
-        """The time of attention by the table of a training kernel; None if there is none. Beyond the table's lengths, and with fewer heads than it has, the
-        time changes as that of an inference engine's kernel of the same width does.
+        """The time of attention by the table of a training kernel; None if there is none. Beyond the table's lengths, and forward with fewer heads than it has,
+        the time changes as that of an inference engine's kernel of the same width does.
+
+        Backward a kernel has a block of threads for each head and 128 keys, so that its time grows in proportion to the heads from where multiprocessors
+        have as much to do as the longest block (`fewest_heads`). cuDNN takes 1,469, 837, 386, 204, 116 and 110 us with 128, 64, 32, 16, 8 and 4 heads of
+        4,096 positions on B200 (SimuMax, `sdp_bwd`), and with 32 and 40 heads of 6,144 to 17,556 positions, without a mask, 0.96 to 1.09 of what 128 heads
+        take for as many FLOPs on GB200 and GB300 (`cudnn-frontend` at 3929da2: `ltx2` and `wan22` beside `llama3.1`).
 
         With more heads the time grows in proportion, since those of the tables fill the device: on H100 cuDNN reaches 613 TFLOP/s with 32 heads of 128 and
         4,096 positions (`cudnn-frontend`), and with 64 an older release 518 (FlashAttention-3, figure 5), where an engine's kernel gains 15 % from 32 to 64.
@@ -735,10 +736,10 @@ class KernelPrices:
         own = {**sizes, "cache_bytes": np.float64(bytes_per_element(dtype))}
         axes, engine = kind.axes(own), self.device.tables.get(key)
 
-        def us(own: Sizes) -> float:
+        def us(own: Sizes, by_heads: bool = False) -> float:
             axes = kind.axes(own)
             at = {x.name: np.clip(axes[x.name], 2**x.first, 2**x.last) for x in table.axes}
-            at["heads"] = np.maximum(axes["heads"], at["heads"])
+            at["heads"] = axes["heads"] if by_heads else np.maximum(axes["heads"], at["heads"])
             if engine is None or not windowed:
                 axes["sharing"] = at["sharing"]
                 own = {**own, "kv_heads": own["heads"] / at["sharing"]}
@@ -746,9 +747,21 @@ class KernelPrices:
             return float(kind.rule(self.device, dtype, own) * table.factor(axes) * changes)
 
         covered = bool(table.covers(axes)) and abs(share - 1) < 0.01 and key[2] == str(width)
-        alone = max(stretched(us(own), us({**own, **LEAST}), share), self.device.launch_us)
+        fixed, by_heads = us({**own, **LEAST}), backward and not windowed
+        alone = max(stretched(us(own, by_heads), fixed, share), self.device.launch_us)
+        if by_heads:
+            most = next(2.0**each.last for each in table.axes if each.name == "heads")
+            heads = min(self.fewest_heads(own), most) / own["batch"]
+            longest_block = us({**own, "heads": heads}, by_heads)
+            alone = max(alone, stretched(longest_block, fixed, min(share, 1.0)))
         longest = alone + self.converted_us(sizes, backward)
         return Price(longest, Basis.MEASURED if covered else Basis.RULE)
+
+    def fewest_heads(self, sizes: Sizes) -> float:
+        """With how many heads of all sequences a multiprocessor has as much to do in a causal backward kernel as the longest block has, which goes over all
+        queries, the mean one over half of them. A kernel with fewer heads takes as long.
+        """
+        return 2 * self.device.units / float(np.ceil(sizes["seq"] / BACKWARD_KEYS))
 
     def share_of_window(self, sizes: Sizes) -> float:
         """The time of attention whose queries look back to a window only, over that of attention to all positions; the fixed time counts in neither. It is
@@ -868,6 +881,14 @@ def stretched(us: float, least_us: float, share: float) -> float:
     """The time of a kernel that computes `share` times as much as one that takes `us`. The fixed time (`least_us`) does not change."""
     fixed = min(us, least_us)
     return fixed + (us - fixed) * share
+
+
+def at_most(flops_per_s: float | None, price: Price, flops: float) -> Price:
+    """The price, but no less than what so many FLOPs take at that rate, if there is one. Tables are made of short measurements, and between the points of a
+    table its rule may be a little too fast.
+    """
+    least = 0.0 if flops_per_s is None else 1e6 * flops / flops_per_s
+    return Price(max(price.us, least), price.basis)
 
 
 def scaled(price: Price, share: Floats | float) -> Price:

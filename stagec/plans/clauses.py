@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from stagec.devices import DeviceModel, load
+from stagec.devices import LIMITS, DeviceModel, load
 from stagec.diagnostics import Span
 from stagec.dialects.stg import NUM_STATES, ROW_STATES
 from stagec.dialects.types import FLOATS, QUANTIZED
@@ -456,11 +456,11 @@ class Device(Clause):
             return replace(model, numbers=numbers)
         # What a plan sets is the peak of bf16: those of other dtypes are as many times as high as before, and so is what is kept up.
         faster = given["flops_per_s"] / model.preset["flops_per_s"]
-        peaks, sustained = (
-            {dtype: rate * faster for dtype, rate in rates.items()}
-            for rates in (model.peaks, model.sustained)
-        )
-        return replace(model, numbers=numbers, peaks=peaks, sustained=sustained)
+        rates = {
+            name: {dtype: rate * faster for dtype, rate in getattr(model, name).items()}
+            for name in ("peaks", *LIMITS)
+        }
+        return replace(model, numbers=numbers, **rates)
 
     @staticmethod
     def of(name: str | None, **settings: Any) -> Device:
