@@ -97,19 +97,18 @@ def shown(device: DeviceModel) -> Iterator[str]:
     yield from folded(device.title)
     yield ""
     for dtype, peak in device.peaks.items():
-        yield f"  {dtype + ' peak':<34} {peak / 1e12:g} TFLOP/s"
-    for limit in LIMITS:
-        what = limit.removeprefix("sustained").replace("_", " ")
+        yield f"  {dtype + ' peak':<28} {peak / 1e12:g} TFLOP/s"
+    for limit, what in zip(LIMITS, ("", ", attention", ", its backward"), strict=True):
         for dtype, rate in getattr(device, limit).items():
-            yield f"  {f'{dtype}{what} sustained':<34} {rate / 1e12:g} TFLOP/s"
+            yield f"  {f'{dtype} sustained{what}':<28} {rate / 1e12:g} TFLOP/s"
     for name, number in device.numbers.items():
-        yield f"  {name:<34} {number_text(name, number)}"
+        yield f"  {name:<28} {number_text(name, number)}"
     for name, share in vars(device.reached).items():
-        yield f"  {'reached of ' + name:<34} {share:g}"
+        yield f"  {'reached of ' + name:<28} {share:g}"
     for name in SCALARS:
         number = getattr(device, name)
         if number != DeviceModel.__dataclass_fields__[name].default:
-            yield f"  {name:<34} {number_text(name, number)}"
+            yield f"  {name:<28} {number_text(name, number)}"
     yield ""
     if device.tables:
         yield "measured: what a table covers (log2 of sizes), and its number of points"

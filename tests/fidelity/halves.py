@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from stagec.compiled import Compiled
-from stagec.devices import DeviceModel, load
+from stagec.devices import LIMITS, DeviceModel, load
 from stagec.devices.file import table_text
 from stagec.driver import compile_text
 from stagec.estimate.graph import build_graph
@@ -38,7 +38,7 @@ SPEEDS: Mapping[str, tuple[str, ...]] = {
     "link": ("collective",),
     "network": (),
 }
-"""Tables that a speed is that of. `products` is also what they keep up, `[sustained]`; of `memory`, `link` and `network` the file has shares of the
+"""Tables that a speed is that of. `products` and `attention` are also what they keep up, `[sustained]` and those behind it; of `memory`, `link` and `network` the file has shares of the
 datasheet's bandwidths too."""
 SIZES = tuple(2**power for power in range(10, 15))
 LOOSE = 0.2
@@ -59,9 +59,14 @@ def calibrated(model: DeviceModel, logs: Sequence[float]) -> DeviceModel:
     shares = {
         name: min(share * factor.get(name, 1.0), 1.0) for name, share in vars(model.reached).items()
     }
-    sustained = {dtype: rate * factor["products"] for dtype, rate in kept_up(model).items()}
-    reached = replace(model.reached, **shares)
-    return replace(model, tables=tables, reached=reached, sustained=sustained)
+    limits = {
+        limit: {
+            dtype: rate * factor["products" if limit == "sustained" else "attention"]
+            for dtype, rate in (kept_up(model) if limit == "sustained" else rates).items()
+        }
+        for limit, rates in ((limit, getattr(model, limit)) for limit in LIMITS)
+    }
+    return replace(model, tables=tables, reached=replace(model.reached, **shares), **limits)
 
 
 def kept_up(model: DeviceModel) -> dict[str, float]:
@@ -84,9 +89,10 @@ def device_text(base: str, model: DeviceModel, runs: int) -> str:
     """A file of what `calibrated` changes."""
     lines = [f'base = "{base}"', f'title = "{model.title}, by {runs} runs"', "", "[reached]"]
     lines += [f"{name} = {share:.4f}" for name, share in vars(model.reached).items()]
-    if model.sustained:
-        lines += ["", "[sustained]"]
-        lines += [f"{dtype} = {rate:.4g}" for dtype, rate in model.sustained.items()]
+    for limit in LIMITS:
+        if rates := getattr(model, limit):
+            lines += ["", f"[{limit}]"]
+            lines += [f"{dtype} = {rate:.4g}" for dtype, rate in rates.items()]
     known = {kind for kinds in SPEEDS.values() for kind in kinds}
     tables = [
         table_text(key, table.axes, table.values)

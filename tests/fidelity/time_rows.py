@@ -622,6 +622,9 @@ def published(r: Cells) -> Timed | None:
             )
         elif model.experts:
             layout = of_recipe(r, layout)
+        else:
+            layout = replace(layout, graphs=False, captured=feed_forward_of(r))
+            layout = replace(layout, graphs=is_graph(r, layout.products))
         if model.experts:
             # Exchanges that are hidden are left as they are: of two in a row interleaving hides one.
             # Across ranks that share tensors, too, an exchange goes straight.
@@ -660,6 +663,24 @@ def published(r: Cells) -> Timed | None:
     if r["source"] != "torchtitan":
         return found
     return replace(found, text=as_torchtitan(found.text, layout.kernels == "eager"))
+
+
+def is_graph(r: Cells, products: str) -> bool:
+    """Whether iterations of a Llama are graphs: `cuda_graphs` of its recipes in v0.1.0rc4 (25.09), `cuda_graph_impl` of those of v0.2.0 (25.11) to v0.5.0."""
+    model, gpu, release = PUBLISHED[r["model"]], r["gpu"], r["release"]
+    if products == "fp4":
+        # Of 8B and of the other two on GB200 and GB300, and since v0.3.1 of 8B on GB300 alone.
+        return (release < "26" and gpu[:2] == "GB") or (model, gpu) == ("llama3_8b", "GB300")
+    if model == "llama3_8b":
+        # In the first release those in fp8 are none on GB200.
+        return gpu != "H100" and (release, gpu, products) != ("25.09", "GB200", "fp8")
+    return model == "llama3_70b" and (gpu, products) == ("B200", "bf16")
+
+
+def feed_forward_of(r: Cells) -> tuple[str, ...]:
+    """Of fine-tuned 70B (`SFT` in `llama3_workload_base_configs.py`, v0.5.0) feed-forward layers are graphs, but not in bf16 on H100."""
+    in_bf16_on_hopper = r["gpu"] == "H100" and r["precision"] == "bf16"
+    return ("FeedForward",) if r["kind"] == "SFT" and not in_bf16_on_hopper else ()
 
 
 def of_recipe(r: Cells, layout: Layout) -> Layout:

@@ -511,7 +511,7 @@ def test_heads_of_64_of_training_take_what_a_paper_shows(
 
 def test_attention_keeps_up_no_more_than_products() -> None:
     """At a low power limit, and where nothing is known of its own kernels."""
-    free_device = replace(named("b200"), name="free", **dict.fromkeys(LIMITS, {}))
+    free_device = replace(named("b200"), name="free", **{limit: {} for limit in LIMITS})
     throttled = replace(free_device, name="throttled", sustained={"bf16": 1083e12})
     length, heads = 131072, 8
     sizes = dict(batch=1, seq=length, keys=length, heads=heads, kv_heads=1)
@@ -596,7 +596,7 @@ def test_a_backward_pass_fills_multiprocessors_or_takes_as_long(
     device: str, trains: str, length: int, heads: int
 ) -> None:
     """In proportion to the heads while each multiprocessor has as much to do as the longest block of 128 keys of a head; with fewer heads no less."""
-    kernels = KernelPrices(replace(named(device), **dict.fromkeys(LIMITS, {})), trains=trains)
+    kernels = KernelPrices(replace(named(device), **{limit: {} for limit in LIMITS}), trains=trains)
 
     def us(count: int) -> float:
         sizes = dict(batch=1, seq=length, keys=length, heads=count, kv_heads=1, head_dim=128)
