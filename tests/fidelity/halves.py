@@ -38,8 +38,8 @@ SPEEDS: Mapping[str, tuple[str, ...]] = {
     "link": ("collective",),
     "network": (),
 }
-"""Tables that a speed is that of. `products` and `attention` are also what they keep up, `[sustained]` and those behind it; of `memory`, `link` and `network` the file has shares of the
-datasheet's bandwidths too."""
+"""Tables that a speed is that of. `products` and `attention` are also what they keep up, `[sustained]` and those behind it; of `memory`, `link` and
+`network` the file has shares of the datasheet's bandwidths too."""
 SIZES = tuple(2**power for power in range(10, 15))
 LOOSE = 0.2
 """How far a speed may well be from what the file that ships has, as a logarithm, beside errors of `CLOSE`."""

@@ -62,7 +62,7 @@ def rows_of(path: Path) -> Iterator[Timed]:
         ("iteration time (ms)", deepspeed),
         ("tok/s/gpu", nanotron),
         ("simumax_ms", simumax),
-        ("simumax_ms", partial(simumax, device=MACHINE, source="SimuMax, its products")),
+        ("simumax_ms", partial(simumax, device=MACHINE, source="SimuMax, its operators")),
     )
     fitting = [reader for column, reader in readers if column in columns]
     if not fitting:
@@ -882,7 +882,7 @@ def nanotron(r: Cells) -> Timed | None:
 
 
 MACHINE = str(Path(__file__).with_name("b200_simumax.toml"))
-"""The eight B200 of SimuMax's runs, as far as products that it measured there by themselves tell them from others."""
+"""The eight B200 of SimuMax's runs, as far as products, collectives and attention that it measured there by themselves tell them from others."""
 
 
 def simumax(r: Cells, device: str = "b200", source: str = "SimuMax") -> Timed:
