@@ -3,7 +3,7 @@
 For each group of measured runs that have the model, the devices, the sequence and the batch in common, five or more of them successful, plans are
 ranked by what a search ranks them by. Told are the regret of the first choice against the best measured (the share of its throughput that is
 lost), how often the best is among the first five, Kendall's tau, and whether plans that ran out of memory are said to. Beside it stand two others on the
-same rows: the roofline alone (FLOPs and bytes of memory of the rank that computes longest, no network and no pipeline), and Calculon's published method.
+same rows: a search's lower bound (what the rank that is longest at it computes, and the pipeline's bubble, without a network), and Calculon's published method.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 from random import Random
 from statistics import median
 
+from stagec.searching.coarse_times import LEAST as LOWER_BOUND
 from stagec.searching.evaluation import NAME, FormsTask, evaluate
 from stagec.sweeping.run import PEAK
 from tests.fidelity import calculon, time_rows
@@ -33,7 +34,7 @@ CAPACITY = 80 * 2**30
 MARGIN = 0.06
 """Of the memory, as `stagec search` leaves it free."""
 BARS = {"median regret": 0.03, "worst regret": 0.20, "best in five": 0.90}
-METHODS = ("stagec search", "roofline alone", "Calculon's method")
+METHODS = ("stagec search", "lower bound alone", "Calculon's method")
 UNJUDGED = "nanotron, which polls or not"
 """Half of these runs slept between messages, and which of them did nobody can tell by anything but their times: they are ranked, and held to no bar."""
 Row = Mapping[str, str]
@@ -174,9 +175,9 @@ def judged(runs: Sequence[Measured]) -> list[Judged | None]:
     times, memory = found
     answers: list[Judged | None] = []
     for n, run in enumerate(runs):
-        step, compute, peak = times["step"][n], times["compute"][n], memory["memory.peak"][n]
+        step, least, peak = times["step"][n], times[LOWER_BOUND][n], memory["memory.peak"][n]
         known = step == step and peak == peak
-        seconds = (step, compute, calculon.step_seconds(run.job))
+        seconds = (step, least, calculon.step_seconds(run.job))
         answers.append(Judged(run, seconds, peak) if known else None)
     return answers
 
