@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from tests.fidelity.calculon import Job
-from tests.fidelity.search import Measured, is_no_slower, least_regret
+from tests.fidelity.search import Measured, is_no_slower, judged, least_regret
 
 PLAN = Job("h100", 16, 2048, 8192, 32, 32, 4096, 2, 4, 16, 1, 32, zero=True)
 
@@ -56,3 +56,29 @@ def test_no_order_that_keeps_to_the_rule_loses_less(seed: int) -> None:
     ]
     best = max(run.throughput for run in runs)
     assert least_regret(runs) == pytest.approx(1 - max(allowed) / best)
+
+
+TEXT = """
+dim B = 64
+dim D = 1024
+dim F = 4096
+model Net(x[B, D], y[B, D]) {
+  weight up[D, F], down[F, D]
+  z = relu(x @ up) @ down
+  loss = mean(z * y, over = [B, D])
+}
+plan searched { mesh dp = 2, tp = 2
+  shard B over dp
+  shard F over tp
+  device h100 { kernels = eager, graphs = false } }
+"""
+
+
+def test_plans_are_judged_by_their_times_a_bound_and_calculon() -> None:
+    runs = [Measured("group", 1.0, TEXT, {"B": size}, None, PLAN) for size in (64, 128)]
+    for each in judged(runs):
+        assert each is not None
+        ours, bound, theirs = each.seconds
+        assert 0 < bound <= ours
+        assert theirs > 0
+        assert each.peak_bytes > 0
