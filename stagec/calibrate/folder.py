@@ -1,33 +1,26 @@
-"""A folder of measured operators as CSV files, one for each kind.
-
-    gemm.csv                    role dtype m n k ms
-    attention_context.csv       role dtype cache batch seq heads kv_heads head_dim window ms
-    attention_training.csv      role dtype batch seq heads kv_heads head_dim value_dim window pass kernel ms (`forward` or `backward`; `flash2` or empty)
-    attention_generation.csv    role dtype cache batch context heads kv_heads head_dim window ms
-    mla_context.csv             role cache batch context heads ms     (mla_generation.csv likewise)
-    moe.csv                     role dtype tokens hidden inner topk experts tp ep distribution ms
-    collectives_one_node.csv    role library collective gpus bytes ms
-    quantize.csv                role m k op ms                        memory.csv: bytes ms
-    deepep.csv                  mode phase nodes hidden tokens topk experts ms
+"""A folder of measured operators as CSV files, one for each kind, with the columns of `COLUMNS`.
 
 Further columns are left alone. Without `role` all rows are `primary`; without `dtype` attention multiplies in bf16, and without `cache`, the dtype of keys and
-values as they are read, in that of products. Files that are not there are kinds that were not measured.
+values as they are read, in that of products. `pass` is `forward` or `backward`, `kernel` is `flash2` or empty. Files that are not there are kinds that were not
+measured.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from stagec.calibrate.measured import Measured, Row, gathered
 from stagec.devices.model import DTYPE_UNITS, UNITS, Key
 from stagec.devices.rules import cache_part
-from stagec.diagnostics import CompileError, refused
+from stagec.diagnostics import CompileError, Span, quoted, refused
 from stagec.dialects.types import FLOATS, bytes_per_element
 from stagec.reading import parse_csv, read_whole_text
 
 MOST_BYTES = 1 << 30
 MAY_BE_ZERO = ("window", "ms")
+ROLES = ("primary", "second")
 LEAST, MOST = 2**-32, 2**64
 """The bounds of sizes and times that are measured."""
 MOST_SHOWN = 40
@@ -37,31 +30,73 @@ Cells = Mapping[str, str]
 def read_folder(folder: Path) -> dict[Key, Measured]:
     """All tables of a folder. E0418 for a row that says too little."""
     if not any((folder / name).is_file() for name in FILES):
-        raise unreadable(f"`{folder}` has none of {', '.join(FILES)}")
+        traces = sorted(folder.glob("*.et"))
+        help_ = "`stagec calibrate --help` lists the tables that a folder may have"
+        raise unreadable(
+            f"`{folder}` has no table",
+            f"name a trace: `{traces[0]}`" if traces else help_,
+        )
     return gathered(row for name in FILES for row in read_file(folder / name, *FILES[name]))
 
 
-def unreadable(message: str) -> CompileError:
-    return refused("E0418", message)
+def unreadable(message: str, help: str = "") -> CompileError:
+    return refused("E0418", message, help=help)
+
+
+class WrongCell(ValueError):
+    """What a row has in a column is not what can be measured there."""
+
+    def __init__(self, column: str, message: str) -> None:
+        super().__init__(message)
+        self.column = column
 
 
 def read_file(path: Path, *readers: Callable[[Cells], Row | None]) -> Iterator[Row]:
     if not path.is_file():
         return
     try:
-        rows = [row for row in parse_csv(read_whole_text(path, MOST_BYTES)) if row[1]]
+        text = read_whole_text(path, MOST_BYTES).removeprefix("\ufeff")
+        rows = [row for row in parse_csv(text) if row[1]]
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise unreadable(f"cannot read `{path.name}`: {reason}") from None
-    names = rows[0][1] if rows else []
-    for number, words in rows[1:]:
+    if not rows:
+        return
+    first, head = rows[0][0], [name.strip() for name in rows[0][1]]
+
+    def wrong(line: int, message: str, column: str = "", help: str = "") -> CompileError:
+        """A mistake in a line, and in its cell of a column if one is named."""
+        written = text.splitlines()[line - 1]
+        cells = written.split(",")
+        at = head.index(column) if column in head and len(cells) == len(head) else -1
+        begin = sum(len(cell) + 1 for cell in cells[:at]) if at >= 0 else 0
+        end = begin + len(cells[at]) if at >= 0 else len(written)
+        span = Span(str(path), line, begin + 1, line, end + 1)
+        return refused("E0418", message, span, help=help, sources={str(path): text})
+
+    twice = next((name for name in head if name and head.count(name) > 1), None)
+    if twice is not None:
+        raise wrong(first, f"two columns are `{twice}`", help="leave out one")
+    for line, words in rows[1:]:
+        if len(words) != len(head):
+            message = f"this row has {counted(len(words), 'cell')}, and the head {len(head)}"
+            raise wrong(line, message, help="write one for each column, with commas between them")
+        cells = {name: word.strip() for name, word in zip(head, words, strict=True)}
         try:
-            cells = dict(zip(names, words, strict=False))
             found = [reader(cells) for reader in readers]
-        except (KeyError, ValueError, TypeError) as error:
-            what = f"no `{error.args[0]}`" if isinstance(error, KeyError) else str(error)
-            raise unreadable(f"`{path.name}`, line {number}: {what}") from None
+        except WrongCell as error:
+            raise wrong(line, str(error), error.column) from None
+        except KeyError as error:
+            name = str(error.args[0])
+            help_ = (
+                f"it needs {quoted(COLUMNS[path.name][0].split())}" if path.name in COLUMNS else ""
+            )
+            raise wrong(first, f"`{path.name}` has no column `{name}`", help=help_) from None
         yield from (row for row in found if row is not None)
+
+
+def counted(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def numbers(cells: Cells, *names: str) -> tuple[float, ...]:
@@ -69,11 +104,16 @@ def numbers(cells: Cells, *names: str) -> tuple[float, ...]:
 
 
 def number(cells: Cells, name: str) -> float:
-    """A ValueError unless it is a size, or a time, that something can have."""
-    found = float(cells[name])
+    """A `WrongCell` unless it is a size, or a time, that something can have."""
+    written = cells[name]
+    try:
+        found = float(written)
+    except ValueError:
+        found = math.nan
     least = 0 if name in MAY_BE_ZERO else LEAST
-    if not least <= found <= MOST:
-        raise ValueError(f"`{name}` is `{cells[name][:MOST_SHOWN]}`")
+    if not least <= found <= MOST or (name != "ms" and found != int(found)):
+        what = "time" if name == "ms" else "whole number of that size"
+        raise WrongCell(name, f"`{name}` is `{written[:MOST_SHOWN]}`, and no {what}")
     return found
 
 
@@ -82,14 +122,18 @@ def us(cells: Cells) -> float:
 
 
 def role(cells: Cells) -> str:
-    return cells.get("role") or "primary"
+    found = cells.get("role") or "primary"
+    if found not in ROLES:
+        raise WrongCell("role", f"`role` is `{found[:MOST_SHOWN]}`, not {quoted(ROLES, 'or')}")
+    return found
 
 
 def dtype_of(cells: Cells) -> str:
-    """What is multiplied in; a ValueError for what no product is."""
+    """What is multiplied in; a `WrongCell` for what no product is."""
     found = cells["dtype"]
     if found not in (*UNITS, *DTYPE_UNITS):
-        raise ValueError(f"`dtype` is `{found[:MOST_SHOWN]}`, which no product is computed in")
+        message = f"`dtype` is `{found[:MOST_SHOWN]}`, which no product is computed in"
+        raise WrongCell("dtype", message)
     return found
 
 
@@ -106,10 +150,11 @@ def attention_key(kind: str, cells: Cells) -> Key:
 
 
 def cache_dtype(cells: Cells) -> str:
-    """What a cache holds; a ValueError for what is no dtype of numbers."""
+    """What a cache holds; a `WrongCell` for what is no dtype of numbers."""
     found = cells.get("cache") or cells.get("dtype") or "bf16"
     if found not in FLOATS:
-        raise ValueError(f"`cache` is `{found[:MOST_SHOWN]}`")
+        column = "cache" if cells.get("cache") else "dtype"
+        raise WrongCell(column, f"`{column}` is `{found[:MOST_SHOWN]}`, which no cache holds")
     return found
 
 
@@ -132,7 +177,8 @@ def attention_training(cells: Cells) -> Row:
     sizes = numbers(known, "batch", "seq", "heads", "kv_heads", "head_dim", "window")
     along = {"forward": (1, 1), "backward": (3, 2)}.get(cells["pass"])
     if along is None:
-        raise ValueError(f"`pass` is `{cells['pass'][:MOST_SHOWN]}`, not `forward` or `backward`")
+        message = f"`pass` is `{cells['pass'][:MOST_SHOWN]}`, not `forward` or `backward`"
+        raise WrongCell("pass", message)
     width, of_values = numbers(known, "head_dim", "value_dim")
     share = sum(along) * width / (along[0] * width + along[1] * of_values)
     whose = (cells["kernel"],) if cells.get("kernel") else ()
@@ -225,6 +271,32 @@ def deepep(cells: Cells) -> Row:
     return ("exchange", cells["phase"], cells["mode"]), sizes, us(cells), role(cells)
 
 
+COLUMNS: Mapping[str, tuple[str, str]] = {
+    "gemm.csv": ("dtype m n k ms", "role"),
+    "attention_context.csv": (
+        "batch seq heads kv_heads head_dim window ms",
+        "role dtype cache",
+    ),
+    "attention_training.csv": (
+        "batch seq heads kv_heads head_dim pass ms",
+        "role dtype cache value_dim window kernel",
+    ),
+    "attention_generation.csv": (
+        "batch context heads kv_heads head_dim window ms",
+        "role dtype cache",
+    ),
+    "mla_context.csv": ("batch context heads ms", "role cache"),
+    "mla_generation.csv": ("batch context heads ms", "role cache"),
+    "moe.csv": (
+        "dtype tokens hidden inner topk experts tp ep ms",
+        "role distribution kernel_source",
+    ),
+    "collectives_one_node.csv": ("collective gpus bytes ms", "role library"),
+    "quantize.csv": ("m k ms", "role op"),
+    "memory.csv": ("bytes ms", "role"),
+    "deepep.csv": ("mode phase nodes hidden tokens topk experts ms", "role"),
+}
+"""For each file the columns that it needs, and those that it may have."""
 FILES: Mapping[str, tuple[Callable[[Cells], Row | None], ...]] = {
     "gemm.csv": (gemm,),
     "attention_context.csv": (attention_context,),

@@ -2,12 +2,17 @@
 
 Of Kineto, kernels are joined to the operator that launched them by `External id` (or by the correlation of the launch), which has its shapes
 in `Input Dims` if the profiler recorded them (`record_shapes=True`). Products and attention are taken by shape, collectives by bytes and
-group (PyTorch 2.3 and later write both beside the kernel), other kernels by the bytes of their operator's inputs. Of Chakra, collectives
-and what has `duration_micros` and tensor sizes.
+group (PyTorch 2.3 and later write both beside the kernel), elementwise operators by the bytes of what they read and write.
+
+Of Chakra, as its converter writes traces of PyTorch (mlcommons/chakra at 072c562, `src/converter`), a kernel has the shapes of its operator in
+`inputs`, and that operator among its `ctrl_deps`. Collectives are taken by `comm_size`, which is what a rank puts in, and by their group in
+`comm_group.json` beside the trace, as ASTRA-sim reads it; what moves data alone (at most one FLOP) by `tensor_size`. So a trace that stagec wrote
+with `--durations` has its collectives and copies; its products say no shapes.
 """
 
 from __future__ import annotations
 
+import ast
 import gzip
 import io
 import math
@@ -16,11 +21,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from google.protobuf.message import DecodeError
-
+from stagec.backend.errors import TraceError
 from stagec.backend.et_def_pb2 import Node as ChakraNode, NodeType
-from stagec.calibrate.folder import unreadable
+from stagec.backend.et_file import TraceReader
+from stagec.calibrate.folder import MOST, unreadable
 from stagec.calibrate.measured import Measured, Row, gathered
+from stagec.checking.comm_groups import MAX_GROUP_FILE_BYTES, find_group_file
 from stagec.devices.model import Key
 from stagec.devices.rules import element_bytes
 from stagec.reading import parse_json, read_file
@@ -43,86 +49,118 @@ NCCL = {
     "all_to_allv": "all_to_all",
 }
 PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::linear")
+ELEMENTWISE = tuple(
+    f"aten::{name}"
+    for name in (
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "neg",
+        "copy",
+        "silu",
+        "gelu",
+        "relu",
+        "sigmoid",
+        "tanh",
+    )
+)
+"""With and without `_` behind, as they write what they read or something new."""
 ATTENTION = ("flash_attention_forward", "efficient_attention_forward", "cudnn_attention_forward")
 BACKWARD = "backward"
+WHOLE = ("int32", "int64", "uint32", "uint64", "bool")
 MOST_BYTES = 2 << 30
 """The most bytes of a trace, unpacked."""
 
 
-def read_trace(path: Path) -> dict[Key, Measured]:
-    """What a trace measured. E0418 if it is none."""
-    rows = chakra_rows(path) if path.suffix == ".et" else kineto_rows(path)
+def read_trace(path: Path, node: int | None = None) -> dict[Key, Measured]:
+    """What a trace measured on devices of which a node has so many; None: all are in one. Collectives that leave a node are left out. E0418 if it is none."""
+    rows = chakra_rows(path, node) if path.suffix == ".et" else kineto_rows(path, node)
     found = gathered(rows)
     if not found:
         raise unreadable(f"`{path.name}` has no kernel whose operator says its shapes")
     return found
 
 
-def kineto_rows(path: Path) -> Iterator[Row]:
+def kineto_rows(path: Path, node: int | None = None) -> Iterator[Row]:
     try:
         raw = read_file(path, MOST_BYTES)
         data: Any = parse_json(unpacked(raw) if path.suffix == ".gz" else raw)
-        events: Sequence[Event] = data["traceEvents"] if isinstance(data, dict) else data
-    except (OSError, EOFError, ValueError, KeyError) as error:
+    except (OSError, EOFError, ValueError) as error:
         raise unreadable(f"`{path.name}` is not a trace of Kineto: {error}") from None
+    listed = data.get("traceEvents") if isinstance(data, dict) else data
+    if not isinstance(listed, list):
+        raise unreadable(f"`{path.name}` is not a trace of Kineto: it has no `traceEvents`")
+    events: list[Event] = [
+        event for event in listed if isinstance(event, dict) and isinstance(event.get("args"), dict)
+    ]
     operators = {
-        event["args"]["External id"]: event
+        number: event
         for event in events
-        if event.get("cat") == "cpu_op" and "External id" in event.get("args", {})
+        if event.get("cat") == "cpu_op" and type(number := event["args"].get("External id")) is int
     }
     busy: dict[int, float] = defaultdict(float)
     for event in events:
-        if event.get("cat") != "kernel":
+        us = event.get("dur")
+        if event.get("cat") != "kernel" or not isinstance(us, int | float) or not 0 < us < MOST:
             continue
-        arguments = event.get("args", {})
+        arguments = event["args"]
+        number = arguments.get("External id")
         if "Collective name" in arguments:
-            row = collective(arguments, float(event["dur"]))
+            row = collective(arguments, float(us), node)
             if row is not None:
                 yield row
-        elif arguments.get("External id") in operators:
-            busy[arguments["External id"]] += float(event["dur"])
+        elif type(number) is int and number in operators:
+            busy[number] += float(us)
     for number, duration in busy.items():
-        row = operator(operators[number], duration)
+        event = operators[number]
+        arguments = event["args"]
+        dims, types = arguments.get("Input Dims", []), arguments.get("Input type", [])
+        row = operator(str(event.get("name")), dims, types, duration)
         if row is not None:
             yield row
 
 
-def collective(arguments: Mapping[str, Any], us: float) -> Row | None:
-    kind = NCCL.get(arguments["Collective name"])
-    if kind is None:
+def collective(arguments: Mapping[str, Any], us: float, node: int | None) -> Row | None:
+    kind = NCCL.get(str(arguments["Collective name"]))
+    sizes = [arguments.get(name, 0) for name in ("In msg nelems", "Out msg nelems", "Group size")]
+    if kind is None or not all(type(each) is int and 0 <= each < MOST for each in sizes):
         return None
     width = {"BFloat16": 2, "Half": 2, "Float": 4, "Byte": 1}.get(str(arguments.get("dtype")), 2)
-    elements = max(int(arguments.get("In msg nelems", 0)), int(arguments.get("Out msg nelems", 0)))
-    ranks = float(arguments.get("Group size", 0))
-    if elements <= 0 or ranks < 2:
+    *given, ranks = sizes
+    elements = max(given)
+    listed = written_list(str(arguments.get("Process Group Ranks")))
+    members = listed if len(listed) == ranks else range(ranks)
+    if elements <= 0 or ranks < 2 or not in_a_node(members, node):
         return None
-    return ("collective", kind), (ranks, float(elements * width)), us, "primary"
+    return ("collective", kind), (float(ranks), float(elements * width)), us, "primary"
 
 
-def operator(event: Event, us: float) -> Row | None:
-    name = str(event["name"])
-    arguments = event["args"]
-    shapes = [shape for shape in arguments.get("Input Dims", []) if isinstance(shape, list)]
-    types = [DTYPES[t] for t in arguments.get("Input type", []) if t in DTYPES]
-    if not types:
+def operator(name: str, dims: object, types: object, us: float) -> Row | None:
+    """What an operator of PyTorch measures, given the shapes and the dtypes of its inputs, `[]` and other names for what is no tensor."""
+    if not isinstance(dims, list) or not isinstance(types, list):
         return None
-    dtype, width = types[0]
-    matrices = [
-        shape for shape in shapes if len(shape) >= 2 and all(isinstance(d, int) for d in shape)
+    tensors = [
+        (shape, *DTYPES[of])
+        for shape, of in zip(dims, types, strict=False)
+        if isinstance(of, str) and of in DTYPES and isinstance(shape, list) and shape
+        if all(type(size) is int and 0 < size < MOST for size in shape)
     ]
+    matrices = [shape for shape, *_ in tensors if len(shape) >= 2]
     if name in PRODUCTS and len(matrices) >= 2:
-        left, right = matrices[-2], matrices[-1]
+        left, right = matrices[-2:]
         if len(left) != 2:
             return None
-        return ("product", dtype), (float(left[0]), float(right[-1]), float(left[1])), us, "primary"
-    if any(each in name for each in ATTENTION) and BACKWARD not in name:
-        return attention(name, matrices, dtype, us)
-    elements = sum(
-        math.prod(shape) for shape in shapes if shape and all(isinstance(d, int) for d in shape)
-    )
-    if elements and BACKWARD not in name and name not in PRODUCTS:
-        largest = max(math.prod(s) for s in shapes if s and all(isinstance(d, int) for d in s))
-        return ("memory",), (float(width * (elements + largest)),), us, "primary"
+        wide = right[0] if name == "aten::linear" else right[-1]
+        dtype = tensors[-1][1]
+        return ("product", dtype), (float(left[0]), float(wide), float(left[1])), us, "primary"
+    if any(each in name for each in ATTENTION) and BACKWARD not in name and tensors:
+        return attention(name, matrices, tensors[0][1], us)
+    if name.removesuffix("_") in ELEMENTWISE and tensors:
+        moved = sum(math.prod(shape) * width for shape, _, width in tensors)
+        if name != "aten::copy_":  # which has what it writes among its inputs
+            moved += max(math.prod(shape) * width for shape, _, width in tensors)
+        return ("memory",), (float(moved),), us, "primary"
     return None
 
 
@@ -142,23 +180,78 @@ COLLECTIVES = {0: "all_reduce", 2: "all_gather", 7: "reduce_scatter", 6: "all_to
 """`CollectiveCommType` of Chakra's schema."""
 
 
-def chakra_rows(path: Path) -> Iterator[Row]:
-    """Nodes that have a duration. A group's size is only in names of groups: two ranks are the least."""
-    for node in chakra_nodes(path):
+def chakra_rows(path: Path, node_size: int | None = None) -> Iterator[Row]:
+    nodes = {node.id: node for node in chakra_nodes(path)}
+    groups = {
+        name: len(ranks)
+        for name, ranks in groups_beside(path).items()
+        if in_a_node(ranks, node_size)
+    }
+    busy: dict[int, float] = defaultdict(float)
+    for node in nodes.values():
         us = float(node.duration_micros)
         values = {attribute.name: attribute for attribute in node.attr}
-        if not us:
+        if not us or number_of(values, "is_cpu_op"):
             continue
         if node.type == NodeType.COMM_COLL_NODE and "comm_type" in values:
-            kind = COLLECTIVES.get(int(values["comm_type"].int64_val))
-            size = float(values["comm_size"].int64_val) if "comm_size" in values else 0.0
-            ranks = float(values["group_size"].int64_val) if "group_size" in values else 0.0
+            kind = COLLECTIVES.get(number_of(values, "comm_type"))
+            size = number_of(values, "comm_size")
+            ranks = groups.get(values["pg_name"].string_val, 0) if "pg_name" in values else 0
             if kind is not None and size and ranks > 1:
-                yield ("collective", kind), (ranks, size), us, "primary"
-        elif node.type == NodeType.COMP_NODE and "tensor_size" in values:
-            size = float(values["tensor_size"].uint64_val or values["tensor_size"].int64_val)
-            if size and not int(values["num_ops"].int64_val if "num_ops" in values else 0):
-                yield ("memory",), (size,), us, "primary"
+                larger = size * ranks if kind == "all_gather" else size
+                yield ("collective", kind), (float(ranks), float(larger)), us, "primary"
+        elif node.type == NodeType.COMP_NODE:
+            if node.inputs.shapes:
+                busy.update({each: busy[each] + us for each in node.ctrl_deps if each in nodes})
+            elif number_of(values, "tensor_size") and number_of(values, "num_ops") <= 1:
+                yield ("memory",), (float(number_of(values, "tensor_size")),), us, "primary"
+    for parent, duration in busy.items():
+        inputs = nodes[parent].inputs
+        types = written_list(inputs.types)
+        of_tensors = [
+            each.removeprefix("Tensor(").removesuffix(")") if isinstance(each, str) else each
+            for each in types
+        ]
+        row = operator(nodes[parent].name, written_list(inputs.shapes), of_tensors, duration)
+        if row is not None:
+            yield row
+
+
+def number_of(values: Mapping[str, Any], name: str) -> int:
+    """A number that a node has, of whatever type; 0 without it."""
+    if name not in values:
+        return 0
+    field = values[name].WhichOneof("value")
+    return int(getattr(values[name], field)) if field and field.rpartition("_")[0] in WHOLE else 0
+
+
+def written_list(text: str) -> list[Any]:
+    """A list as Python writes it; an empty one for anything else."""
+    try:
+        found = ast.literal_eval(text)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return []
+    return found if isinstance(found, list) else []
+
+
+def in_a_node(ranks: Sequence[Any], node: int | None) -> bool:
+    """Whether ranks are numbers, and all of one node, of which each has so many ranks in a row."""
+    return all(type(rank) is int for rank in ranks) and (
+        node is None or len({rank // node for rank in ranks}) == 1
+    )
+
+
+def groups_beside(path: Path) -> dict[str, list[Any]]:
+    """The ranks of each group, by the file of groups beside a trace; none if there is no such file, or it says something else."""
+    file = find_group_file(str(path.parent), path.name.split(".")[0])
+    if file is None:
+        return {}
+    try:
+        found = parse_json(read_file(file, MAX_GROUP_FILE_BYTES))
+    except (OSError, ValueError):
+        return {}
+    groups = found if isinstance(found, dict) else {}
+    return {name: ranks for name, ranks in groups.items() if isinstance(ranks, list)}
 
 
 def unpacked(raw: bytes) -> bytes:
@@ -170,29 +263,10 @@ def unpacked(raw: bytes) -> bytes:
     return data
 
 
-def chakra_nodes(path: Path) -> Iterator[Any]:
-    """Length-delimited messages: the metadata, then nodes."""
+def chakra_nodes(path: Path) -> list[ChakraNode]:
     try:
-        data = read_file(path, MOST_BYTES)
+        return list(TraceReader.of_bytes(read_file(path, MOST_BYTES), path.name))
     except OSError as error:
         raise unreadable(f"`{path.name}` cannot be read: {error.strerror}") from None
-    at, first = 0, True
-    while at < len(data):
-        length = shift = 0
-        while True:
-            if at >= len(data) or shift > 63:
-                raise unreadable(
-                    f"`{path.name}` is not a trace of Chakra: it ends inside a message"
-                )
-            byte = data[at]
-            at += 1
-            length |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                break
-        if not first:
-            try:
-                yield ChakraNode.FromString(data[at : at + length])
-            except DecodeError as error:
-                raise unreadable(f"`{path.name}` is not a trace of Chakra: {error}") from None
-        first, at = False, at + length
+    except TraceError as error:
+        raise unreadable(f"{error.message}{f': {error.note}' if error.note else ''}") from None

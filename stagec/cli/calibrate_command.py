@@ -21,14 +21,14 @@ import numpy as np
 
 from stagec.backend.files import write_whole
 from stagec.calibrate.aiconfigurator import is_package, read_package
-from stagec.calibrate.folder import FILES, added, read_file, read_folder, unreadable
+from stagec.calibrate.folder import COLUMNS, FILES, added, read_file, read_folder, unreadable
 from stagec.calibrate.measured import Measured, gathered
 from stagec.calibrate.report import HEAD, line, without_tables
 from stagec.calibrate.traces import read_trace
 from stagec.cli.usage import CommandParser, add_flag, add_repeated, add_switch
 from stagec.devices.file import is_path, load, table_text
 from stagec.devices.model import DeviceModel, Key, TimeTable
-from stagec.diagnostics import refused
+from stagec.diagnostics import did_you_mean, file_meant, quoted, refused
 from stagec.reading import read_whole_text
 
 Fit = Callable[[DeviceModel, Measured], TimeTable]
@@ -39,10 +39,13 @@ LEAST_ROWS = 5
 MARK = "# What follows is written by stagec.calibrate.\n"
 
 
-EPILOG = """\
+TABLES = "\n".join(
+    f"    {name}  {needed} [{optional}]" for name, (needed, optional) in COLUMNS.items()
+)
+EPILOG = f"""\
 sources:
-  a folder with gemm.csv, attention_context.csv, attention_training.csv, attention_generation.csv, mla_context.csv, mla_generation.csv, moe.csv,
-    collectives_one_node.csv, quantize.csv, memory.csv, deepep.csv, or some of them; or one such file
+  a folder with some of these files, or one of them, with a head that names columns (those in brackets may be missing; times are in milliseconds):
+{TABLES}
   the folder of an installed or unpacked `aiconfigurator_core`
   a trace of a real run: Kineto's JSON (`torch.profiler`, with `record_shapes`), or Chakra's `.et` with durations
 
@@ -88,17 +91,22 @@ def calibrate(options: argparse.Namespace) -> None:
         )
     measured: dict[Key, Measured] = {}
     for source in options.sources:
-        for key, rows in read_source(source, device.name, options.system).items():
+        for key, rows in read_source(source, device, options.system).items():
             measured[key] = joined(measured[key], rows) if key in measured else rows
+    found = [*measured]
     measured = {key: rows for key, rows in measured.items() if is_wanted(key, options.only)}
     if not measured:
-        raise unreadable(f"nothing that was measured is {' or '.join(options.only) or 'a table'}")
+        what = quoted(options.only, "or") if options.only else "a table"
+        raise unreadable(f"nothing that was measured is {what}", suggested(options.only, found))
     sys.stdout.write(f"{device.title}\n{HEAD}\n")
     tables = [
         table
         for key, rows in measured.items()
         if (table := calibrated(device, key, rows, fit)) is not None
     ]
+    if not tables:
+        message = f"no table has {LEAST_ROWS} rows, and fewer say too little"
+        raise unreadable(message, "measure further shapes")
     if options.update or options.out is not None:
         save(options, device, tables)
 
@@ -108,18 +116,30 @@ def is_wanted(key: Key, only: Sequence[str]) -> bool:
     return not only or any(tuple(each.split(":")) == key[: each.count(":") + 1] for each in only)
 
 
-def read_source(source: Path, device: str, system: str | None) -> Mapping[Key, Measured]:
+def read_source(source: Path, device: DeviceModel, system: str | None) -> Mapping[Key, Measured]:
     if is_package(source):
-        return read_package(source, system or f"{device}_sxm")
+        return read_package(source, system or f"{device.name}_sxm")
     if source.is_dir():
         return read_folder(source)
     if source.name in FILES:
         return gathered(read_file(source, *FILES[source.name]))
     if source.name == LAYER_OPS:
-        return gathered(read_file(source, added(device)))
+        return gathered(read_file(source, added(device.name)))
     if source.suffix in (".json", ".gz", ".et"):
-        return read_trace(source)
-    raise unreadable(f"`{source}` is none of: a folder, {', '.join(FILES)}, a trace")
+        node = device.numbers.get("node")
+        return read_trace(source, None if node is None else int(node))
+    if not source.exists():
+        raise unreadable(f"there is no `{source}`", file_meant(str(source)))
+    known = "`stagec calibrate --help` lists what can be read"
+    raise unreadable(f"`{source}` is no folder, no table by its name, and no trace", known)
+
+
+def suggested(only: Sequence[str], keys: Sequence[Key]) -> str:
+    """A help for tables that were asked for and not measured: those that were."""
+    kinds = sorted({":".join(key[:2]) for key in keys})
+    return (did_you_mean(only[0], kinds) if only else "") or (
+        f"there are {quoted(kinds)}" if kinds else "each row needs a time above 0"
+    )
 
 
 def joined(first: Measured, second: Measured) -> Measured:
@@ -155,22 +175,24 @@ def calibrated(device: DeviceModel, key: Key, rows: Measured, fit: Fit) -> TimeT
         trial = replace(plain, tables={key: fit(device, primary.chosen(~held))})
         sys.stdout.write(line(key, trial, primary.chosen(held), second, plain) + "\n")
         sys.stdout.flush()
+    else:
+        sys.stdout.write(f"{' '.join(key):<44}{0:>7} held out, as there are too few shapes\n")
     return fit(device, primary)
 
 
 def save(options: argparse.Namespace, device: DeviceModel, tables: Sequence[TimeTable]) -> None:
     path = Path(options.out or options.device)
-    source = f"[[sources]]\nwhat = {quoted(options.say or 'measured operators')}\n"
+    source = f"[[sources]]\nwhat = {toml(options.say or 'measured operators')}\n"
     if options.licence:
-        source += f"licence = {quoted(options.licence)}\n"
+        source += f"licence = {toml(options.licence)}\n"
     if options.update:
         head, _, old = read_whole_text(Path(options.device)).partition(MARK)
         if options.only:
             head += MARK + without(old, {table.key for table in tables})
         number = head.count("[[sources]]")
     else:
-        title = quoted(f"{device.title}, calibrated")
-        head = f"base = {quoted(beside(path, options.device))}\ntitle = {title}\n\n"
+        title = toml(f"{device.title}, calibrated")
+        head = f"base = {toml(beside(path, options.device))}\ntitle = {title}\n\n"
         number = 0
     body = "\n".join(table_text(t.key, t.axes, t.values, number) for t in tables)
     mark = "" if MARK in head else MARK
@@ -183,7 +205,7 @@ def beside(path: Path, device: str) -> str:
     return os.path.relpath(device, path.parent) if is_path(device) else device
 
 
-def quoted(text: str) -> str:
+def toml(text: str) -> str:
     """A string of TOML, whose basic strings are those of JSON."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 

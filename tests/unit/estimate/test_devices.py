@@ -916,7 +916,7 @@ def test_measurements_are_of_a_dtype_of_products(
     table = tmp_path / f"{file}.csv"
     table.write_text(line)
     assert main(["calibrate", "h100", str(table), "-o", str(tmp_path / "x.toml")]) == 1
-    assert f"`{file}.csv`, line 2: " in capsys.readouterr().err
+    assert f"{file}.csv:2:" in capsys.readouterr().err
 
 
 def experts(experts: int, tokens: int, sent: int) -> Compute:
