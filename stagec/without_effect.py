@@ -88,7 +88,10 @@ NEEDS = (
         QUANTIZE_PRODUCTS,
         "only linear layers in a `repeat` are quantized, and all there are `unquantized`, or none",
     ),
-    ProgramNeed("device", "swizzle", QUANTIZE_PRODUCTS, "no product is quantized"),
+    *(
+        ProgramNeed("device", each, QUANTIZE_PRODUCTS, "no product is quantized")
+        for each in ("swizzle", "fused_activations")
+    ),
     ProgramNeed("zero", "copies", UNSHARDED, "no parameters are gathered"),
     ProgramNeed("device", "norms", NORMED, "no norm is read by quantized products alone"),
     ProgramNeed("precision", "loss", CONVERTED, "no `cross_entropy` reads logits of another dtype"),

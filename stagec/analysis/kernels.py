@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from xdsl.ir import Operation, OpResult, SSAValue
+from xdsl.ir import Block, Operation, OpResult, SSAValue
 
 from stagec import symbolic
 from stagec.analysis.contiguity import apart
@@ -36,8 +36,8 @@ class KernelForm:
     """Of attention what keys and values, or latents, are read in; of a product the format of a weight that is stored quantized."""
     agreed: tuple[str, ...] = ()
     """Of a quantization, the axes of the ranks that gather its result."""
-    is_normed: bool = False
-    """Of a quantization, whether a norm made what it reads for it alone."""
+    behind: str = ""
+    """Of a quantization, what made for it alone what it reads: a `norm`, or an `activation`."""
 
 
 def kernel_form(op: sched.ComputeOp) -> KernelForm | None:
@@ -187,23 +187,49 @@ def quantize_form(op: sched.ComputeOp) -> KernelForm:
         made.dtype,
         tuple(sizes.items()),
         agreed=agreed,
-        is_normed=reads_norm(op),
+        behind=maker(op),
     )
 
 
-def reads_norm(op: sched.ComputeOp) -> bool:
-    """Whether a quantization reads what a norm made, and only quantizations read that: a norm whose result is wanted by itself too is a module apart, and so
-    is one in front of routers and experts (`return_layernorm_output` in Transformer Engine's `module/layernorm_linear.py`; `pre_mlp_layernorm` of Megatron-LM).
+def maker(op: sched.ComputeOp) -> str:
+    """A `norm` if one made what a quantization reads, and an `activation` if elementwise ops made it of what linear layers made; nothing if others read it too.
+
+    A norm whose result is wanted by itself is a module apart, and so is one in front of routers and experts (`return_layernorm_output` in Transformer
+    Engine's `module/layernorm_linear.py`; `pre_mlp_layernorm` of Megatron-LM).
     """
     made = followed(op.inputs[0], viewed)
-    norm = made.owner
-    return (
-        isinstance(norm, sched.ComputeOp)
-        and sched.work_of(norm) == Work.REDUCTION
-        and stg.phase_of(norm) in ("fwd", "recompute")
-        and tensor_of(made.type).dims == tensor_of(norm.inputs[0].type).dims
-        and all(sched.work_of(user) == Work.QUANTIZE for user in users_of(made))
-    )
+    source = made.owner
+    if not isinstance(source, sched.ComputeOp):
+        return ""
+    if not all(sched.work_of(user) == Work.QUANTIZE for user in users_of(made)):
+        return ""
+    is_whole = tensor_of(made.type).dims == tensor_of(source.inputs[0].type).dims
+    is_forward = stg.phase_of(source) in ("fwd", "recompute")
+    if sched.work_of(source) == Work.REDUCTION and is_whole and is_forward:
+        return "norm"
+    return "activation" if is_activated(source) else ""
+
+
+def is_activated(op: sched.ComputeOp) -> bool:
+    """Whether elementwise ops alone lie between an op, the last of them, and products of linear layers, whose biases may be added."""
+    left: list[Operation | Block] = [op]
+    seen: set[Operation | Block] = set()
+    is_linear_below = False
+    while left:
+        each = left.pop()
+        if each in seen or isinstance(each, stg.WeightOp):
+            continue
+        seen.add(each)
+        if not isinstance(each, sched.ComputeOp):
+            return False
+        work = sched.work_of(each)
+        if work == Work.PRODUCT and is_linear(each) and each is not op:
+            is_linear_below = True
+        elif work in (Work.ELEMENTWISE, Work.CAST):
+            left += [followed(value, viewed, from_stack, of_each).owner for value in each.inputs]
+        else:
+            return False
+    return is_linear_below
 
 
 def users_of(value: SSAValue) -> Iterator[Operation]:

@@ -121,6 +121,8 @@ class KernelPrices:
     """The engine whose kernels compute experts, where there are tables of several engines."""
     swizzle: str = "none"
     """Of which operands scales are put into the order that products read (`swizzled`): of `each`, of those that are `stored` or sent, or of `none`."""
+    fuses: bool = False
+    """Whether activations are kernels of Transformer Engine, which do for the quantization behind them what its norms do."""
     norms: str = "plain"
     """What kernels of norms do for the quantization behind them: find `maxima` of whole tensors, write `mxfp8` (`cudnn`), or neither."""
     devices: int = 1
@@ -258,22 +260,27 @@ class KernelPrices:
         reads_columns = action.kernel.dtype in SCALES or self.device.transposes_fp8
         return action.num_written if self.is_cached(action) and reads_columns else 0
 
-    def norm_finds_maximum(self, kernel: Kernel) -> bool:
-        """Whether the norm in front of a quantization finds the largest number of what it writes, so that nothing reads that for it.
+    def maximum_is_found(self, kernel: Kernel) -> bool:
+        """Whether the kernel in front of a quantization finds the largest number of what it writes, so that nothing reads that for it.
 
-        Transformer Engine's own kernels do so since 2.7, those of cuDNN do not (`FUSED_NORM_AMAX_FP8` in `csrc/extensions/normalization.cpp`; in 2.7
-        `rmsnorm_api.cpp` takes its own where a maximum is wanted). In nvfp4 the maximum is that of rotated columns too, which what quantizes finds.
+        Transformer Engine's own norms do so since 2.7, those of cuDNN do not (`FUSED_NORM_AMAX_FP8` in `csrc/extensions/normalization.cpp`; in 2.7
+        `rmsnorm_api.cpp` takes its own where a maximum is wanted), and so do its activations (`FUSED_ACTIVATION_AMAX_FP8` in `activation.cpp`). In nvfp4
+        the maximum is that of rotated columns too, which what quantizes finds.
         """
-        is_found = self.trains == "cudnn" and self.norms == "maxima"
-        return is_found and kernel.is_normed and kernel.dtype == "fp8"
+        if self.trains != "cudnn" or kernel.dtype != "fp8":
+            return False
+        of_norm = kernel.behind == "norm" and self.norms == "maxima"
+        return of_norm or (kernel.behind == "activation" and self.fuses)
 
-    def norm_quantizes(self, kernel: Kernel) -> bool:
-        """Whether the norm in front of a quantization writes its result itself: in fp8 where the scale is known, in mxfp8 cuDNN's (`FULLY_FUSED` there, for
-        whole tiles of 128 by 128).
+    def is_written_quantized(self, kernel: Kernel) -> bool:
+        """Whether the kernel in front of a quantization writes its result itself: in fp8 where the scale is known, in mxfp8 cuDNN's norms, for whole tiles of
+        128 by 128, and activations (`FULLY_FUSED` there).
         """
-        known = kernel.dtype == "fp8" and self.scales_are_known
-        of_cudnn = kernel.dtype == "mxfp8" and self.trains == "cudnn" and self.norms == "cudnn"
-        return kernel.is_normed and (known or of_cudnn)
+        known, in_blocks = kernel.dtype == "fp8" and self.scales_are_known, kernel.dtype == "mxfp8"
+        if kernel.behind == "norm":
+            return known or (in_blocks and self.trains == "cudnn" and self.norms == "cudnn")
+        fuses = kernel.behind == "activation" and self.trains == "cudnn" and self.fuses
+        return fuses and (known or in_blocks)
 
     def turns_us(self, kernel: Kernel) -> float:
         """The time in µs that products of experts, computed one after the other, take in addition to what each takes by itself."""

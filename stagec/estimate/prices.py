@@ -162,7 +162,7 @@ class Prices:
         # "Performance analysis" in Transformer Engine's "FP8 Current Scaling": two reads, one for the largest number and one to convert.
         assert action.kernel is not None
         read = action.num_bytes - action.num_written
-        is_found = self.kernels.norm_finds_maximum(action.kernel)
+        is_found = self.kernels.maximum_is_found(action.kernel)
         found_us = 0.0 if is_found else self.kernels.quantized(action.kernel, read).us
         whole = self.kernels.quantized(action.kernel, action.num_bytes)
         # The largest number is set to zero before, and made a scale behind (`Float8CurrentScalingQuantizer::quantize_impl` of its release 2.9); in
@@ -173,13 +173,13 @@ class Prices:
         return Price(found_us + whole.us + besides + agreed, whole.basis)
 
     def kernels_for_scale(self, action: Compute) -> int:
-        """How many kernels quantize an operand once: where a scale is found first, its largest number is set to zero, found, unless a norm has found it, and
-        made a scale (`Float8CurrentScalingQuantizer::quantize_impl` of Transformer Engine 2.9).
+        """How many kernels quantize an operand once: where a scale is found first, its largest number is set to zero, found, unless it was found
+        before, and made a scale (`Float8CurrentScalingQuantizer::quantize_impl` of Transformer Engine 2.9).
         """
         if self.kernels is None or self.kernels.trains != "cudnn" or not self.finds_scale(action):
             return 1
         assert action.kernel is not None
-        return 3 if self.kernels.norm_finds_maximum(action.kernel) else 4
+        return 3 if self.kernels.maximum_is_found(action.kernel) else 4
 
     @property
     def writes_early(self) -> bool:
@@ -325,8 +325,8 @@ class Prices:
         """The kinds of work that a node can join: if a node of such a kind makes what it reads, both are one kernel. None if it never shares its kernel.
 
         A compiler joins all that is elementwise, reductions and quantizations too. Megatron-LM's activations hand bf16 to Transformer Engine's linear
-        layers, which quantize it by a kernel of their own; a norm in front of one may write it itself (`core/transformer/mlp.py`; `module/linear.py` of
-        Transformer Engine 2, and `norm_quantizes`).
+        layers, which quantize it by a kernel of their own, unless its op fuser is used; a norm in front of one may write it itself
+        (`core/transformer/mlp.py`; `module/linear.py` of Transformer Engine 2, and `is_written_quantized`).
         """
         action = node.action
         if not isinstance(action, Compute) or self.finds_scale(action):
@@ -338,8 +338,9 @@ class Prices:
             return JOINED if work in JOINED else None
         if work == Work.QUANTIZE:
             assert action.kernel is not None
-            is_one = self.kernels is not None and self.kernels.norm_quantizes(action.kernel)
-            return (Work.REDUCTION,) if is_one else None
+            if self.kernels is None or not self.kernels.is_written_quantized(action.kernel):
+                return None
+            return (Work.REDUCTION,) if action.kernel.behind == "norm" else ELEMENTWISE
         if work in (Work.REDUCTION, Work.LOSS_GRAD):
             return ()
         return ELEMENTWISE if work in ELEMENTWISE else None
@@ -495,6 +496,7 @@ def kernel_prices(plan: Plan, works: Collection[Work]) -> KernelPrices | None:
         trains=TRAINING_ATTENTION[plan.device.kernels] if Work.ATTENTION_GRAD in works else "",
         engine=plan.device.experts,
         swizzle=plan.device.swizzle,
+        fuses=plan.device.fused_activations,
         norms=plan.device.norms,
     )
 
@@ -513,7 +515,7 @@ def read_before(node: Node) -> float:
 def is_normed(node: Node) -> bool:
     """Whether a node quantizes what a norm made for it alone."""
     action = node.action
-    return isinstance(action, Compute) and bool(action.kernel and action.kernel.is_normed)
+    return isinstance(action, Compute) and bool(action.kernel and action.kernel.behind == "norm")
 
 
 def agreement(compute: Compute) -> Collective:

@@ -189,7 +189,7 @@ def on_device(plan: Plan, device: str | Device) -> Plan:
         name: getattr(old, name)
         for name in (
             *("kernels", "graphs", "captured", "exchange_units", "all_reduce", "experts"),
-            *("swizzle", "norms", "memory"),
+            *("swizzle", "norms", "fused_activations", "memory"),
         )
         if name in old.given and name not in new.given
     }

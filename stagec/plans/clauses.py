@@ -436,6 +436,8 @@ class Device(Clause):
     experts of a device, in place of Transformer Engine's, one for each."""
     swizzle: str = setting("choice", "stored", "each", "stored", "none")
     """Which operands of products whose blocks have scales have those put into the order that products read, by a kernel in front of each product."""
+    fused_activations: bool = setting("bool", False)
+    """Whether activations are kernels that do for the quantization behind them what norms do (Transformer Engine's op fuser)."""
     norms: str = setting("choice", "maxima", "plain", "maxima", "cudnn")
     """What kernels of norms do for the quantization behind them: find the largest number of what they write, write `mxfp8` themselves, or neither."""
     price_per_hour: float | None = setting("number", None)

@@ -159,6 +159,8 @@ class Layout:
     """Of which operands kernels put scales in order in front of products."""
     norms: str = "maxima"
     """What kernels of norms do for the quantization behind them: Transformer Engine's own since 2.7 and those of `cudnn`."""
+    fused_activations: bool = False
+    """Whether activations are kernels of Transformer Engine's op fuser (`use_transformer_engine_op_fuser`)."""
     rack: int = 0
     """Devices that share links, if the device's file says otherwise."""
 
@@ -309,6 +311,7 @@ def device_clause(x: Layout) -> str:
     swizzle = f", swizzle = {x.swizzle}" if x.products in ("mxfp8", "fp4") else ""
     is_said = (x.products == "fp8" and x.scaling == "current") or x.products == "mxfp8"
     norms = f", norms = {x.norms}" if is_said and x.kernels == "fused" else ""
+    norms += ", fused_activations = true" * (x.fused_activations and x.products in ("fp8", "mxfp8"))
     named = device_word(of_release(x.device, x.cudnn))
     return f"device {named} {{ kernels = {x.kernels}, {graphs}{node}{experts}{units}{swizzle}{norms} }}"
 
@@ -463,6 +466,16 @@ def uses_engines_loss(r: Cells) -> bool:
     return r["benchmark"] == "llama31_8b" and r["org"] != "Cisco"
 
 
+def fuses_activations(r: Cells) -> bool:
+    """`USE_TE_OPS` of scripts in round 5.1: of 8B's but Cisco's, and not where NVIDIA shares tensors among 512; of LoRA's Dell's, NVIDIA's and Florida's.
+
+    Rounds 4.1 and 5.0 are older than it, or were not at hand.
+    """
+    if r["benchmark"] == "llama2_70b_lora":
+        return r["round"] == "v5.1" and r["org"] in ("Dell", "NVIDIA", "University-of-Florida")
+    return uses_engines_loss(r) and not (r["org"] == "NVIDIA" and number(r, "tp") > 1)
+
+
 def checks_gradients(r: Cells) -> bool:
     """`check_for_nan_in_grad = True` of Cisco's `pretrain.py` of 8B, with buckets of one parameter each (`bucket_size` 64)."""
     return r["benchmark"] == "llama31_8b" and r["org"] == "Cisco"
@@ -503,6 +516,7 @@ def submitted_layout(r: Cells, model: Model) -> Layout:
         swizzle=swizzle_of("25.09", products),
         # `NVTE_NORM_FWD_USE_CUDNN` is 1 in their `config_common.sh`, and 0 in `config_common_8b.sh`; they have Transformer Engine 2.8.
         norms="maxima" if r["benchmark"] == "llama31_8b" else "cudnn",
+        fused_activations=fuses_activations(r),
         bucket_bytes=2 * 64 if checks_gradients(r) else bucket_bytes(r["bucket"]),
         checks=checks_gradients(r),
         rack=rack_of(device_of(r["gpu"]), number(r, "gpus")),

@@ -47,6 +47,7 @@ SETTINGS = (
     *("optimizer adamw { tables = adam }", "device { exchange_units = 8 }"),
     *("device { swizzle = none }", "device { captured = [Block] }", "gradients { inputs = true }"),
     *("device { norms = plain }", "zero 3 over dp { copies = false }"),
+    "device { fused_activations = true }",
     *("overlap { bulk = false }", "gradients { late = [Block] overlap = false }"),
     *("process { dummy_gradients = true }", "process { communicator = 1KiB }"),
     *("optimizer muon { steps = 3 }", "offload { optimizer = true, update = host, prefetch = 2 }"),
@@ -223,6 +224,12 @@ plan q extends p {{
         ("device b200 { norms = plain } precision { products = fp8 }", (1, 1), ["norms"]),
         ("device b200 { norms = plain } precision { products = mxfp8 }", (1, 1), ["norms"]),
         ("device b200 { norms = cudnn } precision { products = mxfp8 }", (1, 1), []),
+        ("device b200 { fused_activations = true } precision { products = mxfp8 }", (1, 1), []),
+        (
+            "device b200 { fused_activations = true } precision { products = fp4 }",
+            (1, 1),
+            ["fused_activations"],
+        ),
         (
             "device b200 { norms = plain } precision { products = fp8, scaling = current }",
             (1, 1),

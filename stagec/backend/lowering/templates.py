@@ -199,9 +199,7 @@ class Templates(NodeNumbers):
             (self.number(count), self.number(new), self.number(keys))
             for count, new, keys in self.requests(op, form.requests)
         )
-        return Kernel(
-            form.kind, form.dtype, sizes, requests, form.stored, form.agreed, form.is_normed
-        )
+        return Kernel(form.kind, form.dtype, sizes, requests, form.stored, form.agreed, form.behind)
 
     def read_before(self, op: sched.NodeOp) -> float:
         assert isinstance(op, sched.ComputeOp)

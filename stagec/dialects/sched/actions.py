@@ -23,8 +23,8 @@ class Kernel:
     agreed: tuple[str, ...] = ()
     """Of a quantization whose result is gathered, the axes of the ranks that gather it. Where the format has a scale of the whole tensor, these ranks agree on
     the largest number first."""
-    is_normed: bool = False
-    """Whether a quantization reads what a norm made for it alone: one module is the norm and the layers behind it."""
+    behind: str = ""
+    """Of a quantization that alone reads what it reads, what made that: a `norm`, or an `activation` of what linear layers made, or its gradient."""
 
 
 @dataclass(frozen=True, slots=True)

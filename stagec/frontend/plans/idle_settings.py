@@ -136,6 +136,16 @@ NEEDS = (
     ),
     Need(
         "device",
+        ("fused_activations",),
+        "`products` in `fp8` or `mxfp8`, and `kernels = fused` of a device that ships, or a file",
+        lambda p: (
+            p.precision.products in ("fp8", "mxfp8")
+            and p.device.kernels == "fused"
+            and p.device.preset is not None
+        ),
+    ),
+    Need(
+        "device",
         ("norms",),
         "`products = fp8` under `scaling = current`, or `cudnn` and `mxfp8`, and `kernels = fused` of a device that ships, or a file",
         lambda p: (
@@ -188,7 +198,7 @@ OF_TRAINING = (
     Need("precision", STORED, WHAT_TRAINS, lambda p: False),
     Need("offload", UPDATED, WHAT_TRAINS, lambda p: False),
     Need("process", ("dummy_gradients", "cached_weights"), WHAT_TRAINS, lambda p: False),
-    Need("device", ("swizzle", "norms"), WHAT_TRAINS, lambda p: False),
+    Need("device", ("swizzle", "norms", "fused_activations"), WHAT_TRAINS, lambda p: False),
 )
 
 

@@ -1,4 +1,4 @@
-"""What a norm's kernel does for the quantization behind it (`device h100 { norms = ... }`)."""
+"""What kernels of norms and activations do for the quantization behind them (`device h100 { norms = ..., fused_activations = ... }`)."""
 
 from __future__ import annotations
 
@@ -169,3 +169,58 @@ def test_other_formats_and_kernels_take_as_long_with_any() -> None:
         others = {found[norms] for norms in found if norms not in equal}
         assert all(each < found["plain"] for each in others)
         assert len(set(found.values())) == 1 + len(others)
+
+
+def activated(text: str) -> list[bool]:
+    """By hand, of each node: whether it quantizes an activation of what a layer made, or the gradient of that, which nothing else reads."""
+    found: list[bool] = []
+    for segment in compile_text(text).trace_set.classes[0].program.segments:
+        for node in segment.nodes:
+            before = [segment.nodes[dep.node].op for dep in node.data_deps if dep.slot < 0]
+            found.append(node.op == "quantize" and before in (["unary"], ["unary_grad"]))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_activation_that_finds_the_maximum_saves_one_reading_and_one_kernel(seed: int) -> None:
+    """Of the two layers behind one, in both passes; a sum of several paths, and what attention made, are no activations."""
+    said = drawn(random.Random(20 + seed))
+    kernels = KernelPrices(named(str(said["device"])))
+    text = text_of(said, CURRENT)
+    plain, found = (
+        list(priced_nodes(each))
+        for each in (text, text.replace("kernels =", "fused_activations = true, kernels ="))
+    )
+    is_activated = activated(text)
+    # Two forward and two backward, and forward again where they are computed again.
+    assert sum(is_activated) == (6 if said["again"] == "full" else 4)
+    for at, (before, after) in enumerate(zip(plain, found, strict=True)):
+        saved = kernels.moved(read(before[0])).us if is_activated[at] else 0.0
+        assert before[1] - after[1] == pytest.approx(saved, abs=1e-9)
+        launch = kernels.device.host_kernel_us / kernels.device.host_launch_us
+        assert before[2] - after[2] == pytest.approx(launch * is_activated[at])
+
+
+@pytest.mark.parametrize(("seed", "form"), [(30, "fp8"), (31, "mxfp8")])
+def test_an_activation_that_writes_eight_bits_writes_nothing_else(seed: int, form: str) -> None:
+    """One kernel reads what the layer made, and in the backward pass the gradient too, and writes what the next layer reads."""
+    said = {**drawn(random.Random(seed)), "again": "none"}
+    text = text_of(said, form).replace("kernels =", "fused_activations = true, kernels =")
+    compiled = compile_text(text)
+    prices = Prices.of(compiled.trace_set, compiled.plan)
+    rank_class, at = compiled.trace_set.classes[0], activated(text)
+    assert prices.kernels is not None
+    count = first = 0
+    for index, segment in enumerate(rank_class.program.segments):
+        us = prices.segment(rank_class, index).us
+        for place, node in enumerate(segment.nodes):
+            if at[first + place]:
+                (before,) = {dep.node for dep in node.data_deps if dep.slot < 0}
+                made = segment.nodes[before].action
+                assert isinstance(made, Compute) and isinstance(node.action, Compute)
+                moved = made.num_bytes - made.num_written + node.action.num_written
+                together = us[place] + us[before]
+                assert together == pytest.approx(prices.kernels.moved(moved).us)
+                count += 1
+        first += len(segment.nodes)
+    assert count >= 4
