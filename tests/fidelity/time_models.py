@@ -33,6 +33,8 @@ class Model:
     """Into how many parts layers are cut that take turns in that: a part may begin or end with either kind."""
     normed: bool = False
     """Whether queries and keys are normed, head by head."""
+    turns_at_once: bool = False
+    """Whether one kernel takes queries, keys and values apart and rotates the first two (`fused_single_qkv_rope` of Megatron-LM)."""
     keys_of_rank: int = 0
     """Heads of keys that a rank has, where one product makes queries, keys and values (Megatron-LM); 0: each has its own."""
     sorts: bool = False
@@ -175,6 +177,21 @@ def taken_apart(model: Model) -> str:
     )
 
 
+def turned_at_once() -> str:
+    """One kernel that reads what the product made, and writes queries and keys, rotated, and values, each by itself (`fused_qkv_rope_forward` of Transformer
+    Engine, `apply_fused_qkv_rotary_pos_emb` of Megatron-LM): four bytes of each element. Its backward kernel reads the gradients of all three and writes that
+    of the product's result: that is the text's `split`.
+    """
+    return "".join(
+        f"op {name}_taken(x[{dims}]) -> [{dims}] {{ flops = {flops} * {size}, bytes = 4 * {size}, backward_bytes = 0, backward_reads = [] }}\n"
+        for name, dims, flops in (
+            *(("queries", "B, S, H, E", 3), ("keys", "B, S, K, E", 3)),
+            ("values", "B, S, K, E", 0),
+        )
+        for size in (dims.replace(", ", " * "),)
+    )
+
+
 def turned() -> str:
     """Rotary embeddings that scale, of queries and keys: `_apply_rotary_pos_emb_bshd` of Megatron-LM (core 0.15 to 0.18), kernel by kernel.
 
@@ -210,6 +227,9 @@ def attention(model: Model, unfused: bool) -> str:
     if model.stretched:
         q, k = f"queries_turned(queries_scaled({q}))", f"keys_turned(keys_scaled({k}))"
         ops += turned()
+    elif model.turns_at_once:
+        q, k, v = "queries_taken(q)", "keys_taken(k)", "values_taken(v[J -> K])"
+        ops = turned_at_once()
     elif model.gated:
         q, k = f"rope({q})", f"rope({k})"
     mixed = "  mixed[B, S, H, E] = attention(q, k, v, causal = true)"

@@ -391,7 +391,7 @@ def mlperf(r: Cells) -> Timed | None:
     source = "MLPerf LoRA" if r["benchmark"].endswith("_lora") else "MLPerf pre-training"
     measured = float(r["step_s"])
     model, _ = BENCHMARKS[r["benchmark"]]
-    model = replace(model, narrows=bool(model.adapters) and narrows(r))
+    model = replace(model, narrows=bool(model.adapters) and narrows(r), turns_at_once=is_recent(r))
     return timed(
         source,
         name,
@@ -461,8 +461,11 @@ def norms_of(r: Cells) -> str:
     return "cudnn" if of_tensor and (is_small or is_large) else "maxima"
 
 
-def uses_engines_loss(r: Cells) -> bool:
-    """`CE_FUSION_IMPL=te` of 8B's scripts in round 5.1, but for Cisco's, whose code is older; Megatron-LM's own loss elsewhere, in fp32."""
+def is_recent(r: Cells) -> bool:
+    """Whether a submission has what 8B's scripts of round 5.1 say, but for Cisco's, whose code is older.
+
+    `CE_FUSION_IMPL=te`, where others have Megatron-LM's own loss in fp32, and `FUSED_QKV_ROPE=True` (`config_common_8b.sh` of HPE, Lambda and Lenovo).
+    """
     return r["benchmark"] == "llama31_8b" and r["org"] != "Cisco"
 
 
@@ -473,7 +476,7 @@ def fuses_activations(r: Cells) -> bool:
     """
     if r["benchmark"] == "llama2_70b_lora":
         return r["round"] == "v5.1" and r["org"] in ("Dell", "NVIDIA", "University-of-Florida")
-    return uses_engines_loss(r) and not (r["org"] == "NVIDIA" and number(r, "tp") > 1)
+    return is_recent(r) and not (r["org"] == "NVIDIA" and number(r, "tp") > 1)
 
 
 def checks_gradients(r: Cells) -> bool:
@@ -500,7 +503,7 @@ def submitted_layout(r: Cells, model: Model) -> Layout:
         stored="fp8" if products == "fp8" and (learns_narrow or model.adapters) else "",
         scaling="current" if "tensorwise" in r["precision_parts"] else "delayed",
         maxima=agreeing(r),
-        loss="" if uses_engines_loss(r) else "fp32",
+        loss="" if is_recent(r) else "fp32",
         attention="fp8" if "attention products fp8" in r["precision_parts"] else "bf16",
         # `cp_comm_type` in LoRA's configuration; elsewhere Megatron's own, the ring.
         context="ulysses" if model.adapters else "ring",
