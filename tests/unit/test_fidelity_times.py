@@ -93,6 +93,7 @@ def test_a_submission_is_the_same_plan_as_a_timed_row_and_in_a_search(tmp_path: 
     (sought,) = submitted.rows_of(tmp_path / "mlperf_training.csv")
     assert not timed.why_not
     assert "param_gather = true" in timed.text
+    assert "q[B, S, H, E] = queries_taken(q)" in timed.text
     for clause in sought.clauses:
         assert clause in timed.text
     assert step_summary(compile_text(timed.text)).step_s == pytest.approx(
@@ -138,6 +139,22 @@ READ = (
             "overlap { tp = true, param_gather = true, pieces = 1 }",
             'gb300_cudnn_9_19.toml" {',
         ),
+    ),
+    # Iterations of 8B are graphs on Blackwell, those of 70B and 405B are none, but in nvfp4 in one release; of fine-tuning feed-forward layers are.
+    (dict(release="25.11", model="LLAMA3_8B", gpu="B200", precision="fp8"), ("graphs = true",)),
+    (dict(release="25.09", model="LLAMA3_8B", gpu="GB200", precision="fp8"), ("graphs = false",)),
+    (dict(release="25.11", model="LLAMA3_8B", gpu="H100", precision="fp8"), ("graphs = false",)),
+    (
+        dict(release="26.02", model="LLAMA3_70B", gpu="GB300", precision="mxfp8"),
+        ("graphs = false",),
+    ),
+    (
+        dict(release="25.11", model="LLAMA3.1_405B", gpu="GB200", precision="nvfp4"),
+        ("graphs = true",),
+    ),
+    (
+        dict(release="26.06", model="LLAMA3_70B", gpu="GB300", precision="fp8", kind="SFT"),
+        ("graphs = false, captured = [FeedForward]",),
     ),
     # Attention of the container's release, where its tables are not what ships.
     (
