@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -45,7 +46,21 @@ class TimeTable:
 
     def factor(self, sizes: Mapping[str, Floats]) -> Floats:
         """What the rule's time is multiplied by."""
-        return np.exp2(sum(w * self.values[at] for at, w in self.corners(sizes)))
+        alone = all(isinstance(sizes[axis.name], float) for axis in self.axes)
+        found = self.corners_of_one(sizes) if alone else self.corners(sizes)
+        return np.exp2(sum(w * self.values[at] for at, w in found))
+
+    def corners_of_one(self, sizes: Mapping[str, float]) -> list[tuple[tuple[int, ...], float]]:
+        """`corners` where each size is one number, without arrays."""
+        found: list[tuple[tuple[int, ...], float]] = [((), 1.0)]
+        for axis in self.axes:
+            place = (math.log2(max(sizes[axis.name], 1e-9)) - axis.first) / axis.step
+            place = min(max(place, 0.0), axis.count - 1)
+            low = min(int(place), max(axis.count - 2, 0))
+            share = place - low
+            both = ((low, 1 - share), (min(low + 1, axis.count - 1), share))
+            found = [((*at, index), w * own) for at, w in found for index, own in both if own]
+        return found
 
     def corners(self, sizes: Mapping[str, Floats]) -> list[tuple[tuple[Floats, ...], Floats]]:
         """The grid points around each size, with their weights."""

@@ -6,6 +6,7 @@ made) is in the tables. All sizes may be arrays, and times are in µs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -15,10 +16,17 @@ from stagec.devices.model import DeviceModel, Floats
 
 Sizes = Mapping[str, Floats]
 
-TILES = ((256, 128), (128, 256), (128, 128), (64, 256), (64, 128), (128, 64), (64, 64), (16, 128))
-"""Rows and columns of a product that one thread block makes (CUTLASS, "Efficient GEMM", and its profiler's default tiles)."""
 FULL_TILE = 128 * 128
 """The smallest tile that loads its operands no slower than matrix units take them (CUTLASS, "Efficient GEMM")."""
+TILES = tuple(
+    (rows, columns, max(1.0, (FULL_TILE / (rows * columns)) ** 0.5))
+    for rows, columns in (
+        *((256, 128), (128, 256), (128, 128), (64, 256)),
+        *((64, 128), (128, 64), (64, 64), (16, 128)),
+    )
+)
+"""Rows and columns of a product that one thread block makes (CUTLASS, "Efficient GEMM", and its profiler's default tiles), and how many times as long it
+takes for its size."""
 
 ELEMENT_BYTES = {
     **dict.fromkeys(("fp4", "nvfp4", "mxfp4"), 0.5),
@@ -49,18 +57,22 @@ def product_us(device: DeviceModel, dtype: str, s: Sizes) -> Floats:
     A wave lasts as long as one tile, however many of its places are taken ("wave quantization": NVIDIA, "Matrix
     Multiplication Background"). The best of the tiles a library has counts.
     """
-    m, n, k, batch = s["m"], s["n"], s["k"], s.get("batch", np.ones(()))
+    m, n, k, batch = s["m"], s["n"], s["k"], s.get("batch", 1.0)
+    up, less = np.ceil, np.minimum
+    if all(isinstance(size, float) for size in (m, n, k, batch)):
+        # One product is no array: this is what most time of a timed sweep goes into.
+        m, n, k, batch = float(m), float(n), float(k), float(batch)
+        up, less = math.ceil, min
     peak = device.peak(dtype)
     assert peak is not None
-    rows, columns = np.array(TILES).T
-    slow = np.maximum(1.0, (FULL_TILE / (rows * columns)) ** 0.5)
-    each = [np.asarray(size)[..., None] for size in (m, n, k, batch)]
-    tiles = np.ceil(each[0] / rows) * np.ceil(each[1] / columns) * each[3]
-    waves = np.ceil(tiles / device.units)
-    times = 2.0 * waves * device.units * rows * columns * each[2] / peak * slow
+    least: Floats = math.inf
+    for rows, columns, slow in TILES:
+        waves = up(up(m / rows) * up(n / columns) * batch / device.units)
+        times = 2.0 * waves * device.units * rows * columns * k / peak * slow
+        least = less(least, times)
     wide = element_bytes(dtype)
     moved = batch * (m * k * wide + n * k * wide + 2 * m * n)
-    return 1e6 * np.maximum(times.min(axis=-1), moved / memory_rate(device)) + device.launch_us
+    return 1e6 * np.maximum(least, moved / memory_rate(device)) + device.launch_us
 
 
 def score_pairs(queries: Floats, keys: Floats, window: Floats) -> Floats:

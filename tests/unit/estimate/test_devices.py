@@ -122,6 +122,22 @@ def test_a_fit_finds_the_table_that_measurements_were_made_of() -> None:
     assert np.median(np.abs(errors)) < 0.01
 
 
+@pytest.mark.parametrize("key", [("product", "bf16"), ("collective", "all_gather")])
+def test_one_kernel_is_priced_as_many_are(key: tuple[str, ...]) -> None:
+    """A single kernel takes another way through rule and table than arrays of them."""
+    device, draw = named("h100"), np.random.default_rng(7)
+    kind, table = KINDS[key[0]], named("h100").tables[key]
+    shapes = {name: np.floor(np.exp2(draw.uniform(0, 20, 500))) for name in kind.sizes}
+    shapes |= {"gpus": draw.integers(2, 9, 500).astype(float)} if "gpus" in shapes else {}
+    many = np.asarray(kind.rule(device, key[1], shapes)) * table.factor(kind.axes(shapes))
+    each = [
+        float(kind.rule(device, key[1], one) * table.factor(kind.axes(one)))
+        for row in zip(*shapes.values(), strict=True)
+        for one in [dict(zip(shapes, row, strict=True))]
+    ]
+    np.testing.assert_allclose(each, many, rtol=1e-14)
+
+
 def test_mistakes_in_a_file() -> None:
     good = "[peaks]\nbf16 = 1e12\n[device]\nmemory_bytes_per_s = 1e12\n"
     table = '[[tables]]\nkey = ["memory"]\naxes = [["bytes", 0, 1, 2]]\nvalues = "1 2"\n'
