@@ -343,6 +343,9 @@ def idle_attention(compiled: Compiled) -> Iterator[Diagnostic]:
         return
     if span not in compiled.model.own_settings or attention_decides(compiled):
         return
+    device, dtype = plan.device.model, plan.precision.attention
+    if device is not None and dtype is not None and not device.multiplies(dtype):
+        return  # W0502 says so
     reason = "no time depends on what fused attention multiplies in"
     help_ = "leave it out"
     if plan.device.model is None:

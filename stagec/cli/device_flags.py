@@ -103,6 +103,10 @@ def device_said(text: str) -> str | Device:
     except CompileError as error:
         first = error.diagnostics[0]
         help_ = first.help if isinstance(first.help, str) else "; ".join(first.help)
+        if "captured" in text:
+            help_ = (
+                "what names modules stands in the plan: `device h100 { captured = [Attention] }`"
+            )
         code = first.code if first.code == "E0417" else "E0710"
         raise usage_error(f"--device {text}", first.message, code, help_) from None
     return replace(device, given=dict.fromkeys(device.given, Span.flag(f"--device {text}")))

@@ -340,6 +340,13 @@ def test_a_device_with_settings_on_the_command_line(tmp_path: Path, capsys) -> N
     assert capsys.readouterr().err.startswith("error[E0417]: the device file `an own.tomlx`")
 
 
+def test_modules_of_a_device_stand_in_the_plan(capsys) -> None:
+    """On the command line there is no model that has them."""
+    flag = "h100 { graphs = false, captured = [Attention] }"
+    assert main([str(ROOT / "examples" / "gpt.stg"), "-q", "--device", flag]) == 1
+    assert "help: what names modules stands in the plan" in capsys.readouterr().err
+
+
 def test_a_limit_of_memory_on_the_command_line_is_where_it_is_missed(capsys) -> None:
     flag = "h100 { memory = 1GiB }"
     assert main([str(ROOT / "examples" / "gpt.stg"), "-q", "--device", flag]) == 1
