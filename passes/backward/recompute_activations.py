@@ -136,9 +136,12 @@ def problems(choice: Choice, found_in: Sequence[stg.ProgramOp]) -> list[Diagnost
     span = dist.clause_span(found_in[0], "recompute.span") if found_in else None
     modules = [word for word in choice.unmet if word in choice.modules]
     if modules:
-        return [
-            Diagnostic("E0401", f"no op is in a call of `{m}` to recompute", span) for m in modules
-        ]
+        message = f"no op is in a call of {quoted(modules, 'or')} to recompute"
+        named = [word for word in choice.modules if word not in modules]
+        ops = [op for each in found_in for op in each.walk()]
+        called = sorted({name for op in ops for name in stg.scope_of(op).split(".") if name})
+        help_ = f"leave {quoted(modules)} out" if named else f"there are calls of {quoted(called)}"
+        return [Diagnostic("E0401", message, span, help=help_)]
     where = f" in {quoted(choice.modules, 'or')}" if choice.modules else " in a repeated layer"
     help_ = "" if choice.modules else "for ops outside of repeats, name their module: `in Block`"
     return [

@@ -261,12 +261,14 @@ def check(module: ModuleOp, load: dist.ExpertLoadOp, dispatch: Operation) -> Non
     layers = num_layers(module)
     if wrong is not None:
         message = f"a load of {len(wrong)} experts, but `{load.experts.data} = {experts}`"
+        help_ = f"give each of the {experts} experts a share"
     elif len(rows) not in (0, 1) and len(rows) < layers:
         message = f"a load of {len(rows)} layers, but there are {layers}"
+        help_ = f"give each of the {layers} layers a row, or all of them one"
     else:
         return
     span = dist.clause_span(dispatch, "load.given.file", "load.given.shares", "load.span")
-    raise refused("E0311", message, span)
+    raise refused("E0311", message, span, help=help_)
 
 
 def nothing_dispatched(module: ModuleOp) -> Diagnostic:

@@ -110,6 +110,7 @@ class OffloadActivations(ModulePass):
                         if word == ALL
                         else f"no repeated layer saves a value of `{word}` to offload",
                         span,
+                        help="leave it out",
                     )
                     for word in unmet
                 ]

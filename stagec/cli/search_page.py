@@ -195,7 +195,8 @@ def device_of_network(options: argparse.Namespace, text: str) -> str:
         message = (
             "the network joins no devices into nodes, and links of single axes belong to a plan"
         )
-        raise usage_error(f"--network {options.network}", message, "E0419")
+        help_ = "leave `--network` out, and say links in `--device`: `h100 { network_bytes_per_s = 50e9 }`"
+        raise usage_error(f"--network {options.network}", message, "E0419", help_)
     settings = dict(re.findall(r"(\w+)\s*=\s*([^,}]+)", options.device.partition("{")[2]))
     for name in NETWORK_NUMBERS:
         number = getattr(device, name)

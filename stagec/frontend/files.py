@@ -105,13 +105,14 @@ class _Reader:
             chain = " -> ".join([*names[names.index(circle[0]) :], circle[0]])
             message = f"`{file}` imports itself"
             notes = (f"the imports go round: {chain}",) if len(names) > 1 else ()
-            self.findings.say("E0206", message, span, notes=notes)
+            self.findings.say("E0206", message, span, notes=notes, help="leave the import out")
             return
         if real in self.known:
             return
         if len(self.reading) == DEEPEST:
             message = f"imports nest more than {DEEPEST} levels deep"
-            self.findings.say("E0106", message, span)
+            help_ = "import from this file what the innermost ones import"
+            self.findings.say("E0106", message, span, help=help_)
             return
         self.known.add(real)
         if importer is not None and not may_read(file, os.path.dirname(self.source.file)):

@@ -206,7 +206,8 @@ def literal(expr: syntax.Number) -> Fraction:
     digits, exponent = match[1] + (match[2] or ""), match[3] or "0"
     if len(digits) > MOST_DIGITS or len(exponent) > 4 or abs(int(exponent)) > MOST_DIGITS:
         message = f"a number of more than {MOST_DIGITS} digits"
-        raise _Wrong(Diagnostic("E0105", message, expr.span))
+        help_ = f"write a number of at most {MOST_DIGITS} digits"
+        raise _Wrong(Diagnostic("E0105", message, expr.span, help=help_))
     return Fraction(expr.text)
 
 
@@ -220,7 +221,8 @@ def byte_count(expr: syntax.ByteSize, findings: Diagnostics) -> int | None:
     count = found.value * _UNITS[match[2].replace("k", "K")]
     if count.denominator == 1:
         return count.numerator
-    findings.say("E0105", f"`{expr.text}` is not a whole number of bytes", expr.span)
+    message = f"`{expr.text}` is not a whole number of bytes"
+    findings.say("E0105", message, expr.span, help=f"write `{round(count)}B`")
     return None
 
 
@@ -238,7 +240,7 @@ def _number(expr: syntax.Value, sizes: Sizes) -> Quantity:
     if isinstance(expr, syntax.Binary) and expr.operator in ("+", "-", "*", "/", "%", "**"):
         return _operation(expr, sizes)
     count = re.match(r"[\d.]+", expr.text) if isinstance(expr, syntax.ByteSize) else None
-    help_ = f"sizes have no unit: write `{count[0]}`" if count is not None else ""
+    help_ = f"sizes have no unit: write `{count[0]}`" if count else "write a number, such as 8"
     raise _Wrong(Diagnostic("E0210", f"{_kind(expr)} is not a size", expr.span, help=help_))
 
 
@@ -273,7 +275,8 @@ def _function(expr: syntax.Call, sizes: Sizes) -> Quantity:
     if options or len(expr.arguments) != 2:
         given = f"{len(expr.arguments)} given" if not options else "none of them by name"
         message = f"`{name}` takes two sizes"
-        raise _Wrong(Diagnostic("E0203", message, expr.span, given))
+        help_ = f"write `{name}(a, b)`, with two sizes"
+        raise _Wrong(Diagnostic("E0203", message, expr.span, given, help=help_))
     left, right = (_number(argument.value, sizes) for argument in expr.arguments)
     if name in ("ceildiv", "floordiv", "mod") and right.value == 0:
         raise _Wrong(_division_by_zero(expr.arguments[1].value))
@@ -282,7 +285,8 @@ def _function(expr: syntax.Call, sizes: Sizes) -> Quantity:
 
 
 def _division_by_zero(expr: syntax.Value) -> Diagnostic:
-    return Diagnostic("E0208", "division by zero", expr.span, "is 0")
+    help_ = "divide by what is above 0"
+    return Diagnostic("E0208", "division by zero", expr.span, "is 0", help=help_)
 
 
 def _operation(expr: syntax.Binary, sizes: Sizes) -> Quantity:
@@ -313,7 +317,8 @@ def _operation(expr: syntax.Binary, sizes: Sizes) -> Quantity:
 def _power(expr: syntax.Binary, base: Quantity, exponent: Fraction) -> Quantity:
     if exponent.denominator != 1 or not 0 <= exponent <= 64:
         message = f"the power {shown(exponent)} is not a whole number from 0 to 64"
-        raise _Wrong(Diagnostic("E0208", message, expr.right.span))
+        help_ = "write a whole number from 0 to 64"
+        raise _Wrong(Diagnostic("E0208", message, expr.right.span, help=help_))
     result = Quantity(symbolic.ONE, Fraction(1))
     for _ in range(int(exponent)):
         if len(result.size.terms) * len(base.size.terms) > MOST_TERMS:
@@ -324,7 +329,8 @@ def _power(expr: syntax.Binary, base: Quantity, exponent: Fraction) -> Quantity:
 
 def _bounded(expr: syntax.Binary, size: Size, value: Fraction) -> Quantity:
     if max(value.numerator.bit_length(), value.denominator.bit_length()) > MOST_BITS:
-        raise _Wrong(Diagnostic("E0208", "this number is too large to be a size", expr.span))
+        message, help_ = "this number is too large to be a size", "choose smaller sizes"
+        raise _Wrong(Diagnostic("E0208", message, expr.span, help=help_))
     if len(size.terms) > MOST_TERMS:
         raise _Wrong(_too_complex(expr))
     return Quantity(size, value)

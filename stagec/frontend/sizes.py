@@ -184,6 +184,7 @@ class _SizeResolver:
                     f"`{name}` is already {what}",
                     axis.name.span,
                     secondary=[(first.name.span, "defined here")],
+                    help="give the axis another name",
                 )
             else:
                 axes[name] = axis
@@ -401,7 +402,8 @@ class _SizeResolver:
                 span = self.exprs[start].span
                 notes = (" -> ".join(circle),) if len(circle) > 2 else ()
                 message = f"the size of `{start}` depends on itself"
-                self.findings.say("E0206", message, span, notes=notes)
+                help_ = "let one of them be a number"
+                self.findings.say("E0206", message, span, notes=notes, help=help_)
                 for name in circle:
                     self.table.values[name] = None
                     graph[name] = []
@@ -518,6 +520,7 @@ def check_requirements(
                 f"`{text_of(require.condition)}` does not hold",
                 require.condition.span,
                 notes=facts(asked, values),
+                help=f"choose other sizes of {quoted(dict.fromkeys(names_in(require.condition)), last='or')}, or another requirement",
             )
 
 

@@ -219,7 +219,8 @@ class InfraGraph:
             first = (str(error).strip() or type(error).__name__).splitlines()[0]
             if isinstance(error, AttributeError | TypeError | KeyError):
                 first = "it is no YAML of `devices`, `instances` and `edges`"
-            raise unfit(path, f"is not InfraGraph: {first}") from None
+            help_ = "`stagec MODEL -o DIR --for infragraph` writes one: compare it"
+            raise unfit(path, f"is not InfraGraph: {first}", help_) from None
         self.graph: Any = reader.get_networkx_graph()
         for one, other, about in self.graph.edges(data=True):
             about |= self.numbers(one, other, about)

@@ -171,11 +171,40 @@ def without_a_dim(random_: random.Random, text: str) -> str:
     return f"{text[:place]}zzz_{text[place:]}"
 
 
+def with_a_line(random_: random.Random, text: str, times: int) -> str:
+    """The text with one of its lines `times` times."""
+    lines = text.split("\n")
+    places = [n for n, line in enumerate(lines) if line.strip() and line.strip()[0] not in "#}"]
+    place = random_.choice([n for n in places if not lines[n].endswith("{")])
+    return "\n".join([*lines[:place], *[lines[place]] * times, *lines[place + 1 :]])
+
+
+def without_a_line(random_: random.Random, text: str) -> str:
+    return with_a_line(random_, text, 0)
+
+
+def with_a_line_twice(random_: random.Random, text: str) -> str:
+    return with_a_line(random_, text, 2)
+
+
+def with_another_name(random_: random.Random, text: str) -> str:
+    """The text with one of its names in the place of another one."""
+    code = re.sub(r"#[^\n]*", blanks, text)
+    one, other = random_.sample(list(re.finditer(r"[A-Za-z_]\w*", code)), 2)
+    return text[: one.start()] + other[0] + text[one.end() :]
+
+
+CHANGES = (
+    *(without_a_brace, without_a_dim, without_a_line, with_a_line_twice),
+    with_another_name,
+)
+
+
 @pytest.mark.parametrize("seed", some(range(4), 4))
 def test_one_mistake_is_one_diagnostic(seed: int):
-    """Of the models that ship: a brace left out, or a dim that nothing defines, is told once, with a help."""
+    """Of the models that ship: a brace, a name or a line that is wrong, gone or twice is told once, with a help."""
     random_ = random.Random(seed)
-    for change in [without_a_brace, without_a_dim] * 12:
+    for change in CHANGES * 8:
         path = random_.choice(EXAMPLES)
         text = change(random_, path.read_text("utf-8"))
         found = errors(text, None)

@@ -444,11 +444,15 @@ class AttentionOp(ScoredAttention, FusedAttention):
         if call.size("chunk") is not None:
             if call.size("window") is not None:
                 raise CallError(
-                    "queries look back to a `window`, or in their `chunk`", option="window"
+                    "queries look back to a `window`, or in their `chunk`",
+                    option="window",
+                    help="leave one of the two out",
                 )
             if not call.flag("causal"):
                 raise CallError(
-                    "chunks are of a causal mask: write `causal = true`", option="chunk"
+                    "chunks are of a causal mask",
+                    option="chunk",
+                    help="write `causal = true` too, or leave `chunk` out",
                 )
         for option, what in (("softcap", "a cap"), ("scale", "a factor")):
             number = call.optional_word(option)

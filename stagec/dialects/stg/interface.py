@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from xdsl.ir import Operation, SSAValue
 
+from stagec.diagnostics import quoted
 from stagec.dialects.types import DTYPE_BITS, FLOATS, TensorType
 from stagec.symbolic import Size
 
@@ -188,7 +189,9 @@ class Call:
         """An operand has the dim that an option names."""
         names = self.types[position].names
         if name not in names:
-            raise CallError(f"there is no dim `{name}` in [{', '.join(names)}]", option=option)
+            help_ = f"its dims are {quoted(names)}: choose one" if names else "a number has no dims"
+            message = f"there is no dim `{name}` in [{', '.join(names)}]"
+            raise CallError(message, option=option, help=help_)
 
 
 class BackwardPass(ABC):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
-from stagec.diagnostics import Span
+from stagec.diagnostics import Diagnostic, Span, closest, quoted
 from stagec.dialects import stg
 from stagec.frontend import syntax
 from stagec.frontend.checker.calls import CallChecker
@@ -38,6 +39,7 @@ class BodyChecker(CallChecker):
     def body(self, item: syntax.Module | syntax.Model) -> CheckedBody:
         context = self.context
         signature = context.types.signature(item, context.precision.activations)
+        self.misnamed += context.types.misnamed(item)
         parameters: list[NameStep] = []
         for parameter in signature.parameters:
             self.environment[parameter.name] = None
@@ -63,16 +65,50 @@ class BodyChecker(CallChecker):
                 break
             self.statement(statement)
         self.finish(item, returns, signature.results, body)
+        self.tell_names()
         self.warn_unused()
         return body
 
+    def tell_names(self) -> None:
+        """Say which names mean something else already, and which values are not there: that may follow from the former, or from a line that is missing."""
+        missing = dict(self.undefined)
+        for each in self.misnamed:
+            if len(missing) == 1:
+                help_ = (
+                    f"{quoted(missing)} is read, and nothing has that name: is one of them meant?"
+                )
+                each = replace(each, help=help_)
+            elif missing:
+                each = replace(each, notes=[f"nothing defines {quoted(missing)} either"])
+            self.findings.add(each)
+            missing = {}
+        if self.misnamed:
+            return
+        unused = [name for name, value in self.environment.items() if value and not value.used]
+        meant = {name: closest(name, unused) for name in missing}
+        if len(missing) < 2 or all(meant.values()):
+            for _, each in self.undefined:
+                self.findings.add(each)
+            return
+        first, *others = missing.values()
+        names, declared = quoted(missing), ", ".join(f"{name}[...]" for name in missing)
+        help_ = [f"did you mean `{other}` for `{name}`?" for name, other in meant.items() if other]
+        help_.append(f"define them before they are read, or declare them: `weight {declared}`")
+        where = [(each.span, "and here") for each in others if each.span is not None]
+        message = f"there are no values {names}"
+        self.findings.say("E0201", message, first.span, secondary=where, help=help_)
+
     def statement(self, statement: syntax.Statement) -> None:
         if isinstance(statement, syntax.Weights):
+            known = self.known_of(statement.weights)
             for weight in statement.weights:
                 self.weight(weight)
+            self.defined_twice("weight", known)
         elif isinstance(statement, syntax.Caches):
+            known = self.known_of(statement.caches)
             for cache in statement.caches:
                 self.cache(cache)
+            self.defined_twice("cache", known)
         elif isinstance(statement, syntax.Assign):
             self.assign(statement)
         elif isinstance(statement, syntax.Repeat):
@@ -81,6 +117,36 @@ class BodyChecker(CallChecker):
             self.returned_inside = True
             message = "`return` stands inside a repeat"
             self.error("E0213", message, statement.span, "return after the repeat")
+
+    def known_of(
+        self, declared: Sequence[syntax.Weight | syntax.Cache]
+    ) -> list[tuple[syntax.Name, Span]]:
+        """The declarations whose names are taken, and by what."""
+        found: list[tuple[syntax.Name, Span]] = []
+        first: dict[str, Span] = {}
+        for name in (each.name for each in declared):
+            known = self.environment.get(name.text)
+            taken = self.first_weights.get(name.text, known.span if known else None)
+            taken = first.get(name.text, taken)
+            if taken is not None:
+                found.append((name, taken))
+            first.setdefault(name.text, name.span)
+        return found
+
+    def defined_twice(self, kind: str, taken: Sequence[tuple[syntax.Name, Span]]) -> None:
+        """E0202 for names of one line that are taken, all of which it may have by mistake."""
+        if not taken:
+            return
+        for name, _ in taken:
+            # Which of them is read is not known.
+            self.environment[name.text] = None
+        (name, known), *others = taken
+        help_ = f"a {kind} has a name of its own in its module: leave one of them out, or give it another name"
+        message = (
+            f"{quoted(each.text for each, _ in taken)} {'are' if others else 'is'} defined twice"
+        )
+        where = [(known, "first here"), *((each.span, "and here") for each, _ in others)]
+        self.misnamed.append(Diagnostic("E0202", message, name.span, secondary=where, help=help_))
 
     def named(self, value: Value, name: str, span: Span) -> NameStep:
         """`name` now stands for that value. The step is not added."""
@@ -95,7 +161,12 @@ class BodyChecker(CallChecker):
         dim = self.context.definitions.dims.get(name.text)
         secondary = [(dim.name.span, "defined here")] if dim else []
         help_ = f"give the tensor another name, such as `{name.text.lower()}_`"
-        self.error("E0202", f"`{name}` is a dim already", name.span, help_, secondary=secondary)
+        message = f"`{name}` is a dim already"
+        mistake = f"dim {name}"
+        found = Diagnostic(
+            "E0202", message, name.span, secondary=secondary, help=help_, mistake=mistake
+        )
+        self.misnamed.append(found)
         return True
 
     def weight(self, weight: syntax.Weight) -> None:
@@ -108,7 +179,7 @@ class BodyChecker(CallChecker):
             self.environment[weight.name.text] = None
             return
         shape = weight.stored.shape
-        value = self.declared(weight, shape, self.context.precision.computed, "weight")
+        value = self.declared(weight, shape, self.context.precision.computed)
         if value is None:
             return
         is_own, rows = weight.dtype is not None, weight.stored.num_rows
@@ -130,7 +201,7 @@ class BodyChecker(CallChecker):
         return result
 
     def cache(self, cache: syntax.Cache) -> None:
-        value = self.declared(cache, cache.shape, self.context.precision.cache, "cache")
+        value = self.declared(cache, cache.shape, self.context.precision.cache)
         if value is None:
             return
         value.is_cache = True
@@ -139,20 +210,12 @@ class BodyChecker(CallChecker):
         self.bindings.append((value, value.span))
 
     def declared(
-        self, weight: syntax.Weight | syntax.Cache, shape: syntax.Shape, dtype: str, kind: str
+        self, weight: syntax.Weight | syntax.Cache, shape: syntax.Shape, dtype: str
     ) -> Value | None:
-        """What a declaration makes, in a dtype unless it names one; None after a finding."""
+        """What a declaration makes, in a dtype unless it names one; None after a finding, or where its name is taken (`defined_twice`)."""
         name, span = weight.name.text, weight.name.span
         found = self.context.types.type(shape, weight.dtype, dtype)
-        if self.is_dim(weight.name):
-            return None
-        taken = self.first_weights.get(name)
-        known = self.environment.get(name)
-        taken = taken or (known.span if known else None)
-        if taken is not None:
-            message = f"`{name}` is defined twice"
-            help_ = f"a {kind} has a name of its own in its module"
-            self.error("E0202", message, span, help_, secondary=[(taken, "first here")])
+        if self.is_dim(weight.name) or name in self.first_weights or self.environment.get(name):
             return None
         self.first_weights[name] = span
         self.environment[name] = None
@@ -187,14 +250,18 @@ class BodyChecker(CallChecker):
             values = self.call(call, len(targets))
         else:
             message = f"{len(targets)} names are assigned, but this is one value"
-            self.error("E0211", message, call.span)
+            help_ = f"write one name before `=`: `{targets[0].name} = ...`"
+            self.error("E0211", message, call.span, help_)
         seen: dict[str, Span] = {}
         for target, value in zip(targets, values, strict=True):
             name = target.name.text
             if name in seen and name != "_":
                 where = [(seen[name], "first here")]
-                message = f"`{name}` is assigned twice"
-                self.error("E0202", message, target.name.span, secondary=where)
+                message, place = f"`{name}` is assigned twice", target.name.span
+                help_ = "give one of them another name; what nothing reads is called `_`"
+                self.misnamed.append(
+                    Diagnostic("E0202", message, place, secondary=where, help=help_)
+                )
                 continue
             seen[name] = target.name.span
             want = self.context.types.names(target.shape) if target.shape else None
@@ -233,6 +300,7 @@ class BodyChecker(CallChecker):
             return self.ordered(value, want, span)
         notes, help_ = self.differences(value.type.names, want)
         help_ = help_ or self.contraction_help(expr, value.type.names, want)
+        help_ = help_ or f"declare what it makes: `{shown(value.type)}`"
         message = f"this is {shown(value.type)}, not [{', '.join(want)}]"
         self.error(
             "E0205",
@@ -339,7 +407,8 @@ class BodyChecker(CallChecker):
             given = len(returns.values)
             message = f"`{item.name}` returns {given} value{'s' * (given != 1)}, not {len(results)}"
             where = [(results[0].span, f"{len(results)} declared")] if results else []
-            self.error("E0211", message, returns.span, secondary=where)
+            help_ = "declare as many as it returns, or return as many as it declares"
+            self.error("E0211", message, returns.span, help_, secondary=where)
             for value in returns.values:
                 self.expression(value)
             return

@@ -79,7 +79,7 @@ class CallChecker(ExpressionChecker):
             )
             own = "`--load-pass FILE.py` brings ops of your own"
             help_ = written_here(name) or [help_ or declare, own]
-        self.error("E0201", message, call.function.span, help_)
+        self.error("E0201", message, call.function.span, help_, mistake=f"call {name}")
 
     def operands(
         self, call: syntax.Call, want: Sequence[str] | None = None
@@ -92,11 +92,19 @@ class CallChecker(ExpressionChecker):
         return found
 
     def wrong_count(
-        self, call: syntax.Call, names: Sequence[str], given: int, optional: int = 0
+        self,
+        call: syntax.Call,
+        names: Sequence[str],
+        given: int,
+        optional: int = 0,
+        *,
+        is_told: bool = False,
     ) -> bool:
-        """Whether the number of operands is wrong, after a finding."""
+        """Whether the number of operands is wrong, after a finding: that, unless it `is_told` what is wrong with one of them."""
         if len(names) - optional <= given <= len(names):
             return False
+        if is_told:
+            return True
         takes = f"{len(names)} operand{'s' * (len(names) != 1)}"
         if optional:
             takes = f"{len(names) - optional} to {takes}"
@@ -153,7 +161,8 @@ class CallChecker(ExpressionChecker):
         if set(new.type.names) != set(cache.type.names):
             message = f"this is {shown(new.type)}, and the cache is {shown(cache.type)}"
             where = [(cache.span, shown(cache.type)), *self.origins((given[1].value, new))]
-            self.error("E0205", message, given[1].value.span, secondary=where)
+            help_ = f"declare it so: `cache {cache.name}{shown(new.type)}`"
+            self.error("E0205", message, given[1].value.span, help_, secondary=where)
             return None
         new = self.ordered(new, cache.type.names, given[1].value.span)
         result = Value(cache.type.with_dtype(new.type.dtype), call.span)
@@ -187,11 +196,12 @@ class CallChecker(ExpressionChecker):
             return self.user_op_with_state(call, signature, declared)
         arguments = self.operands(call)
         options = [argument.name for argument in call.arguments if argument.name]
-        for name in options:
+        if options:
             message = f"{kind} `{signature.name}` has no options"
-            self.error("E0204", message, name.span, "pass tensors in order, without names")
+            self.error("E0204", message, options[0].span, "pass tensors in order, without names")
         names = [p.name for p in signature.parameters]
-        if options or self.wrong_count(call, names, len(arguments)):
+        is_told = is_wrong(arguments)
+        if options or self.wrong_count(call, names, len(arguments), is_told=is_told):
             return None
         passed = self.all_passed(arguments, signature)
         if passed is None:
@@ -324,7 +334,8 @@ class CallChecker(ExpressionChecker):
         names = tuple(p.name for p in signature.parameters)
         state = stg.Signature(signature.name, names, "", (stg.Option("state", "cache"),))
         options, arguments = self.options(call, state), self.operands(call)
-        if self.wrong_count(call, names, len(arguments)) or options is None:
+        is_told = is_wrong(arguments)
+        if self.wrong_count(call, names, len(arguments), is_told=is_told) or options is None:
             return None
         passed = self.all_passed(arguments, signature)
         if passed is None:
@@ -371,10 +382,11 @@ class CallChecker(ExpressionChecker):
         names, optional = signature.operands, signature.optional_operands
         if signature.more_operands:
             names += names[-1:] * (len(arguments) - len(names))
-        if self.wrong_count(call, names, len(arguments), optional) or options is None:
+        is_told = is_wrong(arguments)
+        if self.wrong_count(call, names, len(arguments), optional, is_told=is_told):
             return None
         values = [value for _, value in arguments if value is not None]
-        if len(values) < len(arguments):
+        if is_told or options is None:
             return None
         if signature.more_operands:
             values = self.in_one_dtype(values, call.span)
@@ -455,7 +467,8 @@ class CallChecker(ExpressionChecker):
             f"the state of this is [{', '.join(wanted)}], and the cache is {shown(cache.type)}"
         )
         where = [(cache.span, shown(cache.type))]
-        self.error("E0205", message, given.value.span, secondary=where)
+        help_ = f"declare it so: `cache {cache.name}[{', '.join(wanted)}]`"
+        self.error("E0205", message, given.value.span, help_, secondary=where)
         return False
 
     def call_error(
@@ -478,9 +491,8 @@ class CallChecker(ExpressionChecker):
             span = given[0].span if given else span
             secondary = self.origins(*[(a.value, v) for a, v in arguments if v is not None])
         message = f"`{call.function}`: {error.message}"
-        self.error(
-            code, message, span, error.help, label=label, secondary=secondary, notes=error.notes
-        )
+        help_ = error.help or f"`stagec ops {call.function}` says what it takes"
+        self.error(code, message, span, help_, label=label, secondary=secondary, notes=error.notes)
 
     def options(self, call: syntax.Call, signature: stg.Signature) -> dict[str, object] | None:
         """The named arguments, as `stg.Call` has them; None after a finding."""
@@ -504,13 +516,14 @@ class CallChecker(ExpressionChecker):
                 right = False
                 where = [(first[name], "first here")]
                 message = f"option `{name}` is given twice"
-                self.error("E0204", message, argument.name.span, secondary=where)
+                help_ = "leave one of them out"
+                self.error("E0204", message, argument.name.span, help_, secondary=where)
             else:
                 first[name] = argument.name.span
                 value = self.option(argument.value, known[name])
                 right = right and value is not None
                 found[name] = value
-        for option in signature.options:
+        for option in signature.options if right else ():
             if option.required and option.name not in first:
                 right = False
                 message = f"`{signature.name}` needs the option `{option.name}`"
@@ -553,6 +566,7 @@ class CallChecker(ExpressionChecker):
         help_ = did_you_mean(text_of(value), known)
         if known and not help_:
             help_ = f"write {quoted(known, last='or')}"
+        help_ = help_ or f"write `{option.name} = {_EXAMPLES.get(option.kind, '...')}`"
         message = f"`{option.name}` is {wanted}, not `{text_of(value)}`"
         self.error("E0204", message, value.span, help_)
 
@@ -574,9 +588,15 @@ class CallChecker(ExpressionChecker):
             names.append(self.dim(item, item.name.text))
         known = tuple(n for n in names if n is not None)
         if len(set(known)) < len(known) and option.kind == "dims":
-            self.error("E0204", f"`{option.name}` names a dim twice", value.span)
+            message, help_ = f"`{option.name}` names a dim twice", "leave one of them out"
+            self.error("E0204", message, value.span, help_)
             return None
         return known if known and len(known) == len(names) else None
+
+
+def is_wrong(arguments: Sequence[tuple[syntax.Argument, Value | None]]) -> bool:
+    """Whether one of them was found to be wrong."""
+    return any(value is None for _, value in arguments)
 
 
 _WANTED = {

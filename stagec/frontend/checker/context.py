@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from xdsl.ir import Block, Operation, SSAValue
 
 from stagec.analysis.plug_in_ops import check_made
-from stagec.diagnostics import Diagnostics, Span
+from stagec.diagnostics import Diagnostic, Diagnostics, Span
 from stagec.dialects import stg
 from stagec.frontend.checker.definitions import Definitions
 from stagec.frontend.checker.steps import OpStep, Step, Value
@@ -26,7 +26,7 @@ class CheckerContext:
     """Shared by all bodies."""
 
     definitions: Definitions
-    signatures: Mapping[str, ModuleSignature]
+    signatures: dict[str, ModuleSignature]
     sizes: Sizes
     """The sizes of dims."""
     precision: Precision
@@ -51,6 +51,10 @@ class BodyState:
     """The name of each call so far, and its module."""
     local_to_repeat: dict[str, Span] = field(default_factory=dict)
     """Names that exist only inside a repeat before this place."""
+    undefined: list[tuple[str, Diagnostic]] = field(default_factory=list)
+    """Names of values that are not there, with what is to be said of each by itself."""
+    misnamed: list[Diagnostic] = field(default_factory=list)
+    """Names that mean something else already. What they were to be called may be undefined."""
 
     @property
     def findings(self) -> Diagnostics:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from xdsl.ir import Operation, SSAValue
 
-from stagec.diagnostics import Span, closest, did_you_mean, quoted
+from stagec.diagnostics import Diagnostic, Span, closest, did_you_mean, quoted, suggestion
 from stagec.dialects import stg
 from stagec.dialects.stg.base import union_names
 from stagec.dialects.types import FLOATS
@@ -62,7 +62,8 @@ class ExpressionChecker(BodyState, ABC):
             if expr.operator == "@":
                 return self.contract(expr, want)
             return self.elementwise(expr, want)
-        self.error("E0210", f"`{text_of(expr)}` is not a tensor", expr.span)
+        help_ = "write a tensor here, or leave it out"
+        self.error("E0210", f"`{text_of(expr)}` is not a tensor", expr.span, help_)
         return None
 
     def is_number(self, expr: syntax.Value) -> bool:
@@ -108,7 +109,10 @@ class ExpressionChecker(BodyState, ABC):
             help_ = f"`{name}` is called: `{name}(...)`"
         help_ = help_ or f"give `{name}` a value before this line, or declare it as a `weight`"
         message, mistake = f"there is no value `{name}`", f"{self.name}: {name}"
-        self.error("E0201", message, expr.span, help_, secondary=secondary, mistake=mistake)
+        found = Diagnostic(
+            "E0201", message, expr.span, secondary=secondary, help=help_, mistake=mistake
+        )
+        self.undefined.append((name, found))
         return None
 
     def negate(self, expr: syntax.Negate, want: Sequence[str] | None) -> Value | None:
@@ -206,7 +210,8 @@ class ExpressionChecker(BodyState, ABC):
             if value.type.dtype not in FLOATS:
                 message = f"a contraction is of floating-point tensors, not {value.type.dtype}"
                 where = self.origins((side, value), dtypes=True)
-                self.error("E0209", message, side.span, secondary=where)
+                help_ = f"convert it: `cast({text_of(side)}, dtype = bf16)`"
+                self.error("E0209", message, side.span, help_, secondary=where)
                 return None
         all_names = union_names(left.type, right.type)
         shared = [n for n in left.type.names if n in right.type.names]
@@ -240,6 +245,7 @@ class ExpressionChecker(BodyState, ABC):
             helps,
             label=f"{shown(left.type)} @ {shown(right.type)}",
             secondary=self.origins((expr.left, left), (expr.right, right)),
+            mistake=f"{self.name}: {text_of(expr.left)} of {shown(left.type)} @",
         )
 
     def rename(self, expr: syntax.Rename, want: Sequence[str] | None) -> Value | None:
@@ -274,7 +280,7 @@ class ExpressionChecker(BodyState, ABC):
         where = self.origins((expr.operand, operand))
         if was not in names:
             message = f"there is no dim `{was}` in {shown(operand.type)}"
-            help_ = did_you_mean(was, names)
+            help_ = suggestion(was, names) or "a number has no dims to rename"
             self.error("E0214", message, renaming.old.span, help_, secondary=where)
         elif becomes not in sizes:
             close = closest(becomes, sizes)
@@ -284,7 +290,8 @@ class ExpressionChecker(BodyState, ABC):
         elif becomes in kept or new.count(becomes) > 1 or old.count(was) > 1:
             twice = was if old.count(was) > 1 else becomes
             message = f"`{twice}` would be there twice"
-            self.error("E0214", message, renaming.span, secondary=where)
+            help_ = "leave one of them out" if was == twice else "rename it to another dim"
+            self.error("E0214", message, renaming.span, help_, secondary=where)
         elif None not in (sizes[was], sizes[becomes]) and sizes[was] != sizes[becomes]:
             message = f"`{was} = {sizes[was]}` cannot be called `{becomes} = {sizes[becomes]}`"
             help_ = "a renaming keeps the size"

@@ -98,7 +98,8 @@ def check_extent(
     ):
         if levels[name.text] > most:
             message = f"{what} nest more than {most} levels deep"
-            findings.say("E0106", message, name.span)
+            help_ = "write what the innermost ones do where they are called"
+            findings.say("E0106", message, name.span, help=help_)
     if ops[name.text] > MOST_OPS:
         message = f"`{name}` has more than {MOST_OPS:,} ops"
         help_ = "write layers that follow each other as a `repeat`"

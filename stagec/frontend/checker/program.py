@@ -141,13 +141,17 @@ def check(
     findings = Diagnostics(most=MOST_ERRORS, sources=source.texts)
     definitions = collect(source, findings, functions)
     models = definitions.models
-    if not models or models[0].name.text in definitions.modules:
-        # Of a plan alone nothing more can be said, nor of a model that would call itself.
+    is_ambiguous = any(each.code == "E0202" for each in findings.errors)
+    if is_ambiguous or not models or models[0].name.text in definitions.modules:
+        # Of a plan alone nothing more can be said, nor of names that mean two things, nor of a model that would call itself.
         findings.raise_errors(source.texts)
     definitions.plans = with_pools(plans if plans is not None else definitions.plans)
     chosen = _choose(definitions, plan, findings)
     _is_one(chosen, definitions.plans, findings, source)
     merged = merge(chosen, definitions.plans, findings)
+    if any(each.code == "E0404" for each in findings.errors):
+        # What a plan says is not known without the one that it extends.
+        findings.raise_errors(source.texts)
     batch = _batch(source, definitions, merged, overrides or {}, findings, iterations)
     if batch is None and merged.get(syntax.Serve) is not None:
         # Without what is served, nothing is known of its sizes.
@@ -485,9 +489,16 @@ def _check_bodies(
         plan_name=plan.name,
         served=table.served,
     )
+    for name in ops:
+        for each in types.misnamed(definitions.ops[name]):
+            findings.add(each)
     bodies: dict[str, CheckedBody] = {}
-    for name in modules:
+    for name in order or modules:
+        num_errors = findings.num_errors
         bodies[name] = check_body(definitions.modules[name], context)
+        if findings.num_errors > num_errors:
+            # Its mistake may be in what it declares, which is not held against its callers.
+            context.signatures[name] = context.signatures[name].unknown
     for model in definitions.models:
         bodies[model.name.text] = check_body(model, context)
     if not findings.errors:

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import prod
+from typing import NamedTuple
 
 from stagec.analysis import placement
 from stagec.analysis.recompute_choice import op_words
 from stagec.analysis.sharding_errors import cannot_split, chunks_along, split_beside, splits
-from stagec.diagnostics import Diagnostics, Span, closest, did_you_mean, quoted, suggestion
+from stagec.diagnostics import (
+    Diagnostic,
+    Diagnostics,
+    Span,
+    closest,
+    did_you_mean,
+    quoted,
+    suggestion,
+)
 from stagec.dialects.attributes import Dim
 from stagec.frontend.checker.definitions import Definitions
 from stagec.frontend.checker.graph import dims_of_dispatches
@@ -29,6 +39,15 @@ from stagec.schedules.catalogue import names as schedule_names
 
 REGIONS = ("none", "full", "whole")
 """What `recompute` knows besides ops and values."""
+
+
+class Uneven(NamedTuple):
+    """A dim of a value that its axes do not divide."""
+
+    dim: Dim
+    value: Value
+    what: str
+    """What the value is called."""
 
 
 class PlanChecker:
@@ -59,8 +78,11 @@ class PlanChecker:
 
         Weights and inputs are kept as their readers need them, not as the rules say. Of tokens that a router shares out devices have what it sends them.
         """
+        if any(each.code == "E0306" for each in self.findings.errors):
+            return  # of a mesh that cannot be
         rules = [placement.PlacementRule(r.dims, r.axes, r.copies) for r in self.plan.rules]
         reported: set[Dim] = set()
+        uneven: list[Uneven] = []
         sent = set[str]() if self.table.served else dims_of_dispatches(self.definitions, "tokens")
         for value, what in self.values():
             for name, axes in placement.split_dims(value.type.names, rules).items():
@@ -71,7 +93,25 @@ class PlanChecker:
                     continue
                 if dim not in reported and not self.divides(dim):
                     reported.add(dim)
-                    self.uneven(dim, value, what)
+                    uneven.append(Uneven(dim, value, what))
+        self.tell_uneven(uneven)
+
+    def tell_uneven(self, uneven: Sequence[Uneven]) -> None:
+        """E0301 for dims that their axes do not divide: once for all dims of the same axis."""
+        by_axis: dict[str, list[Diagnostic]] = {}
+        for each in uneven:
+            found = self.uneven(each.dim, each.value, each.what)
+            if found is not None:
+                by_axis.setdefault(each.dim.split[-1], []).append(found)
+        for first, *others in by_axis.values():
+            if not others:
+                self.findings.add(first)
+                continue
+            where = [*first.secondary]
+            for each in others:
+                where += [(each.span, each.message)] if each.span is not None else []
+            helps = [f"{each.message}: {text}" for each in (first, *others) for text in each.helps]
+            self.findings.add(replace(first, secondary=where, help=helps))
 
     def values(self) -> list[tuple[Value, str]]:
         """Every value that a body computes, and what to call it."""
@@ -114,11 +154,11 @@ class PlanChecker:
         served = bool(self.table.served) and name == self.model.batch_dim
         return served or name in self.table.averages
 
-    def uneven(self, dim: Dim, value: Value, what: str) -> None:
+    def uneven(self, dim: Dim, value: Value, what: str) -> Diagnostic | None:
         rule = next(r for r in self.plan.rules if dim.name in r.dims and dim.split[-1] in r.axes)
         wrong = [each.span for each in self.findings.errors if each.code == "E0402"]
         if any(span is not None and span in rule.span for span in wrong):
-            return  # what the rule was to do about it is told already
+            return None  # what the rule was to do about it is told already
         differs, products = rule.uneven is not None, self.plan.products
         message, notes, help_ = cannot_split(
             *(dim, self.parts_of(dim), differs, self.sizes),
@@ -139,7 +179,7 @@ class PlanChecker:
         )
         names = (*dim.split, dim.name)
         origins = [self.table.origins[name] for name in names if name in self.table.origins]
-        self.findings.say(
+        return Diagnostic(
             "E0301",
             message,
             rule.dim_spans.get(dim.name, rule.span),

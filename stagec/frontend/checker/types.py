@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from stagec.diagnostics import Diagnostics, Span, closest, quoted
+from stagec.diagnostics import Diagnostic, Diagnostics, Span, closest, quoted
 from stagec.dialects.types import DTYPE_BITS, TensorType
 from stagec.frontend import syntax
 from stagec.frontend.printing import text_of
@@ -53,6 +53,15 @@ class ModuleSignature:
     parameters: Sequence[Typed]
     results: Sequence[Typed]
     span: Span
+
+    @property
+    def unknown(self) -> ModuleSignature:
+        """The same without types: what is passed is not held against them, and what is made is not known."""
+        parameters, results = (
+            [replace(each, type=None) for each in typed]
+            for typed in (self.parameters, self.results)
+        )
+        return replace(self, parameters=parameters, results=results)
 
 
 class TypeReader:
@@ -109,19 +118,7 @@ class TypeReader:
     def signature(
         self, item: syntax.Module | syntax.Op | syntax.Model, default: str
     ) -> ModuleSignature:
-        """The signature of a definition. A name that stands twice is a finding."""
-        first: dict[str, Span] = {}
-        for parameter in item.parameters:
-            name = parameter.name
-            if name.text in first:
-                secondary = [(first[name.text], "first here")]
-                message = f"`{name}` is defined twice"
-                help_ = "give the second another name"
-                self.findings.say("E0202", message, name.span, secondary=secondary, help=help_)
-            elif name.text in self.dims:
-                help_ = f"give the tensor another name, such as `{name.text.lower()}_`"
-                self.findings.say("E0202", f"`{name}` is a dim already", name.span, help=help_)
-            first.setdefault(name.text, name.span)
+        """The signature of a definition."""
         parameters = [
             Typed(self.type(p.shape, p.dtype, default), p.span, p.name.text)
             for p in item.parameters
@@ -130,6 +127,20 @@ class TypeReader:
         if not isinstance(item, syntax.Model):
             results = [Typed(self.type(r.shape, r.dtype, default), r.span) for r in item.results]
         return ModuleSignature(item.name.text, parameters, results, item.name.span)
+
+    def misnamed(self, item: syntax.Module | syntax.Op | syntax.Model) -> Iterator[Diagnostic]:
+        """E0202 for parameters whose names mean something else already."""
+        first: dict[str, Span] = {}
+        for name in (parameter.name for parameter in item.parameters):
+            if name.text in first:
+                secondary = [(first[name.text], "first here")]
+                message = f"`{name}` is defined twice"
+                help_ = "give the second another name"
+                yield Diagnostic("E0202", message, name.span, secondary=secondary, help=help_)
+            elif name.text in self.dims:
+                help_ = f"give the tensor another name, such as `{name.text.lower()}_`"
+                yield Diagnostic("E0202", f"`{name}` is a dim already", name.span, help=help_)
+            first.setdefault(name.text, name.span)
 
 
 def shown(tensor: TensorType) -> str:

@@ -51,7 +51,7 @@ def read_op(op: syntax.Op, sizes: Sizes, findings: Diagnostics) -> Declared | No
         if name in first:
             message = f"`{name}` is set twice"
             where = [(first[name].name.span, "first here")]
-            findings.say("E0402", message, span, secondary=where)
+            findings.say("E0402", message, span, secondary=where, help="leave one of them out")
         first[name] = entry
         if name not in numbers:
             continue

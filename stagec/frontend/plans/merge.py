@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from stagec.diagnostics import Diagnostics, did_you_mean
+from stagec.diagnostics import Diagnostics, suggestion
 from stagec.frontend import syntax
 
 _BY_SETTING = (
@@ -160,14 +160,17 @@ def _chain(
     if last is None:
         return chain
     if (base := plans.get(last.text)) is None:
-        help_ = did_you_mean(last.text, plans)
-        findings.say("E0404", f"there is no plan `{last}`", last.span, help=help_)
+        # A pool has the plan that its own plan extends, as often as there are pools.
+        others = [name for name in plans if DOT not in name and name != chain[-1].name.text]
+        help_ = suggestion(last.text, others) or "leave out `extends`"
+        message = f"there is no plan `{last}`"
+        findings.say("E0404", message, last.span, help=help_, mistake=f"plan {last}")
         return chain
     names = [step.name.text for step in chain]
     names = [*names[names.index(base.name.text) :], base.name.text]
     notes = (f"{' -> '.join(names)}",) if len(names) > 2 else ()
     message = f"plan `{base.name}` extends itself"
-    findings.say("E0206", message, last.span, notes=notes)
+    findings.say("E0206", message, last.span, notes=notes, help="let one of them extend no plan")
     return chain
 
 

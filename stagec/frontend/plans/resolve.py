@@ -13,7 +13,7 @@ from typing import Any
 
 from stagec import symbolic
 from stagec.devices import file
-from stagec.diagnostics import CompileError, Diagnostics, Span, did_you_mean, quoted
+from stagec.diagnostics import CompileError, Diagnostics, Span, did_you_mean, quoted, suggestion
 from stagec.dialects.dist import MOST_AXES, MOST_RANKS
 from stagec.dialects.stg import NUM_STATES, PRECONDITIONED
 from stagec.dialects.types import DTYPE_BITS
@@ -79,6 +79,8 @@ class _PlanResolver:
         mesh = merged.get(syntax.Mesh)
         self.axes = [a.name for a in mesh.axes] if mesh else []
         self.axis_names = [name.text for name in self.axes]
+        self.without_mesh: list[syntax.Name] = []
+        """The axes that a plan names which has none."""
 
     def error(
         self, code: str, message: str, node: syntax.SyntaxNode, help_: str = "", mistake: str = ""
@@ -136,9 +138,18 @@ class _PlanResolver:
             documents=self.documents(contexts),
             passes=tuple(self.passes()),
         )
+        self.tell_mesh()
         return replace(plan, formulas=self.settings.formulas)
 
     # ---- the mesh ----
+
+    def tell_mesh(self) -> None:
+        """E0302 for all axes of a plan without a mesh."""
+        names = list(dict.fromkeys(name.text for name in self.without_mesh))
+        message = f"the mesh has no {'axis' if len(names) == 1 else 'axes'} {quoted(names)}"
+        help_ = f"add `mesh {', '.join(f'{name} = 8' for name in names)}`"
+        for name in self.without_mesh:
+            self.error("E0302", message, name, help_, mistake="mesh")
 
     def mesh(self) -> tuple[resolved.Axis, ...]:
         spans = {name.text: name.span for name in self.axes}
@@ -197,7 +208,8 @@ class _PlanResolver:
                 elif not help_ and self.axis_names:
                     help_ = f"the mesh has {quoted(self.axis_names)}"
                 elif not self.axis_names:
-                    help_ = f"add `mesh {text} = 8`"
+                    self.without_mesh.append(name)
+                    continue
                 message = f"the mesh has no axis `{text}`"
                 self.error("E0302", message, name, help_, mistake=f"axis {text}")
                 continue
@@ -208,6 +220,7 @@ class _PlanResolver:
                         f"axis `{part}` stands twice in {where}",
                         name.span,
                         secondary=[(found[part].span, "first here")],
+                        help="leave one of them out",
                     )
                 found.setdefault(part, name)
         return list(found)
@@ -237,7 +250,8 @@ class _PlanResolver:
                 elif name.text in spans:
                     message = f"dim `{name}` stands twice in one rule"
                     first = [(spans[name.text], "first here")]
-                    self.findings.say("E0303", message, name.span, secondary=first)
+                    help_ = "leave one of them out"
+                    self.findings.say("E0303", message, name.span, secondary=first, help=help_)
                 else:
                     spans[name.text] = name.span
             axes = self.real_axes(clause.axes, "one rule")
@@ -304,7 +318,7 @@ class _PlanResolver:
             axes = [] if is_none else self.real_axes(clause.axes, "one override")
             for dim in target.dims or ():
                 if dim.text not in self.table.dim_names:
-                    help_ = did_you_mean(dim.text, self.table.dim_names)
+                    help_ = suggestion(dim.text, self.table.dim_names)
                     message = f"there is no dim `{dim}`"
                     self.error("E0304", message, dim, help_, mistake=dim.text)
             for entry in clause.settings.entries if clause.settings is not None else ():
@@ -390,6 +404,7 @@ class _PlanResolver:
                         f"{what} over `{name}`{through}, and the pipeline runs along `{axis}`",
                         name.span,
                         secondary=[(pipeline.span, "gives each rank along it other layers")],
+                        mistake=f"pipeline over {axis}",
                         help="use an axis of its own for the pipeline",
                     )
 
@@ -431,7 +446,8 @@ class _PlanResolver:
         found: dict[str, str] = {}
         for each in clause.what:
             if each.replaced.text in found:
-                self.error("E0401", f"`{each.replaced}` is replaced twice", each)
+                message, help_ = f"`{each.replaced}` is replaced twice", "leave one of them out"
+                self.error("E0401", message, each, help_)
             found[each.replaced.text] = each.module.text
         return found
 
@@ -639,7 +655,7 @@ class _PlanResolver:
         alone = [w for w in what if w in ("none", "full", "whole")]
         if alone and len(what) > 1:
             message = f"`{alone[0]}` stands alone in `recompute`"
-            self.error("E0401", message, clause)
+            self.error("E0401", message, clause, f"write `recompute {alone[0]}`")
         modules = tuple(map(str, clause.modules)) if clause.modules else None
         given = {**places_of("what", clause.what), **places_of("modules", clause.modules or ())}
         return resolved.Recompute(what=what, modules=modules, span=clause.span, given=given)
@@ -698,7 +714,7 @@ class _PlanResolver:
             self.findings.say("E0403", message, found.given["bits"], help=help_)
         if found.bits == 8 and not NUM_STATES[found.algorithm]:
             message = f"`{name}` has no states as large as weights to keep in 8 bits"
-            self.findings.say("E0402", message, found.given["bits"])
+            self.findings.say("E0402", message, found.given["bits"], help="leave `bits` out")
         offload = self.merged.get(syntax.Offload)
         stays = STAYS_ON_DEVICE.get(name)
         if stays is not None and offload is not None and self.offload().optimizer:
@@ -795,11 +811,12 @@ class _PlanResolver:
             return None
         if "seed" in read["given"] and ways != ["zipf"]:
             message = f"`seed` draws who is busy under `zipf`; `{ways[0]}` says it"
-            self.findings.say("E0402", message, read["given"]["seed"])
+            self.findings.say("E0402", message, read["given"]["seed"], help="leave `seed` out")
         if ways[0] not in read["given"]:
             return None
         if ways == ["shares"] and not any(read["shares"]):
-            self.findings.say("E0403", "no expert has a share", read["given"]["shares"])
+            message, help_ = "no expert has a share", "write one above 0, as in `[3, 1, 1, 1]`"
+            self.findings.say("E0403", message, read["given"]["shares"], help=help_)
         return resolved.Load(span=clause.span, **read)
 
     def documents(self, contexts: Iterable[resolved.Context]) -> resolved.Documents | None:
@@ -826,7 +843,7 @@ class _PlanResolver:
                 "E0304",
                 f"there is no dim `{clause.dim}`",
                 clause.dim,
-                did_you_mean(clause.dim.text, self.table.dim_names),
+                suggestion(clause.dim.text, self.table.dim_names),
             )
             return None
         for each in by_documents:

@@ -247,7 +247,8 @@ def roles_of(bodies: Iterable[CheckedBody], findings: Diagnostics) -> Roles | No
             batch, new = batch or first, new or step.new_dim
             if first != batch or step.new_dim != new:
                 message = f"caches disagree: their sequences are `{batch}` and `{first}`, new positions `{new}` and `{step.new_dim}`"
-                findings.say("E0205", message, step.span, secondary=[(seen, "here")])
+                help_ = "give all caches the same dims of sequences and of positions"
+                findings.say("E0205", message, step.span, secondary=[(seen, "here")], help=help_)
                 return None
             if isinstance(step, StateStep):
                 continue

@@ -25,6 +25,8 @@ from stagec.symbolic import conditions
 NUMBERS = ("whole", "wholes", "number", "rate", "bytes")
 """The kinds of settings that are numbers, which a plan may write as a formula of sizes."""
 
+ABOVE = "choose a number above 0"
+
 
 class SettingsReader:
     """Reads settings against a class of `plan.py`. Mistakes are findings and leave the default."""
@@ -83,6 +85,7 @@ class SettingsReader:
                     f"`{entry.name}` is set twice",
                     entry.name.span,
                     secondary=[(first.name.span, "first here")],
+                    help="leave one of them out",
                 )
         return list(found.values())
 
@@ -95,7 +98,7 @@ class SettingsReader:
         if kind.name == "bool":
             if isinstance(value, syntax.Boolean):
                 return value.text == "true"
-            help_ = did_you_mean(text_of(value), ("true", "false"))
+            help_ = did_you_mean(text_of(value), ("true", "false")) or "write `true` or `false`"
             return self.refuse(entry, "must be `true` or `false`", help_)
         if kind.name in ("choice", "schedule"):
             return self.choice(entry, kind)
@@ -104,7 +107,8 @@ class SettingsReader:
         ):
             return self.byte_count(entry, value, kind)
         if kind.name == "bytes" and not self.is_size(value):
-            return self.refuse(entry, "must be a number of bytes, such as `25MiB`")
+            help_ = f"write `{name} = 25MiB`"
+            return self.refuse(entry, "must be a number of bytes, such as `25MiB`", help_)
         if kind.name in ("number", "rate", "bandwidth"):
             return self.number(entry, positive=kind.name != "number")
         if kind.name == "words":
@@ -112,10 +116,13 @@ class SettingsReader:
         if kind.name == "text":
             if isinstance(value, syntax.Text):
                 return value.text
-            return self.refuse(entry, "must be the name of a file, in quotes")
+            help_ = f'write `{name} = "{text_of(value)}"`'
+            return self.refuse(entry, "must be the name of a file, in quotes", help_)
         if kind.name == "wholes":
             if not isinstance(value, syntax.ListValue):
-                return self.refuse(entry, "must be a list of whole numbers, such as `[2, 3, 3]`")
+                help_ = f"write `{name} = [{text_of(value)}]`"
+                what = "must be a list of whole numbers, such as `[2, 3, 3]`"
+                return self.refuse(entry, what, help_)
             found = [self.whole(v, name, kind) for v in value.values]
             return None if None in found else tuple(found)
         return self.whole(value, name, kind)
@@ -134,7 +141,7 @@ class SettingsReader:
             return None
         least = kind.least if kind.name == "bytes" else 1
         if found < least and isinstance(value, syntax.ByteSize):
-            return self.refuse(entry, "must be more than 0")
+            return self.refuse(entry, "must be more than 0", ABOVE)
         if 0 < found < 1000 and isinstance(value, syntax.Number):
             help_ = f"write a unit, as in `80GiB`, or `{value.text}B` for single bytes"
             return self.refuse(entry, "is in bytes, and this has no unit", help_)
@@ -155,9 +162,11 @@ class SettingsReader:
         if found is None:
             return None
         if positive and found.value <= 0:
-            return self.refuse(entry, f"must be more than 0, but this is {shown(found.value)}")
+            what = f"must be more than 0, but this is {shown(found.value)}"
+            return self.refuse(entry, what, ABOVE)
         if found.value < 0:
-            return self.refuse(entry, f"must not be negative, but this is {shown(found.value)}")
+            what = f"must not be negative, but this is {shown(found.value)}"
+            return self.refuse(entry, what, "choose 0, or a number above it")
         value = found.value
         conditions.read(found.size, value)
         is_whole = value.denominator == 1 and value <= LARGEST
@@ -173,6 +182,7 @@ class SettingsReader:
         help_ = did_you_mean(word, kind.choices) if word else ""
         if kind.name == "schedule" and not help_:
             help_ = 'a schedule of your own is a file: `"mine.csv"` or `"mine.py:function"`'
+        help_ = help_ or f"write one of these, such as `{entry.name} = {kind.choices[0]}`"
         return self.refuse(entry, f"must be {quoted(kind.choices, last='or')}", help_)
 
     def words(self, entry: syntax.Setting) -> tuple[str, ...] | None:
@@ -186,7 +196,8 @@ class SettingsReader:
             elif isinstance(each, syntax.Text):
                 found.append(each.text)
             else:
-                return self.refuse(entry, 'must be a list of names, such as `[inputs, "Block.h"]`')
+                what = 'must be a list of names, such as `[inputs, "Block.h"]`'
+                return self.refuse(entry, what, "write names, and one with a dot in quotes")
         return () if found == ["none"] else tuple(found)
 
     def words_among(
@@ -201,7 +212,7 @@ class SettingsReader:
         for word in found:
             if word not in choices:
                 what = f"must be `true`, or a list of {quoted(choices)}"
-                return self.refuse(entry, what, did_you_mean(word, choices))
+                return self.refuse(entry, what, suggestion(word, choices))
         return tuple(choice for choice in choices if choice in found)
 
     def refuse(self, entry: syntax.Setting, what: str, help_: str = "") -> None:
