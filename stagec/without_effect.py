@@ -102,7 +102,12 @@ NEEDS = (
         "no parameter that is split has so few elements and is stored as it is gathered",
     ),
     ProgramNeed("device", "experts", EXPERTS, "the model has no experts"),
-    ProgramNeed("precision", "gather", GATHERED, "no parameters are gathered"),
+    ProgramNeed(
+        "precision",
+        "gather",
+        GATHERED,
+        "no parameters are gathered whose dtype the text leaves open",
+    ),
     ProgramNeed("device", "exchange_units", EXCHANGES, "no rank takes part in an all-to-all"),
     ProgramNeed(
         "optimizer",
@@ -333,7 +338,7 @@ class IdleParts:
                 self.has |= set(kinds(module))
             if self.plan.pipeline is not None and self.plan.pipeline.schedule == OVERLAPPED:
                 self.has.add("ep")
-            if self.plan.zero_level == 3:
+            if self.plan.zero_level == 3 and leaves_a_dtype(module):
                 # Weights are converted to it, gathered or not, where layers read them so.
                 self.has.add(GATHERED)
             self.is_lowered = True
@@ -537,9 +542,15 @@ READ_LOGITS = (*stg.LOSSES, stg.MaxLogitOp)
 """What reads logits first, whole or in steps of a split vocabulary."""
 
 
+def leaves_a_dtype(module: ModuleOp) -> bool:
+    """Whether the text leaves the dtype of a weight to the plan."""
+    return any(isinstance(op, stg.WeightOp) and op.own is None for op in module.walk())
+
+
 def kinds(module: ModuleOp) -> Iterator[str]:
     """What a program has, of what settings are about."""
     mesh, contexts = mesh_of(module), Contexts.of(module).axes()
+    is_left = leaves_a_dtype(module)
     sizes: dict[str, int] = {}
     for op in module.walk():
         axes = op.axes.data if isinstance(op, dist.CollectiveBase | dist.StorageOp) else ()
@@ -553,7 +564,7 @@ def kinds(module: ModuleOp) -> Iterator[str]:
         if isinstance(op, stg.DispatchOp):
             yield EXPERTS
         if isinstance(op, dist.UnshardOp):
-            yield from (GATHERED, UNSHARDED)
+            yield from (GATHERED, UNSHARDED) if is_left else (UNSHARDED,)
         if isinstance(op, dist.AllToAllOp):
             yield EXCHANGES
         if isinstance(op, dist.StateOp) and tensor_of(op.state.type).dtype == EIGHT_BIT:
