@@ -61,7 +61,7 @@ class Bounds(SearchStep):
         points = self.candidates.chosen(numbers)
         rows: dict[tuple[object, ...], list[int]] = defaultdict(list)
         for number, point in points.items():
-            rows[tuple({**at_least(point), **own_turns(point)}.values())].append(number)
+            rows[tuple({**self.least_of(point), **own_turns(point)}.values())].append(number)
         same = {members[0]: members for members in rows.values()}
         done = 0
         self.told("bounds", done, len(same))
@@ -93,10 +93,18 @@ class Bounds(SearchStep):
                 if limit is not None and held > limit:
                     candidates.left.discard(each)
                     self.outcome.reasons[TOO_LARGE] += 1
-                elif self.goal.is_timed and in_turn(point) == at_least(point):
+                elif self.goal.is_timed and self.is_least(point):
                     # It does no more than what was evaluated: this is its outline.
                     candidates.known[each] |= said
                     self.outcome.num_outlined += 1
+
+    def least_of(self, point: Point) -> Point:
+        """The point that does no more than this one (`at_least`)."""
+        return at_least(point, self.goal.dims)
+
+    def is_least(self, point: Point) -> bool:
+        """Whether a point does no more than that one itself."""
+        return in_turn(point, self.goal.dims) == self.least_of(point)
 
     def drop_refused(self, found: Found, same: Mapping[int, Sequence[int]]) -> None:
         """Leave out points that are no plan even without recomputation and with whole storage: they are none with recomputation or split storage either."""

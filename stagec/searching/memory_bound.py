@@ -9,7 +9,7 @@ Without a pipeline some moments of the backward pass are looked at, too (`unit_m
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -25,7 +25,7 @@ from stagec.dialects.types import StackType, bytes_of, tensor_of
 from stagec.plans.clauses import Plan
 from stagec.rewriting.saved_values import BlockPair, levels_of
 from stagec.searching.coarse_times import Turns, own_turns
-from stagec.searching.in_flight import SUMS, in_flight, is_looped
+from stagec.searching.in_flight import END, SUMS, in_flight, is_looped
 from stagec.searching.saved_bytes import (
     bytes_beside,
     bytes_but_attention,
@@ -40,7 +40,7 @@ from stagec.symbolic import ONE, ZERO, Size, ceildiv, product, symbol, total
 from stagec.symbolic.columns import Columns
 
 OPTIMIZER = (Kind.MASTER, Kind.OPTIMIZER, Kind.CACHE)
-WITHOUT_PIPELINE = np.array([[[1, 0, 1, 0], [0, 0, 0, 0]]])
+WITHOUT_PIPELINE = np.array([[[1, 0, 1, 0]]])
 """What stands for `in_flight` without a pipeline, where all layers count as one: one microbatch is saved, and there are sums of gradients if there are
 several."""
 NOTHING = np.zeros_like(WITHOUT_PIPELINE)
@@ -73,7 +73,10 @@ DATA_AXES = ("dp", *PRODUCTS["dp"], "cp")
 
 
 class StageForms(NamedTuple):
-    """What a rank with one stage holds, in bytes: first the whole stage's state, then what each layer holds for a while (see `in_flight`)."""
+    """What a rank with one stage holds, in bytes: first the whole stage's state, then what each layer holds for a while (see `in_flight`).
+
+    Without a pipeline, and in one that cuts several repeats, all layers of a stage count as one.
+    """
 
     parameters: Size
     optimizer: Size
@@ -122,14 +125,20 @@ class AlikeRanks:
 
     rows: Ints
     """The numbers of the plans."""
-    stage: int
-    """The stage of the structure that the ranks have; a structure has one stage for each rank."""
-    ends: int
-    """How many layers more (or, if negative, fewer) the stage has than others because it is at an end of the pipeline."""
-    virtual: int
-    """How many stages a rank of the plans has."""
+    stages: Sequence[int]
+    """The stages of the structure that the ranks have."""
     moments: Ints
-    """The moments of the rank that may be its peak, as `in_flight` gives them."""
+    """The moments of the rank that may be its peak, as `in_flight` gives them: of each of these stages, or of the parts of the only one."""
+    ends: int = 0
+    """How many layers more (or, if negative, fewer) the stage has than others because it is at an end of the pipeline."""
+    virtual: int = 1
+    """How many stages a rank of the plans has for each one of the structure."""
+
+    @property
+    def parts(self) -> Iterator[tuple[int, bool]]:
+        """For each kind of stage that `moments` tells apart, the stage of the structure, and whether it has what is beside the layers."""
+        of_each = self.moments.shape[1] // len(self.stages)
+        return ((stage, part == END) for stage in self.stages for part in range(of_each))
 
 
 @dataclass(frozen=True)
@@ -154,8 +163,11 @@ class Bound:
         of_each = self.structure.plan.gradients.reduce == "microbatch"
         are_sums_unknown = is_split and level > 0 and of_each
         for ranks in self.ranks:
-            whole = self.numbers[ranks.stage][:STORED, ranks.rows]
-            parts = self.parts[ranks.stage][:, ranks.rows] * storage.replicas if is_split else whole
+            whole = sum_of(self.numbers[stage][:STORED, ranks.rows] for stage in ranks.stages)
+            parts = whole
+            if is_split:
+                parts = sum_of(self.parts[stage][:, ranks.rows] for stage in ranks.stages)
+                parts = parts * storage.replicas
             parameters, optimizer, sums = np.where(
                 np.array([level == 3, level > 0, are_sums_split])[:, None], parts, whole
             )
@@ -175,11 +187,23 @@ class Bound:
         return self._known[key]
 
     def of_layers(self, ranks: AlikeRanks, saves: str, is_split: bool) -> Floats:
-        """The bytes that layers, and what is beside them, hold for a while, at the moment when that is most, for the plans of `ranks`.
+        """The bytes that layers, and what is beside them, hold for a while, at the moment when that is most, for the plans of `ranks`."""
+        things = [self.of_stage(ranks, *part, saves, is_split) for part in ranks.parts]
+        moments = ranks.moments.reshape(len(ranks.moments), -1)
+        found = (moments @ np.concatenate(things)).max(axis=0)
+        if self.structure.plan.pipeline is None:
+            # Sums of gradients are there at each of these moments.
+            found = np.maximum(found, self.in_backward(saves, is_split) + things[0][SUMS])
+        return found
+
+    def of_stage(
+        self, ranks: AlikeRanks, stage: int, is_end: bool, saves: str, is_split: bool
+    ) -> Floats:
+        """`[thing, plan]`: the bytes of each thing of `in_flight` that the layers of one stage hold, and where it `is_end`, what is beside them.
 
         What is beside the layers is never computed again.
         """
-        forms = self.numbers[ranks.stage][STORED:, ranks.rows]
+        forms = self.numbers[stage][STORED:, ranks.rows]
         layers, *of_layer, saved, late, inputs, but_attention = forms
         is_all, is_known = saves == ALL, saves != UNKNOWN
         if self.structure.plan.pipeline is None:
@@ -188,13 +212,10 @@ class Bound:
             of_layer[0] = but_attention if saves == BUT_ATTENTION else inputs
         kept = np.array([is_known, is_all, is_split, is_split])[:, None]
         of_one, others = np.stack(of_layer) * kept, (layers - ranks.ends) / ranks.virtual
-        at_end = of_one * (others + ranks.ends)
-        at_end[:SUMS] += np.stack([saved * is_known, late * is_all])
-        weights = np.concatenate([at_end, of_one * others])
-        found = (ranks.moments.reshape(-1, 8) @ weights).max(axis=0)
-        if self.structure.plan.pipeline is None:
-            # Sums of gradients are there at each of these moments.
-            found = np.maximum(found, self.in_backward(saves, is_split) + at_end[SUMS])
+        if not is_end:
+            return of_one * others
+        found = of_one * (others + ranks.ends)
+        found[:SUMS] += np.stack([saved * is_known, late * is_all])
         return found
 
     def in_backward(self, saves: str, is_split: bool) -> Floats:
@@ -265,9 +286,9 @@ class Bound:
         names, pipeline = self.structure.names, self.structure.plan.pipeline
         every = np.arange(self.sizes.count)
         if names.stages is None or pipeline is None:
-            return [AlikeRanks(every, 0, 0, 1, WITHOUT_PIPELINE)]
-        if names.virtual_stages != 1 or not all(is_looped(each.schedule) for each in self.turns):
-            return [AlikeRanks(every, 0, 0, 1, NOTHING)]
+            return [AlikeRanks(every, (0,), WITHOUT_PIPELINE)]
+        if not all(is_looped(each.schedule) for each in self.turns):
+            return [AlikeRanks(every, (0,), NOTHING)]
         groups: dict[tuple[Turns, int, int], list[int]] = defaultdict(list)
         ranks = self.sizes.names[names.stages.axis.data].tolist()
         microbatches = self.sizes.number(names.num_microbatches).tolist()
@@ -276,28 +297,43 @@ class Bound:
         last = len(names.stages.stages.data) - 1
         found: list[AlikeRanks] = []
         for (turns, number, of_step), rows in groups.items():
-            for rank, moments in in_flight(turns, number, of_step).items():
+            own = np.array(rows)
+            for rank, moments in in_flight(turns, number, of_step, self.cuts_several).items():
+                if self.cuts_several:
+                    found.append(AlikeRanks(own, range(rank, last + 1, number), moments))
+                    continue
                 stage = 0 if rank == 0 else last if rank == number - 1 else 1
                 ends = pipeline.first if rank == 0 else pipeline.last if stage == last else 0
-                own = np.array(rows)
-                found.append(AlikeRanks(own, stage, ends, turns.virtual_stages, moments))
+                found.append(AlikeRanks(own, (stage,), moments, ends, turns.virtual_stages))
         return found
 
     @cached_property
+    def cuts_several(self) -> bool:
+        """Whether a pipeline cuts several repeats. Then the structure has the stages of its plans; else one for each rank."""
+        stages = self.structure.names.stages
+        return stages is not None and len(stages.stages.data[0].layers) > 1
+
+    @cached_property
     def forms(self) -> dict[int, StageForms]:
-        """The forms of the stages that are looked at, by the number of the stage in the structure: the first, a middle and the last one."""
+        """The forms of the stages that are looked at, by the number of the stage in the structure."""
         names, plan = self.structure.names, self.structure.plan
         stages = names.stages.stages.data if names.stages is not None else ()
         kinds = [each.kind for each in stages] or [""]
-        known = {kind: forms_of(program, plan) for kind, program in self.structure.programs.items()}
+        programs = self.structure.programs.items()
+        known = {kind: forms_of(each, plan, self.cuts_several) for kind, each in programs}
         found: dict[int, StageForms] = {}
-        for stage in {0, min(1, len(kinds) - 1), len(kinds) - 1}:
+        for stage in sorted({stage for ranks in self.ranks for stage in ranks.stages}):
             own = StageForms(*(names.write(size, stage) for size in known[kinds[stage]]))
-            if stages and not own.layers.names:
-                # Of parts of layers, or of several repeats, nobody knows how many.
+            if stages and not self.cuts_several and not own.layers.names:
+                # Of parts of layers nobody knows how many.
                 own = StageForms(*own[:STORED], ZERO)
             found[stage] = own
         return found
+
+
+def sum_of(each: Iterable[Floats]) -> Floats:
+    """The sum of arrays that are alike."""
+    return np.sum([*each], axis=0)
 
 
 def shared(size: Size, axes: Sequence[str]) -> list[tuple[Size, Size]]:
@@ -313,8 +349,8 @@ def shared(size: Size, axes: Sequence[str]) -> list[tuple[Size, Size]]:
     return list(found.items())
 
 
-def forms_of(program: stg.ProgramOp, plan: Plan) -> StageForms:
-    """The forms of the stage that has this program. Sizes are written in the names that the compiler made."""
+def forms_of(program: stg.ProgramOp, plan: Plan, of_several: bool) -> StageForms:
+    """The forms of the stage that has this program, of a pipeline that cuts one repeat or `of_several`. Sizes are written in the compiler's own names."""
     rows = [row for row in stored_by(program) if not row.on_host]
     stored = (
         total(row.num_bytes for row in rows if row.kind == Kind.PARAMETERS),
@@ -325,13 +361,23 @@ def forms_of(program: stg.ProgramOp, plan: Plan) -> StageForms:
     is_nested = any(each.outer is not None and each.outer.outer is not None for each in levels)
     if plan.offload.activations or is_nested:
         return StageForms(*stored, ZERO)
-    if plan.pipeline is None:
+    if plan.pipeline is None or of_several:
         saved, inputs, kept = saved_by(levels)
-        # Of layers of several kinds that are as many, sums are found together. Of others than ZeRO 3 they stay, or their shards do.
-        kinds = {each.repeat.count.data: each for each in levels} if plan.zero_level == 3 else {}
-        sums = (count * once_per_step(program, each, plan)[0] for count, each in kinds.items())
-        beside = bytes_beside(levels)[0] if levels else ZERO
-        return StageForms(*stored, ONE, saved, ZERO, total(sums), ZERO, beside, ZERO, inputs, kept)
+        # Of layers of several kinds that are as many, sums are found together.
+        kinds = {each.repeat.count.data: each for each in levels}
+        once = [
+            [n * size for size in once_per_step(program, each, plan)] for n, each in kinds.items()
+        ]
+        sums, gathered = (total(each) for each in zip(*once, strict=True)) if once else (ZERO, ZERO)
+        beside, late_beside = bytes_beside(levels) if levels else (ZERO, ZERO)
+        if plan.pipeline is None:
+            # Sums of others than ZeRO 3 stay, or their shards do.
+            sums = sums if plan.zero_level == 3 else ZERO
+            of_all = ONE, saved, ZERO, sums, ZERO, beside, ZERO
+        else:
+            late = total(each.repeat.count.data * bytes_read_late(each) for each in levels)
+            of_all = ONE, saved, late, sums, gathered, beside, late_beside
+        return StageForms(*stored, *of_all, inputs, kept)
     if len(levels) != 1:
         return StageForms(*stored, ZERO)
     (level,) = levels

@@ -44,6 +44,8 @@ class ModelDims:
     """The dims of each cache that has such positions."""
     layers: tuple[str, ...]
     """Dims that say how often the repeats in the model's own body run. A pipeline can cut these into stages."""
+    cuts_several: bool
+    """Whether a pipeline cuts several repeats. Then its stages are not alike."""
     units: tuple[str, ...]
     """The modules that layers call, whose weights FSDP gathers together."""
     has_layers: bool
@@ -106,6 +108,7 @@ def read_model(checked: CheckedModel) -> ModelDims:
         positions=positions,
         caches=tuple(shape for shape in shapes if {*shape} & {*positions}),
         layers=layers_of(repeats(module)),
+        cuts_several=len(counts_of(repeats(module))) > 1,
         units=units_of(module),
         has_layers=bool(repeats(module)),
         has_attention=bool(attention),
@@ -190,7 +193,12 @@ def inner_dims(
 
 def layers_of(found: list[stg.RepeatOp]) -> tuple[str, ...]:
     """The counts of repeats that are dims by themselves, as a `pipeline` clause has to name them."""
-    return unique([text for op in found if (text := str(op.count.data)).isidentifier()])
+    return unique(counts_of(found))
+
+
+def counts_of(found: list[stg.RepeatOp]) -> list[str]:
+    """The same dims, one for each repeat."""
+    return [text for op in found if (text := str(op.count.data)).isidentifier()]
 
 
 def units_of(module: ModuleOp) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from stagec.searching import serving_space
 from stagec.searching.cache import SearchCache
 from stagec.searching.candidates import Candidates
 from stagec.searching.evaluation import NAME, NO_MEMORY, FormsTask, Found, evaluate, left_out
+from stagec.searching.model import ModelDims
 from stagec.searching.results import Goal, Outcome
 from stagec.searching.serving_space import ServedIteration, serving_text
 from stagec.searching.space import Point
@@ -58,7 +59,7 @@ class Questions:
             yield found
 
     def tasks(
-        self, points: Mapping[int, Point], structure: Callable[[Point], Point] | None
+        self, points: Mapping[int, Point], structure: Callable[[Point, ModelDims], Point] | None
     ) -> Iterator[FormsTask]:
         """The tasks that ask about some points. Without `structure` the peak of memory of each point is asked.
 
@@ -68,7 +69,7 @@ class Questions:
             yield from self.serving_tasks(points, self.goal.iteration)
             return
         groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
-        shown = {n: structure(p) if structure else p for n, p in points.items()}
+        shown = {n: structure(p, self.goal.dims) if structure else p for n, p in points.items()}
         for number, point in shown.items():
             groups[text_key(point)].append(number)
         for group in groups.values():

@@ -11,6 +11,7 @@ import numpy as np
 from stagec.searching.bounds import BESIDES, behind, bound_of, is_behind
 from stagec.searching.candidates import Candidates
 from stagec.searching.coarse_times import LEAST
+from stagec.searching.model import ModelDims
 from stagec.searching.proofs import Proofs
 from stagec.searching.questions import SearchStep
 from stagec.searching.space import Point
@@ -80,7 +81,7 @@ class Rounds(SearchStep):
 
     def structure(self, number: int) -> TextKey:
         """The key of a point's structure."""
-        return structure_of(self.candidates.points[number])
+        return structure_of(self.candidates.points[number], self.goal.dims)
 
     def outline(self, numbers: Sequence[int]) -> list[int]:
         """Evaluate points in outline. Returns the numbers of those that are plans, whether they fit or not."""
@@ -101,7 +102,7 @@ class Rounds(SearchStep):
         self.proofs.compile(whole)
 
     def answers(
-        self, numbers: Sequence[int], structure: Callable[[Point], Point] | None
+        self, numbers: Sequence[int], structure: Callable[[Point, ModelDims], Point] | None
     ) -> Iterator[tuple[int, ...]]:
         """Ask about points, and note the answers. Each item has the numbers of the points of one answer."""
         tasks = self.questions.tasks(self.candidates.chosen(numbers), structure)
@@ -125,9 +126,9 @@ class Rounds(SearchStep):
             self.outcome.num_undecided += step is not None and step == step
 
 
-def structure_of(point: Point) -> TextKey:
+def structure_of(point: Point, dims: ModelDims) -> TextKey:
     """The key of a point's structure: points with the same key are compiled together."""
-    return text_key(in_turn(point))
+    return text_key(in_turn(point, dims))
 
 
 class Queue:
@@ -142,9 +143,13 @@ class Queue:
             if "step" in candidates.known[number]:
                 continue
             point = candidates.points[number]
-            self.waiting[structure_of(point)].append(number)
+            self.waiting[self.structure(point)].append(number)
             self.further[self.alike(point)].append(number)
         self.least = {key: self.best_of(group) for key, group in self.waiting.items()}
+
+    def structure(self, point: Point) -> TextKey:
+        """The key of a point's structure."""
+        return structure_of(point, self.candidates.goal.dims)
 
     def alike(self, point: Point) -> object:
         """The key of a point's group in `further`."""
@@ -177,7 +182,7 @@ class Queue:
         """For each structure that does a part of what this one does, whether it is among those that may be `better` than what is enough, and so comes first."""
         point = self.candidates.points[self.waiting[key][0]]
         for less in behind(point):
-            yield structure_of(less) in better
+            yield self.structure(less) in better
 
     def tighten(self, numbers: Iterable[int]) -> None:
         """Use what is known of these points as bounds for points that do more."""
@@ -192,6 +197,6 @@ class Queue:
                 bound = known[bound_of(further, str(point["recompute"]))]
                 if bound > candidates.known[other].get(LEAST, 0.0):
                     candidates.known[other][LEAST] = bound
-                    changed.add(structure_of(further))
+                    changed.add(self.structure(further))
         for key in changed & self.least.keys():
             self.least[key] = self.best_of(self.waiting[key])

@@ -53,21 +53,26 @@ def text_key(point: Point) -> tuple[object, ...]:
     )
 
 
-PLAIN = "gpipe"
-"""A schedule that places one stage on each rank, and runs any number of microbatches."""
+PLAIN, PLAIN_OF_SEVERAL = "gpipe", "looped_bfs"
+"""Schedules that place one stage on each rank, and several, and run any number of microbatches."""
 
 
-def in_turn(point: Point) -> Point:
-    """A point with the same ops, but the plainest schedule: schedules that place stages in the same way do not differ in their ops."""
+def in_turn(point: Point, dims: ModelDims) -> Point:
+    """A point with the same ops, but the plainest schedule: schedules that place stages in the same way do not differ in their ops.
+
+    The stages of a rank count as one where all stages have the same layers. Where a pipeline cuts several repeats, they do not.
+    """
     entry = CATALOGUE.get(str(point["schedule"]))
     if entry is None or entry.placement != "loop" or point["schedule"] == FORWARD_ONLY:
         return point
+    if dims.cuts_several and point["virtual_stages"] != 1:
+        return {**point, "schedule": PLAIN_OF_SEVERAL}
     return {**point, "schedule": PLAIN, "virtual_stages": 1}
 
 
-def at_least(point: Point) -> Point:
+def at_least(point: Point, dims: ModelDims) -> Point:
     """The point that does what this one does and no more: nothing is computed again, and storage is not split."""
-    return in_turn({**point, "zero": 0, "replicas": 1, "recompute": "none"})
+    return in_turn({**point, "zero": 0, "replicas": 1, "recompute": "none"}, dims)
 
 
 def turns_of(point: Point, file: str) -> Turns:

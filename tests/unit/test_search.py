@@ -214,7 +214,7 @@ def test_bounds_hold(seed: int) -> None:
     for point in rng.sample(pipelines, min(2, len(pipelines))) + rng.sample(every, 1):
         search = Search(of_goal, [space], SerialExecutor())
         tasks = search.questions.tasks
-        (own,) = tasks({0: point}, lambda point: point)
+        (own,) = tasks({0: point}, lambda point, dims: point)
         (shared,) = tasks({0: point}, in_turn)
         (least,) = tasks({0: point}, at_least)
         (memory,) = tasks({0: point}, None)
@@ -942,6 +942,61 @@ def small_goal(text: str, memory: int | None, *clauses: str) -> tuple[Goal, Mode
     dims = read_model(check(parse_text(text, "small.stg")))
     asked = goal(text, dims, memory, 2)
     return replace(asked, devices=(4,), batch=8, clauses=(*clauses, "device h100")), dims
+
+
+DIFFERENT = """
+dim B = 16
+dim S = 64
+dim V = 2048
+dim D = 32
+dim F = 256
+dim G = 64
+dim L = 4
+dim N = {count}
+module Layer(x[B, S, D]) -> [B, S, D] {{
+  weight up[D, F], down[F, D]
+  return x + relu(x @ up) @ down
+}}
+module Other(x[B, S, D]) -> [B, S, D] {{
+  weight up[D, G], down[G, D]
+  return x + relu(x @ up) @ down
+}}
+model Net(tokens[B, S]: i32, targets[B, S]: i32) {{
+  weight table[V, D], head[D, V]
+  x = embedding(tokens, table)
+  repeat L {{ x = Layer(x) }}
+  one = cross_entropy(x @ head, targets)
+  y = {start}
+  repeat N {{ y = Other(y) }}
+  loss = one + cross_entropy(y @ head, targets)
+}}
+"""
+"""Two models, whose layers a pipeline cuts one behind the other. They share weights."""
+
+
+@pytest.mark.parametrize("seed", some(range(4), 1))
+def test_what_stages_hold_of_several_repeats(seed: int) -> None:
+    """Each stage counts for itself, of trained layers and of frozen ones; where all are saved that is most of the peak."""
+    rng = Random(seed)
+    start = rng.choice(("x", "embedding(tokens, table)"))
+    text = DIFFERENT.format(count=rng.choice((4, 8)), start=start)
+    asked, dims = small_goal(
+        text, None, *rng.sample(["freeze Other", "freeze Layer"], rng.choice((0, 1)))
+    )
+    space = default_space(dims, 4, 8)
+    space.values |= {"pp": (2,), "zero": (0, 1, 3), "precision": ("bf16",)}
+    search = Search(replace(asked, batch=16), [space], SerialExecutor())
+    every = search.candidates.points
+    saves = [p for p in every if p["zero"] == 0 and p["recompute"] == "none"]
+    interleaved = [p for p in every if p["virtual_stages"] != 1]
+    for point in (rng.choice(saves), rng.choice(interleaved)):
+        held = least_held(search, point)
+        plan = search.questions.plan(point)
+        whole = compiled_whole(WholePlan("small.stg", f"{text}\n{plan}", 0))
+        assert not whole.error, whole.error
+        assert all(0 < each <= whole.peak_bytes for each in held), plan
+        if point["recompute"] == "none" and point["zero"] == 0:
+            assert held[1] > 0.5 * whole.peak_bytes, plan
 
 
 @pytest.mark.seldom
