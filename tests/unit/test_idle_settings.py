@@ -82,6 +82,7 @@ WITHOUT = {
     "context cp { method = all_gather, rotate = all_to_all }": "context cp { method = all_gather }",
     "context cp { method = ulysses, balance = none }": "context cp { method = ulysses }",
     "zero 3 over dp { reshard = false }": "zero 3 over dp",
+    "zero 3 over dp { copies = false }": "zero 3 over dp",
     "zero 3 over dp { prefetch = 3 }": "zero 3 over dp",
     "zero 1 over dp { like = megatron, experts = joined }": "zero 1 over dp { like = megatron }",
     "overlap { tp = true, pieces = 8 }": "overlap { tp = true, pieces = 1 }",
