@@ -41,12 +41,16 @@ def ask(job: NamedJob, what: str) -> Answer:
     """The answer to `flops`, `comm.tp.all_gather`, ..."""
     subject, *words = what.split(".")
     if subject == "step_time":
-        help_ = "it has no closed form: `Job.step_time` and `Job.headline` have it"
+        help_ = (
+            "`stagec explain MODEL.stg step_time` lists its parts, "
+            "and in Python `Job.step_time` and `Job.headline` have it"
+        )
         raise refused(
             "E0715", "`step_time` is no sum of costs", origin=f"explain {what}", help=help_
         )
     if subject not in SUBJECTS:
-        raise unknown(what, subject, SUBJECTS, f"there are {quoted(SUBJECTS)}")
+        known = (*SUBJECTS, "step_time")
+        raise unknown(what, subject, known, f"there are {quoted(known)}")
     answer = SUBJECTS[subject](job, words, what)
     if subject != "ranks":
         answer = replace(answer, notes=(*answer.notes, *of_these_sizes(job)))
