@@ -155,7 +155,9 @@ def on_network(plan: Plan, path: str) -> Plan:
         num_ranks *= size
     if len(graph.xpus) < num_ranks:
         what = f"has {len(graph.xpus):,} XPUs, and the plan {num_ranks:,} ranks"
-        raise unfit(path, what, f"choose a mesh of at most {len(graph.xpus):,} ranks")
+        most = len(graph.xpus)
+        help_ = f"choose a mesh of at most {most:,} ranks; of a search, `--devices {most}`"
+        raise unfit(path, what, help_)
     nodes = graph.nodes()
     links = graph.links_of_axes(sizes, nodes)
     near = graph.inside(nodes[0])
