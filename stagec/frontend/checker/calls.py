@@ -178,7 +178,8 @@ class CallChecker(ExpressionChecker):
         if value is None or not value.is_cache:
             message = f"`{text_of(expr)}` is not a cache"
             help_ = "declare it: `cache k[B, T, K, E]`"
-            self.error("E0210", message, expr.span, help_)
+            undeclared = "" if value is not None else f"{self.name}: caches"
+            self.error("E0210", message, expr.span, help_, mistake=undeclared)
             return None
         return value
 

@@ -164,6 +164,9 @@ def check(
     table = resolve_sizes(
         definitions.dims, merged, overrides or {}, findings, served, shares, routed
     )
+    if any(each.code == "E0202" for each in findings.errors):
+        # Nor of axes that are called like a dim, or twice.
+        findings.raise_errors(source.texts)
     if batch is not None and copies:
         _check_copies(merged, batch.serve, bool(experts), findings)
     missing_axis_sizes(merged, table, findings)
