@@ -122,6 +122,14 @@ class ClassSeconds:
         return found
 
     @property
+    def alone(self) -> Floats:
+        """How long the forward and backward passes take at least, with what they wait for, and without what runs beside them or is computed again."""
+        found = np.zeros(1) - self.recomputed
+        for part in ("F", "B"):
+            found = found + self.compute[part] + self.waited[part]
+        return found
+
+    @property
     def lasting(self) -> Floats:
         """How long the forward and backward passes take, with what they wait for."""
         return np.maximum(self.working(), self.passes)
@@ -174,12 +182,14 @@ def outline(structure: Structure, sizes: Columns, turns: Sequence[Turns] = ()) -
         of_class(job, sums, microbatches, Idleness(idle, at, unit, sent / (2 * microbatches)))
         for at, sums, unit in zip(places, of_classes, units, strict=True)
     ]
+    # Of several repeats that are cut, one need not wait for another: each may have a loss of its own, and what it reads.
+    held_up = [NO_PIPELINE] * sizes.count if structure.cuts_several else idle
     return {
         "step": np.max(found, axis=0),
         **dict(
             zip(
                 BOUNDS,
-                least_times(of_classes, places, idle, microbatches, forwards),
+                least_times(of_classes, places, held_up, microbatches, forwards),
                 strict=True,
             )
         ),
@@ -195,15 +205,17 @@ def least_times(
 ) -> Iterator[Floats]:
     """The bounds on a step's time in seconds, `[plan]` each, in the order of `BOUNDS`.
 
-    The rank that works longest also idles while the others begin and end, and each of those works at least as long as the one that works least.
+    A rank works, and besides waits for the forward passes of ranks before it when it begins, and they have its backward passes before them when it has ended.
+    Each of those works at least as long as the rank that works least, without what runs beside. What a rank waits for in between it may hide: where the first
+    rank works longest, it waits for nobody.
     """
-    others = np.min([each.working(-each.recomputed) for each in of_classes], axis=0) / forwards
+    others = np.min([each.alone for each in of_classes], axis=0) / forwards
     forward = np.min([each.compute["F"] + 0 * microbatches for each in of_classes], axis=0)
-    bubble = np.array([each.least for each in idle]) * others
-    waits = np.array([each.begins for each in idle])[:, places].T * forward / microbatches
+    waits = np.array([each.ends for each in idle])[:, places].T * others
+    waits = waits + np.array([each.begins for each in idle])[:, places].T * forward / microbatches
     for name in ("", "attention", "layers"):
         own = [each.working(getattr(each, name) if name else 0.0) for each in of_classes]
-        yield np.max(np.stack(own) + waits, axis=0) + bubble
+        yield np.max(np.stack(own) + waits, axis=0)
 
 
 def ranks_of(structure: Structure, sizes: Columns) -> Floats:
@@ -258,8 +270,9 @@ class Bubble:
     """`[rank, stage]`, for the first, a middle and the last rank: when each of its stages begins, in ascending order."""
     behind: Floats
     """`[rank, stage]`: how long before the end of the step each stage has ended its last pass, in ascending order."""
-    least: float
-    """The part of `idle` that remains however long passes take. It is 0 where backward passes have two parts, since either may be the longer one."""
+    ends: Floats
+    """`[rank]`: how long each rank is not there yet or no more, while others run forward and backward passes of a microbatch, however long those take. It is 0
+    where backward passes have two parts, since either may be the longer one."""
     begins: Floats
     """`[rank]`: where backward passes have two parts, when each rank begins, after forward passes of other ranks; else 0."""
 
@@ -271,7 +284,8 @@ class Bubble:
 
 PLACES = 3
 """How many ranks of a pipeline are looked at: the first, one in the middle, and the last."""
-NO_PIPELINE = Bubble(0.0, 0.0, np.zeros((PLACES, 1)), np.zeros((PLACES, 1)), 0.0, np.zeros(PLACES))
+NOWHERE = np.zeros(PLACES)
+NO_PIPELINE = Bubble(0.0, 0.0, np.zeros((PLACES, 1)), np.zeros((PLACES, 1)), NOWHERE, NOWHERE)
 
 
 def bubbles(structure: Structure, sizes: Columns, turns: Sequence[Turns]) -> Sequence[Bubble]:
@@ -306,10 +320,12 @@ def bubble(turns: Turns, ranks: int, microbatches: int) -> Bubble:
     # Each stage's forward pass takes one.
     unit = schedule.stages_per_rank
     waits = (later.makespan - timing.makespan) / SHORT
-    idle, ahead = float(timing.idle.max()) / unit, ahead / unit
+    idle, ahead, behind = float(timing.idle.max()) / unit, ahead / unit, behind / unit
     if (schedule.table.kind == ActionKind.BACKWARD_WEIGHT).any():
-        return Bubble(idle, waits, ahead, behind / unit, 0.0, ahead[:, 0])
-    return Bubble(idle, waits, ahead, behind / unit, idle, np.zeros(PLACES))
+        return Bubble(idle, waits, ahead, behind, NOWHERE, ahead[:, 0])
+    # As many backward passes come behind as forward passes came ahead, and each is twice as long.
+    ends = FORWARDS * np.minimum(ahead[:, 0], behind[:, 0] / (FORWARDS - 1))
+    return Bubble(idle, waits, ahead, behind, ends, NOWHERE)
 
 
 @dataclass(frozen=True)

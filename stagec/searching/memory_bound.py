@@ -298,8 +298,10 @@ class Bound:
         found: list[AlikeRanks] = []
         for (turns, number, of_step), rows in groups.items():
             own = np.array(rows)
-            for rank, moments in in_flight(turns, number, of_step, self.cuts_several).items():
-                if self.cuts_several:
+            for rank, moments in in_flight(
+                turns, number, of_step, self.structure.cuts_several
+            ).items():
+                if self.structure.cuts_several:
                     found.append(AlikeRanks(own, range(rank, last + 1, number), moments))
                     continue
                 stage = 0 if rank == 0 else last if rank == number - 1 else 1
@@ -308,23 +310,17 @@ class Bound:
         return found
 
     @cached_property
-    def cuts_several(self) -> bool:
-        """Whether a pipeline cuts several repeats. Then the structure has the stages of its plans; else one for each rank."""
-        stages = self.structure.names.stages
-        return stages is not None and len(stages.stages.data[0].layers) > 1
-
-    @cached_property
     def forms(self) -> dict[int, StageForms]:
         """The forms of the stages that are looked at, by the number of the stage in the structure."""
         names, plan = self.structure.names, self.structure.plan
         stages = names.stages.stages.data if names.stages is not None else ()
         kinds = [each.kind for each in stages] or [""]
         programs = self.structure.programs.items()
-        known = {kind: forms_of(each, plan, self.cuts_several) for kind, each in programs}
+        known = {kind: forms_of(each, plan, self.structure.cuts_several) for kind, each in programs}
         found: dict[int, StageForms] = {}
         for stage in sorted({stage for ranks in self.ranks for stage in ranks.stages}):
             own = StageForms(*(names.write(size, stage) for size in known[kinds[stage]]))
-            if stages and not self.cuts_several and not own.layers.names:
+            if stages and not self.structure.cuts_several and not own.layers.names:
                 # Of parts of layers nobody knows how many.
                 own = StageForms(*own[:STORED], ZERO)
             found[stage] = own

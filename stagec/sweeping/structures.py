@@ -76,6 +76,12 @@ class Structure:
     def names(self) -> Names:
         return self.job.names
 
+    @property
+    def cuts_several(self) -> bool:
+        """Whether a pipeline cuts several repeats."""
+        stages = self.names.stages
+        return stages is not None and len(stages.stages.data[0].layers) > 1
+
     @cached_property
     def programs(self) -> dict[str, stg.ProgramOp]:
         """The program of each kind of stage, by the name of the kind."""

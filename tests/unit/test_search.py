@@ -11,7 +11,9 @@ from pathlib import Path
 from random import Random
 from statistics import median
 
+import numpy as np
 import pytest
+from hypothesis import given, settings, strategies as st
 
 from stagec.backend.running_tasks import SerialExecutor
 from stagec.cli.search_command import read_flags, run
@@ -22,12 +24,13 @@ from stagec.dialects.types import tensor_of
 from stagec.driver import compile_program
 from stagec.estimate.step import estimate
 from stagec.frontend import check, lower, parse_text, warnings_of
+from stagec.schedules import ActionCosts, build, simulate
 from stagec.schedules.catalogue import CATALOGUE, FORWARD_ONLY
 from stagec.searching import whole_plans
 from stagec.searching.bounds import behind, bound_of, storage_of
 from stagec.searching.cache import SearchCache
 from stagec.searching.changes import changes
-from stagec.searching.coarse_times import LEAST
+from stagec.searching.coarse_times import LEAST, Turns, bubble
 from stagec.searching.evaluation import HELD, NAME, NO_MEMORY, evaluate, held_as
 from stagec.searching.memory_bound import Storage
 from stagec.searching.model import ModelDims, read_model
@@ -944,6 +947,42 @@ def small_goal(text: str, memory: int | None, *clauses: str) -> tuple[Goal, Mode
     return replace(asked, devices=(4,), batch=8, clauses=(*clauses, "device h100")), dims
 
 
+WHOLE_BACKWARD = ("1f1b", "interleaved_1f1b", "gpipe", "looped_bfs", "overlapped_1f1b")
+
+
+@given(
+    schedule=st.sampled_from(WHOLE_BACKWARD),
+    ranks=st.integers(2, 5),
+    rounds=st.integers(1, 3),
+    seed=st.integers(0, 2**32),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_rank_is_held_up_no_longer_than_a_schedule_says(
+    schedule: str, ranks: int, rounds: int, seed: int
+) -> None:
+    """However unequal ranks are, whose stages are alike but for a table and a head: the longest rank may be the first, which waits for nobody."""
+    rng = np.random.default_rng(seed)
+    virtual, count = (2 if "inter" in schedule or "loop" in schedule else 1), rounds * ranks
+    table = build(schedule, ranks, virtual, count)
+    stage = table.table.stage[~table.is_transfer]
+    owner = dict(zip(stage.tolist(), table.rank[~table.is_transfer].tolist(), strict=True))
+    of_rank, ends_more = rng.uniform(0.1, 2, (2, ranks)), rng.uniform(0, 1, (2, 2))
+    forward, backward = of_rank[:, [owner[each] for each in range(len(owner))]]
+    for cost, more in zip((forward, backward), ends_more, strict=True):
+        cost[[0, -1]] += more
+    costs = ActionCosts(tuple(forward), backward=tuple(backward))
+    works = np.zeros(ranks)
+    for each, rank in owner.items():
+        works[rank] += count * (forward[each] + backward[each])
+    ends = bubble(Turns(schedule, virtual), ranks, count).ends
+    held = ends / 3 * works.min() / count
+    least = max(works[at] + held[place] for place, at in enumerate((0, ranks // 2, ranks - 1)))
+    assert least <= simulate(table, costs).makespan * (1 + 1e-9)
+    alike = ActionCosts(1.0, backward=2.0)
+    if schedule in ("1f1b", "gpipe"):
+        assert simulate(table, alike).makespan == pytest.approx(3 * count + ends[-1])
+
+
 DIFFERENT = """
 dim B = 16
 dim S = 64
@@ -997,6 +1036,9 @@ def test_what_stages_hold_of_several_repeats(seed: int) -> None:
         assert all(0 < each <= whole.peak_bytes for each in held), plan
         if point["recompute"] == "none" and point["zero"] == 0:
             assert held[1] > 0.5 * whole.peak_bytes, plan
+        (least,) = search.questions.tasks({0: point}, at_least)
+        bound = evaluate(least).columns[bound_of(point, "none")][0]
+        assert 0 < bound <= whole.step_time * (1 + 1e-9), plan
 
 
 @pytest.mark.seldom
