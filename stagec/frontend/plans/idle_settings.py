@@ -30,6 +30,11 @@ class Need(NamedTuple):
     """Likewise, of one plan, where that tells more."""
 
 
+def _is_fused(plan: Plan) -> bool:
+    """Whether Transformer Engine's kernels are priced one by one."""
+    return plan.device.kernels == "fused" and plan.device.preset is not None
+
+
 def _loads(offload: Offload) -> bool:
     loads_states = offload.update == "device" or "optimizer" in offload.nvme
     return bool(offload.activations or offload.parameters or (offload.optimizer and loads_states))
@@ -128,29 +133,20 @@ NEEDS = (
         "device",
         ("swizzle",),
         "`products` in `mxfp8` or `fp4`, and `kernels = fused` of a device that ships, or a file",
-        lambda p: (
-            p.precision.products in ("mxfp8", "fp4")
-            and p.device.kernels == "fused"
-            and p.device.preset is not None
-        ),
+        lambda p: _is_fused(p) and p.precision.products in ("mxfp8", "fp4"),
     ),
     Need(
         "device",
         ("fused_activations",),
         "`products` in `fp8` or `mxfp8`, and `kernels = fused` of a device that ships, or a file",
-        lambda p: (
-            p.precision.products in ("fp8", "mxfp8")
-            and p.device.kernels == "fused"
-            and p.device.preset is not None
-        ),
+        lambda p: _is_fused(p) and p.precision.products in ("fp8", "mxfp8"),
     ),
     Need(
         "device",
         ("norms",),
         "`products = fp8` under `scaling = current`, or `cudnn` and `mxfp8`, and `kernels = fused` of a device that ships, or a file",
         lambda p: (
-            p.device.kernels == "fused"
-            and p.device.preset is not None
+            _is_fused(p)
             and (
                 (p.precision.products == "fp8" and p.precision.scaling == "current")
                 or (p.precision.products == "mxfp8" and p.device.norms == "cudnn")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 
-from stagec.backend.program import Node
+from stagec.backend.program import Node, TraceSegment
 from stagec.devices import named
 from stagec.dialects.sched.actions import Compute
 from stagec.dialects.work import Work
@@ -116,6 +117,21 @@ def test_a_norm_that_finds_the_maximum_saves_one_reading_and_one_kernel(seed: in
     assert found == list(priced_nodes(text_of(said, CURRENT)))
 
 
+def timed(
+    text: str,
+) -> tuple[KernelPrices, list[tuple[TraceSegment, Node, Sequence[float], float]]]:
+    """The kernels of a text, and of each node of its first rank class: its segment, the times of the segment's nodes, and its own."""
+    compiled = compile_text(text)
+    prices = Prices.of(compiled.trace_set, compiled.plan)
+    rank_class = compiled.trace_set.classes[0]
+    assert prices.kernels is not None
+    found: list[tuple[TraceSegment, Node, Sequence[float], float]] = []
+    for index, segment in enumerate(rank_class.program.segments):
+        us: Sequence[float] = prices.segment(rank_class, index).us.tolist()
+        found += [(segment, node, us, us[at]) for at, node in enumerate(segment.nodes)]
+    return prices.kernels, found
+
+
 @pytest.mark.parametrize(("seed", "form", "norms"), [(5, "fp8", ""), (6, "mxfp8", "cudnn")])
 def test_a_norm_that_writes_eight_bits_writes_nothing_else_but_statistics(
     seed: int, form: str, norms: str
@@ -123,30 +139,21 @@ def test_a_norm_that_writes_eight_bits_writes_nothing_else_but_statistics(
     """Of delayed scaling always, in mxfp8 with cuDNN's kernels: what the norm reads, what the quantization writes, and four bytes a position."""
     said = {**drawn(random.Random(seed)), "again": "none"}
     text = text_of(said, form, norms)
-    compiled = compile_text(text)
-    prices = Prices.of(compiled.trace_set, compiled.plan)
-    rank_class, at = compiled.trace_set.classes[0], normed(text)
-    assert prices.kernels is not None
-    count = first = 0
-    for index, segment in enumerate(rank_class.program.segments):
-        us = prices.segment(rank_class, index).us
-        for place, node in enumerate(segment.nodes):
-            before = [dep.node for dep in node.data_deps if dep.slot < 0]
-            if not at[first + place]:
-                if work_of(node) == Work.QUANTIZE and node.phase == "fwd":
-                    assert isinstance(node.action, Compute)
-                    alone = prices.kernels.moved(node.action.num_bytes).us
-                    assert us[place] == pytest.approx(alone)
-                continue
-            norm = segment.nodes[before[0]].action
-            assert isinstance(norm, Compute) and isinstance(node.action, Compute)
-            statistics = norm.num_written - read(node)
-            moved = norm.num_bytes - norm.num_written + statistics + node.action.num_written
-            together = us[place] + us[before[0]]
-            assert together == pytest.approx(prices.kernels.moved(moved).us)
-            count += 1
-        first += len(segment.nodes)
-    assert count == 2
+    kernels, nodes = timed(text)
+    is_normed = normed(text)
+    for (segment, node, times, us), is_behind in zip(nodes, is_normed, strict=True):
+        before = [dep.node for dep in node.data_deps if dep.slot < 0]
+        if not is_behind:
+            if work_of(node) == Work.QUANTIZE and node.phase == "fwd":
+                assert isinstance(node.action, Compute)
+                assert us == pytest.approx(kernels.moved(node.action.num_bytes).us)
+            continue
+        norm = segment.nodes[before[0]].action
+        assert isinstance(norm, Compute) and isinstance(node.action, Compute)
+        statistics = norm.num_written - read(node)
+        moved = norm.num_bytes - norm.num_written + statistics + node.action.num_written
+        assert us + times[before[0]] == pytest.approx(kernels.moved(moved).us)
+    assert sum(is_normed) == 2
 
 
 def test_other_formats_and_kernels_take_as_long_with_any() -> None:
@@ -206,21 +213,13 @@ def test_an_activation_that_writes_eight_bits_writes_nothing_else(seed: int, for
     """One kernel reads what the layer made, and in the backward pass the gradient too, and writes what the next layer reads."""
     said = {**drawn(random.Random(seed)), "again": "none"}
     text = text_of(said, form).replace("kernels =", "fused_activations = true, kernels =")
-    compiled = compile_text(text)
-    prices = Prices.of(compiled.trace_set, compiled.plan)
-    rank_class, at = compiled.trace_set.classes[0], activated(text)
-    assert prices.kernels is not None
-    count = first = 0
-    for index, segment in enumerate(rank_class.program.segments):
-        us = prices.segment(rank_class, index).us
-        for place, node in enumerate(segment.nodes):
-            if at[first + place]:
-                (before,) = {dep.node for dep in node.data_deps if dep.slot < 0}
-                made = segment.nodes[before].action
-                assert isinstance(made, Compute) and isinstance(node.action, Compute)
-                moved = made.num_bytes - made.num_written + node.action.num_written
-                together = us[place] + us[before]
-                assert together == pytest.approx(prices.kernels.moved(moved).us)
-                count += 1
-        first += len(segment.nodes)
-    assert count >= 4
+    kernels, nodes = timed(text)
+    is_activated = activated(text)
+    for (segment, node, times, us), is_behind in zip(nodes, is_activated, strict=True):
+        if is_behind:
+            (before,) = {dep.node for dep in node.data_deps if dep.slot < 0}
+            made = segment.nodes[before].action
+            assert isinstance(made, Compute) and isinstance(node.action, Compute)
+            moved = made.num_bytes - made.num_written + node.action.num_written
+            assert us + times[before] == pytest.approx(kernels.moved(moved).us)
+    assert sum(is_activated) >= 4
