@@ -287,15 +287,19 @@ def along_time(timed_bytes: int, issued_bytes: int) -> Iterator[str]:
         yield f"along the estimated time it is {size_of(timed_bytes)}: communication that lags behind keeps its buffers"
 
 
-def warnings(compiled: Compiled, timeline: Timeline | None) -> list[Diagnostic]:
-    """What is doubtful, seen from the end: W0304, W0501, W0502, W0703. `timeline` is that of the step, if it is known."""
-    device = compiled.plan.device
-    idle = [
+def idle_parts(compiled: Compiled) -> list[Diagnostic]:
+    """What of a plan changes nothing, and what its device lacks: W0304, W0502, W0703."""
+    return [
         *compiled.idle,
         *idle_attention(compiled),
         *idle_switches(compiled),
         *missing_units(compiled),
     ]
+
+
+def warnings(compiled: Compiled, timeline: Timeline | None) -> list[Diagnostic]:
+    """What is doubtful, seen from the end: also W0501. `timeline` is that of the step, if it is known."""
+    device, idle = compiled.plan.device, idle_parts(compiled)
     if compiled.traces is None or (device.capacity is None and device.memory is None):
         return idle
     from stagec.estimate.memory import timed_peaks

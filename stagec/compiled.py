@@ -135,6 +135,21 @@ class Compiled:
         return replace(traces, classes=tuple(with_tensors(ranks, plan) for ranks, plan in pairs))
 
 
+def told_once(parts: Sequence[Compiled]) -> list[Compiled]:
+    """The programs of one job. What a flag says is said of all of them: it is told of the first, and only if it changes nothing in any."""
+    told = [{(each.span, each.message) for each in part.idle} for part in parts]
+
+    def is_told(each: Diagnostic, part: Compiled) -> bool:
+        if each.span is None or not each.span.is_flag:
+            return True
+        return part is parts[0] and all((each.span, each.message) in own for own in told)
+
+    return [
+        replace(part, idle=tuple(each for each in part.idle if is_told(each, part)))
+        for part in parts
+    ]
+
+
 @dataclass(frozen=True)
 class CompiledSeries:
     """A series of iterations: of each program that some of them run, these."""

@@ -60,9 +60,13 @@ class Span:
         return Span.point(self.file, self.line, self.column)
 
     @staticmethod
-    def flag(text: str) -> Span:
-        """A place on the command line: `--device h100 { node = 4 }`. It has no line."""
-        return Span(text, 0, 0, 0, 0)
+    def flag(text: str, start: int = 0, end: int = 0) -> Span:
+        """A place on the command line: `--device h100 { node = 4 }`, or some characters of it, counted from 0. It has no line."""
+        return Span(text, 0, start + 1, 0, end + 1)
+
+    @property
+    def is_flag(self) -> bool:
+        return not self.line
 
     def to(self, other: Span) -> Span:
         """From the start of this to the end of `other`."""
@@ -391,6 +395,8 @@ def _render_one(diagnostic: Diagnostic, texts: _Texts) -> str:
 def _render_file(marks: Sequence[_Mark], margin: str, texts: _Texts) -> list[str]:
     out: list[str] = []
     previous = 0
+    if marks[0].span.is_flag:
+        return [_below_flag(mark, margin) for mark in marks if mark.span.end_column > 1]
     for number in sorted({mark.span.line for mark in marks}):
         here = sorted((m for m in marks if m.span.line == number), key=lambda m: m.span.column)
         text = texts.line(here[0].span.file, number)
@@ -412,6 +418,14 @@ def _render_file(marks: Sequence[_Mark], margin: str, texts: _Texts) -> list[str
             underline = " " * left + mark.sign * max(1, right - left)
             out.append(f"{margin} | {underline} {printable(mark.label)}".rstrip())
     return out
+
+
+def _below_flag(mark: _Mark, margin: str) -> str:
+    """Some characters of a flag, which stands behind the arrow, underlined."""
+    start, end = mark.span.column - 1, mark.span.end_column - 1
+    cells = [_width(_cell(each)) for each in mark.span.file]
+    signs = " " * sum(cells[:start]) + mark.sign * sum(cells[start:end])
+    return f"{margin} |  {signs} {printable(mark.label)}".rstrip()
 
 
 def _extent(span: Span, text: str) -> tuple[int, int]:

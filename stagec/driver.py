@@ -7,7 +7,7 @@ What remains, writing a file per rank, is `stagec.backend.write_traces`. A serie
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,9 +17,10 @@ from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 
 from stagec.advice import Suggestion, check_memory
+from stagec.analysis.sequences import ModuleSequences
 from stagec.backend.lowering.programs import Unroller
 from stagec.compiled import Compiled
-from stagec.diagnostics import CompileError
+from stagec.diagnostics import CompileError, Span
 from stagec.frontend import (
     CheckedModel,
     check,
@@ -30,6 +31,8 @@ from stagec.frontend import (
     parse_text,
     plan_of_model,
 )
+from stagec.frontend.checker import Adapt, settings_beside
+from stagec.frontend.plans.idle_settings import idle_settings
 from stagec.ir_text import Said, locate, parse_ir, verify_ir
 from stagec.pass_manager import (
     PassLoader,
@@ -140,11 +143,16 @@ def compile_program(
     if told(stops, "lower", module):
         return start
     check_stop(stops, passes)
-    return finish(start, passes, stops, load_pass, handed)
+    return finish(start, passes, stops, load_pass, checked.unsaid_settings, handed)
 
 
 def compile_ir(
-    text: str, name: str, *, stops: Stops | None = None, plug_ins: Registry | None = None
+    text: str,
+    name: str,
+    *,
+    stops: Stops | None = None,
+    plug_ins: Registry | None = None,
+    adapt: Adapt = lambda plan: plan,
 ) -> Compiled:
     """Compile IR, printed after any pass, to trace programs, with the plan and the passes that it names. E0709 for a program without an end."""
     known = plug_ins or registry()
@@ -160,8 +168,13 @@ def compile_ir(
         stops = stops or Stops()
         passes += [make(name) for name in stops.further if name not in {p.name for p in passes}]
         check_stop(stops, passes)
-        start = Compiled(plan, module, None, sources={name: text})
-        return finish(start, passes, stops, known.make_pass)
+        start = Compiled(adapt(plan), module, None, sources={name: text})
+        own, serves = settings_beside(start.plan), ModuleSequences.of(module) is not None
+        own -= settings_beside(plan)
+        idle = idle_settings(start.plan, own, serves=serves, trains=start.stated.is_training)
+        start = replace(start, idle=tuple(idle))
+        own -= {each.span for each in idle}
+        return finish(start, passes, stops, known.make_pass, own)
     except CompileError as error:
         raise CompileError(error.diagnostics, {name: text, **error.sources}) from error
 
@@ -171,15 +184,15 @@ def finish(
     passes: Sequence[ModulePass],
     stops: Stops,
     load_pass: PassLoader | None,
+    own: Collection[Span] = (),
     handed: Sequence[Operation] = (),
 ) -> Compiled:
-    """Run the passes that are left, and unroll what they say into trace programs."""
+    """Run the passes that are left, and unroll what they say into trace programs. Of settings at `own` it is told whether they change something."""
     module = start.module
-    own = start.model.unsaid_settings if start.model is not None else frozenset()
     parts, context = IdleParts(start.plan, own), UnrollingContext()
     watching = parts.watching if stops.verify else not_watched
     stopped = run_passes(module, passes, stops, watching, context)
-    start = replace(start, idle=tuple(parts.diagnostics()))
+    start = replace(start, idle=(*start.idle, *parts.diagnostics()))
     if stopped or not stops.unroll:
         return start
     runs = rank_runs(module, context.unrolled)

@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
 from stagec.analysis.sequences import OtherPrograms
-from stagec.compiled import Compiled, CompiledSeries
+from stagec.compiled import Compiled, CompiledSeries, told_once
 from stagec.diagnostics import CompileError
 from stagec.driver import compile_checked
 from stagec.frontend import CheckedModel
@@ -68,7 +68,7 @@ def compile_series(
                 iterations = replace(iterations, in_rows=True)
         which[left] = len(parts)
         parts.append(compiled)
-    return CompiledSeries(parts, which)
+    return CompiledSeries(told_once(parts), which)
 
 
 def too_many(iterations: Iterations, number: int) -> CompileError:

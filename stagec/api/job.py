@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,7 @@ def compile_job(
     asked = Asked(read, plan, sizes, plug_ins, devices(device, network))
     with mistakes_of_plug_ins():
         checked = check(read, plan, sizes, plug_ins.functions)
-        checked = replace(checked, plan=asked.adapt(checked.plan))
+        checked = checked.adapted(asked.adapt)
         compiled = compile_program(checked, load_pass=plug_ins.make_pass)
 
     def rolled() -> Compiled:

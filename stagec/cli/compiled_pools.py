@@ -29,7 +29,7 @@ from stagec.cli.series_page import file_of_pool, handed_over, show_series_of_poo
 from stagec.cli.timeline import pools_text, show_pools, show_timeline, write_pools_timeline
 from stagec.cli.usage import overrides
 from stagec.cli.watched_passes import watched
-from stagec.compiled import CompiledPoolSeries, CompiledSeries
+from stagec.compiled import CompiledPoolSeries, CompiledSeries, told_once
 from stagec.diagnostics import quoted, refused
 from stagec.driver import compile_ir
 from stagec.estimate.pools import PoolsEstimate, estimate_pools, estimate_pools_if_known
@@ -83,13 +83,20 @@ def pools_of_ir(
     said = {"--plan": options.plan, "--set": options.set, "--iterations": options.iterations}
     refuse_about_ir(path, said)
     with watched(options) as stops:
-        found = [compile_ir(text, path, stops=stops(), plug_ins=plug_ins) for text in texts]
+        found = [
+            compile_ir(
+                text,
+                path,
+                stops=stops(),
+                plug_ins=plug_ins,
+                adapt=lambda plan: planned(plan, options),
+            )
+            for text in texts
+        ]
     whole = {each.plan.name.rpartition(DOT)[0] for each in found}
     pools = {
-        each.plan.name.rpartition(DOT)[2]: replace(
-            each, plan=planned(each.plan, options), sources={path: text_of_ir(path)}
-        )
-        for each in found
+        each.plan.name.rpartition(DOT)[2]: replace(each, sources={path: text_of_ir(path)})
+        for each in told_once(found)
     }
     if len(whole) > 1 or whole == {""} or len(pools) < len(found):
         message = "these are several modules, and not those of the pools of one plan"

@@ -7,11 +7,15 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import accumulate
 
 from stagec.cli.usage import CommandParser, add_flag, add_repeated, some_text, usage_error
 from stagec.devices.file import MOST
-from stagec.diagnostics import CompileError, Span, quoted
-from stagec.frontend import check, parse_text
+from stagec.diagnostics import CompileError, Diagnostics, Span, quoted
+from stagec.frontend import parse_text, syntax
+from stagec.frontend.plans.merge import merge
+from stagec.frontend.plans.resolve import resolve_plan
+from stagec.frontend.sizes import SizeTable
 from stagec.plans.clauses import Device, Link, Plan
 
 UNITS = {"B": 1} | {
@@ -25,17 +29,6 @@ LINK = re.compile(
 
 SETTINGS = re.compile(r'\s*(?P<name>"[^"{}]*"|[^"{}]*?)\s*(?P<settings>\{[^{}]*\})\s*')
 """What a plan's `device` says: a name, or the path of a file with or without quotes, and settings."""
-
-ANY_MODEL = """\
-dim B = 1
-model Any(x[B]) {{
-  loss = mean(x, over = B)
-}}
-plan any {{
-  device {}
-}}
-"""
-"""Under a plan with nothing but a device."""
 
 
 def add_device_flags(parser: CommandParser) -> None:
@@ -98,18 +91,31 @@ def device_said(text: str) -> str | Device:
         raise usage_error(f"--device {text}", message, "E0710", "write `h100 { node = 4 }`")
     name = match["name"].strip('"')
     said = f"{name if name.isidentifier() or not name else json.dumps(name, ensure_ascii=False)} {match['settings']}"
+    whole = f"plan any {{ device {said} }}"
+    findings = Diagnostics()
     try:
-        device = check(parse_text(ANY_MODEL.format(said), ""), None, {}).plan.device
+        (plan,) = parse_text(whole, "").files[""].items
+        assert isinstance(plan, syntax.Plan)
+        device = resolve_plan(merge(plan, {}, findings), SizeTable(), findings).device
+        findings.raise_errors({})
     except CompileError as error:
         first = error.diagnostics[0]
-        help_ = first.help if isinstance(first.help, str) else "; ".join(first.help)
-        if "captured" in text:
-            help_ = (
-                "what names modules stands in the plan: `device h100 { captured = [Attention] }`"
-            )
         code = first.code if first.code == "E0417" else "E0710"
-        raise usage_error(f"--device {text}", first.message, code, help_) from None
-    return replace(device, given=dict.fromkeys(device.given, Span.flag(f"--device {text}")))
+        raise usage_error(f"--device {text}", first.message, code, "; ".join(first.helps)) from None
+    if device.captured:
+        message = "`captured` names modules of a model"
+        help_ = "say it in the plan: `device h100 { captured = [Attention] }`"
+        raise usage_error(f"--device {text}", message, "E0710", help_)
+    flag = re.sub(r"\s", " ", f"--device {text}")
+    further = len(flag) - len(text) + match.start("settings") - whole.index(match["settings"])
+    starts = [0, *accumulate(len(line) for line in whole.splitlines(keepends=True))]
+
+    def place(span: Span) -> Span:
+        """Where in the flag stands what stands there in the plan above."""
+        ends = (span.line, span.column), (span.end_line, span.end_column)
+        return Span.flag(flag, *(starts[line - 1] + column - 1 + further for line, column in ends))
+
+    return replace(device, given={name: place(span) for name, span in device.given.items()})
 
 
 def links_of(plan: Plan, texts: Iterable[str]) -> Iterator[Link]:

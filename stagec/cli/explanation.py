@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Sequence
 
+from stagec.advice import idle_parts
 from stagec.cli.closed_forms import number, printed, simplified, where, wrapped
 from stagec.cli.device_flags import planned
 from stagec.cli.inputs import compile_parts, is_ir
@@ -15,7 +16,7 @@ from stagec.cli.node_page import node_page, sources_text
 from stagec.cli.step_page import step_page
 from stagec.cli.tables import label, lines_of, plain_table, text_of
 from stagec.cli.usage import usage_error
-from stagec.diagnostics import did_you_mean, quoted
+from stagec.diagnostics import did_you_mean, quoted, render
 from stagec.driver import Stops
 from stagec.explaining import algebra
 from stagec.explaining.job import NamedJob
@@ -46,6 +47,8 @@ def explain(options: argparse.Namespace) -> int:
         adapt=(lambda plan: planned(plan, options)) if takes_time else (lambda plan: plan),
     )
     if takes_time:
+        for each in parts.values():
+            sys.stderr.write(render(idle_parts(each), each.sources))
         pages = [step_page(each, len(parts) > 1) for each in parts.values()]
     else:
         pages = [explained(NamedJob(each), options) for each in parts.values()]

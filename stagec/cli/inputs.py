@@ -49,8 +49,7 @@ def compile_input(
     known = plug_ins or registry()
     if is_ir(path):
         refuse_about_ir(path, {"--plan": plan, "--set": sizes})
-        compiled = compile_ir(text_of_ir(path), path, stops=stops, plug_ins=known)
-        return replace(compiled, plan=adapt(compiled.plan))
+        return compile_ir(text_of_ir(path), path, stops=stops, plug_ins=known, adapt=adapt)
     text = source or parse_file(path)
 
     tell = warn or once(set())
@@ -70,7 +69,7 @@ def compile_input(
 
     def checked() -> CheckedModel:
         found = check(text, plan, sizes, known.functions)
-        return replace(found, plan=adapt(found.plan))
+        return found.adapted(adapt)
 
     return compile_checked(checked, stops=stops, load_pass=known.make_pass, seen=told)
 
@@ -112,7 +111,7 @@ def compile_iterations(
     def checked(some: Iterations) -> CheckedModel:
         found = check(text, plan, sizes or {}, known.functions, some)
         tell(render(series.idle_taken(found.plan.name)))
-        return replace(found, plan=adapt(found.plan))
+        return found.adapted(adapt)
 
     return compile_series(
         checked,

@@ -21,7 +21,15 @@ from stagec.cli.solve_page import CONDITION, SECONDS, bound
 from stagec.cli.tables import plain_table, seconds, text_of
 from stagec.cli.usage import usage_error
 from stagec.devices import names
-from stagec.diagnostics import CompileError, quoted, refused, render, suggestion
+from stagec.diagnostics import (
+    CompileError,
+    Diagnostic,
+    Span,
+    quoted,
+    refused,
+    render,
+    suggestion,
+)
 from stagec.frontend import CheckedModel, Source, check, parse_text, syntax as written
 from stagec.frontend.checker import pools_in
 from stagec.frontend.printing import text_of as clause_text
@@ -51,7 +59,12 @@ from stagec.searching.space import (
     read_space,
     word_of,
 )
-from stagec.searching.whole_plans import WholePlan, compiled_whole, without_memory
+from stagec.searching.whole_plans import (
+    IdleSetting,
+    WholePlan,
+    compiled_whole,
+    without_memory,
+)
 from stagec.simulators.infragraph import on_network
 from stagec.sweeping.run import PEAK, STEP_TIME
 from stagec.trust import as_here
@@ -172,6 +185,7 @@ def show_search(options: argparse.Namespace) -> int:
         outcome = search.run()
     first = outcome.proved[:TESTED]
     tested = first if all(each.with_twice for each in first) else []
+    tell_idle(options, clauses, [each.idle for each in outcome.proved])
     if options.output and outcome.proved:
         write_whole(options.output, plans_text(options, outcome.proved).encode())
     if options.plot:
@@ -264,6 +278,29 @@ def check_numbers(options: argparse.Namespace, device: Device) -> None:
         settings = ", ".join(f"{name} = ..." for name in missing)
         help_ = f"add `{settings}`, or name a device: {quoted(names())}"
         raise usage_error(f"--device {options.device}", message, "E0410", help_)
+
+
+def tell_idle(
+    options: argparse.Namespace, clauses: Sequence[str], plans: Sequence[Sequence[IdleSetting]]
+) -> None:
+    """W0304 for what the command says of all plans, and changes nothing in any of those that were compiled whole."""
+    said = {clause: f"--clause {clause}" for clause in clauses if clause in options.clause}
+    said |= {clause: origin_of(options, clause) for clause in clauses if clause not in said}
+    if options.device is not None:
+        said[f"device {options.device}"] = f"--device {options.device}"
+    told = [{(each.message, each.line) for each in own} for own in plans]
+    found: list[Diagnostic] = []
+    for each in plans[0] if plans else ():
+        clause = next((clause for clause in said if each.line in clause), None)
+        if clause is None or not all((each.message, each.line) in own for own in told):
+            continue
+        flag = said[clause]
+        is_shown = flag.endswith(clause)
+        start = len(flag) - len(clause) + clause.index(each.line) + each.start
+        ends = (start, start + each.end - each.start) if is_shown else ()
+        place = Span.flag(re.sub(r"\s", " ", flag), *ends)
+        found.append(Diagnostic("W0304", each.message, place, each.label, help=each.help))
+    sys.stderr.write(render(found))
 
 
 def check_clauses(options: argparse.Namespace, text: str, clauses: Sequence[str]) -> None:
@@ -701,6 +738,7 @@ def show_changes(options: argparse.Namespace, text: str, source: Source) -> int:
     value = objective(minimised)
     ranks = float(checked.plan.num_ranks)
     good = [each for each in answers if not each.error]
+    tell_idle(options, (), [each.idle for each in good])
     refused = [each for each in answers if each.error]
     # No change is one of tokens.
     alike = {"ranks": ranks, TOKENS: 1.0}

@@ -14,7 +14,7 @@ from stagec.cli.device_flags import planned
 from stagec.cli.sweep_page import of_one_pool, unit_of
 from stagec.cli.tables import lines_of, seconds
 from stagec.cli.usage import usage_error
-from stagec.diagnostics import CompileError, suggestion
+from stagec.diagnostics import CompileError, Diagnostic, render, suggestion
 from stagec.explaining.names import MICROBATCH
 from stagec.frontend import CheckedModel, Source, check, parse_file
 from stagec.frontend.checker import plan_of_pool, pools_in
@@ -23,7 +23,7 @@ from stagec.pools import overrides_by_pool
 from stagec.sweeping.grid import Grid
 from stagec.sweeping.plans import SweepRequest
 from stagec.sweeping.pools import names_of_plan, of_pool, table_of
-from stagec.sweeping.run import PEAK, STEP_TIME
+from stagec.sweeping.run import PEAK, STEP_TIME, in_all
 from stagec.symbolic.conditions import RELATIONS
 
 CONDITION = re.compile(
@@ -78,7 +78,9 @@ def show_solution(options: argparse.Namespace) -> int:
     is_count = has_peaks and any(is_repeated(each, source, own) for own, each in plans)
     is_long = is_count or is_time(what) or any(checked.plan.pipeline for _, checked in plans)
     few = 0 if is_count else FEW
-    rows, num_tried = tried(request, values, lambda value: meets(value, limit), is_long, few)
+    idle: list[Sequence[Diagnostic]] = []
+    rows, num_tried = tried(request, values, lambda value: meets(value, limit), idle, is_long, few)
+    sys.stderr.write(render(in_all(idle), source.texts))
     good = sorted(row for row in rows if meets(row[1], limit))
     bad = sorted(row for row in rows if not meets(row[1], limit))
     looked = f"of 1 to {values[-1]:,}, "
@@ -111,11 +113,12 @@ def tried(
     request: SweepRequest,
     values: Sequence[int],
     meets: Callable[[int | float], bool],
+    idle: list[Sequence[Diagnostic]],
     is_long: bool = False,
     few: int = FEW,
 ) -> tuple[list[tuple[int, int | float]], int]:
     """Values that can be compiled, with what is asked of them; and how many were tried: all, or where each is a compilation, or is long (a time
-    line, tasks of a pipeline whose values live in another order each time, or layers), those around the ends."""
+    line, tasks of a pipeline whose values live in another order each time, or layers), those around the ends. `idle` is told what changes nothing in some."""
     (name,), (what,) = request.grid.names, request.quantities
     found: dict[int, int | float] = {}
     known: set[int] = set()
@@ -133,6 +136,8 @@ def tried(
             refused.append(error)
             return 0
         found.update((int(row[name]), row[what]) for row in table.rows())
+        if table.num_compiled:
+            idle.append(table.idle)
         return table.num_compiled
 
     def all_found() -> list[tuple[int, int | float]]:

@@ -14,7 +14,7 @@ from stagec.backend.files import write_whole
 from stagec.cli.device_flags import planned
 from stagec.cli.tables import plain_table, seconds, text_of
 from stagec.cli.usage import usage_error
-from stagec.diagnostics import did_you_mean, quoted
+from stagec.diagnostics import did_you_mean, quoted, render
 from stagec.frontend import parse_file
 from stagec.frontend.checker import pools_in
 from stagec.pictures.scales import amount
@@ -50,6 +50,7 @@ def show_sweep(options: argparse.Namespace) -> int:
             source, options.plan, options.sizes, varied, quantities, adapt, options.plug_ins
         )
     )
+    sys.stderr.write(render(table.idle, source.texts))
     rows = table.rows()
     if options.pareto:
         rows = best(rows, options.pareto.split(","))

@@ -193,7 +193,9 @@ def on_device(plan: Plan, device: str | Device) -> Plan:
         )
         if name in old.given and name not in new.given
     }
-    return replace(plan, device=replace(new, span=old.span or plan.span, **kept))
+    places = {name: span for name, span in old.given.items() if name.partition(".")[0] in kept}
+    device = replace(new, span=old.span or plan.span, given={**new.given, **places}, **kept)
+    return replace(plan, device=device)
 
 
 def step_summary(compiled: Compiled, device: str | None = None) -> StepSummary:

@@ -11,7 +11,7 @@ from xdsl.dialects.builtin import ModuleOp
 from stagec.diagnostics import Diagnostic, Span, refused, span_of
 from stagec.dialects import stg
 from stagec.frontend import checker, syntax
-from stagec.frontend.checker import CheckedModel, pools_in
+from stagec.frontend.checker import CheckedModel, pools_in, settings_beside
 from stagec.frontend.files import Source, parse_text
 from stagec.frontend.plans.iterations import Iterations
 from stagec.frontend.plans.merge import DOT
@@ -142,6 +142,7 @@ def elsewhere(checked: CheckedModel, module: ModuleOp) -> list[Diagnostic]:
 
 
 def starts_of(plan: Plan) -> set[Span]:
-    """Where what a plan says of placement begins."""
+    """Where what a plan says of placement begins, and what a command says of its device."""
     said = (*plan.rules, *plan.overrides, *plan.contexts)
-    return {each.span.start for each in said if each.span is not None}
+    places = {each.span.start for each in said if each.span is not None}
+    return places | settings_beside(plan)

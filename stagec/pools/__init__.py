@@ -22,7 +22,7 @@ from stagec import symbolic
 from stagec.analysis.handing_over import Messages, PoolSide, messages, not_dividing
 from stagec.analysis.sizes import mesh_of, module_of, size_values
 from stagec.backend.program import PooledTraces, TraceSet
-from stagec.compiled import Compiled
+from stagec.compiled import Compiled, told_once
 from stagec.diagnostics import Span, location_of, quoted
 from stagec.dialects import dist, stg
 from stagec.dialects.types import TIME_AXIS, StackType, TensorType, tensor_of
@@ -106,7 +106,7 @@ def compile_pools(
     def checked(pool: str) -> CheckedModel:
         name = plan_of_pool(source, plan, pool)
         found = check(source, name, own[pool], known.functions, served.get(pool))
-        return replace(found, plan=adapt(found.plan))
+        return found.adapted(adapt)
 
     first = {name: checked(name) for name in names}
     for name, each in list(first.items()):
@@ -131,6 +131,7 @@ def compile_pools(
         )
         for name in names
     }
+    found = dict(zip(found, told_once([*found.values()]), strict=True))
     return CompiledPools(first[names[0]].plan.name.rpartition(".")[0], found)
 
 

@@ -21,7 +21,7 @@ from xdsl.ir import Operation
 
 from stagec import symbolic
 from stagec.analysis.sequences import OtherPrograms
-from stagec.compiled import CompiledPoolSeries, CompiledSeries, Handover
+from stagec.compiled import CompiledPoolSeries, CompiledSeries, Handover, told_once
 from stagec.diagnostics import location_of
 from stagec.dialects import dist, stg
 from stagec.dialects.dist.sequences import Kind
@@ -182,7 +182,7 @@ def compile_series_of_pools(
 
     def checked(pool: str, some: Iterations) -> CheckedModel:
         found = check(source, plan_of_pool(source, plan, pool), own[pool], known.functions, some)
-        return replace(found, plan=adapt(found.plan))
+        return found.adapted(adapt)
 
     pools = [
         serving_pool(name, lambda name=name: checked(name, iterations[name].only([0])))
@@ -204,6 +204,11 @@ def compile_series_of_pools(
             seen=seen,
         )
         for name in names
+    }
+    firsts = told_once([found[name].first for name in names])
+    found = {
+        name: replace(found[name], parts=[first, *found[name].parts[1:]])
+        for name, first in zip(names, firsts, strict=True)
     }
     handed = {name: job.handed(name) for name in names}
     channels = len(pools[0].caches)
@@ -228,9 +233,12 @@ def compile_series_of_parts(
                 left = left[others.same]
         which[left] = len(parts)
         parts.append(compiled)
+    firsts = told_once([part.first for part in parts])
     found = {
         name: CompiledSeries([part.pools[name] for part in parts], which) for name in parts[0].pools
     }
+    first = next(iter(found))
+    found[first] = replace(found[first], parts=firsts)
     none = np.zeros((0, len(which)), np.int64)
     return CompiledPoolSeries(parts[0].name, found, [], dict.fromkeys(found, none), 0)
 

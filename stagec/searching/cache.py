@@ -15,7 +15,7 @@ from stagec.backend.files import disk_error
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.reading import read_whole_text
 from stagec.searching.evaluation import FormsTask, Found
-from stagec.searching.whole_plans import WholeAnswer, WholePlan
+from stagec.searching.whole_plans import IdleSetting, WholeAnswer, WholePlan
 
 MOST_CACHE_BYTES = 1 << 30
 BEGIN = '{"key": '
@@ -114,13 +114,16 @@ class SearchCache:
     def get_whole(self, plan: WholePlan) -> WholeAnswer | None:
         """The answer of a whole compilation, if an earlier search had it."""
         said = self.lines.get(self.key_of_whole(plan)) if self.path is not None else None
-        return None if said is None else WholeAnswer(plan.number, *said["whole"])
+        if said is None:
+            return None
+        idle = tuple(IdleSetting(*each) for each in said["idle"])
+        return WholeAnswer(plan.number, *said["whole"], idle=idle)
 
     def put_whole(self, plan: WholePlan, found: WholeAnswer) -> None:
         """Keep the answer of a whole compilation. Errors are not kept, since they point to places in the text; they are found again."""
         if self.path is not None and not found.diagnostics:
             numbers = [found.step_time, found.peak_bytes, found.parts, found.with_twice]
-            self.keep(self.key_of_whole(plan), {"whole": numbers})
+            self.keep(self.key_of_whole(plan), {"whole": numbers, "idle": found.idle})
 
     def keep(self, key: str, answer: Mapping[str, object]) -> None:
         """Append a line with an answer."""

@@ -154,5 +154,6 @@ class Proofs(SearchStep):
             # A plan that was asked for its memory alone has none.
             rough_step=known.get(STEP, answer.step_time),
             parts=answer.parts,
+            idle=answer.idle,
             value=self.goal.value(point, answer.step_time, float(answer.peak_bytes)),
         )

@@ -13,6 +13,7 @@ from stagec.searching.model import ModelDims
 from stagec.searching.objective import TOKENS
 from stagec.searching.serving_space import ServedIteration
 from stagec.searching.space import Point
+from stagec.searching.whole_plans import IdleSetting
 from stagec.sweeping.run import PEAK, STEP_TIME
 
 
@@ -86,6 +87,8 @@ class Proved:
     """What is minimised."""
     with_twice: Mapping[str, float] = field(default_factory=dict)
     """Seconds of a step on a device with twice of one number, by the number's name, if that was asked."""
+    idle: Sequence[IdleSetting] = ()
+    """Settings that change nothing."""
 
     @property
     def num_ranks(self) -> int:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import isnan, nan
+from typing import NamedTuple
 
 from xdsl.dialects.builtin import ModuleOp
 
@@ -45,6 +46,30 @@ class WholePlan:
     """The files of `--load-pass`."""
 
 
+class IdleSetting(NamedTuple):
+    """A setting that changes nothing, and where it stands in a line of the plan."""
+
+    message: str
+    label: str
+    help: str
+    line: str
+    start: int
+    end: int
+
+    @staticmethod
+    def of(compiled: Compiled) -> Iterator[IdleSetting]:
+        """Those that the plan itself says."""
+        for each in (*compiled.checked.warnings, *compiled.idle):
+            if each.code != "W0304" or each.span is None:
+                continue
+            line = compiled.sources[each.span.file].split("\n")[each.span.line - 1]
+            start = each.span.column - 1 - (len(line) - len(line.lstrip()))
+            end = start + each.span.end_column - each.span.column
+            yield IdleSetting(
+                each.message, each.label, "; ".join(each.helps), line.strip(), start, end
+            )
+
+
 @dataclass(frozen=True)
 class WholeAnswer:
     """The result of compiling a plan as a whole."""
@@ -59,6 +84,8 @@ class WholeAnswer:
     """Where they go on the rank that computes longest, in seconds (`stagec.estimate.breakdown`). The parts add up to the step."""
     with_twice: Mapping[str, float] = field(default_factory=dict)
     """Seconds of a step with twice of each number of the device, by the number's name, if that was asked."""
+    idle: tuple[IdleSetting, ...] = ()
+    """Settings that change nothing in the plan."""
     diagnostics: tuple[Diagnostic, ...] = ()
     """The errors, if the plan does not compile."""
 
@@ -125,6 +152,7 @@ def answered(proof: WholePlan, compile_with: Callable[..., Compiled]) -> WholeAn
         max(each.peak_bytes for each in compiled.memory),
         in_seconds(found.breakdown.parts),
         twice,
+        tuple(IdleSetting.of(compiled)),
     )
 
 
@@ -149,6 +177,7 @@ def answered_by_few(proof: WholePlan, steps: FewMicrobatches) -> WholeAnswer | N
         max(each.peak_bytes for each in steps.more.memory),
         in_seconds(grown),
         twice,
+        tuple(IdleSetting.of(found[1].compiled)),
     )
 
 

@@ -81,10 +81,10 @@ class SweepRequest:
         is_setting = MICROBATCH not in named_sizes(self.source, self.plan)
         named = {n: str(v) for n, v in point.items() if n != MICROBATCH or not is_setting}
         checked = check(self.source, self.plan, {**self.sizes, **named}, self.plug_ins.functions)
-        plan = self.adapt(checked.plan)
+        checked = checked.adapted(self.adapt)
         if MICROBATCH in point and is_setting:
-            plan = with_microbatch(plan, point[MICROBATCH])
-        checked = replace(checked, plan=plan)
+            plan = with_microbatch(checked.plan, point[MICROBATCH])
+            checked = replace(checked, plan=plan)
         return checked if limited else without_limit(checked)
 
     def compiled_at(self, point: Point, verify: bool = True, until: str | None = None) -> Compiled:

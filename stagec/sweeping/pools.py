@@ -16,7 +16,7 @@ from typing import TypeVar
 import numpy as np
 
 from stagec.compiled import Compiled
-from stagec.diagnostics import CompileError, refused
+from stagec.diagnostics import CompileError, Diagnostic, refused
 from stagec.driver import Stops, compile_checked
 from stagec.estimate.pools import estimate_pools
 from stagec.estimate.step import estimate
@@ -49,6 +49,7 @@ from stagec.sweeping.run import (
     Sweep,
     SweepTable,
     check_quantities,
+    in_all,
     name_of_microbatch,
     plain_numbers,
     select,
@@ -411,7 +412,16 @@ class PoolsSweep:
             count,
             dict(self.found.reasons),
             self.num_compiled + sum(part.num_compiled for part in self.parts.values()),
+            self.idle,
         )
+
+    @property
+    def idle(self) -> list[Diagnostic]:
+        """Of settings of one pool what it says, of flags what all say."""
+        found = [part.idle for part in self.parts.values()]
+        flags = in_all(found)
+        own = [each for part in found for each in part if each.span and not each.span.is_flag]
+        return [*own, *(each for each in flags if each not in own)]
 
     def most(self, what: str, values: Mapping[str, Mapping[str, np.ndarray]]) -> np.ndarray:
         """`[point]`: a quantity on the rank that has most of it, in the named pool or in any."""

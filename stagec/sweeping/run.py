@@ -9,7 +9,7 @@ import numpy as np
 
 from stagec.analysis.sizes import dim_sizes
 from stagec.compiled import Compiled
-from stagec.diagnostics import CompileError, refused, suggestion
+from stagec.diagnostics import CompileError, Diagnostic, refused, suggestion
 from stagec.dialects.types import TIME_AXIS
 from stagec.estimate.step import estimate
 from stagec.explaining.job import NamedJob
@@ -62,6 +62,8 @@ class SweepTable:
     """Why points are no rows (a demand on sizes, or too little memory), and how many for each reason."""
     num_compiled: int = 0
     """How many compilations the sweep took, or would have taken without the programs that were kept."""
+    idle: Sequence[Diagnostic] = ()
+    """W0304: settings that change nothing in any plan of the sweep."""
 
     @property
     def num_rows(self) -> int:
@@ -77,6 +79,16 @@ class SweepTable:
 def sweep(request: SweepRequest) -> SweepTable:
     """Sweep a plan that is no plan of pools. The rows have the order of the grid. E0710 for a quantity that cannot be swept."""
     return Sweep(request).table()
+
+
+def in_all(found: Sequence[Sequence[Diagnostic]]) -> list[Diagnostic]:
+    """What is said to change nothing in each of several programs."""
+    told = [{(each.span, each.message) for each in own} for own in found]
+    return [
+        each
+        for each in (found[0] if found else ())
+        if each.code == "W0304" and all((each.span, each.message) in own for own in told)
+    ]
 
 
 @dataclass(frozen=True)
@@ -111,6 +123,8 @@ class Sweep:
         self.points = list(request.grid.points())
         self.quantities = request.quantities
         self.num_compiled = 0
+        self.idle_in: list[Sequence[Diagnostic]] = []
+        """What changes nothing in each program."""
         self.first: tuple[Point, Compiled] | None = None
         """The point and the plan that were compiled last for a structure: what is asked of that plan alone needs no second compilation."""
         if is_known_good:
@@ -134,6 +148,7 @@ class Sweep:
             len(self.points),
             dict(found.reasons),
             self.num_compiled,
+            self.idle,
         )
 
     def columns(self) -> tuple[Columns, dict[str, np.ndarray], Feasible]:
@@ -150,6 +165,10 @@ class Sweep:
             fits = values[PEAK] <= self.limit
             found.require(fits, "a rank needs more memory than its device has")
         return sizes, values, found
+
+    @property
+    def idle(self) -> list[Diagnostic]:
+        return in_all(self.idle_in)
 
     # Points
 
@@ -259,6 +278,8 @@ class Sweep:
         found: Feasible,
     ) -> None:
         """Write into `values` the quantities of plans of one structure. `rows` are their numbers among the points, `sizes` their sizes."""
+        compiled = structure.job.compiled
+        self.idle_in.append((*compiled.checked.warnings, *compiled.idle))
         table = structure.job.compiled.checked.sizes
         axes = {name: table.axes[name].size for parts in table.copied.values() for name in parts}
         # The module's own definitions hold the microbatch that was compiled; here each plan has its own.

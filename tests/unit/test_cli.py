@@ -344,7 +344,7 @@ def test_modules_of_a_device_stand_in_the_plan(capsys) -> None:
     """On the command line there is no model that has them."""
     flag = "h100 { graphs = false, captured = [Attention] }"
     assert main([str(ROOT / "examples" / "gpt.stg"), "-q", "--device", flag]) == 1
-    assert "help: what names modules stands in the plan" in capsys.readouterr().err
+    assert "help: say it in the plan" in capsys.readouterr().err
 
 
 def test_a_limit_of_memory_on_the_command_line_is_where_it_is_missed(capsys) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import random
 import re
+from functools import partial
 
 import pytest
 
-from stagec.diagnostics import CompileError
-from stagec.driver import Compiled, Stops, compile_text
-from stagec.frontend import lower, warnings_of
+from stagec.cli.device_flags import device_said
+from stagec.diagnostics import CompileError, Span
+from stagec.driver import Compiled, Stops, compile_program, compile_text
+from stagec.estimate.step import on_device
+from stagec.frontend import check, lower, parse_text, warnings_of
 from stagec.frontend.plans import idle_settings
 from stagec.frontend.plans.unused_rules import idle_overrides
 from stagec.passes.backward.recompute_activations import RecomputeActivations
@@ -490,3 +493,38 @@ def test_values_that_could_be_kept_in_fewer_bits_are_named():
     text = LAYERS.format(clauses=f"recompute full {clauses('silu')}", dp=2, tp=2)
     with pytest.raises(CompileError, match="leave `saved_values` out"):
         compile_text(text, plan="q")
+
+
+def words_at(span: Span, lines: list[str]) -> str:
+    line = span.file if span.is_flag else lines[span.line - 1]
+    return line[span.column - 1 : span.end_column - 1]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_device_on_the_command_line_is_told_of_as_one_in_a_plan(seed: int):
+    """Whatever it says: the same warnings, at the same words."""
+    draws = random.Random(seed)
+    text = draw(draws, "device h100").text
+    settings = [
+        each.removeprefix("device { ").removesuffix(" }")
+        for each in (*SETTINGS, "device { all_reduce = vllm }")
+        if each.startswith("device {") and "captured" not in each
+    ]
+    said = f"h100 {{ {', '.join(draws.sample(settings, 4))} }}"
+    found: list[list[tuple[str, str, str, tuple[str, ...]]]] = []
+    for clause, flag in ((f"device {said}", "h100"), ("", said)):
+        plan = f"\nplan q extends p {{ {clause} }}"
+        source = parse_text(f"{text}{plan}")
+        device = device_said(flag)
+        adapted = check(source, "q").adapted(partial(on_device, device=device))
+        made = compile_program(adapted)
+        every = [*made.checked.warnings, *made.idle]
+        own = [(each, each.span) for each in every if each.code == "W0304" and each.span]
+        lines = f"{text}{plan}".split("\n")
+        found.append(
+            sorted(
+                (each.message, words_at(span, lines), each.label, each.helps) for each, span in own
+            )
+        )
+    assert found[0] == found[1]
+    assert found[0]

@@ -4,12 +4,23 @@
 """
 
 from stagec.frontend.checker.program import (
+    Adapt,
     CheckedModel,
     check,
     plan_of_pool,
     plans_of_one_mesh,
     pools_in,
+    settings_beside,
     sizes_of,
 )
 
-__all__ = ["CheckedModel", "check", "plan_of_pool", "plans_of_one_mesh", "pools_in", "sizes_of"]
+__all__ = [
+    "Adapt",
+    "CheckedModel",
+    "check",
+    "plan_of_pool",
+    "plans_of_one_mesh",
+    "pools_in",
+    "settings_beside",
+    "sizes_of",
+]

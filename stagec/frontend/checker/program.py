@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from stagec.diagnostics import Diagnostic, Diagnostics, Span, closest, quoted
@@ -62,6 +62,15 @@ MOST_ERRORS = 200
 """The most errors that are reported of one text."""
 
 
+Adapt = Callable[[Plan], Plan]
+"""Changes what of a plan decides no program: its device, and its links."""
+
+
+def settings_beside(plan: Plan) -> frozenset[Span]:
+    """Where settings stand that a command line gives the plan."""
+    return frozenset(span for span in plan.device.given.values() if span.is_flag)
+
+
 @dataclass(frozen=True)
 class CheckedModel:
     """A program without mistakes, under one plan and with all sizes known."""
@@ -79,6 +88,8 @@ class CheckedModel:
     """Which dims say what of a request."""
     own_settings: frozenset[Span] = frozenset()
     """Where the settings stand that the plan says itself, and does not inherit."""
+    trains: bool = True
+    """Whether there is a backward pass."""
     overrides: Mapping[str, str] = field(default_factory=dict)
     """Sizes that were given beside the text, as text."""
 
@@ -86,6 +97,20 @@ class CheckedModel:
     def unsaid_settings(self) -> frozenset[Span]:
         """Its own settings, but for those of which the plan alone says that they change nothing."""
         return self.own_settings - {each.span for each in self.warnings if each.code == "W0304"}
+
+    def adapted(self, adapt: Adapt) -> CheckedModel:
+        """The model on a device, or with links, that a command states: its settings are the plan's own, and W0304 where they change nothing."""
+        plan = adapt(self.plan)
+        if plan == self.plan:
+            return self
+        own = self.own_settings | settings_beside(plan)
+        before, after = (
+            idle_settings(each, own, serves=self.batch is not None, trains=self.trains)
+            for each in (self.plan, plan)
+        )
+        kept = [each for each in self.warnings if each not in before]
+        plan = plan if self.batch is not None else plan.with_nccl
+        return replace(self, plan=plan, own_settings=own, warnings=(*kept, *after))
 
     @property
     def body(self) -> CheckedBody:
@@ -214,6 +239,7 @@ def check(
         batch=batch,
         roles=roles,
         own_settings=own,
+        trains=trains,
         overrides=dict(overrides or {}),
     )
 

@@ -206,7 +206,8 @@ def idle_settings(
     `own` are the places of the settings that the plan itself says: what it inherits may be about other plans.
     """
     needs = (*NEEDS, *(() if serves else OF_SERVING), *(() if trains else OF_TRAINING))
-    return [found for need in needs if not need.is_said(plan) for found in _idle(plan, need, own)]
+    found = (each for need in needs if not need.is_said(plan) for each in _idle(plan, need, own))
+    return list({each.span: each for each in found}.values())  # of several needs the last
 
 
 TRAINING = (syntax.Optimizer, syntax.Gradients, syntax.Recompute, syntax.LossChunks, syntax.Freeze)
