@@ -64,6 +64,10 @@ class Span:
         """A place on the command line: `--device h100 { node = 4 }`, or some characters of it, counted from 0. It has no line."""
         return Span(text, 0, start + 1, 0, end + 1)
 
+    @staticmethod
+    def whole_line(file: str, line: int) -> Span:
+        return Span(file, line, 1, line + 1, 1)
+
     @property
     def is_flag(self) -> bool:
         return not self.line

@@ -25,7 +25,7 @@ from stagec.cli.usage import (
     whole_number,
 )
 from stagec.compiled import Compiled
-from stagec.diagnostics import CompileError, refused
+from stagec.diagnostics import CompileError, Span, refused
 from stagec.dialects.dist.sequences import DealtSequences
 from stagec.driver import Stops, compile_checked
 from stagec.estimate.batcher import (
@@ -215,8 +215,10 @@ def positive(flag: str, text: str) -> float:
     return found
 
 
-def wrong(path: str, message: str, help_: str) -> CompileError:
-    return refused("E0421", message, origin=path, help=help_)
+def wrong(path: str, message: str, help_: str, line: int = 0) -> CompileError:
+    if not line:
+        return refused("E0421", message, origin=path, help=help_)
+    return refused("E0421", message, Span.whole_line(path, line), help=help_)
 
 
 def read_requests(path: str) -> list[Request]:
@@ -231,7 +233,8 @@ def read_requests(path: str) -> list[Request]:
         raise wrong(path, f"cannot read `{path}`: {reason}", help_) from None
     names = [word.strip() for word in rows[0][1]] if rows else []
     if not all(name in names for name in COLUMNS):
-        raise wrong(path, "the first line does not name `arrival`, `prompt` and `output`", help_)
+        message = "the first line does not name `arrival`, `prompt` and `output`"
+        raise wrong(path, message, help_, rows[0][0] if rows else 0)
     places = [names.index(name) for name in COLUMNS]
     found: list[Request] = []
     for number, words in rows[1:]:
@@ -239,19 +242,19 @@ def read_requests(path: str) -> list[Request]:
             continue
         if any(words[len(names) :]):
             message = f"a line of {len(words)} cells, where {len(names)} columns have names"
-            raise wrong(f"{path}:{number}", message, help_)
+            raise wrong(path, message, help_, number)
         try:
             arrival, prompt, output = (words[at].strip() for at in places)
             request = Request(float(arrival), int(prompt), int(output))
         except (ValueError, IndexError):
-            raise wrong(f"{path}:{number}", "this is not a request", help_) from None
+            raise wrong(path, "this is not a request", help_, number) from None
         if request.prompt < 1 or request.output < 1:
-            raise wrong(f"{path}:{number}", "a request has a prompt, and an output", help_)
+            raise wrong(path, "a request has a prompt, and an output", help_, number)
         if not 0 <= request.arrival_s < 1e12:
             message = (
                 f"a request comes so many seconds after the first, not `{words[places[0]].strip()}`"
             )
-            raise wrong(f"{path}:{number}", message, help_)
+            raise wrong(path, message, help_, number)
         found.append(request)
     if not found:
         raise wrong(path, "there are no requests in it", help_)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import accumulate
 
 from stagec.cli.usage import CommandParser, add_flag, add_repeated, some_text, usage_error
-from stagec.devices.file import MOST
+from stagec.devices.file import MOST, is_path
 from stagec.diagnostics import CompileError, Diagnostics, Span, quoted
 from stagec.frontend import parse_text, syntax
 from stagec.frontend.plans.merge import merge
@@ -63,8 +63,7 @@ def planned(plan: Plan, options: argparse.Namespace) -> Plan:
         try:
             plan = on_device(plan, device_said(options.device))
         except CompileError as error:
-            origin = f"--device {options.device}"
-            raise CompileError([replace(d, origin=origin) for d in error.diagnostics]) from None
+            raise of_flag(error, options.device) from None
     if options.network is not None:
         from stagec.simulators.infragraph import on_network
 
@@ -99,9 +98,7 @@ def device_said(text: str) -> str | Device:
         device = resolve_plan(merge(plan, {}, findings), SizeTable(), findings).device
         findings.raise_errors({})
     except CompileError as error:
-        first = error.diagnostics[0]
-        code = first.code if first.code == "E0417" else "E0710"
-        raise usage_error(f"--device {text}", first.message, code, "; ".join(first.helps)) from None
+        raise of_flag(error, text) from None
     if device.captured:
         message = "`captured` names modules of a model"
         help_ = "say it in the plan: `device h100 { captured = [Attention] }`"
@@ -116,6 +113,15 @@ def device_said(text: str) -> str | Device:
         return Span.flag(flag, *(starts[line - 1] + column - 1 + further for line, column in ends))
 
     return replace(device, given={name: place(span) for name, span in device.given.items()})
+
+
+def of_flag(error: CompileError, text: str) -> CompileError:
+    """What is wrong with a device that `--device` says: E0417 in the file that it names, else E0710."""
+    first, origin = error.diagnostics[0], f"--device {text}"
+    if first.code != "E0417":
+        return usage_error(origin, first.message, "E0710", "; ".join(first.helps))
+    span = first.span if first.span and is_path(first.span.file) else None
+    return CompileError([replace(first, span=span, secondary=(), origin=origin)], error.sources)
 
 
 def links_of(plan: Plan, texts: Iterable[str]) -> Iterator[Link]:

@@ -27,7 +27,7 @@ from stagec.importing.families import FAMILIES
 from stagec.importing.launch import import_plan
 from stagec.importing.launch.read import KINDS, kind_of
 from stagec.importing.launch.shell import MOST_SCRIPT_BYTES
-from stagec.importing.model import read_configuration
+from stagec.importing.model import no_json, read_configuration
 from stagec.importing.shipped import configurations, shipped
 from stagec.reading import MOST_BYTES, read_whole_text
 
@@ -55,7 +55,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         kind = options.kind or kind_of(path, text)
     except ValueError as error:
-        raise refuse(options.source, "E0801", f"`{options.source}` is no JSON: {error}") from None
+        raise no_json(options.source, error) from None
     if kind:
         return write_plan(text, options.source, kind, options)
     if path.suffix != ".json" and not path.is_dir():

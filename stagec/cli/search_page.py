@@ -15,6 +15,7 @@ from pathlib import Path
 from stagec.backend.executors import open_executor
 from stagec.backend.files import check_place, write_whole
 from stagec.backend.running_tasks import run_tasks
+from stagec.cli.device_flags import of_flag
 from stagec.cli.inputs import read_text
 from stagec.cli.progress import counting_progress
 from stagec.cli.solve_page import CONDITION, SECONDS, bound
@@ -235,9 +236,7 @@ def with_device(options: argparse.Namespace, text: str, plan: str) -> CheckedMod
     try:
         return check(parse_text(f"{text}\n{plan}", options.model), NAME, options.sizes, functions)
     except CompileError as error:
-        first = error.diagnostics[0]
-        help_ = first.help if isinstance(first.help, str) else "; ".join(first.help)
-        raise usage_error(f"--device {options.device}", first.message, "E0710", help_) from None
+        raise of_flag(error, options.device) from None
 
 
 def check_names(options: argparse.Namespace, source: Source) -> None:

@@ -25,8 +25,8 @@ from __future__ import annotations
 
 import math
 import os
-import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache, lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -45,8 +45,18 @@ from stagec.devices.model import (
     TimeTable,
 )
 from stagec.devices.rules import KINDS
-from stagec.diagnostics import CompileError, did_you_mean, quoted, refused, suggestion
+from stagec.diagnostics import (
+    CompileError,
+    Diagnostic,
+    Span,
+    did_you_mean,
+    file_meant,
+    quoted,
+    refused,
+    suggestion,
+)
 from stagec.reading import read_whole_text
+from stagec.text_places import NoToml, TomlText, read_toml
 
 SUFFIX = ".toml"
 HUNDREDTHS = 100
@@ -71,6 +81,7 @@ MOST_COUNT = 2**22
 """The most devices in a node, and the most units on a device."""
 MOST_POWER = 64
 """Of two: sizes and shares in tables."""
+UNIT_HELP = "numbers are in single bytes, FLOPs, seconds or µs, as the name says: `3.35e12`"
 MOST_OF = {"device.capacity": 2**60}
 SCALARS = {
     "sustained_spread": float,
@@ -134,20 +145,22 @@ def load(text: str, built_upon: tuple[str, ...] = ()) -> DeviceModel:
             raise bad(f"there is no device `{text}`", help=no_device(text)) from None
     path = Path(text)
     if os.path.realpath(path) in built_upon:
-        raise bad(f"the device file `{path.name}` is the `base` of itself")
+        message = f"the device file `{path.name}` is the `base` of itself"
+        raise bad(message, f"name another device: {quoted(names())}")
     try:
         changed = path.stat().st_mtime_ns
         return read_file(path, changed, built_upon)
     except OSError as error:
         why = (error.strerror or str(error)).lower()
-        raise bad(f"the device file `{path.name}` cannot be read: {why}") from None
+        message = f"the device file `{path.name}` cannot be read: {why}"
+        raise bad(message, file_meant(text, SUFFIX)) from None
 
 
 @lru_cache(maxsize=64)
 def read_file(path: Path, changed: int, built_upon: tuple[str, ...]) -> DeviceModel:
     """A file, once for each time that it is changed."""
     built_upon = (*built_upon, os.path.realpath(path))
-    return parse(read_whole_text(path), path.stem, path.name, path.parent, built_upon)
+    return parse(read_whole_text(path), path.stem, str(path), path.parent, built_upon)
 
 
 def no_device(name: str) -> str:
@@ -156,43 +169,74 @@ def no_device(name: str) -> str:
 
 
 def bad(message: str, help: str = "") -> CompileError:
+    """Of a device that is not there. Whoever names it knows where."""
     return refused("E0417", message, None, help=help)
+
+
+def placed(each: Diagnostic, span: Span | None, label: str) -> Diagnostic:
+    """A mistake where the device is named, if it has no place in a file; else that beside it."""
+    if each.span is None or span is None:
+        return replace(each, span=each.span or span)
+    return replace(each, secondary=(*each.secondary, (span, label)))
+
+
+class DeviceText(TomlText):
+    """The text of a device file, which mistakes call by its name."""
+
+    def __str__(self) -> str:
+        return os.path.basename(self.file)
+
+    def bad(self, message: str, help: str = "", *, at: Sequence[str | int]) -> CompileError:
+        """`at` is the path of the key that is wrong."""
+        return refused("E0417", message, self.place(*at), help=help, sources={self.file: self.text})
 
 
 def parse(
     text: str,
     name: str,
-    where: str,
+    file: str,
     folder: Path | None = None,
     built_upon: tuple[str, ...] = (),
 ) -> DeviceModel:
     """The device that a text describes."""
+    where = DeviceText(text, file)
     try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise bad(f"`{where}` is no TOML: {error}") from None
+        data = read_toml(text, file)
+    except NoToml as error:
+        message = f"`{where}` is no TOML: {error.message}"
+        help_ = "write a number for each name: `memory_bytes_per_s = 3.35e12`"
+        raise refused("E0417", message, error.span, help=help_, sources={file: text}) from None
     for section in data:
         if section not in SECTIONS:
             help_ = did_you_mean(section, SECTIONS) or f"there are {quoted(sorted(SECTIONS))}"
-            raise bad(f"`{where}` has `{section}`, which no device file has", help_)
+            message = f"`{where}` has `{section}`, which no device file has"
+            raise where.bad(message, help_, at=(section,))
     base = None
     if "base" in data:
         name_or_path = word(data["base"], "base", where)
         beside = folder is not None and is_path(name_or_path)
         path = str(Path(folder or ".", name_or_path)) if beside else name_or_path
-        base = load(path, built_upon)
+        base_at = where.place("base")
+        try:
+            base = load(path, built_upon)
+        except CompileError as error:
+            found = (placed(each, base_at, "its base") for each in error.diagnostics)
+            raise CompileError(found, {**error.sources, file: text}) from None
     return read(data, name, where, base)
 
 
-def read(data: Mapping[str, Any], name: str, where: str, base: DeviceModel | None) -> DeviceModel:
+def read(
+    data: Mapping[str, Any], name: str, where: DeviceText, base: DeviceModel | None
+) -> DeviceModel:
     peaks = rates_of(data, "peaks", where, UNITS)
     limits = {each: rates_of(data, each, where, (*UNITS, *DTYPE_UNITS)) for each in LIMITS}
     for limit, dtype, rate in ((k, d, r) for k, rates in limits.items() for d, r in rates.items()):
         peak = {**(base.peaks if base else {}), **peaks}.get(DTYPE_UNITS.get(dtype, dtype), rate)
         if rate > peak:
-            raise bad(
+            raise where.bad(
                 f"`{limit}.{dtype}` of `{where}` is {rate:g}, more than the peak of {peak:g}",
                 "leave it out, and products keep up their peak",
+                at=(limit, dtype),
             )
     if base is not None and not any(each in data for each in LIMITS):
         limits = {each: getattr(base, each) for each in LIMITS}
@@ -200,35 +244,41 @@ def read(data: Mapping[str, Any], name: str, where: str, base: DeviceModel | Non
     for key in own:
         if key not in NUMBERS:
             help_ = suggestion(key, NUMBERS)
-            raise bad(f"`{where}` sets `device.{key}`, which is not a number of a device", help_)
+            message = f"`{where}` sets `device.{key}`, which is not a number of a device"
+            raise where.bad(message, help_, at=("device", key))
     for key in ("capacity", "node"):
         if key in own:
             own[key] = whole(own[key], f"device.{key}", where)
     reached = numbers_of(data.get("reached", {}), "reached", where)
     for key, share in reached.items():
         if key not in Reached.__dataclass_fields__ or share > 1:
-            raise bad(
+            message = (
                 f"`{where}` sets `reached.{key} = {share:g}`, which is not a share of a bandwidth"
             )
+            known = Reached.__dataclass_fields__
+            help_ = "a share is at most 1" if key in known else suggestion(key, [*known])
+            raise where.bad(message, help_, at=("reached", key))
     sources = tuple(
         source_of(each, where) for each in items(data.get("sources", []), "sources", where)
     )
     offset = len(base.sources) if base else 0
     tables = dict(base.tables) if base else {}
-    for entry in items(data.get("tables", []), "tables", where):
-        table = table_of(entry, where, offset)
+    for number, entry in enumerate(items(data.get("tables", []), "tables", where)):
+        table = table_of(entry, number, where, offset)
         tables[table.key] = table
     fields: dict[str, Any] = {key: getattr(base, key) for key in SCALARS if base is not None}
     for key, kind in SCALARS.items():
         if key in data:
             fields[key] = scalar(data[key], key, kind, where)
     if not peaks and not (base and base.peaks):
-        raise bad(f"`{where}` says no peak", "write `[peaks]` and `bf16 = 989.4e12`, in FLOP/s")
+        help_ = "write `[peaks]` and `bf16 = 989.4e12`, in FLOP/s"
+        raise where.bad(f"`{where}` says no peak", help_, at=("peaks",))
     if "memory_bytes_per_s" not in {**(base.numbers if base else {}), **own}:
-        raise bad(f"`{where}` says no `memory_bytes_per_s`", "write it under `[device]`")
+        message, help_ = f"`{where}` says no `memory_bytes_per_s`", "write it under `[device]`"
+        raise where.bad(message, help_, at=("device",))
     notes = data.get("notes", {})
     if not isinstance(notes, dict):
-        raise bad(f"`notes` of `{where}` is not a section")
+        raise where.bad(f"`notes` of `{where}` is not a section", "write `[notes]`", at=("notes",))
     return DeviceModel(
         name=name,
         title=word(data.get("title", name), "title", where),
@@ -243,108 +293,131 @@ def read(data: Mapping[str, Any], name: str, where: str, base: DeviceModel | Non
     )
 
 
-def word(value: object, what: str, where: str) -> str:
+def word(value: object, what: str, where: DeviceText) -> str:
     if not isinstance(value, str):
-        raise bad(f"`{what}` of `{where}` is not text")
+        help_ = "put it in quotes"
+        raise where.bad(f"`{what}` of `{where}` is not text", help_, at=what.split("."))
     return value
 
 
-def items(value: object, what: str, where: str) -> Sequence[Mapping[str, Any]]:
+def items(value: object, what: str, where: DeviceText) -> Sequence[Mapping[str, Any]]:
     if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-        raise bad(f"`{what}` of `{where}` is not a list of sections", f"write `[[{what}]]`")
+        message = f"`{what}` of `{where}` is not a list of sections"
+        raise where.bad(message, f"write `[[{what}]]`", at=(what,))
     return value
 
 
-def numbers_of(value: object, what: str, where: str) -> dict[str, float]:
+def numbers_of(value: object, what: str, where: DeviceText) -> dict[str, float]:
     """A section of positive numbers."""
     if not isinstance(value, dict):
-        raise bad(f"`{what}` of `{where}` is not a section", f"write `[{what}]`")
+        message = f"`{what}` of `{where}` is not a section"
+        raise where.bad(message, f"write `[{what}]`", at=(what,))
     return {str(key): number(each, f"{what}.{key}", where) for key, each in value.items()}
 
 
 def rates_of(
-    data: Mapping[str, Any], what: str, where: str, dtypes: Sequence[str]
+    data: Mapping[str, Any], what: str, where: DeviceText, dtypes: Sequence[str]
 ) -> dict[str, float]:
     """FLOP/s by dtype. E0417 for one that no product has."""
     rates = numbers_of(data.get(what, {}), what, where)
     for dtype in rates:
         if dtype not in dtypes:
             help_ = suggestion(dtype, dtypes)
-            raise bad(f"`{where}` sets `{what}.{dtype}`, which is no dtype of products", help_)
+            message = f"`{where}` sets `{what}.{dtype}`, which is no dtype of products"
+            raise where.bad(message, help_, at=(what, dtype))
     return rates
 
 
-def number(value: object, what: str, where: str) -> float:
+def number(value: object, what: str, where: DeviceText) -> float:
     """E0417 unless it is a finite number above 0, or 0 for a latency."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise bad(f"`{what}` of `{where}` is not a number")
+        message, help_ = f"`{what}` of `{where}` is not a number", "write it without quotes"
+        raise where.bad(message, help_, at=what.split("."))
     least_is_0 = what.endswith("_us")
     if not math.isfinite(value) or value < 0 or (value == 0 and not least_is_0):
-        raise bad(f"`{what}` of `{where}` is {value:g}, which is not a speed or size")
+        message = f"`{what}` of `{where}` is {value:g}, which is not a speed or size"
+        help_ = "choose 0, or a number above it" if least_is_0 else "choose a number above 0"
+        raise where.bad(message, help_, at=what.split("."))
     if not (LEAST <= value <= MOST or value == 0):
-        raise bad(f"`{what}` of `{where}` is {value:g}, which no device has")
+        message = f"`{what}` of `{where}` is {value:g}, which no device has"
+        raise where.bad(message, UNIT_HELP, at=what.split("."))
     return value
 
 
-def whole(value: float, what: str, where: str) -> int:
+def whole(value: float, what: str, where: DeviceText) -> int:
     """E0417 unless it is a whole number that a device can have."""
     if value != int(value):
-        raise bad(f"`{what}` of `{where}` is {value:g}, not a whole number")
+        message = f"`{what}` of `{where}` is {value:g}, not a whole number"
+        raise where.bad(message, f"write {round(value) or 1}", at=what.split("."))
     if value > MOST_OF.get(what, MOST_COUNT):
-        raise bad(f"`{what}` of `{where}` is {value:g}, which no device has")
+        message = f"`{what}` of `{where}` is {value:g}, which no device has"
+        raise where.bad(message, UNIT_HELP, at=what.split("."))
     return int(value)
 
 
-def scalar(value: object, key: str, kind: type, where: str) -> Any:
+def scalar(value: object, key: str, kind: type, where: DeviceText) -> Any:
     if kind is bool:
         if not isinstance(value, bool):
-            raise bad(f"`{key}` of `{where}` is `true` or `false`")
+            message = f"`{key}` of `{where}` is `true` or `false`"
+            raise where.bad(message, f"write `{key} = true`, or leave it out", at=(key,))
         return value
     found = number(value, key, where)
     return whole(found, key, where) if kind is int else float(found)
 
 
-def source_of(entry: Mapping[str, Any], where: str) -> Citation:
+def source_of(entry: Mapping[str, Any], where: DeviceText) -> Citation:
     known = {key: word(entry.get(key, ""), f"sources.{key}", where) for key in ("what", "licence")}
     return Citation(version=str(entry.get("version", "")), **known)
 
 
-def table_of(entry: Mapping[str, Any], where: str, offset: int) -> TimeTable:
+def table_of(entry: Mapping[str, Any], number: int, where: DeviceText, offset: int) -> TimeTable:
+    def bad(message: str, help: str, name: str) -> CompileError:
+        return where.bad(message, help, at=("tables", number, name))
+
     key = entry.get("key")
     if not isinstance(key, list) or not key or not all(isinstance(k, str) for k in key):
-        raise bad(f"a table of `{where}` has no `key`", '`key = ["product", "bf16"]`')
+        help_ = 'write `key = ["product", "bf16"]`'
+        raise bad(f"a table of `{where}` has no `key`", help_, "key")
     what = f"the table `{' '.join(key)}` of `{where}`"
     kind = KINDS.get(key[0])
     if kind is None:
         help_ = did_you_mean(key[0], KINDS) or f"there are {quoted(KINDS)}"
-        raise bad(f"{what} is of no kind of operator that there is", help_)
+        raise bad(f"{what} is of no kind of operator that there is", help_, "key")
     rows = entry.get("axes")
     if not isinstance(rows, list):
-        raise bad(f"{what} has no list of `axes`")
-    axes = tuple(axis_of(row, what) for row in rows)
+        raise bad(f"{what} has no list of `axes`", 'write `axes = [["m", 0, 1, 16]]`', "axes")
+    axes = tuple(filter(None, map(axis_of, rows)))
+    if len(axes) < len(rows):
+        message = f"{what} has an axis that is not `[name, first, step, count]`"
+        raise bad(message, 'write `["m", 0, 1, 16]`: powers of two, in even steps', "axes")
     if sorted(axis.name for axis in axes) != sorted(kind.steps):
-        raise bad(f"{what} has other axes than {quoted(kind.steps, last='and')}")
+        names = quoted(kind.steps, last="and")
+        raise bad(f"{what} has other axes than {names}", f"write those of {names}", "axes")
     values, source = entry.get("values", ""), entry.get("source", 0)
     try:
         flat = np.array(values.split() if isinstance(values, str) else values, np.float64)
         grid = flat.reshape([axis.count for axis in axes]) / HUNDREDTHS
     except (ValueError, TypeError):
-        raise bad(f"{what} has not as many values as its axes have points") from None
+        points = math.prod(axis.count for axis in axes)
+        message = f"{what} has not as many values as its axes have points"
+        raise bad(message, f"write {points:,} numbers", "values") from None
     if not (np.abs(grid) <= MOST_POWER).all():
-        raise bad(f"{what} has a value that is no logarithm of a share of a time, in hundredths")
+        message = f"{what} has a value that is no logarithm of a share of a time, in hundredths"
+        raise bad(message, "measured times are in `stagec calibrate`, which writes it", "values")
     if isinstance(source, bool) or not isinstance(source, int) or source < 0:
-        raise bad(f"`source` of {what} is not the number of one of its sources")
+        message = f"`source` of {what} is not the number of one of its sources"
+        raise bad(message, "write 0 for the first, or leave it out", "source")
     return TimeTable(tuple(key), axes, grid, offset + source)
 
 
-def axis_of(row: object, what: str) -> GridAxis:
-    """`["m", 0, 1, 16]`: powers of two from the first on, in even steps."""
+def axis_of(row: object) -> GridAxis | None:
+    """`["m", 0, 1, 16]`: powers of two from the first on, in even steps. Nothing for what is no axis."""
     if isinstance(row, list) and len(row) == 4 and isinstance(row[0], str):
         name, first, step, count = row
         numbers = all(type(each) in (int, float) for each in (first, step)) and type(count) is int
         if numbers and abs(first) <= MOST_POWER and 0 < step <= MOST_POWER and count >= 1:
             return GridAxis(name, float(first), float(step), count)
-    raise bad(f"{what} has an axis that is not `[name, first, step, count]`")
+    return None
 
 
 # Writing

@@ -15,6 +15,7 @@ from stagec.importing.quantized import quantized
 from stagec.importing.starters import counted, starter_plans
 from stagec.importing.text import Module, Weight, Writer
 from stagec.reading import parse_json, read_whole_text
+from stagec.text_places import json_place
 
 
 @dataclass(frozen=True)
@@ -138,6 +139,13 @@ def failure(file: str, message: str, code: str, help: str = "") -> CompileError:
     return refused(code, message, origin=file, help=help)
 
 
+def no_json(file: str, error: ValueError) -> CompileError:
+    """E0801 where the text of a file ends to be JSON."""
+    span, why = json_place(error, file)
+    message, origin = f"`{file}` is no JSON: {why}", "" if span else file
+    return refused("E0801", message, span, origin=origin, help="copy the file once more")
+
+
 def read_configuration(path: Path) -> Mapping[str, Any]:
     """The configuration in a file, or in `config.json` of a folder."""
     file = path / "config.json" if path.is_dir() else path
@@ -153,7 +161,7 @@ def read_configuration(path: Path) -> Mapping[str, Any]:
             str(path), f"cannot read `{path}`: {str(error.strerror).lower()}", "E0701"
         ) from None
     except ValueError as error:
-        raise failure(str(path), f"`{path}` is no JSON: {error}", "E0801") from None
+        raise no_json(str(file), error) from None
     if not isinstance(data, dict):
         raise failure(str(path), f"`{path}` is not a configuration", "E0801")
     return data

@@ -19,23 +19,26 @@ def read_histograms(path: str, span: Span) -> list[tuple[int, ...]]:
     for number, line in enumerate(text.splitlines(), 1):
         content = line.partition("#")[0].strip()
         if content:
-            rows.append(row_of(content, f"{path}:{number}", span))
-    widths = sorted({len(row) for row in rows})
+            line_span = Span.whole_line(path, number)
+            rows.append(row_of(content, line_span, span))
+            if len(rows[-1]) != len(rows[0]):
+                message = f"a line of {len(rows[-1])} numbers, and the first has {len(rows[0])}"
+                raise failed(message, line_span, span)
     if not rows:
         raise failed(f"`{path}` has no numbers", span)
-    if len(widths) > 1:
-        raise failed(f"the lines of `{path}` have {widths[0]} to {widths[-1]} numbers", span)
     return rows
 
 
-def row_of(content: str, place: str, span: Span) -> tuple[int, ...]:
+def row_of(content: str, place: Span, span: Span) -> tuple[int, ...]:
     words: Sequence[str] = [word.strip() for word in content.split(",")]
     wrong = next((w for w in words if not (w.isascii() and w.isdecimal()) or len(w) > 18), None)
     if wrong is not None:
-        raise failed(f"`{wrong}` in {place} is not a count of tokens", span)
+        raise failed(f"`{wrong}` is not a count of tokens", place, span)
     return tuple(map(int, words))
 
 
-def failed(message: str, span: Span) -> CompileError:
+def failed(message: str, span: Span, named: Span | None = None) -> CompileError:
+    """`named` is where the plan names the file, of a line of which `span` is."""
     help = "write a line for each layer, with a whole number for each expert: `120, 80, 95, 105`"
-    return refused("E0411", message, span, help=help)
+    secondary = [(named, "the plan names it")] if named is not None else []
+    return refused("E0411", message, span, secondary=secondary, help=help)

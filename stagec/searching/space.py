@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import product
+from typing import Any
 
-from stagec.diagnostics import CompileError, Diagnostic, did_you_mean, quoted, refused
+from stagec.diagnostics import CompileError, Span, did_you_mean, quoted, refused
 from stagec.schedules.catalogue import CATALOGUE, check_sizes
 from stagec.schedules.errors import ScheduleError
 from stagec.searching.model import ModelDims
+from stagec.text_places import NoToml, TomlText, read_toml
 
 Value = int | str
 Point = Mapping[str, Value]
@@ -268,22 +269,32 @@ def divisors(number: int) -> list[int]:
 def read_space(space: Space, text: str, file: str) -> None:
     """Change a space as a TOML file says: `tp = [1, 2]`, `forbid = ["zero=3 pp=2"]`, `clauses = ["overlap { tp = true }"]`. E0710 for anything else."""
     try:
-        said = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise wrong(f"--space {file}", f"`{file}` is no TOML: {error}", "") from None
+        said, places = read_toml(text, file), TomlText(text, file)
+    except NoToml as error:
+        message, help_ = f"`{file}` is no TOML: {error.message}", "write `tp = [1, 2]`"
+        raise wrong(f"--space {file}", message, help_, error.span) from None
     for name, value in said.items():
-        origin = f"--space {file}"
-        if name == "forbid":
-            for each in value if isinstance(value, list) else [value]:
-                forbid(space, str(each), origin)
-        elif name == "clauses":
-            space.clauses += tuple(map(str, value if isinstance(value, list) else [value]))
-        else:
-            listed = value if isinstance(value, list) else [value]
-            if not listed or any(isinstance(v, bool | float | dict | list) for v in listed):
-                message = f"`{name}` is a list of whole numbers or words"
-                raise wrong(origin, message, f"write `{name} = [1, 2]`")
-            space.choose(name, tuple(listed), origin)
+        try:
+            read_line(space, name, value, file)
+        except CompileError as error:
+            found = [replace(each, span=places.place(name)) for each in error.diagnostics]
+            raise CompileError(found, {file: text}) from None
+
+
+def read_line(space: Space, name: str, value: Any, file: str) -> None:
+    """Likewise, what one name of it says."""
+    origin = f"--space {file}"
+    if name == "forbid":
+        for each in value if isinstance(value, list) else [value]:
+            forbid(space, str(each), origin)
+    elif name == "clauses":
+        space.clauses += tuple(map(str, value if isinstance(value, list) else [value]))
+    else:
+        listed = value if isinstance(value, list) else [value]
+        if not listed or any(isinstance(v, bool | float | dict | list) for v in listed):
+            message = f"`{name}` is a list of whole numbers or words"
+            raise wrong(origin, message, f"write `{name} = [1, 2]`")
+        space.choose(name, tuple(listed), origin)
 
 
 def fix(space: Space, text: str) -> None:
@@ -325,8 +336,8 @@ def is_file(value: Value) -> bool:
     return isinstance(value, str) and ("/" in value or "." in value)
 
 
-def wrong(origin: str, message: str, help_: str) -> CompileError:
-    return CompileError([Diagnostic("E0710", message, origin=origin, help=help_)])
+def wrong(origin: str, message: str, help_: str, span: Span | None = None) -> CompileError:
+    return refused("E0710", message, span, origin=origin, help=help_)
 
 
 # Points

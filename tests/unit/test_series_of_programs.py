@@ -161,5 +161,5 @@ def test_a_series_of_too_many_programs_is_an_error_with_its_line(
     (found,) = caught.value.diagnostics
     assert found.code == "E0421"
     assert found.message == "the iterations are more than 1 different programs"
-    assert found.origin is not None
-    assert found.origin.endswith("rows.csv:4")
+    assert found.span is not None
+    assert (found.span.file.rpartition("/")[2], found.span.line) == ("rows.csv", 4)

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from stagec.diagnostics import CompileError, Diagnostic, refused
+from stagec.diagnostics import CompileError, Diagnostic, Span, refused
 from stagec.dialects.dist.sequences import DealtSequences, Kind
 from stagec.frontend.plans.merge import DOT
 from stagec.reading import parse_csv, read_whole_text
@@ -96,16 +96,17 @@ class Iterations:
         return DealtSequences(np.array(kinds, np.int64).reshape(-1, 4), ends[:, None])
 
     def wrong(self, line: int, message: str, help_: str = HELP) -> CompileError:
-        origin = f"{self.path}:{line}" if line else self.path
-        return refused("E0421", message, origin=origin, help=help_)
+        if not line:
+            return refused("E0421", message, origin=self.path, help=help_)
+        return refused("E0421", message, Span.whole_line(self.path, line), help=help_)
 
     def idle_taken(self, plan: str) -> list[Diagnostic]:
         """What it says of other pools, where a plan has none. A pool alone leaves it to the others."""
         if not self.taken or DOT in plan:
             return []
         message = f"`{TAKEN}` changes nothing here: the plan `{plan}` has no pools that sequences come from"
-        origin = f"{self.path}:{self.lines[min(self.taken)]}"
-        return [Diagnostic("W0304", message, origin=origin, help="leave the column out")]
+        line = Span.whole_line(self.path, self.lines[min(self.taken)])
+        return [Diagnostic("W0304", message, line, help="leave the column out")]
 
 
 def deal(kinds: Sequence[Kind], devices: int) -> list[list[Kind]]:

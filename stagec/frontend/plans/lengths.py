@@ -29,6 +29,7 @@ MOST_LENGTHS = 10_000_000
 """Lengths to choose from."""
 MOST_DOCUMENTS = 10_000
 """The most documents that are packed into sequences. Of a file with more, as many are taken, evenly spaced over it."""
+LINES = "write a line for each length: `1500`, or `1500, 12` for twelve sequences of it"
 FORMS = ("file", "uniform", "zipf")
 
 
@@ -41,6 +42,14 @@ class Drawn(Clause):
     exponent: float = setting("number", 1)
     """Under `zipf` a length n has a share of n^-exponent."""
     seed: int = setting("whole", 0)
+
+
+class WrongLine(Exception):
+    """A line of a file that says no length."""
+
+    def __init__(self, number: int, message: str) -> None:
+        super().__init__(message)
+        self.number = number
 
 
 class LengthsReader:
@@ -120,11 +129,17 @@ class LengthsReader:
             return None
         try:
             rows = lengths_of(read_whole_text(path), path, 0 if self.word == "at" else 1)
+        except WrongLine as error:
+            line, secondary = (
+                Span.whole_line(path, error.number),
+                [(name.span, "the plan names it")],
+            )
+            self.findings.say("E0421", str(error), line, secondary=secondary, help=LINES)
+            return None
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
-            help_ = "write a line for each length: `1500`, or `1500, 12` for twelve sequences of it"
             message = f"cannot read `{name.text}`: {reason}"
-            self.findings.say("E0421", message, name.span, help=help_)
+            self.findings.say("E0421", message, name.span, help=LINES)
             return None
         return self.chosen(rows)
 
@@ -157,10 +172,10 @@ def lengths_of(text: str, path: str, least: int = 0) -> list[tuple[int, int]]:
         if not rows and not any(word[:1].isdigit() for word in words):
             continue
         if len(words) > 2 or not all(w.isascii() and w.isdecimal() and len(w) < 16 for w in words):
-            raise ValueError(f"line {number} is neither a length nor a length and a number")
+            raise WrongLine(number, "this is neither a length nor a length and a number")
         length, times = int(words[0]), int(words[1]) if len(words) > 1 else 1
         if length < least:
-            raise ValueError(f"line {number} has a length of {length}")
+            raise WrongLine(number, f"a length of {length}")
         rows.append((length, times))
     if not any(times for _, times in rows):
         raise ValueError("it has no lengths")

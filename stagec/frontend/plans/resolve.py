@@ -783,7 +783,7 @@ class _PlanResolver:
             file.load(path)
         except CompileError as error:
             for each in error.diagnostics:
-                self.findings.add(replace(each, span=name.span))
+                self.findings.add(file.placed(each, name.span, "the plan names it"))
             return None
         return path
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stagec.diagnostics import CompileError, Diagnostic, did_you_mean
+from stagec.diagnostics import CompileError, Diagnostic, Span, did_you_mean
 from stagec.importing.launch.flags import (
     DEEPSPEED,
     FIELDS,
@@ -23,6 +22,7 @@ from stagec.importing.launch.ignored import FIELDS_UNSAID, MEGATRON_UNSAID, SETT
 from stagec.importing.launch.shell import assignments, expanded, with_sourced, words
 from stagec.importing.launch.training_run import Launch, NotAPlan, plan_text
 from stagec.reading import parse_json
+from stagec.text_places import NoToml, TomlText, json_place, read_toml
 
 KINDS = ("megatron", "torchtitan", "deepspeed", "nemo", "mlperf")
 
@@ -36,19 +36,48 @@ class Reading:
     """What was read of a launcher's file."""
 
     file: str
+    text: str = ""
     run: Launch = field(default_factory=Launch)
     idle: list[str] = field(default_factory=list)
     unsaid: list[str] = field(default_factory=list)
     mistakes: list[Diagnostic] = field(default_factory=list)
 
-    def wrong(self, message: str, help: str = "", code: str = "E0804") -> None:
-        self.mistakes.append(Diagnostic(code, message, origin=self.file, help=help))
+    def wrong(
+        self,
+        message: str,
+        help: str = "",
+        code: str = "E0804",
+        *,
+        name: str = "",
+        at: Span | None = None,
+    ) -> None:
+        """What is wrong, where `name` is said last, or at a place that is known."""
+        span = at or (self.place(name) if name else None)
+        origin = self.file if span is None else ""
+        self.mistakes.append(Diagnostic(code, message, span, origin=origin, help=help))
+
+    def unknown(self, name: str, what: str, meant: str) -> None:
+        help_ = meant or "leave it out, if nothing of a plan depends on it"
+        self.wrong(f"`{name}` is not a {what} that is known", help_, name=name)
+
+    def place(self, name: str) -> Span | None:
+        """Where a flag, a variable or a setting stands in the text, the last of several."""
+        if self.file.endswith(".toml") and (
+            found := TomlText(self.text, self.file).place(*name.split("."))
+        ):
+            return found
+        word = re.compile(rf"(?<![\w-]){re.escape(name.rpartition('.')[2])}(?![\w-])")
+        for number, line in reversed([*enumerate(self.text.split("\n"), 1)]):
+            if found := [*word.finditer(line.partition("#")[0])]:
+                start, end = found[-1].span()
+                return Span(self.file, number, start + 1, number, end + 1)
+        return None
 
     def apply(self, name: str, word: Word, value: Any) -> None:
         try:
             word.apply(self.run, value)
         except NotAPlan as error:
-            self.wrong(f"`{name}`: {error.message}", error.help, "E0805")
+            self.wrong(f"`{name}`: {error.message}", error.help, "E0805", name=name)
 
 
 @dataclass(frozen=True)
@@ -71,7 +100,7 @@ def import_plan(
 
     `model` is the file that it imports, and `dims` are those of that model. In `folder` stand the scripts that a script sources.
     """
-    reading = Reading(file)
+    reading, written = Reading(file, text), text
     if kind in ("megatron", "mlperf"):
         text, missing = with_sourced(text, folder)
         reading.unsaid += [f"what `{name}` says, which it sources" for name in missing]
@@ -94,7 +123,7 @@ def import_plan(
             return ImportedPlan(made, reading.run, tuple(dict.fromkeys(reading.idle)))
         except NotAPlan as error:
             reading.wrong(error.message, error.help, "E0805")
-    raise CompileError(reading.mistakes)
+    raise CompileError(reading.mistakes, {file: written})
 
 
 DEEPSPEED_KEYS = frozenset(
@@ -211,6 +240,7 @@ def take_megatron(name: str, values: list[str], reading: Reading, seen: set[str]
             reading.wrong(
                 f"`--{name}` has no value: a variable that the script does not set?",
                 "write the number instead of the variable",
+                name=f"--{name}",
             )
             return
         reading.apply(f"--{name}", word, values[0] if values else None)
@@ -223,7 +253,7 @@ def take_megatron(name: str, values: list[str], reading: Reading, seen: set[str]
     elif name not in seen:
         seen.add(name)
         known = [*MEGATRON, *idle("megatron"), *MEGATRON_UNSAID]
-        reading.wrong(f"`--{name}` is not a flag that is known", did_you_mean(name, known))
+        reading.unknown(f"--{name}", "flag", did_you_mean(name, known))
 
 
 FIELD = re.compile(r"^[\s\"'+.\w\[\]]*?\b(\w+)[\"']?\s*[:=]\s*([^,#\n]+?)\s*,?\s*(?:#.*)?$")
@@ -250,7 +280,7 @@ def read_nemo(text: str, reading: Reading) -> None:
             if value.lower() not in NOTHING:
                 reading.unsaid.append(f"`{name}`, {FIELDS_UNSAID[name]}")
         elif is_about_parallelism(name):
-            reading.wrong(f"`{name}` is not a field that is known", did_you_mean(name, FIELDS))
+            reading.unknown(name, "field", did_you_mean(name, FIELDS))
         else:
             reading.idle.append(name)
 
@@ -286,7 +316,7 @@ def read_mlperf(text: str, reading: Reading) -> None:
         elif re.search(r"PARALLEL(?!ISM)|(?<!S)BATCH", name) and not re.search(
             "TEST|VAL|TOKEN", name
         ):
-            reading.wrong(f"`{name}` is not a variable that is known", did_you_mean(name, MLPERF))
+            reading.unknown(name, "variable", did_you_mean(name, MLPERF))
         else:
             reading.idle.append(name)
     run = reading.run
@@ -328,16 +358,17 @@ def read_settings(
         elif name.startswith(idle(kind)):
             reading.idle.append(name)
         else:
-            reading.wrong(f"`{name}` is not a setting that is known", did_you_mean(name, words_))
+            reading.unknown(name, "setting", did_you_mean(name, words_))
     if left_open:
         reading.unsaid.append(f"what the trainer fills in (`auto`): {', '.join(left_open)}")
 
 
 def read_torchtitan(text: str, reading: Reading) -> None:
     try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        reading.wrong(f"this is no TOML: {error}", code="E0801")
+        data = read_toml(text, reading.file)
+    except NoToml as error:
+        help_ = "write a value for each name: `local_batch_size = 8`"
+        reading.wrong(f"this is no TOML: {error.message}", help_, "E0801", at=error.span)
         return
     except RecursionError:
         reading.wrong("this is no TOML: it nests too deeply", code="E0801")
@@ -412,7 +443,8 @@ def read_deepspeed(text: str, reading: Reading) -> None:
     try:
         data = parse_json(text)
     except ValueError as error:
-        reading.wrong(f"this is no JSON: {error}", code="E0801")
+        span, why = json_place(error, reading.file)
+        reading.wrong(f"this is no JSON: {why}", code="E0801", at=span)
         return
     if not isinstance(data, dict):
         reading.wrong("these are not settings of DeepSpeed", code="E0801")

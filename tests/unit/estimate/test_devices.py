@@ -167,7 +167,10 @@ def test_mistakes_in_a_file() -> None:
     ):
         with pytest.raises(CompileError) as found:
             parse(wrong, "x", "x.toml")
-        assert found.value.diagnostics[0].code == "E0417"
+        (said,) = found.value.diagnostics
+        assert said.code == "E0417"
+        assert said.helps
+        assert said.span is not None or "peaks" not in wrong
     with pytest.raises(CompileError):
         load("no_such_device")
 

@@ -1,0 +1,120 @@
+"""Where what TOML and other files say stands in their text."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stagec.diagnostics import CompileError, Span
+from stagec.frontend.plans.iterations import read_iterations
+from stagec.importing.launch import import_plan
+from stagec.plans.expert_histograms import read_histograms
+from stagec.text_places import NoToml, TomlText, read_toml
+
+Path_ = tuple[str | int, ...]
+
+
+def drawn(draws: random.Random, depth: int = 0) -> tuple[list[str], dict[Path_, int]]:
+    """Lines of a TOML text, and the line of each key."""
+    lines: list[str] = []
+    places: dict[Path_, int] = {}
+    keys = iter("abcdefghijklmnop")
+    values = ("1", '"a # b"', "[1, # [\n 2]", "'''\n[x]\ny = 1\n'''", "{ u = 1 }", "2.5 # z = 3")
+
+    def add_keys(header: Path_) -> None:
+        for _ in range(draws.randrange(3)):
+            key = next(keys)
+            places[*header, key] = sum(line.count("\n") + 1 for line in lines) + 1
+            lines.append(f"{' ' * draws.randrange(3)}{key} = {draws.choice(values)}")
+
+    add_keys(())
+    lines.append("# t = 1")
+    for name in ("t", "v.w"):
+        if draws.random() < 0.7:
+            header: Path_ = tuple(name.split("."))
+            places[header] = sum(line.count("\n") + 1 for line in lines) + 1
+            lines.append(f"[{name}] # [q]")
+            add_keys(header)
+    for number in range(draws.randrange(3)):
+        places["s", number] = sum(line.count("\n") + 1 for line in lines) + 1
+        lines.append("[[s]]")
+        add_keys(("s", number))
+    return lines, places
+
+
+def value_at(data: Any, path: Path_) -> Any:
+    for each in path:
+        data = data[each]
+    return data
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_each_key_is_found_in_its_line(seed: int):
+    lines, places = drawn(random.Random(seed))
+    text = "\n".join(lines)
+    found, data = TomlText(text, "x.toml"), tomllib.loads(text)
+    for path, line in places.items():
+        value_at(data, path)  # tomllib has it too
+        place = found.place(*path)
+        assert place is not None
+        assert place.line == line
+        written = text.split("\n")[line - 1][place.column - 1 : place.end_column - 1]
+        assert re.match(rf"\[|{path[-1]}\b", written)
+        assert found.place(*path, "missing") in (place, found.place(*path))
+    assert found.place("missing") is None
+
+
+def test_what_is_no_toml_is_placed():
+    for text, line, column in (("a = = 1", 1, 5), ("a = 1\n[b", 2, 3), ("x\n", 1, 2)):
+        with pytest.raises(NoToml) as caught:
+            read_toml(text, "x.toml")
+        assert (caught.value.span.line, caught.value.span.column) == (line, column)
+
+
+def underlined(span: Span | None, text: str) -> str:
+    assert span is not None
+    line = text.split("\n")[span.line - 1]
+    return line if span.end_line > span.line else line[span.column - 1 : span.end_column - 1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "word"),
+    [
+        ("megatron", "torchrun x.py \\\n  --micro-batch-size 2 # --seq\n  --seq 5", "--seq"),
+        ("megatron", "torchrun x.py \\\n  --micro-batch-size $A", "--micro-batch-size"),
+        ("torchtitan", "[parallelism]\nfoo_parallel_degree = 3", "foo_parallel_degree = 3"),
+        ("deepspeed", json.dumps({"bf16": {"enabled": True}, "zeros": 1}, indent=1), "zeros"),
+        ("nemo", "micro_batch_size: 1\ncontxt_parallel_size: 2", "contxt_parallel_size"),
+        ("mlperf", "export TP_PARALLELL=2\nexport MINIBS=1", "TP_PARALLELL"),
+    ],
+)
+def test_a_word_that_is_not_known_is_placed(kind: str, text: str, word: str):
+    file = "run.toml" if kind == "torchtitan" else "run"
+    with pytest.raises(CompileError) as caught:
+        import_plan(text, file, kind)
+    first = caught.value.diagnostics[0]
+    assert underlined(first.span, text) == word
+    assert first.helps
+    assert "^" * len(word) in caught.value.render()
+
+
+def test_lines_of_tables_are_placed(tmp_path: Path):
+    here = Span("p.stg", 1, 1, 1, 2)
+    file = tmp_path / "x.csv"
+    for text, line in (("1, 2\n3, x", 2), ("# a\n1, 2\n3", 3)):
+        file.write_text(text)
+        with pytest.raises(CompileError) as caught:
+            read_histograms(str(file), here)
+        (found,) = caught.value.diagnostics
+        assert found.span == Span.whole_line(str(file), line)
+        assert [place for place, _ in found.secondary] == [here]
+    file.write_text("prefill,decode\n1x2,\n,3\n")
+    with pytest.raises(CompileError) as caught:
+        read_iterations(str(file))
+    assert underlined(caught.value.diagnostics[0].span, file.read_text()) == ",3"
