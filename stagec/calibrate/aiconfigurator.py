@@ -8,12 +8,13 @@ besides: engines choose very different ones. Nothing of the package is imported.
 from __future__ import annotations
 
 import importlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from stagec.calibrate.folder import experts_kernel, unreadable
-from stagec.calibrate.measured import Measured, Row, gathered
+from stagec.calibrate.measured import LeftOut, Measured, Row, gathered
 from stagec.devices.model import Key
 from stagec.devices.rules import KINDS, cache_part
 from stagec.dialects.types import bytes_per_element
@@ -34,15 +35,17 @@ def data_folder(path: Path) -> Path:
     return path / "systems" / "data"
 
 
-def read_package(path: Path, system: str) -> dict[Key, Measured]:
+def read_package(
+    path: Path, system: str, left_out: Counter[LeftOut] | None = None
+) -> dict[Key, Measured]:
     folder = data_folder(path) / system
     if not folder.is_dir():
         known = sorted(each.name for each in data_folder(path).iterdir() if each.is_dir())
         raise unreadable(f"`{path}` has no system `{system}`; there are {', '.join(known)}")
-    return gathered(row for name in READERS for row in rows_of(folder, name))
+    return gathered((row for name in READERS for row in rows_of(folder, name)), left_out)
 
 
-def rows_of(folder: Path, name: str) -> Iterator[Row]:
+def rows_of(folder: Path, name: str) -> Iterator[Row | LeftOut]:
     """The rows of one kind: those of the first framework that measured it, and those of others to compare with."""
     group, file, read = READERS[name]
     found: list[list[Path]] = []
@@ -56,9 +59,11 @@ def rows_of(folder: Path, name: str) -> Iterator[Row]:
         for path in versions:
             for record in records(path):
                 row = read(record, float(record["latency"]) * 1e3, role)
-                if row is None or last.setdefault(row[0], path) is not path:
-                    continue
+                if not isinstance(row, LeftOut) and last.setdefault(row[0], path) is not path:
+                    row = "rows of releases before the last"
                 yield row
+                if isinstance(row, LeftOut):
+                    continue
                 if name == "experts" and number:
                     key, sizes, us, _ = row
                     yield (*key, path.parents[1].name), sizes, us, "primary"
@@ -78,19 +83,23 @@ def records(path: Path) -> list[Record]:
     return parquet.read_table(path).to_pylist()
 
 
-def gemm(r: Record, us: float, role: str) -> Row | None:
+def other_dtype(name: str) -> LeftOut:
+    return f"rows in `{name}`"
+
+
+def gemm(r: Record, us: float, role: str) -> Row | LeftOut:
     dtype = DTYPES.get(r["gemm_dtype"])
     if dtype is None:
-        return None
+        return other_dtype(r["gemm_dtype"])
     return ("product", dtype), (float(r["m"]), float(r["n"]), float(r["k"])), us, role
 
 
-def attention(kind: str) -> Callable[[Record, float, str], Row | None]:
-    def read(r: Record, us: float, role: str) -> Row | None:
+def attention(kind: str) -> Callable[[Record, float, str], Row | LeftOut]:
+    def read(r: Record, us: float, role: str) -> Row | LeftOut:
         dtype = ATTENTION_DTYPES.get(r["attn_dtype"])
         cache = ATTENTION_DTYPES.get(r["kv_cache_dtype"])
         if dtype is None or cache is None:
-            return None
+            return other_dtype(r["attn_dtype"] if dtype is None else r["kv_cache_dtype"])
         length = r["isl"] + r["step"] if kind == "decode_attention" else r["isl"]
         # Without a number the measurement says that all heads have keys of their own.
         kv_heads = r["num_key_value_heads"] or r["num_heads"]
@@ -103,11 +112,11 @@ def attention(kind: str) -> Callable[[Record, float, str], Row | None]:
     return read
 
 
-def latent(kind: str) -> Callable[[Record, float, str], Row | None]:
-    def read(r: Record, us: float, role: str) -> Row | None:
+def latent(kind: str) -> Callable[[Record, float, str], Row | LeftOut]:
+    def read(r: Record, us: float, role: str) -> Row | LeftOut:
         cache = ATTENTION_DTYPES.get(r["kv_cache_dtype"])
         if r["mla_dtype"] != "bfloat16" or cache is None:
-            return None
+            return other_dtype(r["kv_cache_dtype"] if cache is None else r["mla_dtype"])
         shape = (r["batch_size"], r["isl"] + r["step"], r["num_heads"], bytes_per_element(cache))
         sizes = tuple(map(float, shape[: len(KINDS[kind].sizes)]))
         return (kind, "bf16", *cache_part("bf16", cache)), sizes, us, role
@@ -115,10 +124,10 @@ def latent(kind: str) -> Callable[[Record, float, str], Row | None]:
     return read
 
 
-def experts(r: Record, us: float, role: str) -> Row | None:
+def experts(r: Record, us: float, role: str) -> Row | LeftOut:
     dtype = DTYPES.get(r["moe_dtype"])
     if dtype is None:
-        return None
+        return other_dtype(r["moe_dtype"])
     names = ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts")
     sizes = tuple(float(r[n]) for n in (*names, "moe_tp_size", "moe_ep_size"))
     return (
@@ -129,20 +138,20 @@ def experts(r: Record, us: float, role: str) -> Row | None:
     )
 
 
-def collective(r: Record, us: float, role: str) -> Row | None:
+def collective(r: Record, us: float, role: str) -> Row | LeftOut:
     kind = str({"alltoall": "all_to_all"}.get(r["op_name"], r["op_name"]))
     size = float(r["message_size"] * ELEMENT_BYTES[r["nccl_dtype"]])
     return ("collective", kind), (float(r["num_gpus"]), size), us, role
 
 
-def quantize(what: str) -> Callable[[Record, float, str], Row | None]:
-    def read(r: Record, us: float, role: str) -> Row | None:
+def quantize(what: str) -> Callable[[Record, float, str], Row | LeftOut]:
+    def read(r: Record, us: float, role: str) -> Row | LeftOut:
         return ("quantize", what), (float(r["m"]), float(r["k"])), us, role
 
     return read
 
 
-def delta_rule(r: Record, us: float, role: str) -> Row | None:
+def delta_rule(r: Record, us: float, role: str) -> Row | LeftOut:
     """Kernels of flash-linear-attention as engines call them; what they keep is in fp32 (`--mamba-ssm-dtype` of SGLang)."""
     widths = float(r["head_k_dim"]), float(r["head_v_dim"])
     batch, heads = float(r["batch_size"]), float(r["num_v_heads"])
@@ -151,10 +160,10 @@ def delta_rule(r: Record, us: float, role: str) -> Row | None:
         return ("delta_rule", "bf16"), sizes, us, role
     if r["kernel_source"].startswith("fused_recurrent_gated_delta_rule"):
         return ("delta_step", "bf16"), (batch, heads, *widths, 4.0), us, role
-    return None
+    return f"rows of the kernel `{r['kernel_source']}`"
 
 
-READERS: Mapping[str, tuple[str, str, Callable[[Record, float, str], Row | None]]] = {
+READERS: Mapping[str, tuple[str, str, Callable[[Record, float, str], Row | LeftOut]]] = {
     "gemm": ("gemm", "gemm", gemm),
     "attention": ("attention", "context_attention", attention("attention")),
     "decode": ("attention", "generation_attention", attention("decode_attention")),

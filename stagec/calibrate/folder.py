@@ -8,10 +8,11 @@ measured.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from stagec.calibrate.measured import Measured, Row, gathered
+from stagec.calibrate.measured import LeftOut, Measured, Row, gathered
 from stagec.devices.model import DTYPE_UNITS, UNITS, Key
 from stagec.devices.rules import cache_part
 from stagec.diagnostics import CompileError, Span, quoted, refused
@@ -25,9 +26,11 @@ LEAST, MOST = 2**-32, 2**64
 """The bounds of sizes and times that are measured."""
 MOST_SHOWN = 40
 Cells = Mapping[str, str]
+Reader = Callable[[Cells], "Row | LeftOut | None"]
+"""Nothing for a row that another reader of the same file reads."""
 
 
-def read_folder(folder: Path) -> dict[Key, Measured]:
+def read_folder(folder: Path, left_out: Counter[LeftOut] | None = None) -> dict[Key, Measured]:
     """All tables of a folder. E0418 for a row that says too little."""
     if not any((folder / name).is_file() for name in FILES):
         traces = sorted(folder.glob("*.et"))
@@ -36,7 +39,8 @@ def read_folder(folder: Path) -> dict[Key, Measured]:
             f"`{folder}` has no table",
             f"name a trace: `{traces[0]}`" if traces else help_,
         )
-    return gathered(row for name in FILES for row in read_file(folder / name, *FILES[name]))
+    rows = (row for name in FILES for row in read_file(folder / name, *FILES[name]))
+    return gathered(rows, left_out)
 
 
 def unreadable(message: str, help: str = "") -> CompileError:
@@ -51,7 +55,7 @@ class WrongCell(ValueError):
         self.column = column
 
 
-def read_file(path: Path, *readers: Callable[[Cells], Row | None]) -> Iterator[Row]:
+def read_file(path: Path, *readers: Reader) -> Iterator[Row | LeftOut]:
     if not path.is_file():
         return
     try:
@@ -92,7 +96,10 @@ def read_file(path: Path, *readers: Callable[[Cells], Row | None]) -> Iterator[R
                 f"it needs {quoted(COLUMNS[path.name][0].split())}" if path.name in COLUMNS else ""
             )
             raise wrong(first, f"`{path.name}` has no column `{name}`", help=help_) from None
-        yield from (row for row in found if row is not None)
+        if cells["ms"] and not us(cells):
+            yield f"rows of `{path.name}` whose `ms` is 0, as if a clock had missed them"
+        else:
+            yield from (row for row in found if row is not None)
 
 
 def counted(number: int, what: str) -> str:
@@ -250,12 +257,16 @@ def converted(cells: Cells) -> Row | None:
     return ("memory",), (3 * m * k,), us(cells), role(cells)
 
 
-def added(device: str) -> Callable[[Cells], Row | None]:
+def added(device: str) -> Reader:
     """Vidur's `layer_ops.csv` (a column `gpu`): adding two bf16 tensors, where 1 µs of resolution is a tenth at most."""
 
-    def read(cells: Cells) -> Row | None:
-        if cells["gpu"] != device or cells["op"] != "add" or us(cells) < 10:
-            return None
+    def read(cells: Cells) -> Row | LeftOut:
+        if cells["gpu"] != device:
+            return f"rows whose `gpu` is not `{device}`"
+        if cells["op"] != "add":
+            return "rows whose `op` is not `add`"
+        if us(cells) < 10:
+            return "rows shorter than 10 µs"
         tokens, hidden = numbers(cells, "tokens", "hidden")
         return ("memory",), (3 * 2 * tokens * hidden,), us(cells), "primary"
 
@@ -297,7 +308,7 @@ COLUMNS: Mapping[str, tuple[str, str]] = {
     "deepep.csv": ("mode phase nodes hidden tokens topk experts ms", "role"),
 }
 """For each file the columns that it needs, and those that it may have."""
-FILES: Mapping[str, tuple[Callable[[Cells], Row | None], ...]] = {
+FILES: Mapping[str, tuple[Reader, ...]] = {
     "gemm.csv": (gemm,),
     "attention_context.csv": (attention_context,),
     "attention_training.csv": (attention_training,),

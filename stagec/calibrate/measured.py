@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -14,6 +14,11 @@ from stagec.devices.rules import KINDS
 
 Row = tuple[Key, tuple[float, ...], float, str]
 """What chooses its table, its sizes, µs, and its role."""
+
+
+LeftOut = str
+"""In place of a row that no table is made of: what it is, in the plural."""
+NO_TIME = "rows whose time is 0"
 
 
 @dataclass(frozen=True)
@@ -53,12 +58,18 @@ def dtype_of(key: Key) -> str:
     return key[1] if len(key) > 1 else ""
 
 
-def gathered(rows: Iterable[Row]) -> dict[Key, Measured]:
-    """Rows by table."""
+def gathered(
+    rows: Iterable[Row | LeftOut], left_out: Counter[LeftOut] | None = None
+) -> dict[Key, Measured]:
+    """Rows by table. What is `left_out` is counted."""
+    left_out = Counter() if left_out is None else left_out
     by_key: dict[Key, list[tuple[tuple[float, ...], float, str]]] = defaultdict(list)
-    for key, sizes, us, role in rows:
-        if us > 0:
-            by_key[key].append((sizes, us, role))
+    for row in rows:
+        if isinstance(row, LeftOut) or row[2] <= 0:
+            left_out[row if isinstance(row, LeftOut) else NO_TIME] += 1
+            continue
+        key, sizes, us, role = row
+        by_key[key].append((sizes, us, role))
     found: dict[Key, Measured] = {}
     for key, entries in sorted(by_key.items()):
         columns = np.array([sizes for sizes, _, _ in entries], float).T

@@ -16,7 +16,7 @@ import ast
 import gzip
 import io
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from stagec.backend.errors import TraceError
 from stagec.backend.et_def_pb2 import Node as ChakraNode, NodeType
 from stagec.backend.et_file import TraceReader
 from stagec.calibrate.folder import MOST, unreadable
-from stagec.calibrate.measured import Measured, Row, gathered
+from stagec.calibrate.measured import LeftOut, Measured, Row, gathered
 from stagec.checking.comm_groups import MAX_GROUP_FILE_BYTES, find_group_file
 from stagec.devices.model import Key
 from stagec.devices.rules import element_bytes
@@ -73,16 +73,23 @@ MOST_BYTES = 2 << 30
 """The most bytes of a trace, unpacked."""
 
 
-def read_trace(path: Path, node: int | None = None) -> dict[Key, Measured]:
+OF_NO_OPERATOR = "kernels of no operator that the trace has"
+OTHER_OPERATOR = "operators of which no table is made"
+OTHER_COLLECTIVE = "collectives of which no table is made"
+
+
+def read_trace(
+    path: Path, node: int | None = None, left_out: Counter[LeftOut] | None = None
+) -> dict[Key, Measured]:
     """What a trace measured on devices of which a node has so many; None: all are in one. Collectives that leave a node are left out. E0418 if it is none."""
     rows = chakra_rows(path, node) if path.suffix == ".et" else kineto_rows(path, node)
-    found = gathered(rows)
+    found = gathered(rows, left_out)
     if not found:
         raise unreadable(f"`{path.name}` has no kernel whose operator says its shapes")
     return found
 
 
-def kineto_rows(path: Path, node: int | None = None) -> Iterator[Row]:
+def kineto_rows(path: Path, node: int | None = None) -> Iterator[Row | LeftOut]:
     try:
         raw = read_file(path, MOST_BYTES)
         data: Any = parse_json(unpacked(raw) if path.suffix == ".gz" else raw)
@@ -102,44 +109,49 @@ def kineto_rows(path: Path, node: int | None = None) -> Iterator[Row]:
     busy: dict[int, float] = defaultdict(float)
     for event in events:
         us = event.get("dur")
-        if event.get("cat") != "kernel" or not isinstance(us, int | float) or not 0 < us < MOST:
+        if event.get("cat") != "kernel":
+            continue
+        if not isinstance(us, int | float) or not 0 < us < MOST:
+            yield "kernels without a time"
             continue
         arguments = event["args"]
         number = arguments.get("External id")
         if "Collective name" in arguments:
-            row = collective(arguments, float(us), node)
-            if row is not None:
-                yield row
+            yield collective(arguments, float(us), node)
         elif type(number) is int and number in operators:
             busy[number] += float(us)
+        else:
+            yield OF_NO_OPERATOR
     for number, duration in busy.items():
         event = operators[number]
         arguments = event["args"]
         dims, types = arguments.get("Input Dims", []), arguments.get("Input type", [])
-        row = operator(str(event.get("name")), dims, types, duration)
-        if row is not None:
-            yield row
+        yield operator(str(event.get("name")), dims, types, duration)
 
 
-def collective(arguments: Mapping[str, Any], us: float, node: int | None) -> Row | None:
+def collective(arguments: Mapping[str, Any], us: float, node: int | None) -> Row | LeftOut:
     kind = NCCL.get(str(arguments["Collective name"]))
     sizes = [arguments.get(name, 0) for name in ("In msg nelems", "Out msg nelems", "Group size")]
-    if kind is None or not all(type(each) is int and 0 <= each < MOST for each in sizes):
-        return None
+    if kind is None:
+        return OTHER_COLLECTIVE
+    if not all(type(each) is int and 0 <= each < MOST for each in sizes):
+        return "collectives without sizes"
     width = {"BFloat16": 2, "Half": 2, "Float": 4, "Byte": 1}.get(str(arguments.get("dtype")), 2)
     *given, ranks = sizes
     elements = max(given)
     listed = written_list(str(arguments.get("Process Group Ranks")))
     members = listed if len(listed) == ranks else range(ranks)
-    if elements <= 0 or ranks < 2 or not in_a_node(members, node):
-        return None
+    if elements <= 0 or ranks < 2:
+        return "collectives that move nothing"
+    if not in_a_node(members, node):
+        return "collectives that leave a node"
     return ("collective", kind), (float(ranks), float(elements * width)), us, "primary"
 
 
-def operator(name: str, dims: object, types: object, us: float) -> Row | None:
+def operator(name: str, dims: object, types: object, us: float) -> Row | LeftOut:
     """What an operator of PyTorch measures, given the shapes and the dtypes of its inputs, `[]` and other names for what is no tensor."""
     if not isinstance(dims, list) or not isinstance(types, list):
-        return None
+        return "operators without shapes"
     tensors = [
         (shape, *DTYPES[of])
         for shape, of in zip(dims, types, strict=False)
@@ -150,7 +162,7 @@ def operator(name: str, dims: object, types: object, us: float) -> Row | None:
     if name in PRODUCTS and len(matrices) >= 2:
         left, right = matrices[-2:]
         if len(left) != 2:
-            return None
+            return OTHER_OPERATOR
         wide = right[0] if name == "aten::linear" else right[-1]
         dtype = tensors[-1][1]
         return ("product", dtype), (float(left[0]), float(wide), float(left[1])), us, "primary"
@@ -161,13 +173,13 @@ def operator(name: str, dims: object, types: object, us: float) -> Row | None:
         if name != "aten::copy_":  # which has what it writes among its inputs
             moved += max(math.prod(shape) * width for shape, _, width in tensors)
         return ("memory",), (float(moved),), us, "primary"
-    return None
+    return OTHER_OPERATOR if tensors else "operators without shapes"
 
 
-def attention(name: str, shapes: Sequence[Sequence[int]], dtype: str, us: float) -> Row | None:
+def attention(name: str, shapes: Sequence[Sequence[int]], dtype: str, us: float) -> Row | LeftOut:
     """[B, S, H, E], or [B, H, S, E] as scaled_dot_product_attention has it."""
     if len(shapes) < 2 or len(shapes[0]) != 4:
-        return None
+        return OTHER_OPERATOR
     batch, a, b, width = shapes[0]
     keys = shapes[1]
     heads_first = "scaled_dot_product" in name or "cudnn" in name
@@ -180,7 +192,7 @@ COLLECTIVES = {0: "all_reduce", 2: "all_gather", 7: "reduce_scatter", 6: "all_to
 """`CollectiveCommType` of Chakra's schema."""
 
 
-def chakra_rows(path: Path, node_size: int | None = None) -> Iterator[Row]:
+def chakra_rows(path: Path, node_size: int | None = None) -> Iterator[Row | LeftOut]:
     nodes = {node.id: node for node in chakra_nodes(path)}
     groups = {
         name: len(ranks)
@@ -191,7 +203,10 @@ def chakra_rows(path: Path, node_size: int | None = None) -> Iterator[Row]:
     for node in nodes.values():
         us = float(node.duration_micros)
         values = {attribute.name: attribute for attribute in node.attr}
-        if not us or number_of(values, "is_cpu_op"):
+        if number_of(values, "is_cpu_op"):
+            continue
+        if not us and node.type in (NodeType.COMM_COLL_NODE, NodeType.COMP_NODE):
+            yield "nodes without a time"
             continue
         if node.type == NodeType.COMM_COLL_NODE and "comm_type" in values:
             kind = COLLECTIVES.get(number_of(values, "comm_type"))
@@ -200,11 +215,20 @@ def chakra_rows(path: Path, node_size: int | None = None) -> Iterator[Row]:
             if kind is not None and size and ranks > 1:
                 larger = size * ranks if kind == "all_gather" else size
                 yield ("collective", kind), (float(ranks), float(larger)), us, "primary"
+            elif kind is None:
+                yield OTHER_COLLECTIVE
+            else:
+                yield "collectives that leave a node, or of which the trace does not say the ranks"
         elif node.type == NodeType.COMP_NODE:
             if node.inputs.shapes:
-                busy.update({each: busy[each] + us for each in node.ctrl_deps if each in nodes})
+                parents = [each for each in node.ctrl_deps if each in nodes]
+                busy.update({each: busy[each] + us for each in parents})
+                if not parents:
+                    yield OF_NO_OPERATOR
             elif number_of(values, "tensor_size") and number_of(values, "num_ops") <= 1:
                 yield ("memory",), (float(number_of(values, "tensor_size")),), us, "primary"
+            else:
+                yield OTHER_OPERATOR
     for parent, duration in busy.items():
         inputs = nodes[parent].inputs
         types = written_list(inputs.types)
@@ -212,9 +236,7 @@ def chakra_rows(path: Path, node_size: int | None = None) -> Iterator[Row]:
             each.removeprefix("Tensor(").removesuffix(")") if isinstance(each, str) else each
             for each in types
         ]
-        row = operator(nodes[parent].name, written_list(inputs.shapes), of_tensors, duration)
-        if row is not None:
-            yield row
+        yield operator(nodes[parent].name, written_list(inputs.shapes), of_tensors, duration)
 
 
 def number_of(values: Mapping[str, Any], name: str) -> int:

@@ -13,6 +13,7 @@ import os
 import re
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,7 @@ import numpy as np
 from stagec.backend.files import write_whole
 from stagec.calibrate.aiconfigurator import is_package, read_package
 from stagec.calibrate.folder import COLUMNS, FILES, added, read_file, read_folder, unreadable
-from stagec.calibrate.measured import Measured, gathered
+from stagec.calibrate.measured import LeftOut, Measured, gathered
 from stagec.calibrate.report import HEAD, line, without_tables
 from stagec.calibrate.traces import read_trace
 from stagec.cli.usage import CommandParser, add_flag, add_repeated, add_switch
@@ -90,14 +91,19 @@ def calibrate(options: argparse.Namespace) -> None:
             f"`--update` replaces tables of a file, and `{options.device}` ships: `-o` makes one"
         )
     measured: dict[Key, Measured] = {}
+    left_out: Counter[LeftOut] = Counter()
     for source in options.sources:
-        for key, rows in read_source(source, device, options.system).items():
+        for key, rows in read_source(source, device, options.system, left_out).items():
             measured[key] = joined(measured[key], rows) if key in measured else rows
     found = [*measured]
     measured = {key: rows for key, rows in measured.items() if is_wanted(key, options.only)}
     if not measured:
         what = quoted(options.only, "or") if options.only else "a table"
-        raise unreadable(f"nothing that was measured is {what}", suggested(options.only, found))
+        notes = [told(left_out)] if left_out else []
+        message, help_ = f"nothing that was measured is {what}", suggested(options.only, found)
+        raise refused("E0418", message, notes=notes, help=help_)
+    if left_out:
+        sys.stderr.write(f"note: {told(left_out)}\n")
     sys.stdout.write(f"{device.title}\n{HEAD}\n")
     tables = [
         table
@@ -111,23 +117,32 @@ def calibrate(options: argparse.Namespace) -> None:
         save(options, device, tables)
 
 
+def told(left_out: Counter[LeftOut]) -> str:
+    """What no table is made of: the most first, each with how many there are."""
+    each = (f"{what} ({number:,})" for what, number in left_out.most_common())
+    return f"left out: {', '.join(each)}"
+
+
 def is_wanted(key: Key, only: Sequence[str]) -> bool:
     """Whether a table is one of those that were asked for: all, without a word."""
     return not only or any(tuple(each.split(":")) == key[: each.count(":") + 1] for each in only)
 
 
-def read_source(source: Path, device: DeviceModel, system: str | None) -> Mapping[Key, Measured]:
+def read_source(
+    source: Path, device: DeviceModel, system: str | None, left_out: Counter[LeftOut]
+) -> Mapping[Key, Measured]:
+    """What a source measured, by table; what of it is in none is counted."""
     if is_package(source):
-        return read_package(source, system or f"{device.name}_sxm")
+        return read_package(source, system or f"{device.name}_sxm", left_out)
     if source.is_dir():
-        return read_folder(source)
+        return read_folder(source, left_out)
     if source.name in FILES:
-        return gathered(read_file(source, *FILES[source.name]))
+        return gathered(read_file(source, *FILES[source.name]), left_out)
     if source.name == LAYER_OPS:
-        return gathered(read_file(source, added(device.name)))
+        return gathered(read_file(source, added(device.name)), left_out)
     if source.suffix in (".json", ".gz", ".et"):
         node = device.numbers.get("node")
-        return read_trace(source, None if node is None else int(node))
+        return read_trace(source, None if node is None else int(node), left_out)
     if not source.exists():
         raise unreadable(f"there is no `{source}`", file_meant(str(source)))
     known = "`stagec calibrate --help` lists what can be read"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 
 from stagec.backend.et_def_pb2 import AttributeProto, GlobalMetadata, Node, NodeType
 from stagec.backend.node_records import varint
-from stagec.calibrate.folder import COLUMNS, FILES, read_file
+from stagec.calibrate.folder import COLUMNS, FILES, read_file, read_folder
 from stagec.calibrate.traces import read_trace
 from stagec.cli import main
 from stagec.devices import load
@@ -206,6 +207,55 @@ def kineto() -> list[dict[str, Any]]:
 def read_kineto(path: Path, events: object) -> Mapping[tuple[str, ...], list[float]]:
     path.write_text(json.dumps({"traceEvents": events}))
     return {key: rows.us.tolist() for key, rows in read_trace(path, 8).items()}
+
+
+TIMED = ((9, 3), (77, 3), (1, 0))
+"""Kernels: of an operator without a table, of none, and one without a time."""
+
+
+def test_what_no_table_is_made_of_is_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each row, kernel and operator is in a table or among those that are left out, with the reason."""
+    rows = [f"{m},1024,1024,bf16,{m / 1e5}" for m in (64, 128, 256, 512, 1024, 2048)]
+    rows[2:2] = ["8,8,8,bf16,0", "8,8,8,bf16,0.0"]
+    path = tmp_path / "gemm.csv"
+    path.write_text("\n".join(["m,n,k,dtype,ms", *rows]))
+    (tmp_path / "quantize.csv").write_text("m,k,ms\n8,8,0\n")
+    assert main(["calibrate", "h100", str(tmp_path)]) == 0
+    two, one = (f"rows of `{name}.csv` whose `ms` is 0, as if" for name in ("gemm", "quantize"))
+    said = capsys.readouterr().err
+    assert said.startswith(f"note: left out: {two} a clock had missed them (2), {one} ")
+    assert said.count("\n") == 1
+    left_out: Counter[str] = Counter()
+    said_of = {"External id": 9, "Input Dims": [[64, 32]], "Input type": ["c10::BFloat16"]}
+    events = [
+        *kineto(),
+        {"cat": "cpu_op", "name": "aten::native_layer_norm", "dur": 1, "args": said_of},
+        *({"cat": "kernel", "dur": us, "args": {"External id": n}} for n, us in TIMED),
+    ]
+    trace = tmp_path / "run.json"
+    trace.write_text(json.dumps({"traceEvents": events}))
+    found = read_trace(trace, 8, left_out)
+    assert left_out == {
+        "collectives that leave a node": 1,
+        "operators of which no table is made": 1,
+        "kernels of no operator that the trace has": 1,
+        "kernels without a time": 1,
+    }
+    assert sum(len(each.us) for each in found.values()) == 3
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_no_row_is_lost(seed: int, tmp_path: Path) -> None:
+    """Of rows drawn at random, with and without times: as many as there are, in tables and left out."""
+    draws, left_out = random.Random(seed), Counter[str]()
+    times = [draws.choice(["0", "0.5", "2"]) for _ in range(draws.randrange(1, 30))]
+    rows = [f"{draws.randrange(1, 99)},8,{ms},computescale" for ms in times]
+    (tmp_path / "quantize.csv").write_text("\n".join(["m,k,ms,op", *rows]))
+    found = read_folder(tmp_path, left_out)
+    assert sum(len(each.us) for each in found.values()) == len(times) - times.count("0")
+    assert sum(left_out.values()) == times.count("0")
 
 
 def test_a_trace_of_kineto(tmp_path: Path) -> None:
