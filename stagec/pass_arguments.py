@@ -88,6 +88,7 @@ def schedule_pipeline(pipeline: Pipeline) -> Arguments:
         "schedule": schedule_path(pipeline),
         "axis": pipeline.axis,
         "virtual": virtual_stages(pipeline),
+        "transfers": pipeline.transfers or "",
     }
 
 

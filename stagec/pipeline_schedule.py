@@ -72,11 +72,12 @@ def pipeline_schedule(module: ModuleOp, microbatches: int | None = None) -> Sche
 
     name, p, v, own = arguments(module, op)
     m = own if microbatches is None else microbatches
+    rule = transfers(op)
     if op.part is not None:
         first, total = op.part
-        return explained(op, lambda: schedule_of_ranks(known(name, total, v, m), first, p))
+        return explained(op, lambda: schedule_of_ranks(known(name, total, v, m, rule), first, p))
     if name in CATALOGUE:
-        return explained(op, lambda: known(name, p, v, m))
+        return explained(op, lambda: known(name, p, v, m, rule))
     return explained(op, lambda: proved(own_schedule(op, name, p, v, m)))
 
 
@@ -92,7 +93,7 @@ def whole_schedule(module: ModuleOp) -> Schedule:
         return pipeline_schedule(module)
     name, _, v, m = arguments(module, op)
     _, total = op.part
-    return explained(op, lambda: known(name, total, v, m))
+    return explained(op, lambda: known(name, total, v, m, transfers(op)))
 
 
 WAITED_FOR = (sched.CollectiveOp, sched.PoolRecvOp)
@@ -168,9 +169,14 @@ def proved(schedule: Schedule) -> Schedule:
 
 
 @lru_cache(maxsize=16)
-def known(name: str, p: int, v: int, m: int) -> Schedule:
+def known(name: str, p: int, v: int, m: int, rule: str | None) -> Schedule:
     """The schedules of the catalogue depend on nothing else."""
-    return proved(build(name, p, v, m))
+    return proved(build(name, p, v, m, transfers=rule))
+
+
+def transfers(op: sched.ScheduleOp) -> str | None:
+    """The rule that transfers follow in place of the schedule's own."""
+    return op.transfers.data if op.transfers is not None else None
 
 
 def own_schedule(op: sched.ScheduleOp, name: str, p: int, v: int, m: int) -> Schedule:
@@ -182,12 +188,15 @@ def own_schedule(op: sched.ScheduleOp, name: str, p: int, v: int, m: int) -> Sch
         status = os.stat(file if is_code else name)
     except (OSError, ValueError):
         return build(name, p, v, m)
-    return built(name, p, v, m, (status.st_ino, status.st_mtime_ns, status.st_size))
+    version = (status.st_ino, status.st_mtime_ns, status.st_size)
+    return built(name, p, v, m, transfers(op), version)
 
 
 @lru_cache(maxsize=16)
-def built(name: str, p: int, v: int, m: int, version: tuple[int, int, int]) -> Schedule:
-    return build(name, p, v, m)
+def built(
+    name: str, p: int, v: int, m: int, rule: str | None, version: tuple[int, int, int]
+) -> Schedule:
+    return build(name, p, v, m, transfers=rule)
 
 
 def schedule_of_ranks(schedule: Schedule, first: int, count: int) -> Schedule:
@@ -211,10 +220,14 @@ class Runs:
 
     schedule: str
     virtual_stages: int
+    transfers: str | None = None
 
     def __call__(self, ranks: Fraction, microbatches: Fraction) -> bool:
+        sizes = int(ranks), self.virtual_stages, int(microbatches)
         try:
-            check_sizes(self.schedule, int(ranks), self.virtual_stages, int(microbatches))
+            check_sizes(self.schedule, *sizes)
+            if self.transfers is not None:
+                known(self.schedule, *sizes, self.transfers)
         except ScheduleError:
             return False
         return True
@@ -235,7 +248,8 @@ def arguments(module: ModuleOp, op: sched.ScheduleOp) -> tuple[str, int, int, in
         reason = f"`{name}` does not run so few or so many microbatches"
         every = op.ranks.data if op.part is None else constant(op.part[1])
         numbers = (every, op.microbatches.data)
-        conditions.meets(Runs(name, virtual), *numbers, values=values, reason=reason)
+        runs = Runs(name, virtual, transfers(op))
+        conditions.meets(runs, *numbers, values=values, reason=reason)
         values = conditions.unread(values)
     return name, ranks, virtual, op.microbatches.data.integer(values)
 
@@ -250,8 +264,11 @@ def explained(op: sched.ScheduleOp, make: Callable[[], T]) -> T:
         return make()
     except ScheduleError as error:
         notes = list(error.cycle) if isinstance(error, InvalidSchedule) else []
-        place = dist.clause_span(op, *SCHEDULE)
-        raise refused("E0409", error.message, place, notes=notes, help=error.help) from None
+        place, help_ = dist.clause_span(op, *SCHEDULE), error.help
+        if transfers(op) is not None and error.reason.startswith("deadlock"):
+            place = dist.clause_span(op, "pipeline.given.transfers", *SCHEDULE)
+            help_ = "leave out `transfers`: in the order that it has without, ranks get through"
+        raise refused("E0409", error.message, place, notes=notes, help=help_) from None
 
 
 def unwanted_code(file: str, span: Span | None) -> Diagnostic:

@@ -215,6 +215,13 @@ OF_PASSES = (
         "no value that is sent is the same on several devices of a stage",
     ),
     PassNeed(
+        "pipeline",
+        "transfers",
+        "schedule-pipeline",
+        (("transfers", ""),),
+        "ranks send and receive in this order without it too, or do not at all",
+    ),
+    PassNeed(
         "process",
         "dummy_gradients",
         PLAN_MEMORY,

@@ -19,6 +19,9 @@ The order itself is data that `stagec.schedules` makes from these numbers, and p
 
 GPipe is that of Huang et al. (arXiv:1811.06965), 1F1B with and without interleaving that of Megatron-LM
 (arXiv:2104.04473), zero-bubble schedules those of Qi et al. (arXiv:2401.10241); `stagec.schedules` names the source of each.
+
+Ranks send and receive in the order that the schedule's source has, unless the plan says which: under DualPipe `transfers="as_sent"` is that
+of PyTorch's runtime. `sched.schedule` says it too (`transfers "as_sent"`), but not where the schedule has that order anyway, or a pipeline one rank.
 """
 
 from __future__ import annotations
@@ -29,11 +32,13 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
+from stagec.analysis.sizes import size_values
 from stagec.dialects import dist, sched
 from stagec.dialects.op import first_op
 from stagec.dialects.types import TIME_AXIS
 from stagec.rewriting import insert_before, programs
-from stagec.symbolic import symbol
+from stagec.schedules import usual_transfers
+from stagec.symbolic import conditions, symbol
 
 
 @dataclass(frozen=True)
@@ -46,12 +51,21 @@ class SchedulePipeline(ModulePass):
     """The mesh axis of the stages."""
     virtual: int = 1
     """Virtual stages on each rank."""
+    transfers: str = ""
+    """The order in which ranks send and receive, one of `stagec.schedules.TRANSFERS`; that of the schedule if nothing is said."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         first = programs(op)[0]
         ranks, microbatches = symbol(self.axis), symbol(TIME_AXIS)
+        part, own = part_of(op), usual_transfers(self.schedule, self.virtual)
+        is_alone = part is None and not conditions.compare(ranks, ">", 1, size_values(op))
         made = sched.ScheduleOp(
-            self.schedule, ranks, self.virtual, microbatches, *(part_of(op) or ())
+            self.schedule,
+            ranks,
+            self.virtual,
+            microbatches,
+            *(part or ()),
+            transfers=None if is_alone or self.transfers == own else self.transfers or None,
         )
         insert_before(first, [made])
 

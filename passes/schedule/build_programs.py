@@ -417,8 +417,9 @@ def rank_order(
 
     Where some backward passes are two halves, all are.
     """
-    row = schedule.row(rank)
-    peers = schedule.peer[schedule.starts[rank] : schedule.starts[rank + 1]]
+    in_turn = sends_first(schedule.row(rank))
+    row = schedule.row(rank).pick(in_turn)
+    peers = schedule.peer[schedule.starts[rank] : schedule.starts[rank + 1]][in_turn]
     numbers = np.array([TASK_NUMBER[TASK_OF_KIND[kind]] for kind in ActionKind])
     places = np.full(schedule.num_stages, NOWHERE)
     places[list(stages)] = np.arange(len(stages))
@@ -445,6 +446,12 @@ def rank_order(
     columns[4] = np.append(False, group[1:] == group[:-1])[: len(group)].astype(np.int64)
     task, place, microbatch, shift, joined = with_gathers(columns, rows, gathered)
     return once_around(task, place, microbatch, shift, joined, rows, first_tied)
+
+
+def sends_first(row: ActionColumns) -> Ints:
+    """The actions of a rank, with the sends of each batch before its receives, which may share a stream, and do not wait for each other."""
+    receives = (row.kind == ActionKind.RECV_FORWARD) | (row.kind == ActionKind.RECV_BACKWARD)
+    return np.lexsort((receives, np.cumsum(~row.joined)))
 
 
 def overlapping(row: ActionColumns) -> Ints:

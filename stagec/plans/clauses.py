@@ -16,7 +16,7 @@ from stagec.dialects.stg import NUM_STATES, ROW_STATES
 from stagec.dialects.types import FLOATS, QUANTIZED
 from stagec.dialects.uneven_parts import UNEVEN
 from stagec.plans.presets import PRESETS
-from stagec.schedules.catalogue import names as schedule_names
+from stagec.schedules.catalogue import TRANSFERS, names as schedule_names
 from stagec.symbolic.quantity import Quantity
 
 ALL = "true"
@@ -128,6 +128,8 @@ class Pipeline(Clause):
     last: int = setting("whole", 0, least=-(2**31))
     layers: tuple[int, ...] | None = setting("wholes", None)
     scatter_gather: bool = setting("bool", False)
+    transfers: str | None = setting("choice", None, *TRANSFERS)
+    """In which order ranks send and receive; that of the schedule if nothing is said."""
     first_backward: str = setting("choice", "split", "split", "whole")
     """What the first stage does, which needs no gradient of its input, under schedules that split backward passes."""
 

@@ -13,9 +13,11 @@ schedule is and demands, and the paper it is from, is in `catalogue`; what a use
 from stagec.schedules.build import build as build
 from stagec.schedules.catalogue import (
     CATALOGUE as CATALOGUE,
+    TRANSFERS as TRANSFERS,
     Entry as Entry,
     check_sizes as check_sizes,
     names as names,
+    usual_transfers as usual_transfers,
 )
 from stagec.schedules.custom import (
     from_csv as from_csv,

@@ -1,7 +1,7 @@
 """The schedules that stagec knows by name, and which sizes each of them takes.
 
 p is the number of pp ranks, v the stages of a rank, m the microbatches of a step. For each schedule
-its entry says how it places stages, how it orders transfers, what it demands, and where it is from.
+its entry says how it places stages, how it orders transfers unless a plan says how, what it demands, and where it is from.
 Bubbles are per step, F, B and W per stage and microbatch; B is the whole backward, so the
 zero-bubble papers' B is B - W here.
 """
@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from stagec.schedules import looped, v_shaped
 from stagec.schedules.errors import ScheduleError
 from stagec.schedules.table import ActionColumns, Schedule
-from stagec.schedules.transfers import around_compute, as_sent
+from stagec.schedules.transfers import around_compute, as_sent, batched
 
 Rows = Callable[[int, int, int], list[ActionColumns]]
+Rule = Callable[[Schedule], Schedule]
+"""How transfers are put into a schedule that has none, or in place of those that its source has."""
 Check = Callable[[str, int, int, int], None]
 
 
@@ -29,7 +31,7 @@ class Entry:
     """The only v it takes; any if None."""
     checks: tuple[Check, ...] = ()
     placement: str = "loop"
-    transfers: Callable[[Schedule], Schedule] = as_sent
+    transfers: Rule = as_sent
 
 
 def as_many_microbatches_as_ranks(name: str, p: int, v: int, m: int) -> None:
@@ -81,16 +83,19 @@ def even_rounds(name: str, p: int, v: int, m: int) -> None:
         )
 
 
-def batched(schedule: Schedule) -> Schedule:
-    return around_compute(schedule, batched=True)
+def in_pairs(schedule: Schedule) -> Schedule:
+    return around_compute(schedule, in_pairs=True)
 
 
 def one_by_one(schedule: Schedule) -> Schedule:
     """Blocking receives where a rank has one stage, PyTorch's runtime order where it has more."""
     if schedule.stages_per_rank > 1:
         return as_sent(schedule)
-    return around_compute(schedule, batched=False)
+    return around_compute(schedule, in_pairs=False)
 
+
+TRANSFERS: dict[str, Rule] = {"as_sent": as_sent, "batched": batched}
+"""Rules that a plan can ask for, for any schedule."""
 
 QI = "Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024 (arXiv:2401.10241)"
 DUALPIPE = "DeepSeek-V3 Technical Report (arXiv:2412.19437), section 3.2.1, and its code"
@@ -113,7 +118,7 @@ CATALOGUE: dict[str, Entry] = {
         f"Narayanan et al., PipeDream-Flush, 2021 (arXiv:2006.09503); {NARAYANAN}, section 2.2.1",
         stages_per_rank=1,
         checks=(as_many_microbatches_as_ranks,),
-        transfers=batched,
+        transfers=in_pairs,
     ),
     "interleaved_1f1b": Entry(
         looped.interleaved_1f1b,
@@ -127,6 +132,7 @@ CATALOGUE: dict[str, Entry] = {
         "bubble (p-1)(F+B) of stages v times smaller",
         "Megatron-LM, `combined_1f1b.py` and `get_pp_rank_microbatches` with `--overlap-moe-expert-parallel-comm`",
         checks=(even_rounds,),
+        transfers=batched,
     ),
     "looped_bfs": Entry(
         looped.looped_bfs,
@@ -167,6 +173,7 @@ CATALOGUE: dict[str, Entry] = {
         stages_per_rank=2,
         checks=(microbatches_for_both_ends,),
         placement="bidirectional",
+        transfers=batched,
     ),
     "dualpipe_v": Entry(
         v_shaped.dualpipe_v,
@@ -176,6 +183,7 @@ CATALOGUE: dict[str, Entry] = {
         stages_per_rank=2,
         checks=(as_many_microbatches_as_stages,),
         placement="v",
+        transfers=batched,
     ),
     FORWARD_ONLY: Entry(
         looped.forward_only,
@@ -231,8 +239,26 @@ def check_sizes(name: str, p: int, v: int, m: int) -> None:
         check(name, p, v, m)
 
 
-def build_named(name: str, p: int, v: int, m: int) -> Schedule:
-    """A schedule of the catalogue, with its transfers."""
+def usual_transfers(name: str, v: int) -> str:
+    """By which of `TRANSFERS` a schedule's transfers stand in the order in which they do without a word."""
+    rule = CATALOGUE[name].transfers if name in CATALOGUE else as_sent
+    return "as_sent" if rule is as_sent or (rule is one_by_one and v > 1) else "batched"
+
+
+def rule_of(transfers: str) -> Rule:
+    """The rule of that name. Raises `ScheduleError` if there is none."""
+    if transfers not in TRANSFERS:
+        raise ScheduleError(
+            f"no order `{transfers}` of transfers",
+            f"choose one of {', '.join(TRANSFERS)}",
+            "unknown",
+        )
+    return TRANSFERS[transfers]
+
+
+def build_named(name: str, p: int, v: int, m: int, transfers: str | None = None) -> Schedule:
+    """A schedule of the catalogue, with its transfers: by its own rule, or by one of `TRANSFERS`."""
     check_sizes(name, p, v, m)
     entry = CATALOGUE[name]
-    return entry.transfers(Schedule.of_rows(name, p, v, m, entry.rows(p, v, m)))
+    rule = entry.transfers if transfers is None else rule_of(transfers)
+    return rule(Schedule.of_rows(name, p, v, m, entry.rows(p, v, m)))

@@ -9,7 +9,7 @@ begin with `#` mean nothing. The actions are written as `text` prints them and P
     [2SEND_F0 2RECV_B1]   transfers issued together
 
 What PyTorch's tables say about parameters (0UNSHARD, 0RESHARD, 0REDUCE_GRAD) is passed over.
-A table without transfers gets them by the rule `as_sent`; one with any transfer must have all.
+A table without transfers gets them by a rule, `as_sent` if none is named; one with any transfer must have all.
 Where stages are is what the table says; every rank has v of them.
 """
 
@@ -30,6 +30,7 @@ from stagec.schedules.transfers import as_sent
 from stagec.schedules.validator import Proof
 
 Cell = str | Action | None
+Rule = Callable[[Schedule], Schedule]
 UserFunction = Callable[[int, int, int], Sequence[Iterable[Cell]]]
 """f(p, v, m): for each rank its actions, as text or as `Action`s; None is an empty cell."""
 
@@ -38,7 +39,7 @@ PARAMETERS = re.compile(r"\d+(UNSHARD|RESHARD|REDUCE_GRAD)")
 OVERLAPPED = re.compile(r"\((.*)\)OVERLAP_F_B")
 
 
-def from_csv(path: str | Path, p: int, v: int, m: int) -> Schedule:
+def from_csv(path: str | Path, p: int, v: int, m: int, rule: Rule | None = None) -> Schedule:
     """Read a table; see the module's docstring for its form. Raises `ScheduleError`."""
     try:
         text = io.StringIO(read_whole_text(path), newline="")
@@ -50,11 +51,16 @@ def from_csv(path: str | Path, p: int, v: int, m: int) -> Schedule:
             "name a CSV file with a row per pipeline rank",
             "unreadable",
         ) from None
-    return from_rows(str(path), rows, p, v, m)
+    return from_rows(str(path), rows, p, v, m, rule)
 
 
 def from_function(
-    function: UserFunction | str, p: int, v: int, m: int, directory: str | Path = "."
+    function: UserFunction | str,
+    p: int,
+    v: int,
+    m: int,
+    directory: str | Path = ".",
+    rule: Rule | None = None,
 ) -> Schedule:
     """Call `function(p, v, m)`, or the one that `FILE.py:NAME` names, for the actions of each rank."""
     name = function if isinstance(function, str) else function.__name__
@@ -70,7 +76,7 @@ def from_function(
             'return a list with a list of actions per rank, as [["F0", "B0"], ["F0", "B0"]]',
             "not-an-action",
         )
-    return from_rows(name, [row for row in rows if row is not None], p, v, m)
+    return from_rows(name, [row for row in rows if row is not None], p, v, m, rule)
 
 
 def is_list(value: object) -> bool:
@@ -131,8 +137,15 @@ def load(spec: str, directory: Path) -> UserFunction:
     return cast(UserFunction, function)
 
 
-def from_rows(name: str, rows: Sequence[Iterable[Cell]], p: int, v: int, m: int) -> Schedule:
-    """A schedule from the actions of each rank; sends and receives are put in if it has none."""
+def from_rows(
+    name: str,
+    rows: Sequence[Iterable[Cell]],
+    p: int,
+    v: int,
+    m: int,
+    rule: Rule | None = None,
+) -> Schedule:
+    """A schedule from the actions of each rank; sends and receives are put in if it has none, by `rule` if there is one."""
     if len(rows) != p:
         raise ScheduleError(
             f"schedule `{name}` has {len(rows)} {'row' if len(rows) == 1 else 'rows'}, "
@@ -143,9 +156,15 @@ def from_rows(name: str, rows: Sequence[Iterable[Cell]], p: int, v: int, m: int)
     parsed = [parse_row(name, rank, row, p, v, m) for rank, row in enumerate(rows)]
     schedule = Schedule.of_rows(name, p, v, m, parsed)
     if schedule.is_transfer.any():
+        if rule is not None:
+            raise ScheduleError(
+                f"schedule `{name}` has transfers of its own",
+                "leave out `transfers`, or the sends and receives of the table",
+                "has-transfers",
+            )
         return schedule
     Proof(schedule).run_compute()
-    return as_sent(schedule)
+    return (rule or as_sent)(schedule)
 
 
 def parse_row(name: str, rank: int, row: Iterable[Cell], p: int, v: int, m: int) -> ActionColumns:

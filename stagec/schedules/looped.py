@@ -12,8 +12,8 @@ Where both of a beat run overlapped, it is `F1&B0`.
 
 import numpy as np
 
-from stagec.arrays import Ints
-from stagec.schedules.table import ActionColumns, ActionKind, columns
+from stagec.arrays import Bools, Ints
+from stagec.schedules.table import ActionColumns, ActionKind, columns, concatenate
 
 Order = tuple[Ints, Ints]
 """Which of the rank's stages (0 to v - 1), and which microbatch, one after the other."""
@@ -77,24 +77,60 @@ def one_f_one_b(p: int, v: int, m: int) -> list[ActionColumns]:
 
 
 def interleaved_1f1b(p: int, v: int, m: int) -> list[ActionColumns]:
+    """With transfers, as Megatron-LM has them."""
     group = microbatches_per_round(p, m)
     orders = depth_first(v, m, group)
-    warm_up = [min(v * m, (v - 1) * group + 2 * (p - 1 - rank)) for rank in range(p)]
-    return [beats(rank, p, *orders, warm_up=warm_up[rank]) for rank in range(p)]
+    rows: list[ActionColumns] = []
+    for rank in range(p):
+        warm_up = min(v * m, (v - 1) * group + 2 * (p - 1 - rank))
+        row = beats(rank, p, *orders, warm_up)
+        rows.append(with_transfers(row, of_beats(row, warm_up), rank, p, group))
+    return rows
 
 
 def overlapped_1f1b(p: int, v: int, m: int) -> list[ActionColumns]:
     """One forward earlier than in interleaved 1F1B, so that those of a beat need nothing of each other: they run overlapped."""
     group = microbatches_per_round(p, m)
-    forward, backward = depth_first(v, m, group)
+    orders = depth_first(v, m, group)
     rows: list[ActionColumns] = []
     for rank in range(p):
         warm_up = min(v * m, (v - 1) * group + 2 * (p - 1 - rank) + 1)
-        row = beats(rank, p, forward, backward, warm_up)
-        place = np.arange(row.size)
-        pairs = (row.kind == ActionKind.BACKWARD) & (place >= warm_up)
-        rows.append(row._replace(joined=pairs & (place < 2 * v * m - warm_up)))
+        row = beats(rank, p, *orders, warm_up)
+        pairs = of_beats(row, warm_up)
+        rows.append(with_transfers(row._replace(joined=pairs), pairs, rank, p, group))
     return rows
+
+
+def of_beats(row: ActionColumns, warm_up: int) -> Bools:
+    """The backwards that are of one beat with the forward before them."""
+    place = np.arange(row.size)
+    is_steady = (place >= warm_up) & (place < row.size - warm_up)
+    return (row.kind == ActionKind.BACKWARD) & is_steady
+
+
+def with_transfers(
+    row: ActionColumns, follows: Bools, rank: int, p: int, group: int
+) -> ActionColumns:
+    """What a rank sends and receives in Megatron-LM's interleaved 1F1B: before each beat what it reads, and behind it what it made.
+
+    `follows`: what is of the same beat as the action before it. `send_forward_backward_recv_forward_backward` in the main
+    loop of Megatron-LM's `pipeline_parallel/schedules.py`. Where a `group` of more than p microbatches goes through all
+    stages before the next, what comes round from the other end is received as many passes earlier as there are more
+    (`fwd_recv_buffer_size`, `recv_tensor_from_previous_stage`). First and last stages have transfers here with nobody.
+    """
+    key = 3 * np.cumsum(~follows)
+    parts, keys = [row], [key + 1]
+    for kind, receive, send, end in (
+        (ActionKind.FORWARD, ActionKind.RECV_FORWARD, ActionKind.SEND_FORWARD, 0),
+        (ActionKind.BACKWARD, ActionKind.RECV_BACKWARD, ActionKind.SEND_BACKWARD, p - 1),
+    ):
+        at = np.flatnonzero(row.kind == kind)
+        earlier = max(0, group - p) if rank == end else 0
+        before = at[np.maximum(np.arange(len(at)) - earlier, 0)]
+        _, stage, microbatch, _ = row.pick(at)
+        parts += [columns(each, stage, microbatch) for each in (receive, send)]
+        keys += [key[before], key[at] + 2]
+    return concatenate(parts).pick(np.argsort(np.concatenate(keys), kind="stable"))
 
 
 def looped_bfs(p: int, v: int, m: int) -> list[ActionColumns]:

@@ -1,7 +1,7 @@
 """Put sends and receives between the compute actions of a schedule.
 
 A forward is followed by a send when the next stage is on another rank, an input gradient when the
-stage before is; every send has its receive there. Two rules say where in the order they stand.
+stage before is; every send has its receive there. Three rules say where in the order they stand.
 
 `around_compute`, for one stage per rank: a receive just before the compute that needs it, a send
 just after the compute that made it. When a send is followed at once by a receive from the rank it
@@ -14,7 +14,16 @@ that moment, behind whatever that rank has done by then. So all transfers have o
 every rank follows, and nothing deadlocks however sends behave. The moment is found by letting all
 ranks take one action per round, rank 0 first. PyTorch's pipeline runtime orders transfers so; it
 spends rounds on the parameters of stages too (fully sharded ones are gathered and freed), and so
-must this rule: `slots_before`.
+must this rule: `slots_before`. A rank's receives have that order whichever it reads first, so that
+one which it needs later can hold up one which it needs now.
+
+`batched`, for any placement: what a rank sends of what it has just computed and what it receives for
+what it computes next are one batch, in which nothing waits for the rest of it. So a pass or a pair of
+two waits for what it reads alone. Of these batches it is not certain that they get through: a rank goes on when all of one
+is through, also what it sends (`prove_no_deadlock`). A schedule may put some transfers elsewhere, as DualPipe's
+code does (`_commit_and_wait_comm` in deepseek-ai/DualPipe at 3da1bbe); then it has to put all. Megatron-LM's interleaved
+1F1B has such batches too (`send_forward_backward_recv_forward_backward`), and where it overlaps them it waits
+before each pass for what that reads (`pp_pre_forward` and `pp_pre_backward` in its `pipeline_parallel/schedules.py`).
 """
 
 from typing import NamedTuple
@@ -22,9 +31,15 @@ from typing import NamedTuple
 import numpy as np
 
 from stagec.arrays import Bools, Ints
-from stagec.schedules.dependencies import producers
+from stagec.schedules.dependencies import positions, producers
 from stagec.schedules.longest_path import Stuck, longest_path
-from stagec.schedules.table import ActionColumns, ActionKind, Schedule, concatenate
+from stagec.schedules.table import (
+    FIRST_TRANSFER,
+    ActionColumns,
+    ActionKind,
+    Schedule,
+    concatenate,
+)
 from stagec.schedules.wait_cycles import no_order
 
 RESIDENT_STAGES = 3
@@ -59,29 +74,75 @@ def in_order(schedule: Schedule, parts: list[tuple[ActionColumns, Ints, Ints]]) 
     return schedule.with_actions(table.pick(order), np.concatenate([[0], np.cumsum(counts)]))
 
 
-def around_compute(schedule: Schedule, batched: bool) -> Schedule:
-    """Receives just before, sends just after; see the module's docstring."""
-    kind, stage, microbatch, _ = schedule.table
+def both_ends(schedule: Schedule, index: Ints, reader: Ints) -> tuple[ActionColumns, ActionColumns]:
+    """The sends of what these actions made, and their receives, for these stages."""
+    kind, stage, microbatch, _ = schedule.table.pick(index)
+    sends = ActionColumns(SEND_OF[kind], stage, microbatch, np.zeros(len(index), bool))
+    return sends, sends._replace(kind=RECV_OF[kind], stage=reader.astype(np.int32))
+
+
+def beside_compute(schedule: Schedule) -> Schedule:
+    """Receives just before what reads them, sends just after what made them; of two that overlap, before and after both."""
     index, reader = sent(schedule)
-    position = np.arange(len(schedule)) * 3
-    read_at = np.full(len(schedule), -1)
-    after = producers(schedule)
-    reads = np.flatnonzero(after >= 0)
-    read_at[after[reads]] = reads
-    sends = ActionColumns(
-        SEND_OF[kind[index]], stage[index], microbatch[index], np.zeros(len(index), bool)
-    )
-    receives = sends._replace(kind=RECV_OF[kind[index]], stage=reader.astype(np.int32))
-    at = read_at[index]
-    whole = in_order(
+    sends, receives = both_ends(schedule, index, reader)
+    forwards = positions(schedule, ActionKind.FORWARD)
+    backwards = positions(schedule, ActionKind.BACKWARD, ActionKind.BACKWARD_INPUT)
+    goes_forward = sends.kind == ActionKind.SEND_FORWARD
+    cells = reader, sends.microbatch
+    read_at = np.where(goes_forward, forwards[cells], backwards[cells])
+    in_turn = np.argsort(read_at)
+    read_at, receives = read_at[in_turn], receives.pick(in_turn)
+    key = 3 * np.cumsum(~schedule.table.joined)
+    return in_order(
         schedule,
         [
-            (schedule.table, schedule.rank, position + 1),
-            (sends, schedule.rank[index], position[index] + 2),
-            (receives, schedule.rank[at], position[at]),
+            (schedule.table, schedule.rank, key + 1),
+            (sends, schedule.rank[index], key[index] + 2),
+            (receives, schedule.rank[read_at], key[read_at]),
         ],
     )
-    return with_batches(whole) if batched else whole
+
+
+def around_compute(schedule: Schedule, in_pairs: bool) -> Schedule:
+    """`beside_compute`, with batches of two if `in_pairs`; see the module's docstring."""
+    whole = beside_compute(schedule)
+    return with_batches(whole) if in_pairs else whole
+
+
+def batched(schedule: Schedule) -> Schedule:
+    """One batch between what is computed; see the module's docstring.
+
+    Of transfers that the schedule has, those between stages of one rank are left out.
+    """
+    plain = schedule.compute_only()
+    if schedule.is_transfer.any():
+        keep = ~schedule.is_transfer | (schedule.peer != schedule.rank)
+        kept = np.concatenate([[0], np.cumsum(keep)])
+        whole = schedule.with_actions(schedule.table.pick(keep), kept[schedule.starts])
+    else:
+        whole = beside_compute(plain)
+    transfers, rank = whole.is_transfer, whole.rank
+    joined = whole.table.joined.copy()
+    joined[1:] |= transfers[1:] & transfers[:-1] & (rank[1:] == rank[:-1])
+    whole = whole.with_actions(whole.table._replace(joined=joined), whole.starts)
+    other = as_sent(plain)
+    return whole.with_parameters(
+        carried(other.reductions, other, whole, behind=True),
+        carried(other.gathers, other, whole, behind=False),
+    )
+
+
+def carried(events: Ints, before: Schedule, after: Schedule, behind: bool) -> Ints:
+    """What `before` does to the parameters of stages, in a schedule that computes the same: between the same passes, `behind` transfers or before them."""
+    found = events.copy()
+    for rank in range(before.num_ranks):
+        own = events[:, 0] == rank
+        computed = np.concatenate([[0], np.cumsum(before.row(rank).kind < FIRST_TRANSFER)])
+        kind = after.row(rank).kind
+        passes = np.flatnonzero(kind < FIRST_TRANSFER)
+        places = np.append(passes, len(kind)) if behind else np.append(0, passes + 1)
+        found[own, 2] = places[computed[events[own, 2]]]
+    return found
 
 
 def with_batches(schedule: Schedule) -> Schedule:
@@ -95,8 +156,9 @@ def with_batches(schedule: Schedule) -> Schedule:
 
 
 def as_sent(schedule: Schedule) -> Schedule:
-    """Receives at the moment of their sends; see the module's docstring."""
-    kind, stage, microbatch, joined = schedule.table
+    """Receives at the moment of their sends, wherever the schedule has its own; see the module's docstring."""
+    schedule = schedule.compute_only()
+    joined = schedule.table.joined
     rank = schedule.rank
     after = producers(schedule)
     later_round = (after >= 0) & (rank[after] > rank)
@@ -110,15 +172,12 @@ def as_sent(schedule: Schedule) -> Schedule:
     rounds[opens] = rounds[opens + 1]
     moment = (rounds * schedule.num_ranks + rank) * 3
     index, reader = sent(schedule)
-    sends = ActionColumns(
-        SEND_OF[kind[index]], stage[index], microbatch[index], np.zeros(len(index), bool)
-    )
-    receives = sends._replace(kind=RECV_OF[kind[index]], stage=reader.astype(np.int32))
+    sends, receives = both_ends(schedule, index, reader)
     when = moment[index] + 2
     parts = [
         (schedule.table, rank, moment + joined),
         (sends, rank[index], when),
-        (receives, schedule.owner[reader, microbatch[index]], when),
+        (receives, schedule.owner[reader, sends.microbatch], when),
     ]
     keys = [
         np.sort(np.concatenate([k[r == own] for _, r, k in parts]))

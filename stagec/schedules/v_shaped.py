@@ -6,12 +6,20 @@ and how often it repeats. Microbatches are numbered afterwards, in order of appe
     phases([("F0", 2), ("F1 I1 W1", 1)])   ->   F0 mb 0, F0 mb 1, F1 mb 0, I1 mb 0, W1 mb 0
 
 `W` without a number is the oldest weight gradient still owed, of either stage. `F0&B1` is a pair
-that runs overlapped.
+that runs overlapped. `<F0` receives what F0 reads, and `F0>` sends what it made, from and to wherever
+the neighbouring stages are; B stands for I too.
 """
 
 import numpy as np
 
-from stagec.schedules.table import KIND_OF_SYMBOL, ActionColumns, ActionKind, columns, concatenate
+from stagec.schedules.table import (
+    FIRST_TRANSFER,
+    KIND_OF_SYMBOL,
+    ActionColumns,
+    ActionKind,
+    columns,
+    concatenate,
+)
 
 Phases = list[tuple[str, int]]
 OLDEST = 2
@@ -21,8 +29,9 @@ def pattern(words: str) -> ActionColumns:
     """Parse one pattern; the stage column holds 0, 1 or `OLDEST`."""
     kinds, locals_, joins = [], [], []
     for cell in words.split():
-        for number, word in enumerate(cell.split("&")):
-            kinds.append(KIND_OF_SYMBOL[word[0]])
+        way = {"<": "RECV_", ">": "SEND_"}.get(cell.strip("FBIW012")[:1], "")
+        for number, word in enumerate(cell.strip("<>").split("&")):
+            kinds.append(KIND_OF_SYMBOL[way + word[0]])
             locals_.append(int(word[1:]) if word[1:] else OLDEST)
             joins.append(number > 0)
     return columns(kinds, locals_, 0, joins)
@@ -32,9 +41,10 @@ def phases(row: Phases) -> ActionColumns:
     """Repeat the patterns, and number the microbatches in order of appearance."""
     kind, local, microbatch, joined = concatenate([repeat(pattern(w), n) for w, n in row])
     backward = (kind == ActionKind.BACKWARD) | (kind == ActionKind.BACKWARD_INPUT)
+    transfers = [kind == each for each in range(FIRST_TRANSFER, len(ActionKind))]
     for number in (0, 1):
-        count_up(microbatch, (kind == ActionKind.FORWARD) & (local == number))
-        count_up(microbatch, backward & (local == number))
+        for each in (kind == ActionKind.FORWARD, backward, *transfers):
+            count_up(microbatch, each & (local == number))
     # A weight gradient belongs to the oldest input gradient, of its stage or of any, not yet served.
     weight, owed = (
         kind == ActionKind.BACKWARD_WEIGHT,
@@ -84,25 +94,38 @@ def zb_v(p: int, v: int, m: int) -> list[ActionColumns]:
 
 
 def dualpipe_row(rank: int, p: int, m: int) -> ActionColumns:
-    """The eight steps of DualPipe's code for one of `p` ranks and `m` microbatches in V shape."""
+    """The eight steps of DualPipe's code for one of `p` ranks and `m` microbatches in V shape, with what it sends and receives between them.
+
+    `step` in `dualpipe/dualpipev.py` and `dualpipe/dualpipe.py` of deepseek-ai/DualPipe at 3da1bbe. Some transfers
+    stand apart from their passes there (`recv=False`, `send=False`).
+    """
     tail = p - 1 - rank
     steady = m - 2 * p + rank + 1
     middle = rank == p - 1
-    # The middle rank does not overlap its first pair: it would only wait longer.
-    first = "F0 B1 F1&B0" if middle else "F0&B1 F1&B0"
+    pairs = "<F0 <B1 F0&B1 F0> B1> <F1 <B0 F1&B0 F1> B0>"
+    both, first = "F0 <F0 <F1 F1 F1> F0>", pairs.removeprefix("<F0 ")
+    if middle:
+        # The middle rank does not overlap its first pair: it would only wait longer.
+        both = "F0 F0> <F0 <F1 F1 F1>"
+        first = "F0 F1> <B1 B1 F0> B1> <F1 <B0 F1&B0 F1> B0>"
     split = (rank + 1) // 2  # the first split backward of step 6
     whole = 2 * split + (1 - rank % 2)
-    last = [f"{'B' if number < whole else 'I'}{1 - number % 2}" for number in range(2 * (rank + 1))]
+    last = [
+        f"<B{late} {'B' if number < whole else 'I'}{late} B{late}>"
+        for number, late in enumerate([1, 0] * (rank + 1))
+    ]
     return phases(
         [
-            ("F0", 2 * tail),
-            ("F0 F1", rank + 1),
-            ("I1 W F1", tail),
+            ("<F0 F0 F0>", 2 * tail),
+            ("<F0", 1),
+            (both, rank),
+            (both.removesuffix(" F1>") if middle else both, 1),
+            ("<B1 I1 B1> <F1 W F1 F1>", tail),
             (first, 1),
-            ("F0&B1 F1&B0", steady - 1),
-            ("B1 F1&B0", tail),
+            (pairs, steady - 1),
+            ("<B1 B1 B1> <F1 <B0 F1&B0 F1> B0>", tail),
             (" ".join(last), 1),
-            ("W I0", tail),
+            ("W <B0 I0 B0>", tail),
             ("W", rank + 1),
         ]
     )

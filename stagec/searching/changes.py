@@ -115,6 +115,9 @@ def with_pipeline(plan: Plan, title: str, **other: object) -> PlanChange:
         settings["scatter_gather"] = "true"
     if pipeline.first_backward != "split":
         settings["first_backward"] = pipeline.first_backward
+    if pipeline.transfers is not None and "schedule" not in other:
+        # Not all schedules get through with all orders.
+        settings["transfers"] = pipeline.transfers
     settings |= other
     if is_file(str(settings["schedule"])):
         settings["schedule"] = f'"{settings["schedule"]}"'

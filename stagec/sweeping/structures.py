@@ -296,7 +296,9 @@ class Structure:
             pipeline = self.plan.pipeline
             assert pipeline is not None
             virtual = self.names.virtual_stages
-            self._schedules[key] = build(pipeline.schedule, total, virtual, microbatches)
+            self._schedules[key] = build(
+                pipeline.schedule, total, virtual, microbatches, transfers=pipeline.transfers
+            )
         return self._schedules[key]
 
     @cached_property

@@ -212,6 +212,8 @@ def usual_rules(plan: _Plan, model: str) -> list[str]:
             settings.append("virtual_stages = 2")
         if plan.often(0.2):
             settings.append("scatter_gather = true")
+        if plan.often(0.2):
+            settings.append(f"transfers = {draw.choice(('as_sent', 'batched'))}")
         found.append(f"pipeline L over pp {{ {', '.join(settings)} }}")
     return found
 

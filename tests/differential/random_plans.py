@@ -221,6 +221,8 @@ def pipeline(rng: Random) -> list[str]:
         settings.append("scatter_gather = true")
     if rng.random() < 0.2:
         settings.append("first_backward = whole")
+    if rng.random() < 0.2:
+        settings.append(f"transfers = {rng.choice(('as_sent', 'batched'))}")
     return [f"pipeline L over pp {{ {', '.join(settings)} }}"]
 
 

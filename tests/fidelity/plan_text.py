@@ -144,6 +144,8 @@ def pipeline_lines(case: Case) -> list[str]:
     if schedule in SPLIT:
         # PyTorch's first stage does its own whole.
         settings.append("first_backward = whole")
+    if schedule == "DualPipeV":
+        settings.append("transfers = as_sent")
     if "vstages" in case.parallel:
         settings.append(f"virtual_stages = {case.parallel['vstages']}")
     num_stages = case.degree("pp") * case.degree("vstages")

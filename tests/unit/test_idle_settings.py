@@ -149,6 +149,7 @@ def test_all_of_them_are_tried():
         ("process", "transposed_weights"),
         ("process", "cached_weights"),
         ("pipeline", "scatter_gather"),
+        ("pipeline", "transfers"),
         ("offload", "parameters"),
     }
 

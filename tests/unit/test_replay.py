@@ -28,6 +28,10 @@ def fixed_times(seed: int, ranks: Mapping[int, object]) -> Duration:
     return duration
 
 
+WITHOUT_BATCHES = ("zb_v", "zb_h2", "looped_bfs", "interleaved_zero_bubble")
+"""Schedules whose ranks may wait for each other for ever if all they send and receive between two passes is one batch."""
+
+
 @st.composite
 def jobs(draw: st.DrawFn) -> Job:
     schedule = draw(st.sampled_from(names()))
@@ -46,7 +50,10 @@ def jobs(draw: st.DrawFn) -> Job:
     clauses: list[str] = []
     if tp > 1 and draw(st.booleans()):
         clauses.append("shard S over tp")
-    scatters = "scatter_gather = true" if draw(st.booleans()) else "scatter_gather = false"
+    said = ["scatter_gather = true" if draw(st.booleans()) else "scatter_gather = false"]
+    in_batches = draw(st.sampled_from(("", "as_sent", "batched")))
+    if in_batches == "as_sent" or (in_batches and schedule not in WITHOUT_BATCHES):
+        said.append(f"transfers = {in_batches}")
     overlaps = [f"{kind} = {str(draw(st.booleans())).lower()}" for kind in ("zero", "p2p", "tp")]
     clauses.append(f"overlap {{ {', '.join(overlaps)} }}")
     gradients = [f"overlap = {str(draw(st.booleans())).lower()}"]
@@ -75,7 +82,7 @@ def jobs(draw: st.DrawFn) -> Job:
         tied=draw(st.booleans()),
         extra_layers=draw(st.integers(-1, 1)) if p > 1 else 0,
         clauses=tuple(clauses),
-        pipeline=(scatters,),
+        pipeline=tuple(said),
         layers_per_stage=draw(st.integers(1, 2)),
         axes=draw(st.sampled_from([("dp", "pp", "tp"), ("pp", "dp", "tp")])),
     )

@@ -20,7 +20,9 @@ from stagec.schedules import (
 
 
 @st.composite
-def accepted(draw: st.DrawFn, only: tuple[str, ...] | None = None) -> Schedule:
+def accepted(
+    draw: st.DrawFn, only: tuple[str, ...] | None = None, transfers: str | None = None
+) -> Schedule:
     """A schedule at sizes that it accepts: sizes are drawn freely, refused ones drawn again."""
     name = draw(st.sampled_from(only or tuple(names())))
     p, m = draw(st.integers(1, 9)), draw(st.integers(1, 24))
@@ -30,10 +32,10 @@ def accepted(draw: st.DrawFn, only: tuple[str, ...] | None = None) -> Schedule:
     if name.startswith("dualpipe"):
         m = max(m, 2 * p)
     try:
-        return build(name, p, v, m)
+        return build(name, p, v, m, transfers=transfers)
     except ScheduleError as error:
         assert error.reason in ("too-few-microbatches", "uneven-rounds"), error
-        return build(name, p, v, m * p)
+        return build(name, p, v, m * p, transfers=transfers)
 
 
 @settings(max_examples=75, deadline=None)

@@ -1,10 +1,13 @@
 """Where sends and receives stand: against a simulation written round by round."""
 
+from itertools import pairwise
+
+import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from stagec.schedules import Action, ActionKind, Schedule, build, text, validate
-from stagec.schedules.transfers import around_compute, as_sent
+from stagec.schedules import Action, ActionKind, Schedule, build, text, usual_transfers, validate
+from stagec.schedules.transfers import around_compute, as_sent, batched
 from tests.unit.test_schedules import accepted
 
 Cell = list[Action] | str
@@ -111,7 +114,7 @@ MANY_STAGES = ("interleaved_1f1b", "overlapped_1f1b", "interleaved_zero_bubble",
 
 
 @settings(max_examples=60, deadline=None)
-@given(accepted(MANY_STAGES))
+@given(accepted(MANY_STAGES, "as_sent"))
 def test_transfers_and_parameters_stand_where_the_rounds_put_them(schedule: Schedule) -> None:
     small = schedule.num_stages * schedule.num_microbatches <= 200
     if small:
@@ -161,9 +164,96 @@ def test_stages_of_one_rank_exchange_nothing() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(accepted(("gpipe", "1f1b", "zb_h1", "zb_h2")), st.booleans())
-def test_both_rules_make_the_same_transfers(schedule: Schedule, batched: bool) -> None:
+def test_both_rules_make_the_same_transfers(schedule: Schedule, in_pairs: bool) -> None:
     compute = schedule.compute_only()
-    one, other = around_compute(compute, batched), as_sent(compute)
+    one, other = around_compute(compute, in_pairs), as_sent(compute)
     for rank in range(schedule.num_ranks):
         assert sorted(one.actions(rank)) == sorted(other.actions(rank))
     assert text(one) == text(other) == text(compute)
+
+
+READERS = {
+    ActionKind.RECV_FORWARD: (ActionKind.FORWARD,),
+    ActionKind.RECV_BACKWARD: (ActionKind.BACKWARD, ActionKind.BACKWARD_INPUT),
+}
+MAKERS = {
+    ActionKind.SEND_FORWARD: (ActionKind.FORWARD,),
+    ActionKind.SEND_BACKWARD: (ActionKind.BACKWARD, ActionKind.BACKWARD_INPUT),
+}
+
+
+@settings(max_examples=50, deadline=None)
+@given(accepted())
+def test_a_batch_is_what_passes_around_it_made_and_read(schedule: Schedule) -> None:
+    """Also of schedules whose ranks do not get through such batches."""
+    made, other = batched(schedule.compute_only()), as_sent(schedule)
+    assert text(made) == text(schedule)
+    for rank in range(schedule.num_ranks):
+        assert sorted(made.actions(rank)) == sorted(other.actions(rank))
+        groups = made.groups(rank)
+        for one, behind in pairwise(groups):
+            assert not (one[0].is_transfer and behind[0].is_transfer)
+        for before, batch, behind in zip([(), *groups], groups, [*groups[1:], ()], strict=False):
+            for kind, *own in batch:
+                if kind in READERS:
+                    assert any([*a[1:]] == own and a.kind in READERS[kind] for a in behind)
+                elif kind in MAKERS:
+                    assert any([*a[1:]] == own and a.kind in MAKERS[kind] for a in before)
+
+
+@settings(max_examples=30, deadline=None)
+@given(accepted(("overlapped_1f1b", "interleaved_1f1b", "dualpipe", "zb_h1"), "batched"))
+def test_parameters_come_and_go_between_the_same_passes(schedule: Schedule) -> None:
+    """In either order of transfers: a gather before them, a reduction when what was made has been sent."""
+    other = as_sent(schedule)
+    for rank in range(schedule.num_ranks):
+        passes, before = (
+            np.concatenate([[0], np.cumsum(each.row(rank).kind < ActionKind.SEND_FORWARD)])
+            for each in (schedule, other)
+        )
+        for name, step in (("gathers", -1), ("reductions", 1)):
+            ours, theirs = (
+                getattr(e, name)[getattr(e, name)[:, 0] == rank] for e in (schedule, other)
+            )
+            assert ours[:, 1].tolist() == theirs[:, 1].tolist()
+            assert passes[ours[:, 2]].tolist() == before[theirs[:, 2]].tolist()
+            beside = np.clip(ours[:, 2] + step, 0, len(passes) - 1)
+            at_end = ours[:, 2] == beside
+            assert (at_end | (passes[beside] != passes[ours[:, 2]])).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "v", "usual"),
+    [
+        *(("dualpipe", 2, "batched"), ("overlapped_1f1b", 3, "batched"), ("1f1b", 1, "batched")),
+        *(("zb_v", 2, "as_sent"), ("interleaved_1f1b", 2, "as_sent"), ("mine.csv", 1, "as_sent")),
+        *(("forward_only", 1, "batched"), ("forward_only", 2, "as_sent")),
+    ],
+)
+def test_transfers_stand_in_the_usual_order_without_a_word(name: str, v: int, usual: str) -> None:
+    assert usual_transfers(name, v) == usual
+    if "." not in name:
+        one, other = build(name, 4, v, 8), build(name, 4, v, 8, transfers=usual)
+        assert [one.actions(rank) for rank in range(4)] == [
+            other.actions(rank) for rank in range(4)
+        ]
+
+
+def test_some_transfers_of_dualpipe_stand_apart_from_their_passes() -> None:
+    """As in its code (`tests.fidelity.deepseek_schedules`): `recv=False`, `send=False`."""
+    first, last = text(build("dualpipe_v", 2, 2, 4), transfers=True).splitlines()
+    assert first.startswith(
+        "rank 0: 0F0 0SEND_F0 0F1 0SEND_F1 0F2 3RECV_F0 3F0 0SEND_F2 3I0 [3SEND_B0 3RECV_F1] 3W0 3F1 "
+        "0F3&3B1 [0SEND_F3 3SEND_B1 3RECV_F2 0RECV_B0] 3F2&0B0 3B2 "
+    )
+    assert last.startswith(
+        "rank 1: 1RECV_F0 1F0 1RECV_F1 2F0 2SEND_F0 1F1 1RECV_F2 2F1 1F2 [2SEND_F1 2RECV_B0] 2B0 "
+        "2F2&1B0 [2SEND_F2 1SEND_B0 1RECV_F3 2RECV_B1] 1F3&2B1 "
+    )
+
+
+def test_what_comes_round_is_received_as_early_as_megatron_lm_receives_it() -> None:
+    """With 6 microbatches in a round of 4 ranks two passes ahead, at either end."""
+    first, *_, last = text(build("overlapped_1f1b", 4, 2, 6), transfers=True).splitlines()
+    assert "0F3 [0SEND_F3 4RECV_F0] 0F4 [0SEND_F4 4RECV_F1] 0F5 [0SEND_F5 4RECV_F2] 4F0 " in first
+    assert "7F4&7B3 [7SEND_B3 7RECV_F5 3RECV_B0] 7F5&7B4 [7SEND_B4 3RECV_B1] 7B5 " in last

@@ -1,12 +1,14 @@
 """The validator refutes what is wrong, says where, and agrees with a naive machine."""
 
 import random
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from stagec.schedules import (
+    Action,
     ActionCosts,
     ActionKind,
     InvalidSchedule,
@@ -16,7 +18,7 @@ from stagec.schedules import (
     validate,
 )
 from stagec.schedules.table import ActionColumns
-from stagec.schedules.transfers import around_compute
+from stagec.schedules.transfers import around_compute, as_sent, batched
 from tests.unit.test_schedules import accepted
 
 
@@ -91,7 +93,7 @@ def test_ranks_have_the_stages_they_say() -> None:
 
 def test_rendezvous_deadlock_names_the_cycle() -> None:
     """1F1B without batches: a forward meets a gradient that comes the other way."""
-    schedule = around_compute(build("1f1b", 2, 1, 4).compute_only(), batched=False)
+    schedule = around_compute(build("1f1b", 2, 1, 4).compute_only(), in_pairs=False)
     error = refuted(schedule)
     assert error.reason == "deadlock-rendezvous"
     assert (error.rank, error.action) == (0, "SEND_F1")
@@ -103,7 +105,7 @@ def test_rendezvous_deadlock_names_the_cycle() -> None:
 
 
 def test_a_cycle_excludes_the_ranks_that_only_wait_for_it() -> None:
-    schedule = around_compute(build("1f1b", 4, 1, 8).compute_only(), batched=False)
+    schedule = around_compute(build("1f1b", 4, 1, 8).compute_only(), in_pairs=False)
     error = refuted(schedule)
     ranks = {line.split()[1] for line in error.cycle}
     waited_for = {line.split()[-1] for line in error.cycle}
@@ -167,15 +169,92 @@ def shuffled(schedule: Schedule, seed: int, swaps: int) -> Schedule:
     return schedule.with_actions(single, schedule.starts)
 
 
+def regrouped(schedule: Schedule, seed: int) -> Schedule:
+    """Transfers that stand side by side as batches, at random."""
+    chance = np.random.default_rng(seed)
+    transfers, rank = schedule.is_transfer, schedule.rank
+    joined = schedule.table.joined.copy()
+    beside = transfers[1:] & transfers[:-1] & (rank[1:] == rank[:-1])
+    joined[1:] = np.where(beside, chance.random(len(beside)) < chance.random(), joined[1:])
+    return schedule.with_actions(schedule.table._replace(joined=joined), schedule.starts)
+
+
+COMPUTE, SEND, RECEIVE = range(3)
+
+
+def queue_of(action: Action) -> int:
+    if not action.is_transfer:
+        return COMPUTE
+    return SEND if action.kind in (ActionKind.SEND_FORWARD, ActionKind.SEND_BACKWARD) else RECEIVE
+
+
+def runs_as_nodes(schedule: Schedule, serial: bool) -> bool:
+    """Whether a simulator gets through that starts a node when what it waits for is done: what it reads, and the node before it in its queue.
+
+    A rank has a queue of passes, of sends and of receives, or one for all (`serial`), in which the sends of a batch come before its receives.
+    """
+    backward = (ActionKind.BACKWARD, ActionKind.BACKWARD_INPUT)
+    done: set[Action] = set()
+
+    def is_there(*actions: Action) -> bool:
+        return any(action in done for action in actions)
+
+    def passes(kind: ActionKind, stage: int, microbatch: int) -> list[Action]:
+        kinds = (kind,) if kind == ActionKind.FORWARD else backward
+        return [Action(each, stage, microbatch) for each in kinds]
+
+    def may_start(action: Action) -> bool:
+        kind, stage, microbatch = action
+        match kind:
+            case ActionKind.SEND_FORWARD:
+                return is_there(*passes(ActionKind.FORWARD, stage, microbatch))
+            case ActionKind.SEND_BACKWARD:
+                return is_there(*passes(ActionKind.BACKWARD, stage, microbatch))
+            case ActionKind.RECV_FORWARD:
+                return is_there(Action(ActionKind.SEND_FORWARD, stage - 1, microbatch))
+            case ActionKind.RECV_BACKWARD:
+                return is_there(Action(ActionKind.SEND_BACKWARD, stage + 1, microbatch))
+            case ActionKind.FORWARD:
+                received = Action(ActionKind.RECV_FORWARD, stage, microbatch)
+                return stage == 0 or is_there(received, *passes(kind, stage - 1, microbatch))
+            case ActionKind.BACKWARD_WEIGHT:
+                return True
+            case _:
+                received = Action(ActionKind.RECV_BACKWARD, stage, microbatch)
+                is_last = stage == schedule.num_stages - 1
+                return is_last or is_there(received, *passes(kind, stage + 1, microbatch))
+
+    queues: list[list[Action]] = []
+    for rank in range(schedule.num_ranks):
+        own: list[list[Action]] = [[], [], []]
+        for group in schedule.groups(rank):
+            for action in sorted(group, key=queue_of):
+                own[0 if serial else queue_of(action)].append(action)
+        queues += own
+    is_moving = True
+    while is_moving:
+        is_moving = False
+        for queue in queues:
+            while queue and may_start(queue[0]):
+                done.add(queue.pop(0))
+                is_moving = True
+    return not any(queues)
+
+
 @pytest.mark.seldom
 @settings(max_examples=80, deadline=None)
 @given(
-    accepted(("1f1b", "gpipe", "zb_h1", "zb_v", "interleaved_1f1b")),
+    accepted(("1f1b", "gpipe", "zb_h1", "zb_v", "interleaved_1f1b", "dualpipe_v")),
+    st.sampled_from([None, batched, as_sent]),
     st.integers(0, 2**32),
     st.integers(0, 12),
 )
-def test_agrees_with_a_naive_machine(schedule: Schedule, seed: int, swaps: int) -> None:
-    changed = shuffled(schedule, seed, swaps) if len(schedule) > 1 else schedule
+def test_agrees_with_a_naive_machine(
+    schedule: Schedule, rule: Callable[[Schedule], Schedule] | None, seed: int, swaps: int
+) -> None:
+    schedule = rule(schedule.compute_only()) if rule is not None else schedule
+    changed = shuffled(schedule, seed, swaps) if len(schedule) > 1 and swaps else schedule
+    changed = regrouped(changed, seed) if seed % 2 else changed
     try:
         validate(changed)
         verdict = ""
@@ -186,6 +265,18 @@ def test_agrees_with_a_naive_machine(schedule: Schedule, seed: int, swaps: int) 
     assert verdict in ("", "deadlock-rendezvous", "deadlock-eager")
     assert machine(changed, eager=False) == (verdict == "")
     assert machine(changed, eager=True) == (verdict != "deadlock-eager")
+    if verdict != "deadlock-eager":
+        assert runs_as_nodes(changed, serial=False)
+        assert runs_as_nodes(changed, serial=True)
+
+
+@settings(max_examples=30, deadline=None)
+@given(accepted(("dualpipe", "dualpipe_v", "overlapped_1f1b", "interleaved_1f1b"), "batched"))
+def test_ranks_get_through_the_batches_that_authors_have(schedule: Schedule) -> None:
+    validate(schedule)
+    assert machine(schedule, eager=False)
+    assert runs_as_nodes(schedule, serial=False)
+    assert runs_as_nodes(schedule, serial=True)
 
 
 @settings(max_examples=80, deadline=None)

@@ -415,7 +415,8 @@ class ScheduleOp(DefaultBuilder):
     """How the pipeline runs its microbatches: `sched.schedule "1f1b" ranks "pp" virtual 1 microbatches "mb"`.
 
     `ranks` and `microbatches` are numbers (sizes, so that they may be named), `virtual` is how many stages a rank has. The order of actions follows from these
-    alone (`stagec.schedules`). Of a pipeline that several pools run it is one part: `ranks "pp" from 1 of 5` are those behind the first.
+    alone (`stagec.schedules`). Where transfers do not stand in it by the schedule's own rule, it says by which: `transfers "as_sent"`. Of a pipeline that
+    several pools run it is one part: `ranks "pp" from 1 of 5` are those behind the first.
     """
 
     name = "sched.schedule"
@@ -426,8 +427,12 @@ class ScheduleOp(DefaultBuilder):
     microbatches = prop_def(SizeAttr)
     first = opt_prop_def(IntegerAttr.constr(i64))
     total = opt_prop_def(IntegerAttr.constr(i64))
+    transfers = opt_prop_def(StringAttr)
 
-    assembly_format = "$schedule `ranks` $ranks (`from` $first^ `of` $total)? `virtual` $virtual_stages `microbatches` $microbatches attr-dict"
+    assembly_format = (
+        "$schedule `ranks` $ranks (`from` $first^ `of` $total)? `virtual` $virtual_stages `microbatches` $microbatches "
+        "(`transfers` $transfers^)? attr-dict"
+    )
 
     def verify_(self) -> None:
         if (self.first is None) != (self.total is None):

@@ -72,6 +72,22 @@ def places_of(title: str, names: Iterable[syntax.Path]) -> dict[str, Span]:
     return {f"{title}.{name}": name.span for name in names}
 
 
+def as_overlapped(
+    pipeline: resolved.Pipeline | None, overlap: resolved.Overlap
+) -> resolved.Pipeline | None:
+    """What Megatron-LM makes of interleaved 1F1B: with `--overlap-moe-expert-parallel-comm` another schedule.
+
+    With `--no-overlap-p2p-communication` it sends and receives in batches: computation would wait at receives of what it needs later.
+    """
+    if pipeline is None or pipeline.schedule != "interleaved_1f1b":
+        return pipeline
+    if overlap.ep:
+        return replace(pipeline, schedule="overlapped_1f1b")
+    if not overlap.p2p and pipeline.transfers is None:
+        return replace(pipeline, transfers="batched")
+    return pipeline
+
+
 class _PlanResolver:
     def __init__(self, merged: Merged, table: SizeTable, findings: Diagnostics) -> None:
         self.merged, self.table, self.findings = merged, table, findings
@@ -93,11 +109,9 @@ class _PlanResolver:
         num_sequences = self.microbatch(microbatch)
         unit, freeze = merged.get(syntax.Unit), merged.get(syntax.Freeze)
         optimizer = self.optimizer()
-        zero, pipeline, precision = self.zero(), self.pipeline(num_sequences), self.precision()
+        zero, precision = self.zero(), self.precision()
         overlap = self.only_settings(syntax.Overlap, resolved.Overlap)
-        if overlap.ep and pipeline is not None and pipeline.schedule == "interleaved_1f1b":
-            # As `--overlap-moe-expert-parallel-comm` changes Megatron-LM's schedule.
-            pipeline = replace(pipeline, schedule="overlapped_1f1b")
+        pipeline = as_overlapped(self.pipeline(num_sequences), overlap)
         if optimizer.bits == 8:
             precision = self.of_eight_bits(precision, optimizer)
         use, contexts = merged.get(syntax.Use), tuple(self.contexts())

@@ -80,6 +80,7 @@ CLAUSES = {
     "zero_bubble": "pipeline L over pp { schedule = zb_h1, first = -1, last = 1 }",
     "v": "pipeline L over pp { schedule = zb_v }\n  zero 2 over dp\n  optimizer adamw { clip = 1, loss_scale = dynamic }",
     "dualpipe": "pipeline L over pp { schedule = dualpipe }",
+    "as_sent": "pipeline L over pp { schedule = dualpipe_v, transfers = as_sent }",
     "listed": "pipeline L over pp { schedule = 1f1b, layers = [5, 7] }",
     "listed_virtual": "pipeline L over pp { schedule = interleaved_1f1b, virtual_stages = 2, layers = [4, 5, 3, 0] }",
     "zero_3": "zero 3 over dp\n  unit Block\n  microbatch 1",
@@ -176,6 +177,17 @@ def test_a_structure_is_where_a_compilation_comes_to_the_same_answers() -> None:
     assert said["H/tp is a whole number"] is True
     assert said["B/(dp*microbatch) is a whole number"] is True
     assert said["`dualpipe` does not run so few or so many microbatches"] is True
+
+
+def test_whether_ranks_get_through_their_batches_is_asked_of_each_point() -> None:
+    """With few microbatches they do, under this schedule."""
+    clauses = "pipeline L over pp { schedule = zb_h2, transfers = batched }"
+    asked = request(
+        parse_text(TINY.replace("CLAUSES", clauses), "tiny.stg"), "p", ("flops",), "B=2,4,8,16"
+    )
+    table = sweep(asked)
+    assert [row["B"] for row in table.rows()] == [2, 4]
+    assert sum(table.reasons.values()) == 2
 
 
 @pytest.mark.seldom
