@@ -25,7 +25,7 @@ from stagec.plans.clauses import Device, Plan, Recompute, Zero
 from stagec.rewriting import programs
 
 if TYPE_CHECKING:
-    from stagec.estimate.timeline import Timeline
+    from stagec.estimate.step import Estimate
     from stagec.memory import ClassPlan, TimedPeak
 
 MOST_CAUSES = 5
@@ -83,9 +83,9 @@ def check_memory(compiled: Compiled, compile_with: Callable[[Suggestion], Compil
 def peaks(compiled: Compiled) -> tuple[int, int]:
     """The most that a rank needs in the order in which nodes are issued, and along the estimated time."""
     from stagec.estimate.memory import most_along_time, timed_peaks
-    from stagec.estimate.step import timeline_of
+    from stagec.estimate.step import estimate_if_known
 
-    most = most_along_time(timed_peaks(compiled, timeline_of(compiled)))
+    most = most_along_time(timed_peaks(estimate_if_known(compiled)))
     issued = max(each.peak_bytes for each in compiled.memory)
     return issued, most[1].num_bytes if most is not None else 0
 
@@ -297,15 +297,14 @@ def idle_parts(compiled: Compiled) -> list[Diagnostic]:
     ]
 
 
-def warnings(compiled: Compiled, timeline: Timeline | None) -> list[Diagnostic]:
-    """What is doubtful, seen from the end: also W0501. `timeline` is that of the step, if it is known."""
+def warnings(compiled: Compiled, found: Estimate | None) -> list[Diagnostic]:
+    """What is doubtful, seen from the end: also W0501. `found` is the estimate of the step, if its time is known."""
     device, idle = compiled.plan.device, idle_parts(compiled)
     if compiled.traces is None or (device.capacity is None and device.memory is None):
         return idle
     from stagec.estimate.memory import timed_peaks
 
-    timed = timed_peaks(compiled, timeline)
-    return [*idle, *doubt(compiled, compiled.memory, timed)]
+    return [*idle, *doubt(compiled, compiled.memory, timed_peaks(found))]
 
 
 def idle_switches(compiled: Compiled) -> Iterator[Diagnostic]:

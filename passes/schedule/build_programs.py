@@ -341,7 +341,6 @@ def unrolled(ops: Iterable[Operation], tasks: Collection[str], flow: Dataflow) -
 # Order
 
 
-HALVES = (ActionKind.BACKWARD_INPUT, ActionKind.BACKWARD_WEIGHT)
 TASK_OF_KIND = {
     ActionKind.FORWARD: "F",
     ActionKind.BACKWARD: "B",
@@ -432,7 +431,7 @@ def rank_order(
         places,
     )
     task = columns[0]
-    if np.isin(schedule.table.kind, HALVES).any():
+    if schedule.some_in_halves:
         times = np.where(task == TASK_NUMBER["B"], 2, 1)
         columns = [np.repeat(column, times) for column in columns]
         second = np.cumsum(times)[task == TASK_NUMBER["B"]] - 1
@@ -498,6 +497,8 @@ def with_parameters(
     columns: Sequence[Ints], schedule: Schedule, rank: int, places: Ints
 ) -> list[Ints]:
     """A rank's tasks, with the reductions of stages, and the gathers of whole stages, where the schedule places them."""
+    if not len(schedule.reductions) and not len(schedule.gathers):
+        return list(columns)
     table = np.stack(columns, axis=1)
     at = 2 * np.arange(len(table)) + 1
     for task, events in (("reduce", schedule.reductions), ("GATHER", schedule.gathers)):

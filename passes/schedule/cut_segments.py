@@ -48,7 +48,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
-import numpy as np
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
@@ -72,7 +71,6 @@ from stagec.pipeline_schedule import (
     tasks_overlap,
 )
 from stagec.rewriting import programs
-from stagec.schedules.table import ActionKind
 
 NAME = "cut-segments"
 BACKWARD = ("bwd", "wgrad")
@@ -105,10 +103,7 @@ def kind_of_first_stage(module: ModuleOp) -> str | None:
 
 def has_halves(module: ModuleOp) -> bool:
     """Whether the schedule has the backward pass in two halves."""
-    if schedule_op(module) is None:
-        return False
-    kinds = (ActionKind.BACKWARD_INPUT, ActionKind.BACKWARD_WEIGHT)
-    return bool(np.isin(pipeline_schedule(module).table.kind, kinds).any())
+    return schedule_op(module) is not None and pipeline_schedule(module).some_in_halves
 
 
 Run = list[Operation]

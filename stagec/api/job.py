@@ -17,8 +17,7 @@ from stagec.backend.program import TraceSet
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.driver import Stops, compile_program
-from stagec.estimate.memory import timed_peaks
-from stagec.estimate.step import Estimate, estimate, on_device, timeline_of
+from stagec.estimate.step import Estimate, estimate, estimate_if_known, on_device
 from stagec.explaining.algebra import as_text, simplified
 from stagec.explaining.job import NamedJob
 from stagec.explaining.questions import ask
@@ -187,7 +186,7 @@ class Job(WithTraces):
         """Warnings about the model and its plan: diagnostics with a code, a message and advice."""
         return (
             *self._doubts(),
-            *warnings(self._compiled, timeline_of(self._compiled)),
+            *warnings(self._compiled, estimate_if_known(self._compiled)),
         )
 
     @property
@@ -215,8 +214,7 @@ class Job(WithTraces):
     @property
     def peak_bytes_along_time(self) -> int:
         """Peak memory along the estimated time of the step, where communication that lags behind keeps its buffers. E0410 if the plan names no device."""
-        peaks = timed_peaks(self._compiled, self._estimate.timeline)
-        return max(each.num_bytes for each in peaks)
+        return max(each.num_bytes for each in self._estimate.timed_peaks)
 
     @cached_property
     def headline(self) -> Headline:

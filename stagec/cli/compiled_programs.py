@@ -33,7 +33,7 @@ def show_parts(
     """Each program of a series, or the one of a step, with its times if they are known already. Pages and time lines of pools are of all of them."""
     for number, compiled in enumerate(series.parts):
         found = timed[number] if timed else None if options.quiet else estimated(compiled)
-        doubts = warnings(compiled, found.timeline if found is not None else None)
+        doubts = warnings(compiled, found)
         if doubts:
             sys.stderr.write(render(doubts, compiled.sources))
         if options.stop_after is not None:
@@ -100,10 +100,11 @@ def explain_timeline(compiled: Compiled, options: argparse.Namespace) -> None:
 def explain_memory(compiled: Compiled, options: argparse.Namespace) -> None:
     """Print the plan of memory, or write it as a page."""
     from stagec.estimate.memory import timed_peaks
-    from stagec.estimate.step import timeline_of
+    from stagec.estimate.step import estimate_if_known
 
-    timeline = timeline_of(compiled)
-    timed = [] if options.memory else timed_peaks(compiled, timeline)
+    found = estimate_if_known(compiled)
+    timeline = found.timeline if found is not None else None
+    timed = [] if options.memory else timed_peaks(found)
     tell_memory(compiled, compiled.memory, timeline, timed, options)
 
 

@@ -89,7 +89,7 @@ def compiled(
     whole = estimate_pools_if_known(parts) if trains else None
     found = list(zip(parts.values(), times_of_pools(parts, whole), strict=True))
     for each, time in found:
-        if doubts := warnings(each, time.timeline if time is not None else None):
+        if doubts := warnings(each, time):
             sys.stderr.write(render(doubts, each.sources))
     return found
 

@@ -35,7 +35,6 @@ from stagec.dialects.types import TIME_AXIS
 from stagec.estimate.graph import PieceGraph, build_graph
 from stagec.estimate.interference import lost_us, slowdown, takes_units
 from stagec.estimate.many_microbatches import ManyMicrobatches
-from stagec.estimate.memory import timed_peaks
 from stagec.estimate.prices import Prices
 from stagec.estimate.repetition import (
     SAME,
@@ -46,6 +45,7 @@ from stagec.estimate.repetition import (
     is_put_in,
     pairs,
     repeated_nodes,
+    timed_pairs,
 )
 from stagec.estimate.step import Estimate
 from stagec.estimate.timeline import Timeline, simulate_graph
@@ -89,6 +89,8 @@ class FewMicrobatches:
     """How many microbatches each has, and the whole step."""
     blocks: Sequence[RepeatedNodes]
     """For each rank class, the nodes that the longer of the two has and the shorter one has not."""
+    orders: Sequence[Order]
+    """The order of tasks of each rank class in the whole step."""
 
     def grown(self, before: T, after: T) -> T:
         """A number of the whole step, given those of the two."""
@@ -98,11 +100,6 @@ class FewMicrobatches:
     def times(self) -> int:
         """How many more blocks the whole step has."""
         return (self.num_many - self.num_more) // (self.num_more - self.num_few)
-
-    @cached_property
-    def orders(self) -> Sequence[Order]:
-        """The order of tasks of each rank class in the whole step."""
-        return orders_of_ranks(self.more.module, self.more.runs, self.num_many)
 
     def moved(self, number: int, moment: Moment) -> Moment:
         """A moment of the longer step on a rank of a class, with the microbatch that has it in the whole step."""
@@ -172,10 +169,7 @@ class FewMicrobatches:
         """The peak of each rank class along the time of the whole step; empty where that is not known, and None if the two steps do not agree on it."""
         if estimates is None:
             return []
-        one, other = (
-            timed_peaks(each, found.timeline)
-            for each, found in zip((self.few, self.more), estimates, strict=True)
-        )
+        one, other = (each.timed_peaks for each in estimates)
         if [each.num_bytes for each in one] != [each.num_bytes for each in other]:
             return None
         few_us, more_us = (each.step_time_us for each in estimates)
@@ -208,30 +202,31 @@ def told_by_few(
         return with_sizes_of(made, number, many.number)
 
     shown: Compiled | None = None
-    for numbers in pairs(many.plan, many.ranks, many.number):
-        if shown is not None and not order_goes_on(shown, *numbers, many.number):
+    for numbers in timed_pairs(many.plan, many.ranks, many.number):
+        if shown is not None and not orders_that_go_on(shown, *numbers, many.number):
             continue
         few = shown = compile_few(numbers[0])
         if few is None:
             return
-        if not order_goes_on(few, *numbers, many.number):
+        orders = orders_that_go_on(few, *numbers, many.number)
+        if not orders:
             continue
         more = compile_few(numbers[1])
         if more is None:
             return
         blocks = blocks_of(few, more)
         if blocks is not None:
-            yield FewMicrobatches(few, more, *numbers, many.number, blocks)
+            yield FewMicrobatches(few, more, *numbers, many.number, blocks, orders)
 
 
-def order_goes_on(compiled: Compiled, few: int, more: int, many: int) -> bool:
-    """Whether the order of tasks in a step of `many` microbatches is that of `more` which goes on, on each rank of a compiled plan."""
+def orders_that_go_on(compiled: Compiled, few: int, more: int, many: int) -> Sequence[Order]:
+    """The order of tasks of each rank class of a compiled plan in a step of `many` microbatches; empty if one is not that of `more` which goes on."""
     try:
         module, runs = compiled.module, compiled.runs
         orders = [orders_of_ranks(module, runs, number) for number in (few, more, many)]
     except CompileError:
-        return False
-    return all(goes_on(*each) for each in zip(*orders, strict=True))
+        return []
+    return orders[-1] if all(goes_on(*each) for each in zip(*orders, strict=True)) else []
 
 
 def blocks_of(few: Compiled, more: Compiled) -> list[RepeatedNodes] | None:

@@ -10,7 +10,7 @@ from xdsl.ir import Operation
 from stagec.analysis.sizes import mesh_of, size_values
 from stagec.dialects import stg
 from stagec.dialects.types import TIME_AXIS
-from stagec.estimate.repetition import may_repeat, pairs
+from stagec.estimate.repetition import may_repeat, timed_pairs
 from stagec.plans.clauses import Plan
 from stagec.plans.in_ir import read_plan, stated_plan
 from stagec.rewriting import programs
@@ -46,7 +46,7 @@ def look(module: ModuleOp, most: int | None = None) -> None:
         for op in program.walk()
         if isinstance(op, stg.AccumulateOp)
     )
-    if num_ops * number > most and may_repeat(plan) and any(pairs(plan, ranks, number)):
+    if num_ops * number > most and may_repeat(plan) and any(timed_pairs(plan, ranks, number)):
         raise ManyMicrobatches(plan, number, ranks, stated.batch_dim, sizes[stated.batch_dim])
 
 

@@ -5,21 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from stagec.compiled import Compiled
-from stagec.memory import TimedPeak, peak_along_time
+from stagec.memory import TimedPeak
 
 if TYPE_CHECKING:
-    from stagec.estimate.timeline import Timeline
+    from stagec.estimate.step import Estimate
 
 
-def timed_peaks(compiled: Compiled, timeline: Timeline | None) -> list[TimedPeak]:
-    """The peak of each rank class along the time of a step; empty if `timeline` is None, as the time is not known."""
-    if timeline is None:
-        return []
-    return [
-        peak_along_time(each, *timeline.of_class(number))
-        for number, each in enumerate(compiled.memory)
-    ]
+def timed_peaks(found: Estimate | None) -> Sequence[TimedPeak]:
+    """The peak of each rank class along the time of a step; empty where that is not known."""
+    return found.timed_peaks if found is not None else []
 
 
 def most_along_time(peaks: Sequence[TimedPeak]) -> tuple[int, TimedPeak] | None:

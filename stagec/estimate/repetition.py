@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 
 import numpy as np
 
@@ -39,14 +40,39 @@ def may_repeat(plan: Plan) -> bool:
 
 
 def pairs(plan: Plan, ranks: int, microbatches: int) -> Iterator[tuple[int, int]]:
-    """Pairs of numbers of microbatches, the smallest first. A step of `microbatches` differs from each pair's second number by a multiple of the difference
-    of its two numbers, so that it may be the longer of their steps with whole blocks put in.
+    """Pairs of numbers of microbatches, the smallest first, whose orders of tasks may go on in a step of `microbatches`: it differs from each pair's second
+    number by a multiple of the difference of its two numbers, so that it may be the longer of their steps with whole blocks put in.
     """
     pipeline = plan.pipeline
-    step, warm_up = 1, 3
-    if pipeline is not None:
-        step, warm_up = ranks if pipeline.virtual_stages > 1 else 2, ranks + ranks // 4 + 4
-    first = microbatches % step + -(-warm_up // step) * step
+    if pipeline is None:
+        return doubled(3, 1, microbatches)
+    step = ranks if pipeline.virtual_stages > 1 else 2
+    return doubled(ranks + ranks // 4 + 4, step, microbatches)
+
+
+def timed_pairs(plan: Plan, ranks: int, microbatches: int) -> Iterator[tuple[int, int]]:
+    """Those whose times may repeat themselves. With one stage on each rank a block may have any number of microbatches where the last stage is the slowest.
+
+    Where all are alike it needs as many as there are ranks, and one less where the first alone has less to do: so many are on their way between the ranks
+    that wait for each other.
+    """
+    pipeline = plan.pipeline
+    if pipeline is None:
+        yield from pairs(plan, ranks, microbatches)
+        return
+    settled = round(CATALOGUE[pipeline.schedule].settled * ranks)
+    if pipeline.virtual_stages > 1:
+        yield from doubled(settled, ranks, microbatches)
+        return
+    yield from islice(doubled(settled + 4, 2, microbatches), 1)
+    steps = [step for step in (ranks, ranks - 1) if step > 2]
+    each = (doubled(settled + ranks + 4, step, microbatches) for step in steps or [2])
+    yield from chain.from_iterable(zip(*each, strict=False))
+
+
+def doubled(least: int, step: int, microbatches: int) -> Iterator[tuple[int, int]]:
+    """Pairs of numbers that differ by `step`, from `least` microbatches on, each of about twice as many as the one before."""
+    first = microbatches % step + -(-least // step) * step
     while first + step < microbatches // 2:
         yield first, first + step
         first += -(-first // step) * step

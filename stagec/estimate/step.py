@@ -22,6 +22,7 @@ from stagec.estimate.interference import slowed
 from stagec.estimate.kernels import Basis as Basis
 from stagec.estimate.prices import Prices, notes_on_kernels
 from stagec.estimate.timeline import Arrivals, Timeline as Timeline
+from stagec.memory import TimedPeak, peak_along_time
 from stagec.plans.clauses import Device, Plan
 from stagec.rewriting import programs
 from stagec.step_count import matrix_flops, pads_of
@@ -77,6 +78,12 @@ class Estimate:
         return f"measured operators of `{device.name}`, in the traces' order"
 
     @cached_property
+    def timed_peaks(self) -> list[TimedPeak]:
+        """The peak of memory of each rank class along the time of the step."""
+        memory = enumerate(self.compiled.memory)
+        return [peak_along_time(plan, *self.timeline.of_class(number)) for number, plan in memory]
+
+    @cached_property
     def breakdown(self) -> Breakdown:
         """Where the time goes, on the rank that computes longest."""
         return breakdown(self.compiled.trace_set, self.timeline, self.prices)
@@ -88,12 +95,6 @@ def estimate_if_known(compiled: Compiled) -> Estimate | None:
     if not is_step or missing_numbers(compiled.plan, compiled.trace_set.classes):
         return None
     return estimate(compiled)
-
-
-def timeline_of(compiled: Compiled) -> Timeline | None:
-    """When the nodes of a compiled step start and end; None where `estimate_if_known` is None."""
-    found = estimate_if_known(compiled)
-    return found.timeline if found is not None else None
 
 
 def estimate(

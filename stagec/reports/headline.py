@@ -16,7 +16,7 @@ from stagec.dialects.sched.actions import Compute, HostCopy, HostUpdate
 from stagec.dialects.types import TIME_AXIS
 from stagec.estimate.costs import why_unknown
 from stagec.estimate.intervals import Intervals, union
-from stagec.estimate.memory import most_along_time, timed_peaks
+from stagec.estimate.memory import most_along_time
 from stagec.estimate.step import Estimate, batch_of, estimate_if_known
 from stagec.memory import TITLES
 from stagec.pictures.scales import MICROSECONDS, behind_the_point, digits, in_unit
@@ -134,7 +134,7 @@ def headline(
     found = found or estimate_if_known(compiled)
     most = None
     if found is not None:
-        most = most_along_time(timed_peaks(compiled, found.timeline))
+        most = most_along_time(found.timed_peaks)
         step_us, period_us, mfu = found.step_time_us, found.period_us, found.mfu
         parts = found.breakdown
         shares = {name: time / parts.total_us for name, time in parts.parts.items() if time}

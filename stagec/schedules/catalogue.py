@@ -32,6 +32,8 @@ class Entry:
     checks: tuple[Check, ...] = ()
     placement: str = "loop"
     transfers: Rule = as_sent
+    settled: float = 3
+    """After how many microbatches for each rank its times mostly repeat themselves, where its last stage takes longest."""
 
 
 def as_many_microbatches_as_ranks(name: str, p: int, v: int, m: int) -> None:
@@ -119,6 +121,7 @@ CATALOGUE: dict[str, Entry] = {
         stages_per_rank=1,
         checks=(as_many_microbatches_as_ranks,),
         transfers=in_pairs,
+        settled=1.25,
     ),
     "interleaved_1f1b": Entry(
         looped.interleaved_1f1b,
@@ -144,6 +147,7 @@ CATALOGUE: dict[str, Entry] = {
         "1F1B with late weight gradients; bubble (p-1)(F+B-2W), p in flight on every rank",
         f"{QI}, section 2.1 (ZB-H1) and table 2",
         stages_per_rank=1,
+        settled=2,
     ),
     "zb_h2": Entry(
         looped.zb_h2,
@@ -151,6 +155,7 @@ CATALOGUE: dict[str, Entry] = {
         "(p-1)(F+B-3W), 2p - 1 in flight on every rank",
         f"{QI}, section 2.2 (ZB-H2) and table 2",
         stages_per_rank=1,
+        settled=4,
     ),
     "interleaved_zero_bubble": Entry(
         looped.interleaved_zero_bubble,

@@ -59,38 +59,33 @@ def transfers_of(schedule: Schedule) -> Transfers:
 
 
 def waits(transfers: Transfers, eager: bool) -> dict[int, int]:
-    """Where each rank that cannot finish waits: the first transfer without its other end."""
-    mate, batch = transfers.mate.tolist(), transfers.batch.tolist()
-    edges, rank_starts = transfers.batch_starts.tolist(), transfers.rank_starts.tolist()
-    blocks = (~transfers.is_send if eager else np.ones(len(mate), bool)).tolist()
-    open_in = np.bincount(transfers.batch[blocks], minlength=len(edges) - 1).tolist()
-    rank_of = np.repeat(np.arange(len(rank_starts) - 1), np.diff(rank_starts)).tolist()
-    there = [False] * len(mate)
-    position = [start - 1 for start in rank_starts[:-1]]
-    ready = list(range(len(position)))
-    while ready:
-        rank = ready.pop()
-        here, end = position[rank] + 1, rank_starts[rank + 1]
-        while here < end:
-            for i in range(edges[here], edges[here + 1]):
-                j = mate[i]
-                there[i] = True
-                if there[j]:
-                    if blocks[i]:
-                        open_in[here] -= 1
-                    if blocks[j]:
-                        other = batch[j]
-                        open_in[other] -= 1
-                        if not open_in[other]:
-                            ready.append(rank_of[other])
-            if open_in[here]:
-                break
-            here += 1
-        position[rank] = here
+    """Where each rank that cannot finish waits: the first transfer without its other end.
+
+    All ranks go on together, a batch a round: whoever finds that the batches at the other ends of its transfers have begun.
+    """
+    mate, batch, edges = transfers.mate, transfers.batch, transfers.batch_starts
+    begins, ends = transfers.rank_starts[:-1], transfers.rank_starts[1:]
+    rank_of = np.repeat(np.arange(len(begins)), ends - begins)
+    blocks = ~transfers.is_send if eager else np.ones(len(mate), bool)
+    widest = int(np.diff(edges).max(initial=1))
+    # The batch that each transfer of a batch waits for: its own, where it waits for none.
+    needed = np.tile(np.arange(len(edges)), (widest, 1))
+    needed[(np.arange(len(mate)) - edges[batch])[blocks], batch[blocks]] = batch[mate[blocks]]
+    of = np.append(rank_of, 0)[needed]
+    position = begins.copy()
+    going = position < ends
+    while going.any():
+        there = position.take(of.take(position, axis=1)) >= needed.take(position, axis=1)
+        going = there.all(axis=0) & (position < ends)
+        position += going
     return {
-        rank: next(i for i in range(edges[at], edges[at + 1]) if blocks[i] and not there[mate[i]])
-        for rank, at in enumerate(position)
-        if at < rank_starts[rank + 1]
+        rank: next(
+            i
+            for i in range(edges[at], edges[at + 1])
+            if blocks[i] and position[rank_of[batch[mate[i]]]] < batch[mate[i]]
+        )
+        for rank, at in enumerate(position.tolist())
+        if at < ends[rank]
     }
 
 

@@ -17,7 +17,7 @@ def positions(schedule: Schedule, *kinds: ActionKind) -> Ints:
     """Where in the columns stage s does one of `kinds` for microbatch k, at [s, k]; -1 if nowhere."""
     found = np.full((schedule.num_stages, schedule.num_microbatches), -1)
     kind, stage, microbatch, _ = schedule.table
-    index = np.flatnonzero(np.isin(kind, [int(k) for k in kinds]))
+    index = np.flatnonzero(np.logical_or.reduce([kind == k for k in kinds]))
     found[stage[index], microbatch[index]] = index
     return found
 

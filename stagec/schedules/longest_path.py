@@ -1,8 +1,8 @@
 """When each action can happen at the earliest, given what it follows.
 
 Every action follows the one before it on its rank, and at most one on another: the forward of the
-stage before, the backward of the stage after. So each rank is a chain, chains are joined by edges, and one walk finds the
-longest path to every action in time linear in the actions.
+stage before, the backward of the stage after. So each rank is a chain, and chains are joined by edges. All ranks go on together,
+an action a round: whoever finds that what its action follows has happened.
 """
 
 import numpy as np
@@ -26,35 +26,28 @@ def longest_path(
     `after[i]` is -1 for an action that follows no other rank's. Each rank starts from `origin`.
     Raises `Stuck` when the edges have a cycle.
     """
-    num_ranks = len(starts) - 1
-    dtype = np.result_type(step, lag)
-    begins, ends = starts[:-1].tolist(), starts[1:].tolist()
-    afters, steps, lags = after.tolist(), step.tolist(), lag.tolist()
-    times: list[float | None] = [None] * len(afters)
-    waiters: dict[int, list[int]] = {}
-    """The ranks that wait for an action: two may wait for the end of an overlapped pair."""
-    position, clock = list(begins), [origin] * num_ranks
-    ready = list(range(num_ranks))[::-1]
-    while ready:
-        rank = ready.pop()
-        time, end = clock[rank], ends[rank]
-        i = position[rank]
-        while i < end:
-            other = afters[i]
-            if other < 0:
-                time += steps[i]
-            else:
-                arrival = times[other]
-                if arrival is None:
-                    waiters.setdefault(other, []).append(rank)
-                    break
-                time = max(time + steps[i], arrival + lags[i])
-            times[i] = time
-            if i in waiters:
-                ready += waiters.pop(i)
-            i += 1
-        position[rank], clock[rank] = i, time
-    heads = {r: i for r, i in enumerate(position) if i < ends[r]}
+    size, begins, ends = len(after), starts[:-1], starts[1:]
+    follows = after >= 0
+    # An action that follows no other rank's follows the end of the arrays, which comes before all.
+    other = np.append(np.where(follows, after, size), size)
+    rank_of = np.append(np.repeat(np.arange(len(begins)), ends - begins), len(begins))
+    of = rank_of[other]
+    step, lag = np.append(step, 0), np.append(lag, 0)
+    never = -np.inf if lag.dtype.kind == "f" else np.iinfo(lag.dtype).min // 2
+    times = np.full(size + 1, never, np.result_type(step, lag))
+    position = np.append(begins, size + 1)
+    clock = np.full(len(begins), origin, times.dtype)
+    while True:
+        here = position[:-1]
+        what = other.take(here)
+        going = np.flatnonzero((position.take(of.take(here)) > what) & (here < ends))
+        if not len(going):
+            break
+        here, what = here[going], what[going]
+        now = np.maximum(clock[going] + step.take(here), times.take(what) + lag.take(here))
+        times[here] = clock[going] = now
+        position[going] += 1
+    heads = {rank: at for rank, at in enumerate(position[:-1].tolist()) if at < ends[rank]}
     if heads:
         raise Stuck(heads)
-    return np.array(times, dtype=dtype)
+    return times[:-1]

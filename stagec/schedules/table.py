@@ -43,6 +43,7 @@ class ActionKind(IntEnum):
 SYMBOLS = ("F", "B", "I", "W", "SEND_F", "RECV_F", "SEND_B", "RECV_B")
 KIND_OF_SYMBOL = {symbol: ActionKind(number) for number, symbol in enumerate(SYMBOLS)}
 FIRST_TRANSFER = ActionKind.SEND_FORWARD
+HALVES = (ActionKind.BACKWARD_INPUT, ActionKind.BACKWARD_WEIGHT)
 
 
 class Action(NamedTuple):
@@ -148,6 +149,11 @@ class Schedule:
         return bool(np.any((kind != ActionKind.FORWARD) & (kind < FIRST_TRANSFER)))
 
     @cached_property
+    def some_in_halves(self) -> bool:
+        """Whether some backward passes are two actions, one for inputs and one for weights."""
+        return bool(np.isin(self.table.kind, HALVES).any())
+
+    @cached_property
     def owner(self) -> Ints:
         """The rank that computes stage s of microbatch k, at [s, k]; -1 if none does.
 
@@ -173,8 +179,7 @@ class Schedule:
 
     def has_halves(self, rank: int) -> bool:
         """Whether the backward passes of a rank are two actions, one for inputs and one for weights."""
-        halves = (ActionKind.BACKWARD_INPUT, ActionKind.BACKWARD_WEIGHT)
-        return bool(np.isin(self.row(rank).kind, halves).any())
+        return bool(np.isin(self.row(rank).kind, HALVES).any())
 
     def row(self, rank: int) -> ActionColumns:
         """The columns of one rank."""

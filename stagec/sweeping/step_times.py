@@ -30,8 +30,8 @@ from stagec.estimate.repetition import (
     RepeatedNodes,
     is_put_in,
     may_repeat,
-    pairs,
     repeated_nodes,
+    timed_pairs,
 )
 from stagec.estimate.timeline import Hosts, Times, slower, solve
 from stagec.explaining.job import NamedJob
@@ -162,7 +162,7 @@ class StepTimes:
         plan, number = self.structure.plan, int(self.microbatches[row])
         if not may_repeat(plan):
             return ()
-        return next(islice(pairs(plan, int(self.ranks[row]), number), more, None), ())
+        return next(islice(timed_pairs(plan, int(self.ranks[row]), number), more, None), ())
 
     def groups(self, rows: Ints, more: int) -> Iterator[tuple[Ints, tuple[int, ...]]]:
         """The plans that are timed together, and by steps of which two numbers of microbatches (`shorter_steps`); empty for steps with all of their own."""

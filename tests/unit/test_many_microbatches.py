@@ -13,7 +13,7 @@ from stagec.driver import Compiled, compile_text
 from stagec.estimate import many_microbatches
 from stagec.estimate.many_microbatches import ManyMicrobatches
 from stagec.estimate.memory import timed_peaks
-from stagec.estimate.step import timeline_of
+from stagec.estimate.step import estimate_if_known
 from stagec.explaining.job import NamedJob
 from stagec.reports.headline import headline
 from stagec.reports.many_microbatches import Brief, brief
@@ -84,6 +84,7 @@ def of_few(text: str, whole: Compiled) -> Brief | None:
 def test_few_tell_of_many(name: str, seed: int, device: str, model: str) -> None:
     text = random_plan(random.Random(seed), name, device, model)
     whole = compile_text(text, "m.stg", "p")
+    estimated = estimate_if_known(whole)
     found = of_few(text, whole)
     assert found is not None
     assert found.summary == summarize(whole.module, whole.counts, "p")
@@ -104,7 +105,7 @@ def test_few_tell_of_many(name: str, seed: int, device: str, model: str) -> None
     for name in {*found.headline.shares, *expected.shares}:
         shares = (each.shares.get(name, 0) for each in (found.headline, expected))
         assert next(shares) == pytest.approx(next(shares), abs=1e-9), name
-    assert list(found.warnings) == warnings(whole, timeline_of(whole))
+    assert list(found.warnings) == warnings(whole, estimated)
     asked = NamedJob(whole).memory
     for few, short, own in zip(found.steps.memory, asked, whole.memory, strict=True):
         for each in (few, short):
@@ -112,9 +113,27 @@ def test_few_tell_of_many(name: str, seed: int, device: str, model: str) -> None
             assert each.at_peak() == own.at_peak()
             assert each.host_bytes == own.host_bytes
             assert each.lives.num_nodes < own.lives.num_nodes / 2
-    for few, own in zip(found.timed, timed_peaks(whole, timeline_of(whole)), strict=True):
+    for few, own in zip(found.timed, timed_peaks(estimated), strict=True):
         assert (few.num_bytes, str(few.at)) == (own.num_bytes, str(own.at))
         assert few.time_us == pytest.approx(own.time_us, rel=1e-9)
+
+
+@pytest.mark.parametrize(("model", "period"), [("words", 4), ("matrices", 3)])
+def test_stages_that_are_alike_repeat_themselves_after_several_microbatches(
+    model: str, period: int
+) -> None:
+    """The first stage of `matrices` has no gradient of its input, and so less to do."""
+    layers = "set L = 8, V = 2, B = 50" if model == "words" else "set L = 8, B = 50"
+    plan = f"mesh pp = 4 pipeline L over pp {{ schedule = 1f1b, microbatch = 1 }} {DEVICE}"
+    text = f"{MODELS[model]}\nplan p {{ {layers} {plan} }}\n"
+    whole = compile_text(text, "m.stg", "p")
+    many = ManyMicrobatches(whole.plan, NUMBER, 4, "B", NUMBER)
+    found = brief(many, lambda dim, size: compile_text(text, "m.stg", "p", {dim: str(size)}))
+    assert found is not None
+    assert found.steps.num_more - found.steps.num_few == period
+    expected = headline(whole)
+    assert found.headline.step_us == pytest.approx(expected.step_us, rel=1e-9)
+    assert found.headline.timed_bytes == expected.timed_bytes
 
 
 @pytest.mark.parametrize(
