@@ -25,7 +25,7 @@ from stagec.dialects.op import is_our_class
 from stagec.dialects.stg.optimizer import EIGHT_BIT, is_small
 from stagec.dialects.types import DTYPE_BITS, tensor_of
 from stagec.passes import load_pass
-from stagec.plans.clauses import Plan
+from stagec.plans.clauses import Overlap, Plan
 from stagec.rewriting import programs
 from stagec.rewriting.saved_values import levels_of
 from stagec.symbolic import conditions
@@ -50,6 +50,7 @@ NARROW = "gradients or weights that are narrower than what a step computes with"
 EXPERTS = "experts"
 GATHERED = "gathered parameters"
 EXCHANGES = "all-to-alls"
+BESIDE = "collectives that products may run beside"
 CONVERTED = "logits that are converted for a loss"
 NORMED = "norms that nothing but quantizations reads"
 UNSHARDED = "parameters that are gathered where they are read"
@@ -109,6 +110,7 @@ NEEDS = (
         "no parameters are gathered whose dtype the text leaves open",
     ),
     ProgramNeed("device", "exchange_units", EXCHANGES, "no rank takes part in an all-to-all"),
+    ProgramNeed("device", "tile_scheduler", BESIDE, "no collective runs beside products"),
     ProgramNeed(
         "optimizer",
         "bits",
@@ -343,6 +345,8 @@ class IdleParts:
         if each.name == LOWERING and self.needs:
             with conditions.unrecorded():
                 self.has |= set(kinds(module))
+                if runs_beside(module, self.plan.overlap):
+                    self.has.add(BESIDE)
             if self.plan.pipeline is not None and self.plan.pipeline.schedule == OVERLAPPED:
                 self.has.add("ep")
             if self.plan.zero_level == 3 and leaves_a_dtype(module):
@@ -552,6 +556,18 @@ READ_LOGITS = (*stg.LOSSES, stg.MaxLogitOp)
 def leaves_a_dtype(module: ModuleOp) -> bool:
     """Whether the text leaves the dtype of a weight to the plan."""
     return any(isinstance(op, stg.WeightOp) and op.own is None for op in module.walk())
+
+
+def runs_beside(module: ModuleOp, overlap: Overlap) -> bool:
+    """Whether there is a collective for which products leave no multiprocessors, and which may run beside them."""
+    mesh, contexts = mesh_of(module), Contexts.of(module).axes()
+    return any(
+        isinstance(op, dist.CollectiveBase | dist.StorageOp)
+        and any(conditions.is_split(axis, mesh) for axis in op.axes.data)
+        and getattr(overlap, communication_kind(op, contexts))
+        and not {"serial", "leaves_units"} & set(stg.marks(op))
+        for op in module.walk()
+    )
 
 
 def kinds(module: ModuleOp) -> Iterator[str]:

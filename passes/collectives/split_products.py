@@ -85,23 +85,28 @@ class SplitProducts(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         values, mesh, contexts = size_values(op), mesh_of(op), Contexts.of(op).axes()
-        found = False
+        found, whole = False, list[dist.CollectiveBase]()
         for program in programs(op):
             for moved in list(program.walk()):
                 if communication_kind(moved, contexts) != "tp":
                     continue
                 if isinstance(moved, dist.AllGatherOp | dist.ReduceScatterOp):
                     axes = [axis for axis in moved.axes.data if conditions.is_split(axis, mesh)]
-                    if axes and self.bulk and run_beside_weights(moved):
-                        continue
-                    products, place = products_at(moved) if axes else ([], moved)
+                    is_beside = axes and self.bulk and run_beside_weights(moved)
+                    products, place = products_at(moved) if axes and not is_beside else ([], moved)
                     if products and self.fits(moved, values):
                         split(moved, products, place)
                         found = True
                         continue
+                    whole.append(moved)
+                    if is_beside:
+                        continue
                 if not self.bulk:
                     stg.marks(moved)["serial"] = UnitAttr()
         if found:
+            # `set_sm_margin` in Transformer Engine's `initialize_ub`: products beside what is not cut have as many blocks fewer.
+            for moved in whole if self.bulk else ():
+                stg.marks(moved)["leaves_units"] = UnitAttr()
             first = programs(op)[0]
             size = stg.DimOp(PIECE_AXIS, symbolic.constant(self.pieces))
             insert_before(first, [size])

@@ -101,6 +101,7 @@ KEPT = (
     "lag",
     "apart",
     "gives_way",
+    "leaves_units",
     "home",
     stg.BEGINS_UNIT,
     stg.HOOK,

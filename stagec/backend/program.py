@@ -101,6 +101,8 @@ class Node:
     """What it makes are sizes of what comes behind it, which the host has to know before it launches that."""
     checked: bool = False
     """The host waits for the computation before it, of which it reads a norm, before it launches it."""
+    leaves_units: bool = False
+    """Products beside it leave it the multiprocessors that it takes, or it takes none."""
     pieces: int = 1
     """The number of pieces of a product, or of a collective, of which this is one. A product's kernel has the sizes of the whole."""
     inputs: tuple[TraceTensor, ...] | None = None

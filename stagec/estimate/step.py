@@ -189,7 +189,15 @@ def on_device(plan: Plan, device: str | Device) -> Plan:
     kept = {
         name: getattr(old, name)
         for name in (
-            *("kernels", "graphs", "captured", "exchange_units", "all_reduce", "experts"),
+            *(
+                "kernels",
+                "graphs",
+                "captured",
+                "exchange_units",
+                "tile_scheduler",
+                "all_reduce",
+                "experts",
+            ),
             *("swizzle", "norms", "fused_activations", "memory"),
         )
         if name in old.given and name not in new.given

@@ -431,6 +431,9 @@ class Device(Clause):
     """Modules each of whose passes a graph launches at once, where the host launches all else kernel by kernel."""
     exchange_units: int | None = setting("whole", None, least=1)
     """Multiprocessors that exchanges, of experts' tokens or of heads, take from what is computed beside them. None: NCCL's, by the device's file."""
+    tile_scheduler: str = setting("choice", "dynamic", "dynamic", "static")
+    """How kernels of products deal out their tiles among multiprocessors: as blocks ask for them, or beforehand, so that blocks wait which a collective
+    leaves none."""
     all_reduce: str = setting("choice", "nccl", "nccl", "vllm", "sglang", "trtllm")
     """Whose all-reduce runs in a node: NCCL's, or an inference engine's own where that is faster."""
     experts: str = setting("choice", "trtllm", "vllm", "sglang", "trtllm", "grouped")

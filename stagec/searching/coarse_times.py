@@ -24,7 +24,13 @@ from stagec.dialects import stg
 from stagec.dialects.sched import COMPUTE_STREAM
 from stagec.dialects.sched.actions import Collective, Compute
 from stagec.dialects.sched.tasks import COMPUTE_TASKS, ONCE, TRANSFER_TASKS
-from stagec.estimate.interference import share_by_node, slowdown, takes_units
+from stagec.estimate.interference import (
+    is_product,
+    pause_by_node,
+    share_by_node,
+    slowdown,
+    takes_units,
+)
 from stagec.estimate.prices import ATTENTION
 from stagec.explaining.job import NamedJob
 from stagec.explaining.rolled_operations import ClassOperations, Term
@@ -95,6 +101,10 @@ class ClassSeconds:
     """Collectives of the forward and backward passes."""
     taking: Total = 0.0
     """How much longer computation would take if it ran beside all of these collectives."""
+    pausing: Total = 0.0
+    """How much longer products would."""
+    products: Total = 0.0
+    """Products in the forward and backward passes."""
     gathers: Floats = field(default_factory=lambda: np.zeros(1))
     """Gathers of parameters that run once per step, for the first forward pass."""
     gradients: Floats = field(default_factory=lambda: np.zeros(1))
@@ -385,7 +395,9 @@ def of_class(job: NamedJob, sums: ClassSeconds, microbatches: Floats, idleness: 
     once = once + idleness.exposed(sums.gathers, forward, is_ahead=True)
     if takes_units(job.compiled.plan.device):
         hidden = np.maximum(sums.moving - (sums.lasting - compute), 0)
-        lost = np.divide(hidden * sums.taking, sums.moving, out=0 * hidden, where=hidden > 0)
+        part = np.divide(sums.products, compute, out=0 * hidden, where=compute > 0)
+        taken = part * sums.pausing + (1 - part) * sums.taking
+        lost = np.divide(hidden * taken, sums.moving, out=0 * hidden, where=hidden > 0)
         compute = compute * slowdown(np.array([compute]), np.array([lost]))[0]
     exposed = waiting + once
     idling = idleness.idling(sums.compute["F"] / microbatches)
@@ -450,7 +462,8 @@ def sums_of(
     `gathers` says how often parameters are gathered, `[plan]`; `again` are the ops that full recomputation runs again.
     """
     own, travel = ClassSeconds(), ClassSeconds()
-    share = share_by_node(prices.job.compiled.plan.device)
+    device = prices.job.compiled.plan.device
+    share, pause = share_by_node(device), pause_by_node(device)
     for term, one in zip(each.terms, prices.of_class(each), strict=True):
         times = sizes.number(term.count.form).astype(float)
         seconds = times * one.seconds
@@ -458,6 +471,7 @@ def sums_of(
         if isinstance(node.action, Collective) and term.task in COMPUTE_TASKS:
             own.moving = own.moving + seconds
             own.taking = own.taking + seconds * share(node)
+            own.pausing = own.pausing + seconds * pause(node)
         if is_gather(term):
             seconds = seconds * gathers
         part = part_of(term)
@@ -466,6 +480,8 @@ def sums_of(
             own.compute[part] = own.compute[part] + seconds
             if node.phase == "recompute":
                 own.recomputed = own.recomputed + seconds
+            if is_product(node) and part != "once":
+                own.products = own.products + seconds
             kernel = node.action.kernel
             is_again = kernel is not None and kernel.kind in ATTENTION
             if is_again and part == "F" and term.counted.in_layer:

@@ -24,6 +24,9 @@ from tests.fidelity.torchtitan_text import as_torchtitan, recomputed
 Cells = Mapping[str, str]
 
 
+STATIC_TILES = ", tile_scheduler = static"
+
+
 @dataclass(frozen=True)
 class Timed:
     """A measured step."""
@@ -42,8 +45,8 @@ class Timed:
 
     @property
     def plan(self) -> str:
-        """The text, whichever release of cuDNN the device's attention is of."""
-        return re.sub(r"\bdevice [^{]*\{", "device {", self.text)
+        """The text, whichever releases of cuDNN and cuBLAS it is of."""
+        return re.sub(r"\bdevice [^{]*\{", "device {", self.text).replace(STATIC_TILES, "")
 
 
 def rows_of(path: Path) -> Iterator[Timed]:
@@ -161,6 +164,8 @@ class Layout:
     """What kernels of norms do for the quantization behind them: Transformer Engine's own since 2.7 and those of `cudnn`."""
     fused_activations: bool = False
     """Whether activations are kernels of Transformer Engine's op fuser (`use_transformer_engine_op_fuser`)."""
+    deals_beforehand: bool = False
+    """Whether it is of a time in which products on Hopper dealt out their tiles beforehand (`deals_beforehand`)."""
     rack: int = 0
     """Devices that share links, if the device's file says otherwise."""
 
@@ -312,8 +317,20 @@ def device_clause(x: Layout) -> str:
     is_said = (x.products == "fp8" and x.scaling == "current") or x.products == "mxfp8"
     norms = f", norms = {x.norms}" if is_said and x.kernels == "fused" else ""
     norms += ", fused_activations = true" * (x.fused_activations and x.products in ("fp8", "mxfp8"))
+    tiles = STATIC_TILES if x.deals_beforehand and Path(x.device).name.startswith("h") else ""
     named = device_word(of_release(x.device, x.cudnn))
-    return f"device {named} {{ kernels = {x.kernels}, {graphs}{node}{experts}{units}{swizzle}{norms} }}"
+    settings = f"kernels = {x.kernels}, {graphs}{node}{experts}{units}{swizzle}{norms}{tiles}"
+    return f"device {named} {{ {settings} }}"
+
+
+def deals_beforehand(release: str) -> bool:
+    """Whether a release of NVIDIA's containers, or a day (`24.12`), is before products on Hopper gave up to share a device badly.
+
+    Beside a collective they took 2 times as long in December 2024 (pytorch/pytorch, issue 143988) and 1.7 times in July 2025 (NVIDIA's forum, 337991), but
+    1.26 times in January 2026 and 1.3 to 1.4 times in April (pytorch/pytorch, pull requests 172714 and 179937). CUDA 13, of which containers are from 25.08
+    on, is between.
+    """
+    return release < "25.08"
 
 
 def of_release(device: str, cudnn: str) -> str:
@@ -520,12 +537,15 @@ def submitted_layout(r: Cells, model: Model) -> Layout:
         # `NVTE_NORM_FWD_USE_CUDNN` is 1 in their `config_common.sh`, and 0 in `config_common_8b.sh`; they have Transformer Engine 2.8.
         norms="maxima" if r["benchmark"] == "llama31_8b" else "cudnn",
         fused_activations=fuses_activations(r),
+        deals_beforehand=deals_beforehand(CONTAINERS[r["round"]]),
         bucket_bytes=2 * 64 if checks_gradients(r) else bucket_bytes(r["bucket"]),
         checks=checks_gradients(r),
         rack=rack_of(device_of(r["gpu"]), number(r, "gpus")),
     )
 
 
+CONTAINERS = {"v4.1": "24.09", "v5.0": "25.01", "v5.1": "25.09"}
+"""The release of NVIDIA's containers that the submissions of a round name (`ngc24.09` and `ngc25.01` in names of systems)."""
 PUBLISHED = {
     "LLAMA3_8B": "llama3_8b",
     "LLAMA3.1_8B": "llama3_8b",
@@ -601,6 +621,7 @@ def published(r: Cells) -> Timed | None:
             recompute=again,
             # `cross_entropy(pred.flatten(0, 1).float(), ...)` in its `train.py`.
             loss="fp32",
+            deals_beforehand=deals_beforehand("24.12"),
         )
     else:
         rack = rack_of(layout.device, number(r, "gpus"))
@@ -890,7 +911,7 @@ def nanotron(r: Cells) -> Timed | None:
     cut = counts_norms(run, float(r["Mem Alloc (GB)"]) * 2**30) if run.pp > 1 else True
     found = run_text(run, as_run=True, counts_norms=cut is not False).replace(
         "  optimizer adamw { clip = 1 }\n}",
-        f'  optimizer adamw {{ clip = 1 }}\n  device "{P5}" {{ kernels = eager, graphs = false }}\n}}',
+        f'  optimizer adamw {{ clip = 1 }}\n  device "{P5}" {{ kernels = eager, graphs = false, tile_scheduler = static }}\n}}',
     )
     name = f"{run.width}x{run.layers} on {ranks}: dp {run.dp} tp {run.tp} pp {run.pp} mb {run.microbatch}"
     source = "nanotron" if cut else "nanotron, which polls or not"

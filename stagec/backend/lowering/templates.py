@@ -149,6 +149,7 @@ class Templates(NodeNumbers):
             serial="serial" in op.properties,
             told="told" in op.properties,
             checked="checked" in op.properties,
+            leaves_units="leaves_units" in op.properties,
             pieces=self.pieces(op),
         )
 

@@ -114,6 +114,8 @@ class CollectiveBase(Movement, TaskInterface):
     """What it is for, in the words of a plan's `overlap`; `tp` where nothing is said."""
     serial = flag_mark("serial")
     """Computation waits for it, and it for computation, whatever else of its purpose overlaps."""
+    leaves_units = flag_mark("leaves_units")
+    """Products beside it leave it the multiprocessors that it takes, or it takes none."""
 
     @property
     def buffer_bytes(self) -> tuple[Size, Size]:

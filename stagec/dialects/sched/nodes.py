@@ -234,6 +234,8 @@ class CollectiveOp(CommunicationOp):
     """What waits for it lets a task go first that overlaps its own."""
     told = flag_mark("told")
     """It makes sizes of what comes behind it, which the host has to know before it launches that."""
+    leaves_units = flag_mark("leaves_units")
+    """Products beside it leave it the multiprocessors that it takes, or it takes none."""
     outputs = var_result_def()
 
     assembly_format = (

@@ -125,7 +125,7 @@ NEEDS = (
     Need("overlap", ("pieces", "bulk"), "`tp = true`", lambda p: p.overlap.tp),
     Need(
         "device",
-        ("exchange_units",),
+        ("exchange_units", "tile_scheduler"),
         "a device that ships, or a file: others have no multiprocessors that computation could lose",
         lambda p: p.device.preset is not None,
     ),

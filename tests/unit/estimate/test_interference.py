@@ -7,7 +7,7 @@ import pytest
 
 from stagec.devices import named
 from stagec.driver import compile_text
-from stagec.estimate.interference import lost_in
+from stagec.estimate.interference import lost_in, lost_in_waves
 from stagec.estimate.step import step_summary
 from tests.unit.estimate.test_experts_in_turn import LAYER
 
@@ -47,3 +47,70 @@ def test_exchanges_take_what_the_plan_says() -> None:
     # In the time that exchanges run beside it, computation has 131, 100 and 68 multiprocessors of 132.
     grown = [(each[1] - few[1]) / few[1] for each in (default, many)]
     assert grown[1] / grown[0] == pytest.approx((64 / 68 - 1 / 131) / (32 / 100 - 1 / 131), rel=0.1)
+
+
+def blocks_in_waves(starts: list[float], us: list[float], begin: float, lasting: float) -> float:
+    """When the last of some products ends, one by one and no earlier than at their `starts`: of each, blocks that a collective leaves no room run when it has
+    ended, or the others have. It begins with the first product that starts behind `begin`.
+    """
+    now, until = 0.0, None
+    for start, each in zip(starts, us, strict=True):
+        now = max(now, start)
+        if until is None and now >= begin:
+            until = now + lasting
+        free = now if until is None else min(max(until, now), now + each)
+        now = free + each
+    return now
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_products_in_waves_lose_what_blocks_wait_for(seed: int) -> None:
+    """Beside one collective, products that follow each other at once end as much later as blocks that are followed one by one."""
+    draw = np.random.default_rng(seed)
+    us = draw.uniform(1, 20, draw.integers(1, 12))
+    starts = np.concatenate([[0.0], np.cumsum(us)[:-1]])
+    first, lasting = int(draw.integers(len(us))), float(draw.uniform(0.5, 60))
+    begin = float(starts[first])
+    nodes = np.arange(len(us))
+    lost = lost_in_waves(
+        np.append(starts, begin),
+        np.append(starts + us, begin + lasting),
+        nodes,
+        np.array([len(us)]),
+    )
+    whole = blocks_in_waves(starts.tolist(), us.tolist(), begin, lasting)
+    assert lost == pytest.approx(whole - us.sum())
+
+
+def test_products_with_tiles_dealt_out_beforehand_wait_for_collectives() -> None:
+    """Up to as long as they take, and none of those that have fewer blocks beside what tensor parallelism sends in pieces."""
+    text = """
+dim B = 64
+dim S = 2048
+dim D = 4096
+dim F = 16384
+module Mlp(x[B, S, D]) -> [B, S, D] {
+  weight up[D, F], down[F, D]
+  return relu(x @ up) @ down
+}
+model Net(x[B, S, D], y[B, S, D]) {
+  repeat 8 {
+    x = x + Mlp(x)
+  }
+  loss = mean(square(x - y), over = [B, S, D])
+}
+plan data { mesh dp = 8  shard B over dp  zero 3 over dp  unit Mlp  microbatch 2  precision { activations = bf16, weights = bf16 }
+  device h100 { tile_scheduler = TILES } }
+plan tensors { mesh tp = 8  shard F, S over tp  overlap { tp = true }  microbatch 2  precision { activations = bf16, weights = bf16 }
+  device h100 { tile_scheduler = TILES } }
+"""
+    found = {
+        (plan, tiles): step_summary(compile_text(text.replace("TILES", tiles), plan=plan))
+        for plan in ("data", "tensors")
+        for tiles in ("dynamic", "static")
+    }
+    parts = {each: summary.breakdown.parts for each, summary in found.items()}
+    assert found["data", "static"].step_s > 1.02 * found["data", "dynamic"].step_s
+    assert parts["data", "static"]["products"] < 2 * parts["data", "dynamic"]["products"]
+    # What is left there of collectives are sums of norms and of weights that all ranks have.
+    assert found["tensors", "static"].step_s < 1.005 * found["tensors", "dynamic"].step_s

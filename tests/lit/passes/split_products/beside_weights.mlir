@@ -44,15 +44,16 @@ stg.program "Frozen" (%dy : !stg.tensor<[S, F/tp], bf16>) {
 // -----
 
 // Nothing is gathered before it is there, and a forward pass's sum stays in pieces beside a gradient that reads what its product reads.
+// Where something is in pieces, products leave the rest the multiprocessors that it takes.
 dist.mesh <tp = 2>
 stg.dim "S" = "8"
 stg.program "Later" (%x : !stg.tensor<[S/tp, D], bf16>, %dy : !stg.tensor<[S, F/tp], bf16>) {
   %w = stg.weight "w" : !stg.tensor<[D, F/tp], bf16>
   // CHECK:      stg.program "Later"
   // CHECK:      %[[DX:.*]] = stg.contract %dy, %w
-  // CHECK-NEXT: dist.reduce_scatter %[[DX]]
+  // CHECK-NEXT: dist.reduce_scatter %[[DX]] dim "S" over [tp] {phase = "bwd", leaves_units}
   // CHECK:      %[[LATE:.*]] = stg.unary "exp"
-  // CHECK-NEXT: dist.all_gather %[[LATE]]
+  // CHECK-NEXT: dist.all_gather %[[LATE]] dim "S" over [tp] {phase = "wgrad", leaves_units}
   // CHECK-NEXT: stg.contract
   // CHECK:      stg.repeat "tp.piece"
   // CHECK-NEXT: stg.contract

@@ -10,7 +10,7 @@ stg.program "M" (%x : !stg.tensor<[S, D], bf16>, %a : !stg.tensor<[S, F/tp], bf1
   %gate = stg.weight "gate" : !stg.tensor<[D, F/tp], bf16>
   // CHECK:      stg.contract {{.*}} over [S]
   // CHECK:      dist.reduce_scatter %dx dim "S" over [tp] {serial}
-  // BULK:       dist.reduce_scatter %dx dim "S" over [tp] :
+  // BULK:       dist.reduce_scatter %dx dim "S" over [tp] {leaves_units} :
   // BULK-NEXT:  stg.contract {{.*}} over [S]
   // TASKS:      sched.collective "reduce_scatter"{{.*}}serial
   %d1 = stg.contract %a, %up over [F] {phase = "bwd"} : (!stg.tensor<[S, F/tp], bf16>, !stg.tensor<[D, F/tp], bf16>) -> !stg.tensor<[S, D], bf16, partial [tp]>
