@@ -924,9 +924,11 @@ MACHINE = str(Path(__file__).with_name("b200_simumax.toml"))
 
 
 def simumax(r: Cells, device: str = "b200", source: str = "SimuMax") -> Timed:
-    """MooreThreads/SimuMax@4dcaae5, docs/b200: Megatron-LM with Transformer Engine 2.11, which by its scripts overlaps no communication.
+    """MooreThreads/SimuMax@4dcaae5, docs/b200: Megatron-LM with Transformer Engine 2.11, of which it says that nothing overlaps
+    (`b200_real_repro_guide.md`: "non-overlap contract").
 
-    Its linear layers do, backward (`async_op` in `module/linear.py` and `module/layernorm_linear.py`).
+    Transformer Engine's linear layers launch what they gather and scatter backward beside products (`async_op` in `module/linear.py`), but the scripts set
+    `CUDA_DEVICE_MAX_CONNECTIONS=1`, under which others saw collectives hide nothing (NVIDIA/Megatron-LM, issue 1468; alibaba/Megatron-LLaMA, issue 26).
     """
     layers, pp, dp = number(r, "layers"), number(r, "pp"), number(r, "dp")
     batch, sequence = number(r, "accumulation") * dp, number(r, "sequence")
@@ -944,7 +946,6 @@ def simumax(r: Cells, device: str = "b200", source: str = "SimuMax") -> Timed:
         # Megatron-LM's default, which the scripts leave.
         checks=True,
         grad_overlap=False,
-        layers_overlap=True,
         graphs=False,
         device=device,
     )
