@@ -3,16 +3,14 @@
 import asyncio
 import logging
 import re
-import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import contextmanager
-from multiprocessing import resource_tracker
 from typing import Any, ParamSpec, TypeVar
 
 from stagec.backend.errors import TraceError
 from stagec.backend.running_tasks import DesertedError, Workers, extra
+from stagec.backend.worker_processes import interrupts_later
 
 _CONNECT_S = 5
 """A scheduler that does not answer within so many seconds is not there."""
@@ -41,7 +39,7 @@ def dask_workers(argument: str) -> Workers:
     try:
         if argument:
             asyncio.run(_ask(distributed, argument))
-        with _interrupts_later(), distributed.dask.config.set(_QUIET_WORKERS):
+        with interrupts_later(), distributed.dask.config.set(_QUIET_WORKERS):
             client = distributed.Client(argument or None, set_as_default=False, timeout=_CONNECT_S)
     except Exception as error:  # Whatever reading the answer of another server comes to.
         raise TraceError(
@@ -55,18 +53,6 @@ def dask_workers(argument: str) -> Workers:
 
 _QUIET_WORKERS = {"distributed.nanny.pre-spawn-environ.DASK_LOGGING__DISTRIBUTED": "critical"}
 """So Dask hands it to workers of this machine."""
-
-
-@contextmanager
-def _interrupts_later() -> Iterator[None]:
-    """Ctrl-C waits; threads and processes that begin meanwhile leave it to this one."""
-    # What Python starts beside the first child process would let it through again.
-    resource_tracker.ensure_running()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class DaskWorkers(Workers):

@@ -88,7 +88,7 @@ class LocalDestination:
             _refuse_clash(out, foreign, model)
             self.staging, self.merge = self._choose_staging(bool(foreign))
         except OSError as error:
-            raise disk_error(error, out) from None
+            raise disk_error(error, out, of_ranks=True) from None
         try:
             self.resumed = self._prepare(resume)
         except FileNotFoundError:
@@ -106,7 +106,7 @@ class LocalDestination:
             raise
         except OSError as error:
             self.discard()
-            raise disk_error(error, out) from None
+            raise disk_error(error, out, of_ranks=True) from None
         self.files = LocalFiles(str(self.staging), replace=self.in_place, shown=out)
 
     def check_space(self, num_bytes: int, num_files: int) -> None:
@@ -141,7 +141,7 @@ class LocalDestination:
             else:
                 self._swap()
         except OSError as error:
-            raise disk_error(error, self.shown) from None
+            raise disk_error(error, self.shown, of_ranks=True) from None
         self._unlock()
 
     def keep(self) -> None:

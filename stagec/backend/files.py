@@ -87,7 +87,8 @@ class LocalFiles:
         return found == crc
 
     def _error(self, error: OSError, name: str) -> TraceError:
-        return disk_error(error, os.path.join(self.shown or self.directory, name))
+        shown = os.path.join(self.shown or self.directory, name)
+        return disk_error(error, shown, of_ranks=True)
 
 
 def write_whole(path: str, data: Data) -> None:
@@ -193,8 +194,11 @@ def nearest(path: str) -> tuple[str, str]:
     return there, missing
 
 
-def disk_error(error: OSError, path: str) -> TraceError:
-    """What the disk refused, in words: about the part of the path that is at fault."""
+def disk_error(error: OSError, path: str, *, of_ranks: bool = False) -> TraceError:
+    """What the disk refused, in words: about the part of the path that is at fault. Of traces `of_ranks` there could be fewer."""
+    smaller = "free some space, or choose another directory"
+    if of_ranks:
+        smaller = "free some space, choose another directory, or write fewer ranks (`--ranks`)"
     there, missing = nearest(path)
     match error.errno:
         case errno.ENOTDIR | errno.EEXIST if os.path.isfile(there):
@@ -218,13 +222,13 @@ def disk_error(error: OSError, path: str) -> TraceError:
             return TraceError(
                 "E0603",
                 f"the disk is full: cannot write `{path}`",
-                help="free some space, choose another directory, or write fewer ranks (`--ranks`)",
+                help=smaller,
             )
         case errno.EDQUOT:
             return TraceError(
                 "E0603",
                 f"your disk quota is used up: cannot write `{path}`",
-                help="free some space, choose another directory, or write fewer ranks (`--ranks`)",
+                help=smaller,
             )
         case errno.EROFS:
             return TraceError(

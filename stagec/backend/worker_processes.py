@@ -4,8 +4,10 @@ import gc
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import ParamSpec, TypeVar
 
@@ -18,6 +20,21 @@ except ImportError:  # On Windows there are no limits of this kind.
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+@contextmanager
+def interrupts_later() -> Iterator[None]:
+    """Ctrl-C waits; threads and processes that begin meanwhile leave it to this one."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    # What Python starts beside the first child process would let it through again.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class WorkerProcess(SpawnProcess):
@@ -46,7 +63,8 @@ class WorkerProcesses(Workers):
         )
 
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> "Future[R]":
-        return self._pool.submit(fn, *args, **kwargs)
+        with interrupts_later():  # a process begins here, if one is wanting
+            return self._pool.submit(fn, *args, **kwargs)
 
     def restart(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)

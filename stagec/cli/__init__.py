@@ -15,7 +15,7 @@ SELDOM = 100_000, 20, 100
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """`stagec`. Exit status: 0, 1 for a user's mistake, 2 for one of ours, 130 when interrupted."""
+    """`stagec`. Exit status: 0, 1 for a user's mistake, 2 for one of ours, 130 when interrupted (Ctrl-C), 143 when terminated (SIGTERM)."""
     arguments = sys.argv[1:] if argv is None else list(argv)
     if arguments == ["--version"]:
         print(f"stagec {__version__}")

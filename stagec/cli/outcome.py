@@ -1,10 +1,11 @@
 """How a command ends: what went wrong, as text, and an exit status."""
 
 import contextlib
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
 
 from stagec.cli.streams import StreamError, guard_streams
 
@@ -15,22 +16,69 @@ stagec: this is a bug in stagec, not a mistake of yours: {error}
 """
 
 
+class Terminated(BaseException):
+    """Somebody ends the process (SIGTERM). Nothing goes on, as a search does after Ctrl-C."""
+
+
 def guarded(command: Callable[[], int], *, debug: bool = False) -> int:
     """The exit status of a command. No exception leaves it."""
-    guard_streams()
-    try:
-        status = command()
-        sys.stdout.flush()
-    except KeyboardInterrupt:
-        sys.stderr.write("\nstagec: interrupted\n")
-        return 130
-    except Exception as error:
-        with contextlib.suppress(StreamError):
+    with signals_heard() as heard:
+        try:
+            guard_streams()
+            status = command()
             sys.stdout.flush()
-        if debug:
-            traceback.print_exc()
-        return report(error)
+        except (KeyboardInterrupt, Terminated):
+            return ended(heard)
+        except Exception as error:
+            if heard:
+                # Python makes another error of an interrupt that falls into an import or the making of a class.
+                return ended(heard)
+            with contextlib.suppress(StreamError):
+                sys.stdout.flush()
+            if debug:
+                traceback.print_exc()
+            return report(error)
     return status
+
+
+@contextlib.contextmanager
+def signals_heard() -> Iterator[list[int]]:
+    """The signals that arrive and end the command: Ctrl-C and SIGTERM, where they are not somebody else's to answer."""
+    heard: list[int] = []
+
+    def interrupt(number: int, frame: object) -> None:
+        heard.append(number)
+        raise KeyboardInterrupt
+
+    def terminate(number: int, frame: object) -> None:
+        heard.append(number)
+        if "multiprocessing" in sys.modules:
+            from multiprocessing import active_children
+
+            for child in active_children():
+                child.terminate()
+        raise Terminated
+
+    usual = {signal.SIGINT: (signal.default_int_handler, interrupt)}
+    usual |= {signal.SIGTERM: (signal.SIG_DFL, terminate)}
+    ours = [number for number, (before, _) in usual.items() if signal.getsignal(number) is before]
+    if threading.current_thread() is not threading.main_thread():
+        ours = []
+    for number in ours:
+        signal.signal(number, usual[number][1])
+    try:
+        yield heard
+    finally:
+        for number in ours:
+            signal.signal(number, usual[number][0])
+
+
+def ended(heard: Sequence[int]) -> int:
+    """Say that a signal ended the command: 130 after Ctrl-C, 143 after SIGTERM, as shells have it."""
+    last = heard[-1] if heard else signal.SIGINT
+    said = "terminated" if last == signal.SIGTERM else "interrupted"
+    sys.stderr.write(f"\nstagec: {said}\n")
+    return 128 + last
 
 
 def report(error: Exception) -> int:
@@ -52,6 +100,8 @@ def report(error: Exception) -> int:
         help_ = "ask for less at a time: fewer microbatches or ranks, a summary without `-o` or `--report`; or raise the limit (`ulimit -v`)"
         sys.stderr.write(render([Diagnostic("E0717", message, help=help_)]))
         return 1
+    from dataclasses import replace
+
     from stagec.plug_in_errors import first_cause, mistake_of_plug_in, said_by
 
     found = mistake_of_plug_in(error)

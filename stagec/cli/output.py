@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from stagec.cli.outcome import Terminated
 from stagec.cli.usage import CommandParser, add_flag, add_switch, one_of, some_text, usage_error
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def write(traces: Encoded, options: argparse.Namespace, about: Mapping[str, Any]
     with writing_progress(options.quiet) as progress:
         try:
             report = write_traces(traces, options.out, chosen, about=about, progress=progress)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Terminated):
             sys.stderr.write("\nnote: what is written is kept; `--resume` completes it")
             raise
     if not options.quiet:

@@ -182,7 +182,7 @@ def show_search(options: argparse.Namespace) -> int:
         open_executor(options.executor) as executor,
     ):
         told = (lambda stage, *numbers: progress(*numbers, stage)) if progress else None
-        search = Search(goal, spaces, executor, cache, told)
+        search = Search(goal, spaces, executor, cache, told, on_interrupt=tell_interrupted)
         outcome = search.run()
     first = outcome.proved[:TESTED]
     tested = first if all(each.with_twice for each in first) else []
@@ -200,6 +200,11 @@ def show_search(options: argparse.Namespace) -> int:
             for number in options.numbers:
                 sys.stdout.write(nearest_with_plans(space_at, dims, number, batch))
     return 0 if outcome.proved else 1
+
+
+def tell_interrupted() -> None:
+    """Say what follows Ctrl-C."""
+    sys.stderr.write("\nnote: the best plans so far are compiled; Ctrl-C once more ends that\n")
 
 
 def device_of_network(options: argparse.Namespace, text: str) -> str:

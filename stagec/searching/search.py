@@ -19,7 +19,9 @@ from stagec.searching.space import Space
 
 
 class Search:
-    """One search. `told(stage, done, of)` is called to tell the user of progress. `cache` is a file with the answers of earlier searches."""
+    """One search. `told(stage, done, of)` is called to tell the user of progress, `on_interrupt()` after Ctrl-C. `cache` is a file with the answers of
+    earlier searches.
+    """
 
     def __init__(
         self,
@@ -28,7 +30,9 @@ class Search:
         executor: Executor,
         cache: Path | None = None,
         told: Callable[[str, int, int], None] | None = None,
+        on_interrupt: Callable[[], object] = lambda: None,
     ) -> None:
+        self.on_interrupt = on_interrupt
         known, told = SearchCache(cache, goal.beside), told or (lambda stage, done, of: None)
         self.candidates = Candidates(goal, spaces)
         self.questions = Questions(goal, executor, known)
@@ -48,6 +52,7 @@ class Search:
                 self.rounds.find_best()
         except KeyboardInterrupt:
             candidates.outcome.interrupted = True
+            self.on_interrupt()
             abandon(self.questions.executor)
         best = candidates.ranked()[: candidates.wanted]
         self.proofs.prove([number for number in best if candidates.may_fit(number)])

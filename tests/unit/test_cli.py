@@ -8,9 +8,11 @@ import io
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -143,6 +145,92 @@ def test_interrupted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     assert capsys.readouterr().err == (
         "\nnote: what is written is kept; `--resume` completes it\nstagec: interrupted\n"
     )
+
+
+WRAPPED = """\
+def make():
+  try:
+    time.sleep(60)
+  except KeyboardInterrupt as error:
+    raise RuntimeError("calling __set_name__") from error
+"""
+"""So Python has it of an interrupt while a class is made."""
+PROCESSES = """\
+from stagec.backend.executors import open_executor
+def work():
+  with open_executor("processes:2") as pool:
+    print(pool.submit(int, 3).result(), flush=True)
+    pool.submit(time.sleep, 60).result()
+"""
+SLOW = """\
+import signal, sys, time
+from stagec.cli.outcome import guarded
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which those in the background ignore
+{before}
+def run():
+    print("ready", flush=True)
+    {at}
+    return 0
+sys.exit(guarded(run))
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "at", "number", "status", "said"),
+    [
+        ("", "time.sleep(60)", signal.SIGINT, 130, "interrupted"),
+        ("", "time.sleep(60)", signal.SIGTERM, 143, "terminated"),
+        (
+            WRAPPED,
+            "make()",
+            signal.SIGINT,
+            130,
+            "interrupted",
+        ),
+        (
+            PROCESSES,
+            "work()",
+            signal.SIGTERM,
+            143,
+            "terminated",
+        ),
+    ],
+)
+def test_a_signal_ends_the_command_with_one_line(
+    before: str, at: str, number: int, status: int, said: str, tmp_path: Path
+):
+    """Whatever becomes of the interrupt on its way, and with all that it started."""
+    script = tmp_path / "run.py"
+    text = SLOW.format(before=before, at=at)
+    script.write_text(text.replace("sys.exit(", 'if __name__ == "__main__": sys.exit('))
+    process = subprocess.Popen(
+        [sys.executable, str(script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    if "processes" in before:
+        assert process.stdout.readline() == "3\n"
+    else:
+        time.sleep(0.1)
+    os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
+    _, err = process.communicate(timeout=20)
+    assert (process.returncode, err) == (status, f"\nstagec: {said}\n")
+    end = time.monotonic() + 10
+    while left := living(process.pid):
+        assert time.monotonic() < end, left
+        time.sleep(0.05)
+
+
+def living(session: int) -> list[str]:
+    """The processes of a session that are not over."""
+    said = subprocess.run(["ps", "-eo", "sid,stat,args"], capture_output=True, text=True).stdout
+    lines = [line.split(None, 2) for line in said.splitlines()[1:]]
+    return [args for sid, state, args in lines if int(sid) == session and state[0] != "Z"]
 
 
 def test_no_memory_left(capsys: pytest.CaptureFixture[str]):
