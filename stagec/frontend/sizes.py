@@ -185,6 +185,7 @@ class _SizeResolver:
                     axis.name.span,
                     secondary=[(first.name.span, "defined here")],
                     help="give the axis another name",
+                    mistake=f"dim {name}" if name in self.dims else "",
                 )
             else:
                 axes[name] = axis
@@ -283,7 +284,8 @@ class _SizeResolver:
                 if unknown:
                     message += f": the mesh has no axis {quoted(unknown)}"
                     help_ = did_you_mean(unknown[0], self.axes) or help_
-                self.error("E0306", message, axis.size.span, help_)
+                mistake = f"axis {unknown[0]}" if len(unknown) == 1 else ""
+                self.error("E0306", message, axis.size.span, help_, mistake)
                 self.table.values[name] = None
             else:
                 self.table.products[name] = tuple(f for f in self.axes if f in (factors or ()))

@@ -519,7 +519,8 @@ class _Unexpected:
         if self.token.type in _OPERATORS and self.on_line_of(name):
             help_ = f"write `return {name}`, or `y = {name}`"
             return Diagnostic("E0101", message, span, help=help_)
-        return self.error("E0101", message, self.advice())
+        help_ = self.advice() or f"leave `{name}` out, or assign to it: `{name} = x`"
+        return self.error("E0101", message, help_)
 
     def unfinished(self) -> Diagnostic | None:
         """A line that breaks off: the next starts with a keyword, which is not what is wrong."""
@@ -644,6 +645,14 @@ class _Unexpected:
     def advice(self) -> str:
         """What to write instead, for the mistakes that have a name."""
         token, accepted = self.token.type, self.accepted
+        if accepted == {"EXTENDS", "LBRACE"}:
+            return f"write `{{`, or `extends` between the names of two plans: `plan {self.before} extends {self.token} {{`"
+        if (
+            token in ("RPAR", "RSQB", "RBRACE")
+            and self.before is not None
+            and str(self.before) in ("(", "[", "{")
+        ):
+            return f"leave `{self.before}` out, or close it after what belongs in it"
         if accepted == {"ARROW"}:
             return "say what it returns: `-> [B, S, D]`"
         if token == "LBRACE" and self.before == "repeat":

@@ -284,3 +284,22 @@ def test_a_folder_that_is_trusted_is_there(capsys: pytest.CaptureFixture[str]):
     assert (
         "error[E0710]: `--trust` names a folder, and `/nowhere` is none" in capsys.readouterr().err
     )
+
+
+def with_dim_called(draws: random.Random) -> tuple[Path, str, str]:
+    """An example with a dim that has the name of a weight instead of its own, and that name."""
+    path = draws.choice([each for each in EXAMPLES if "import " not in each.read_text()])
+    text = path.read_text()
+    dim = draws.choice(re.findall(r"^dim (\w+) =", text, re.M))
+    taken = draws.choice(re.findall(r"^ +weight (\w+)\[", text, re.M))
+    return path, re.sub(rf"^dim {dim} =", f"dim {taken} =", text, flags=re.M), dim
+
+
+@pytest.mark.parametrize("seed", some(range(40), 6))
+def test_a_dim_with_the_name_of_a_weight_is_one_mistake(seed: int):
+    path, text, dim = with_dim_called(random.Random(seed))
+    with pytest.raises(CompileError) as caught:
+        check(parse_text(text, str(path)))
+    (found,) = caught.value.diagnostics
+    assert found.helps == (f"call that dim `{dim}`",)
+    assert f"`{dim}`" in found.message

@@ -144,7 +144,9 @@ class CallChecker(ExpressionChecker):
             message = f"this is {shown(new.type)}, and the cache is {shown(cache.type)}"
             help_ = "they differ in one dim: that of new positions, and that of all; `cache k[B, T, K, E]` takes `[B, S, K, E]`"
             where = [(cache.span, shown(cache.type)), *self.origins((given[1].value, new))]
-            self.error("E0205", message, given[1].value.span, help_, secondary=where)
+            mistake = f"{self.name}: {message}"
+            span = given[1].value.span
+            self.error("E0205", message, span, help_, secondary=where, mistake=mistake)
             return None
         names = [added[0] if name == positions[0] else name for name in after]
         new = self.ordered(new, names, given[1].value.span)
@@ -253,7 +255,7 @@ class CallChecker(ExpressionChecker):
                 "E0205",
                 f"`{to.name}` takes {shown(parameter.type)}, not {shown(value.type)}",
                 span,
-                help_,
+                help_ or at_its_making(value.type.names, parameter.type.names),
                 label=f"this is {shown(value.type)}",
                 secondary=[
                     (parameter.span, f"`{parameter.name}` is {shown(parameter.type)}"),
@@ -619,3 +621,14 @@ _EXAMPLES = {
 
 def _is(number: int) -> str:
     return "is" if number == 1 else "are"
+
+
+def at_its_making(have: Sequence[str], want: Sequence[str]) -> str:
+    """A help for a value that has other dims than it should."""
+    missing = [name for name in want if name not in have]
+    extra = [name for name in have if name not in want]
+    if missing and extra:
+        return f"where it is made, write {quoted(missing)} for {quoted(extra)}"
+    if missing:
+        return f"where it is made, give it {quoted(missing)} too"
+    return f"where it is made, leave {quoted(extra)} out" if extra else ""

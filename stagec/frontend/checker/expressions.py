@@ -48,7 +48,8 @@ class ExpressionChecker(BodyState, ABC):
         if self.is_number(expr):
             text = f"({text_of(expr)})" if isinstance(expr, syntax.Binary) else text_of(expr)
             help_ = f"use it in an expression with a tensor: `x * {text}`"
-            self.error("E0210", "a number is not a tensor", expr.span, help_)
+            message, mistake = "a number is not a tensor", named_by(expr)
+            self.error("E0210", message, expr.span, help_, mistake=mistake)
             return None
         if isinstance(expr, syntax.Reference):
             return self.reference(expr)
@@ -201,7 +202,8 @@ class ExpressionChecker(BodyState, ABC):
         for side in (expr.left, expr.right):
             if self.is_number(side):
                 help_ = "multiply by a number with `*`"
-                self.error("E0210", "a number has no dims to contract", side.span, help_)
+                message, mistake = "a number has no dims to contract", named_by(side)
+                self.error("E0210", message, side.span, help_, mistake=mistake)
                 return None
         left, right = self.expression(expr.left), self.expression(expr.right)
         if left is None or right is None:
@@ -308,3 +310,8 @@ class ExpressionChecker(BodyState, ABC):
 
 def _contains(value: Value, other: Value) -> bool:
     return set(other.type.names) <= set(value.type.names)
+
+
+def named_by(expr: syntax.Value) -> str:
+    """The mistake that a dim's name is, where a tensor's is wanted."""
+    return f"dim {expr.name}" if isinstance(expr, syntax.Reference) else ""

@@ -169,18 +169,18 @@ def check(
     is_ambiguous = any(each.code == "E0202" for each in findings.errors)
     if is_ambiguous or not models or models[0].name.text in definitions.modules:
         # Of a plan alone nothing more can be said, nor of names that mean two things, nor of a model that would call itself.
-        findings.raise_errors(source.texts)
+        raise_errors(findings, definitions, source)
     definitions.plans = with_pools(plans if plans is not None else definitions.plans)
     chosen = _choose(definitions, plan, findings)
     _is_one(chosen, definitions.plans, findings, source)
     merged = merge(chosen, definitions.plans, findings)
     if any(each.code == "E0404" for each in findings.errors):
         # What a plan says is not known without the one that it extends.
-        findings.raise_errors(source.texts)
+        raise_errors(findings, definitions, source)
     batch = _batch(source, definitions, merged, overrides or {}, findings, iterations)
     if batch is None and merged.get(syntax.Serve) is not None:
         # Without what is served, nothing is known of its sizes.
-        findings.raise_errors(source.texts)
+        raise_errors(findings, definitions, source)
     served = batch.sizes if batch is not None else {}
     shares = _shares(definitions, batch, findings)
     experts, tokens = (dims_of_dispatches(definitions, each) for each in ("experts", "tokens"))
@@ -191,7 +191,7 @@ def check(
     )
     if any(each.code == "E0202" for each in findings.errors):
         # Nor of axes that are called like a dim, or twice.
-        findings.raise_errors(source.texts)
+        raise_errors(findings, definitions, source)
     if batch is not None and copies:
         _check_copies(merged, batch.serve, bool(experts), findings)
     missing_axis_sizes(merged, table, findings)
@@ -200,6 +200,9 @@ def check(
     resolved = resolve_plan(merged, table, findings)
     num_errors = findings.num_errors
     bodies = _check_bodies(source, definitions, table, resolved, findings)
+    if findings.num_errors != num_errors:
+        # Of caches, and of where the plan has values, nothing is known of bodies with mistakes.
+        raise_errors(findings, definitions, source)
     roles = batch.roles if batch is not None else None
     if batch is None:
         roles = roles_of(bodies.values(), findings)
@@ -208,7 +211,7 @@ def check(
         resolved = spread_rules(resolved, batch.spreads)
     if findings.num_errors == num_errors:
         PlanChecker(resolved, definitions, bodies, table, findings).check()
-    findings.raise_errors(source.texts)
+    raise_errors(findings, definitions, source)
     model = definitions.models[0]
     own = _settings_of(chosen, definitions.plans)
     served_as = batch.serve if batch is not None else None
@@ -242,6 +245,29 @@ def check(
         trains=trains,
         overrides=dict(overrides or {}),
     )
+
+
+def raise_errors(findings: Diagnostics, definitions: Definitions, source: Source) -> None:
+    """End the phase if a mistake was found. Where a dim is called like something else, and one that is read is not there, the dim's name is the mistake."""
+    wrong = [each for each in findings.found if each.is_error]
+    taken = {each.mistake for each in wrong if each.code == "E0202"} & {
+        f"dim {name}" for name in definitions.dims
+    }
+    read = {each.mistake for each in wrong if each.code in ("E0201", "E0304")} - {""}
+    missing = [name for name in read if " " not in name]
+    if len(taken) == len(missing) == 1:
+        (mistake,), (name,) = taken, missing
+        dim = definitions.dims[mistake.removeprefix("dim ")]
+        where = (dim.name.span, "this is the name of something else, too")
+        help_ = f"call that dim `{name}`"
+        findings.found = [
+            replace(each, secondary=(*each.secondary, where), help=help_)
+            if each.mistake == name
+            else each
+            for each in findings.found
+            if each.mistake != mistake
+        ]
+    findings.raise_errors(source.texts)
 
 
 def _trains(model: CheckedBody, plan: Plan, said: syntax.Plan | None) -> bool:

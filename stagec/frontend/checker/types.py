@@ -139,7 +139,8 @@ class TypeReader:
                 yield Diagnostic("E0202", message, name.span, secondary=secondary, help=help_)
             elif name.text in self.dims:
                 help_ = f"give the tensor another name, such as `{name.text.lower()}_`"
-                yield Diagnostic("E0202", f"`{name}` is a dim already", name.span, help=help_)
+                message, mistake = f"`{name}` is a dim already", f"dim {name}"
+                yield Diagnostic("E0202", message, name.span, help=help_, mistake=mistake)
             first.setdefault(name.text, name.span)
 
 

@@ -182,7 +182,8 @@ def _own(plan: syntax.Plan, findings: Diagnostics) -> Merged:
             for new in clause.sizes:
                 first = own.sizes.setdefault(new.name.text, new)
                 if first is not new:
-                    _twice(f"the size of `{new.name}`", new, first, findings)
+                    mistake = f"sizes {clause.span}"
+                    _twice(f"the size of `{new.name}`", new, first, findings, mistake=mistake)
         elif isinstance(clause, syntax.Shard):
             rules = tuple(t for t in clause.targets if is_rule(t))
             if rules:
@@ -208,6 +209,7 @@ def _twice(
     first: syntax.SyntaxNode,
     findings: Diagnostics,
     help_: str = "leave one of them out",
+    mistake: str = "",
 ) -> None:
     findings.say(
         "E0401",
@@ -215,6 +217,7 @@ def _twice(
         second.span,
         secondary=[(first.span, "first here")],
         help=help_,
+        mistake=mistake,
     )
 
 
