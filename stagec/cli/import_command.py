@@ -48,7 +48,7 @@ def run(arguments: Sequence[str]) -> int:
     path = Path(options.source)
     if options.source.lstrip().startswith("--"):
         return write_plan(options.source, "command line", "megatron", options)
-    if not path.exists() and (found := shipped(options.source)):
+    if not os.path.exists(path) and (found := shipped(options.source)):
         full, data = found
         return write_model(data, full, options)
     text = source_text(path)
@@ -58,7 +58,7 @@ def run(arguments: Sequence[str]) -> int:
         raise no_json(options.source, error) from None
     if kind:
         return write_plan(text, options.source, kind, options)
-    if path.suffix != ".json" and not path.is_dir():
+    if path.suffix != ".json" and not os.path.isdir(path):
         message = f"`{options.source}` is nothing that can be imported"
         raise refuse(
             options.source,
@@ -97,7 +97,7 @@ def make_parser() -> CommandParser:
 
 
 def source_text(path: Path) -> str:
-    if path.is_dir():
+    if os.path.isdir(path):
         return json.dumps(dict(read_configuration(path)))
     try:
         most = MOST_BYTES if path.suffix == ".json" else MOST_SCRIPT_BYTES
@@ -105,7 +105,9 @@ def source_text(path: Path) -> str:
     except (OSError, ValueError) as error:
         reason = uncapitalised(getattr(error, "strerror", None) or str(error))
         names = [name for full in configurations() for name in (full, full.partition("/")[2])]
-        help_ = did_you_mean(str(path), names) if not path.suffix or not path.exists() else ""
+        help_ = (
+            did_you_mean(str(path), names) if not path.suffix or not os.path.exists(path) else ""
+        )
         help_ = help_ or file_meant(str(path))
         raise refuse(str(path), "E0701", f"cannot read `{path}`: {reason}", help_) from None
 

@@ -18,6 +18,7 @@ from stagec.dialects.sched.actions import Collective
 from stagec.driver import compile_model
 from stagec.frontend import check, parse_text
 from stagec.importing.launch import Launch, import_plan, plan_text
+from stagec.importing.launch.flags import RECIPES
 from stagec.importing.launch.read import KINDS, kind_of
 from stagec.importing.launch.shell import words
 from tests.unit.doc_examples import DOCS
@@ -723,3 +724,53 @@ def test_what_linear_layers_hide_by_themselves_is_hidden(tmp_path: Path, tp: int
     assert not unsplit.plan.overlap.tp
     text = (tmp_path / "run.stg").read_text()
     assert "overlap" not in text
+
+
+FLEX = "--num-experts 8 --expert-model-parallel-size 4 --moe-token-dispatcher-type flex"
+UNITS = "the multiprocessors of an exchange"
+
+
+@pytest.mark.parametrize("experts", ["", "--num-experts 8"])
+@pytest.mark.parametrize(
+    ("products", "has_kernels"),
+    [
+        ("", False),
+        ("--fp4-format e2m1", False),
+        *((f"--fp8-format hybrid --fp8-recipe {each}", each != "blockwise") for each in RECIPES),
+    ],
+)
+def test_activations_of_the_op_fuser(experts: str, products: str, has_kernels: bool):
+    """In `TEFusedMLP`, of layers without experts, for formats that its kernels write. Else the plan, or a note, says that it is not in it."""
+    flag = "--use-transformer-engine-op-fuser"
+    line = f"--bf16 --micro-batch-size 1 {experts} {products}"
+    plain, fused = (import_plan(f"{line} {more}", "run.sh", "megatron", 8) for more in ("", flag))
+    said = "device { fused_activations = true }"
+    assert said not in plain.text
+    assert (said in fused.text) == (has_kernels and not experts)
+    without = [each for each in fused.text.splitlines() if said not in each]
+    if said in fused.text or not products:
+        assert without == plain.text.splitlines()
+    else:
+        assert "# Not in the plan: Transformer Engine's op fuser" in fused.text
+    assert ("Transformer Engine's op fuser" in fused.idle) == (not products)
+
+
+@pytest.mark.parametrize(
+    ("flags", "clause", "idle"),
+    [
+        (f"{FLEX} --moe-deepep-num-sms 24", "device { exchange_units = 24 }", ""),
+        (f"{FLEX} --moe-flex-dispatcher-num-sms 8", "device { exchange_units = 8 }", ""),
+        (FLEX, "", ""),
+        (f"{FLEX.replace('flex', 'alltoall')} --moe-hybridep-num-sms 8", "", UNITS),
+        ("--moe-token-dispatcher-type flex --moe-hybridep-num-sms 8", "", UNITS),
+        ("--optimizer muon --muon-num-ns-steps 7", "optimizer muon { clip = 1, steps = 7 }", ""),
+        ("--optimizer adam --muon-num-ns-steps 7", "", "the steps of Muon"),
+    ],
+)
+def test_settings_of_what_a_run_has(flags: str, clause: str, idle: str):
+    """They are in the plan where the run has what they are about."""
+    found = import_plan(f"--bf16 --micro-batch-size 1 {flags}", "run.sh", "megatron", 8)
+    assert clause in found.text
+    assert ("exchange_units" in found.text) == ("exchange_units" in clause)
+    assert ("steps" in found.text) == ("steps" in clause)
+    assert [each for each in found.idle if " " in each] == [idle][: bool(idle)]

@@ -223,6 +223,13 @@ def distributed_adam(run: Launch, value: Any) -> None:
 
 DISPATCHERS = {"allgather": "all_gather", "alltoall": "", "alltoall_seq": "", "flex": ""}
 
+
+def dispatcher(run: Launch, value: Any) -> None:
+    one_of("exchange", DISPATCHERS)(run, value)
+    run.is_flexible = str(value) == "flex"
+
+
+UNITS = Word("device { exchange_units = N } of a `flex` dispatcher", size("exchange_units"))
 FSDP_SHARDING = {"full": 3, "hybrid": 3, "grad": 2}
 
 CONTEXTS = {"p2p": "ring", "all_gather": "all_gather", "allgather": "all_gather", "a2a": "ulysses"}
@@ -300,9 +307,16 @@ MEGATRON: dict[str, Word] = {
     "overlap-moe-expert-parallel-comm": Word(
         "overlap { ep = true }", truth("overlap_experts"), False
     ),
-    "moe-token-dispatcher-type": Word(
-        "collectives { exchange = all_gather }", one_of("exchange", DISPATCHERS)
+    "moe-token-dispatcher-type": Word("collectives { exchange = all_gather }", dispatcher),
+    "moe-flex-dispatcher-num-sms": UNITS,
+    "moe-deepep-num-sms": UNITS,
+    "moe-hybridep-num-sms": UNITS,
+    "use-transformer-engine-op-fuser": Word(
+        "device { fused_activations = true }, without experts, in fp8 or mxfp8",
+        truth("fuses_ops"),
+        False,
     ),
+    "muon-num-ns-steps": Word("optimizer muon { steps = N }", size("steps")),
     "no-overlap-p2p-communication": Word(
         "overlap { p2p = false }", constant("overlap_pipeline", False), False
     ),
@@ -401,6 +415,7 @@ FIELDS: dict[str, Word] = {
     "devices": MEGATRON["nproc-per-node"],
     "fp8": MEGATRON["fp8-format"],
     "fp8_recipe": MEGATRON["fp8-recipe"],
+    "use_transformer_engine_op_fuser": MEGATRON["use-transformer-engine-op-fuser"],
     "tp_only_amax_red": MEGATRON["tp-only-amax-red"],
     "reduce_amax": Word("precision { maxima = none } if it is false", truth("agrees")),
     "fp4": MEGATRON["fp4-format"],
@@ -461,6 +476,7 @@ MLPERF: dict[str, Word] = {
     "DGXNNODES": FIELDS["num_nodes"],
     "DGXNGPU": FIELDS["num_gpus_per_node"],
     "USE_DIST_OPTIMIZER": FIELDS["use_distributed_optimizer"],
+    "USE_TE_OPS": FIELDS["use_transformer_engine_op_fuser"],
     "OVERLAP_GRAD_REDUCE": FIELDS["overlap_grad_reduce"],
     "OVERLAP_PARAM_GATHER": FIELDS["overlap_param_gather"],
     "TP_COMM_OVERLAP": FIELDS["tp_comm_overlap"],

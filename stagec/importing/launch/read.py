@@ -113,7 +113,13 @@ def import_plan(
         reading.unsaid.append("weights in fp8, which no product in fp8 reads")
     if reading.run.vocabulary_multiple is None and kind in ("megatron", "nemo", "mlperf"):
         reading.run.vocabulary_multiple = VOCABULARY_MULTIPLE
+    run = reading.run
+    has_experts = run.is_moe or (dims is not None and "X" in dims)
+    if run.fuses_ops and run.products and (has_experts or not run.fuses_activations):
+        what = "Transformer Engine's op fuser, which a plan says of layers without experts, in fp8 or mxfp8"
+        reading.unsaid.append(what)
     if not reading.mistakes:
+        reading.idle += run.without_effect
         remarks = [f"From {Path(file).name} ({kind})."]
         remarks += [f"Not in the plan: {what}." for what in dict.fromkeys(reading.unsaid)]
         try:

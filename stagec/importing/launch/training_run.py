@@ -104,7 +104,11 @@ class Launch:
     """Whether weights that are stored in mxfp8 are gathered in bf16, in the buffer of gradients."""
     quantizes_anew: bool = False
     """Whether weights that are stored wide are quantized in each microbatch, and not in the first of a step alone."""
+    fuses_ops: bool = False
+    """Whether dense layers are of Transformer Engine's op fuser."""
     optimizer: str = ""
+    steps: int | None = None
+    """Newton-Schulz iterations of Muon."""
     clip: float = 0.0
     """The most that the norm of all gradients may be; 0 for no clipping."""
     fixed_loss_scale: bool = False
@@ -116,6 +120,10 @@ class Launch:
     overlap_experts: bool | None = None
     exchange: str | None = None
     """How tokens reach experts, if not by a copy for each."""
+    is_flexible: bool = False
+    """Whether DeepEP or HybridEP sends tokens to experts."""
+    exchange_units: int | None = None
+    """Multiprocessors that these take."""
     bucket_bytes: int | None = None
     persist: int | None = None
     bucket_elements: int | None = None
@@ -127,6 +135,32 @@ class Launch:
     def set(self, name: str, value: Any) -> None:
         assert name in {f.name for f in fields(self)}, name
         setattr(self, name, value)
+
+    @property
+    def fuses_activations(self) -> bool:
+        """Whether activations do what norms do for the quantization behind them: in `TEFusedMLP`, which Megatron-LM has for layers without experts
+        (`get_mlp_module_spec` in `core/models/gpt/gpt_layer_specs.py`)."""
+        has_kernels = self.products == "fp8" and self.recipe in ("delayed", "tensorwise", "mxfp8")
+        return self.fuses_ops and has_kernels and not self.is_moe
+
+    @property
+    def is_moe(self) -> bool:
+        return bool(self.experts) or self.ep > 1 or self.has_experts
+
+    @property
+    def without_effect(self) -> list[str]:
+        """What was said of a part that the run does not have."""
+        found = {
+            "Transformer Engine's op fuser": self.fuses_ops and not self.products,
+            "the multiprocessors of an exchange": self.exchange_units is not None
+            and not self.takes_units,
+            "the steps of Muon": self.steps is not None and self.optimizer != "muon",
+        }
+        return [name for name, is_idle in found.items() if is_idle]
+
+    @property
+    def takes_units(self) -> bool:
+        return self.exchange_units is not None and self.is_flexible and self.ep > 1
 
     @property
     def keeps_parts(self) -> bool:
@@ -317,7 +351,7 @@ def data_axes(run: Launch, products: list[str]) -> list[str]:
 def shards(run: Launch, dims: Collection[str] | None) -> list[str]:
     """Rules for experts come behind the others, so that every rank has a router for its own tokens."""
     clauses, context = ["shard B over dp"], ["cp"] if run.cp > 1 else []
-    moe = bool(run.experts) or run.ep > 1 or run.has_experts
+    moe = run.is_moe
     if run.tp > 1:
         shares = run.key_heads is not None and run.key_heads < run.tp
         heads = ["H"] if shares else ["H", "K"]
@@ -447,6 +481,10 @@ def rest(run: Launch) -> list[str]:
     said = [f"{key} = {str(value).lower()}" for key, value in overlaps.items() if value is not None]
     if said:
         clauses.append(f"overlap {{ {', '.join(said)} }}")
+    device = ["fused_activations = true"] * run.fuses_activations
+    device += [f"exchange_units = {run.exchange_units}"] * run.takes_units
+    if device:
+        clauses.append(f"device {{ {', '.join(device)} }}")
     kept = {"optimizer": run.offload_optimizer, "parameters": run.offload_parameters}
     offloads = [f"{name} = true" for name, where in kept.items() if where]
     if offloads:
@@ -499,6 +537,7 @@ def optimizer_clause(run: Launch) -> list[str]:
     name, _, settings = run.optimizer.partition(" { ")
     said = [settings.removesuffix(" }")] if settings else []
     said += [f"clip = {run.clip:g}"] if run.clip else []
+    said += [f"steps = {run.steps}"] if run.steps is not None and name == "muon" else []
     if scales_loss(run):
         said.append("loss_scale = dynamic")
     is_plain = not name or name in ("sgd", "adam", "adamw")
