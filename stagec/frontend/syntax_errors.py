@@ -549,7 +549,7 @@ class _Unexpected:
             return f"write what follows `{self.before}`{', or leave it out' * is_sign}"
         if "LBRACE" in self.accepted:
             return f"write `{self.before} {{`"
-        return ""
+        return "close the body with `}` before it" if "RBRACE" in self.accepted else ""
 
     def reserved(self) -> Diagnostic | None:
         """A word that means something else where a name is wanted."""

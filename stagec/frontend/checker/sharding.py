@@ -256,7 +256,7 @@ class PlanChecker:
             if isinstance(step, RepeatStep)
         }
         for count in pipeline.counts:
-            if count in counts:
+            if count in counts or self.table.values.get(count, 0) is None:
                 continue
             changed: dict[str, str] = {}
             if count in self.table.dim_names:
