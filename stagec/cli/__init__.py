@@ -6,7 +6,7 @@ nothing but this file.
 
 import gc
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from stagec import __version__
 
@@ -20,26 +20,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments == ["--version"]:
         print(f"stagec {__version__}")
         return 0
-    gc.set_threshold(*SELDOM)
-    from stagec.cli.outcome import guarded
 
     def run() -> int:
         from stagec.cli.commands import run_command
 
         return run_command(arguments)
 
-    return guarded(run, debug="--debug" in arguments)
+    return _guarded(run, arguments)
 
 
 def opt_main(argv: Sequence[str] | None = None) -> int:
     """`stagec-opt`: passes on IR text and on models. The same exit statuses."""
     arguments = sys.argv[1:] if argv is None else list(argv)
-    gc.set_threshold(*SELDOM)
-    from stagec.cli.outcome import guarded
 
     def run() -> int:
         from stagec.cli.opt import run_opt
 
         return run_opt(arguments)
 
+    return _guarded(run, arguments)
+
+
+def _guarded(run: Callable[[], int], arguments: Sequence[str]) -> int:
+    gc.set_threshold(*SELDOM)
+    try:
+        from stagec.cli.outcome import guarded
+    except KeyboardInterrupt:
+        sys.stderr.write("\nstagec: interrupted\n")
+        return 130
     return guarded(run, debug="--debug" in arguments)

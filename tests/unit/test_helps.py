@@ -303,3 +303,17 @@ def test_a_dim_with_the_name_of_a_weight_is_one_mistake(seed: int):
     (found,) = caught.value.diagnostics
     assert found.helps == (f"call that dim `{dim}`",)
     assert f"`{dim}`" in found.message
+
+
+@pytest.mark.parametrize("seed", some(range(40), 6))
+def test_a_dim_with_another_name_is_one_mistake(seed: int):
+    """Whatever reads its own: shapes, rules, other sizes, numbers of bodies."""
+    draws = random.Random(seed)
+    path = draws.choice([each for each in EXAMPLES if "import " not in each.read_text()])
+    text = path.read_text()
+    dim = draws.choice(re.findall(r"^dim (\w+) =", text, re.M))
+    with pytest.raises(CompileError) as caught:
+        check(parse_text(re.sub(rf"^dim {dim} =", "dim zz9 =", text, flags=re.M), str(path)))
+    (found,) = caught.value.diagnostics
+    assert re.fullmatch(rf"there is no (dim|size) `{dim}`", found.message)
+    assert len(found.helps) == 1

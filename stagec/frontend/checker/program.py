@@ -248,7 +248,16 @@ def check(
 
 
 def raise_errors(findings: Diagnostics, definitions: Definitions, source: Source) -> None:
-    """End the phase if a mistake was found. Where a dim is called like something else, and one that is read is not there, the dim's name is the mistake."""
+    """End the phase if a mistake was found. A dim that is not there is one, whether shapes or bodies read it. Where a dim is called like something else,
+    and one that is read is not there, the dim's name is the mistake.
+    """
+    sizes = {each.mistake for each in findings.found if each.code == "E0201"}
+    findings.found = [
+        replace(each, mistake=name)
+        if each.code == "E0201" and (name := each.mistake.rpartition(": ")[2]) in sizes
+        else each
+        for each in findings.found
+    ]
     wrong = [each for each in findings.found if each.is_error]
     taken = {each.mistake for each in wrong if each.code == "E0202"} & {
         f"dim {name}" for name in definitions.dims
