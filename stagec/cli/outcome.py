@@ -1,6 +1,7 @@
 """How a command ends: what went wrong, as text, and an exit status."""
 
 import contextlib
+import os
 import signal
 import sys
 import threading
@@ -25,6 +26,11 @@ def guarded(command: Callable[[], int], *, debug: bool = False) -> int:
     with signals_heard() as heard:
         try:
             guard_streams()
+            if not has_folder():
+                sys.stderr.write(
+                    "stagec: the directory that the command runs in is not there any more\n"
+                )
+                return 1
             status = command()
             sys.stdout.flush()
         except (KeyboardInterrupt, Terminated):
@@ -39,6 +45,14 @@ def guarded(command: Callable[[], int], *, debug: bool = False) -> int:
                 traceback.print_exc()
             return report(error)
     return status
+
+
+def has_folder() -> bool:
+    """Whether there is a working directory: without one, Python imports nothing."""
+    try:
+        return bool(os.getcwd())
+    except FileNotFoundError:
+        return False
 
 
 @contextlib.contextmanager

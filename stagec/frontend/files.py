@@ -68,7 +68,8 @@ def read_text(file: str) -> str:
         content = read_file(file)
     except OSError as error:
         message = f"cannot read `{file}`: {uncapitalised(error.strerror or str(error))}"
-        raise refused("E0701", message, origin=file, help=file_meant(file, STG)) from None
+        ending = os.path.splitext(file)[1] or STG
+        raise refused("E0701", message, origin=file, help=file_meant(file, ending)) from None
     return decode(content, file)
 
 

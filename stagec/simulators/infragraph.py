@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stagec.backend.program import Mesh
-from stagec.diagnostics import CompileError, file_meant, quoted, refused
+from stagec.diagnostics import CompileError, Span, file_meant, quoted, refused
 from stagec.estimate.network import Network
 from stagec.plans.clauses import Device, Link, Plan
 from stagec.reading import read_file
@@ -193,8 +193,8 @@ def said(what: str, speed: Speed) -> dict[str, float]:
     return {name: value for name, value in numbers.items() if value is not None}
 
 
-def unfit(path: str, what: str, help: str = "") -> CompileError:
-    return refused("E0419", f"the network {what}", origin=f"--network {path}", help=help)
+def unfit(path: str, what: str, help: str = "", span: Span | None = None) -> CompileError:
+    return refused("E0419", f"the network {what}", span, origin=f"--network {path}", help=help)
 
 
 class InfraGraph:
@@ -222,7 +222,12 @@ class InfraGraph:
             if isinstance(error, AttributeError | TypeError | KeyError):
                 first = "it is no YAML of `devices`, `instances` and `edges`"
             help_ = "`stagec MODEL -o DIR --for infragraph` writes one: compare it"
-            raise unfit(path, f"is not InfraGraph: {first}", help_) from None
+            mark: Any = getattr(error, "problem_mark", None)  # of YAML, which JSON is too
+            if mark is None:
+                raise unfit(path, f"is not InfraGraph: {first}", help_) from None
+            what = f"is not InfraGraph: {getattr(error, 'problem', None) or first}"
+            span = Span.point(path, mark.line + 1, mark.column + 1)
+            raise unfit(path, what, help_, span) from None
         self.graph: Any = reader.get_networkx_graph()
         for one, other, about in self.graph.edges(data=True):
             about |= self.numbers(one, other, about)

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import pty
+import shlex
 import signal
 import subprocess
 import sys
@@ -231,6 +232,17 @@ def living(session: int) -> list[str]:
     said = subprocess.run(["ps", "-eo", "sid,stat,args"], capture_output=True, text=True).stdout
     lines = [line.split(None, 2) for line in said.splitlines()[1:]]
     return [args for sid, state, args in lines if int(sid) == session and state[0] != "Z"]
+
+
+def test_a_directory_that_is_gone(tmp_path: Path):
+    """Python imports nothing there, so it is said before."""
+    command = (
+        f"cd {tmp_path} && mkdir gone && cd gone && rmdir ../gone && {shlex.join([*STAGEC, 'ops'])}"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    made = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=environment)
+    said = "stagec: the directory that the command runs in is not there any more\n"
+    assert (made.returncode, made.stderr) == (1, said)
 
 
 def test_no_memory_left(capsys: pytest.CaptureFixture[str]):

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from stagec.cli import main
 from stagec.diagnostics import CompileError, Span
 from stagec.frontend.plans.iterations import read_iterations
 from stagec.importing.launch import import_plan
@@ -102,6 +103,15 @@ def test_a_word_that_is_not_known_is_placed(kind: str, text: str, word: str):
     assert underlined(first.span, text) == word
     assert first.helps
     assert "^" * len(word) in caught.value.render()
+
+
+def test_a_network_that_is_no_yaml_is_placed(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    pytest.importorskip("infragraph")
+    file = tmp_path / "net.yaml"
+    file.write_text("devices: [\n  a: 3\n")
+    example = str(Path(__file__).parents[2] / "examples" / "gpt.stg")
+    assert main([example, "-q", "--network", str(file)]) == 1
+    assert f" ::: {file}:3:1\n" in capsys.readouterr().err
 
 
 def test_lines_of_tables_are_placed(tmp_path: Path):

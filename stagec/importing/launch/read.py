@@ -450,7 +450,8 @@ def read_deepspeed(text: str, reading: Reading) -> None:
         data = parse_json(text)
     except ValueError as error:
         span, why = json_place(error, reading.file)
-        reading.wrong(f"this is no JSON: {why}", code="E0801", at=span)
+        help_ = "copy the file once more"
+        reading.wrong(f"this is no JSON: {why}", help_, "E0801", at=span)
         return
     if not isinstance(data, dict):
         reading.wrong("these are not settings of DeepSpeed", code="E0801")
