@@ -33,6 +33,7 @@ from stagec.schedules import (
     placement_of,
     prove,
 )
+from stagec.schedules.custom import rows_of
 from stagec.schedules.table import FIRST_TRANSFER, columns
 from stagec.symbolic import Size, conditions, constant, symbol
 from stagec.trust import may_run
@@ -264,11 +265,18 @@ def explained(op: sched.ScheduleOp, make: Callable[[], T]) -> T:
         return make()
     except ScheduleError as error:
         notes = list(error.cycle) if isinstance(error, InvalidSchedule) else []
-        place, help_ = dist.clause_span(op, *SCHEDULE), error.help
+        place, help_, name = dist.clause_span(op, *SCHEDULE), error.help, op.schedule.data
+        secondary: list[tuple[Span, str]] = []
         if transfers(op) is not None and error.reason.startswith("deadlock"):
             place = dist.clause_span(op, "pipeline.given.transfers", *SCHEDULE)
             help_ = "leave out `transfers`: in the order that it has without, ranks get through"
-        raise refused("E0409", error.message, place, notes=notes, help=help_) from None
+        elif name.endswith(".csv") and error.row is not None:
+            line, _ = list(rows_of(name))[error.row]
+            secondary = [(place, "the plan names it")] if place is not None else []
+            place = Span.whole_line(name, line)
+        raise refused(
+            "E0409", error.message, place, secondary=secondary, notes=notes, help=help_
+        ) from None
 
 
 def unwanted_code(file: str, span: Span | None) -> Diagnostic:

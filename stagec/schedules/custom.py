@@ -42,8 +42,7 @@ OVERLAPPED = re.compile(r"\((.*)\)OVERLAP_F_B")
 def from_csv(path: str | Path, p: int, v: int, m: int, rule: Rule | None = None) -> Schedule:
     """Read a table; see the module's docstring for its form. Raises `ScheduleError`."""
     try:
-        text = io.StringIO(read_whole_text(path), newline="")
-        rows = [row for row in csv.reader(text) if row and not row[0].startswith("#")]
+        rows = [row for _, row in rows_of(path)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise ScheduleError(
@@ -52,6 +51,14 @@ def from_csv(path: str | Path, p: int, v: int, m: int, rule: Rule | None = None)
             "unreadable",
         ) from None
     return from_rows(str(path), rows, p, v, m, rule)
+
+
+def rows_of(path: str | Path) -> Iterator[tuple[int, list[str]]]:
+    """The rows of a table, each with the number of its line, or of the last one if it has several."""
+    reader = csv.reader(io.StringIO(read_whole_text(path), newline=""))
+    for row in reader:
+        if row and not row[0].startswith("#"):
+            yield reader.line_num, row
 
 
 def from_function(
@@ -153,7 +160,13 @@ def from_rows(
             f"write {p} {'row' if p == 1 else 'rows'}",
             "ranks",
         )
-    parsed = [parse_row(name, rank, row, p, v, m) for rank, row in enumerate(rows)]
+    parsed: list[ActionColumns] = []
+    for rank, row in enumerate(rows):
+        try:
+            parsed.append(parse_row(name, rank, row, p, v, m))
+        except ScheduleError as error:
+            error.row = rank
+            raise
     schedule = Schedule.of_rows(name, p, v, m, parsed)
     if schedule.is_transfer.any():
         if rule is not None:

@@ -13,6 +13,8 @@ class ScheduleError(ValueError):
         self.message = message
         self.help = help
         self.reason = reason
+        self.row: int | None = None
+        """The rank whose row of a table is wrong, where it is one."""
 
     def __str__(self) -> str:
         return f"{self.message}\nhelp: {self.help}" if self.help else self.message
@@ -49,7 +51,7 @@ class InvalidSchedule(ScheduleError):
         help: str = "",
     ) -> None:
         super().__init__(message, help or WHAT_HOLDS.get(reason, ""), reason)
-        self.rank = rank
+        self.rank = self.row = rank
         self.action = action
         self.cycle = cycle
 

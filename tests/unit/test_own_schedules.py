@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from pathlib import Path
 
@@ -155,3 +156,24 @@ def test_a_schedule_is_beside_the_file_that_names_it(
     monkeypatch.chdir(tmp_path)
     assert main(["whole.stg", "--plan", "p", "--schedule"]) == 0
     assert "schedule shared/mine.csv: 2 ranks" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_row_that_is_wrong_is_shown(
+    seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """In its line of the table, whatever comments and empty lines are above."""
+    draws = random.Random(seed)
+    rows = [line for line in FILES["mine.csv"].splitlines() if line and not line.startswith("#")]
+    number = draws.randrange(len(rows))
+    cells = rows[number].split(",")
+    cells[draws.randrange(len(cells))] = "F99" if seed % 2 else "XX"
+    rows[number] = wrong = ",".join(cells)
+    lines = [line for row in rows for line in (*draws.choices(["", "# a"], k=2), row)]
+    (tmp_path / "mine.csv").write_text("\n".join(lines))
+    assert main([model(tmp_path, "mine.csv"), "-q"]) == 1
+    printed = capsys.readouterr().err
+    place = lines.index(wrong) + 1
+    assert f"--> {tmp_path / 'mine.csv'}:{place}:1\n" in printed
+    assert f"{place} | {wrong}\n" in printed
+    assert "the plan names it" in printed
