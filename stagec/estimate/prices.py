@@ -345,6 +345,13 @@ class Prices:
             return ()
         return ELEMENTWISE if work in ELEMENTWISE else None
 
+    def may_share(self, node: Node) -> bool:
+        """Whether a node may share its kernel with others, so that it takes less where these stand beside it."""
+        kernels = self.plan.device.kernels
+        if self.kernels is None or kernels == "eager":
+            return False
+        return self.joins(node, kernels == "compiled") is not None
+
     def escaping(self, program: TraceProgram) -> Sequence[Collection[int]]:
         """For each segment of a program, the nodes whose results other instances of segments read."""
         key = id(program)

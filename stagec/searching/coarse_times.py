@@ -112,7 +112,7 @@ class ClassSeconds:
     attention: Floats = field(default_factory=lambda: np.zeros(1))
     """Attention in the forward passes of layers, which selective recomputation runs again."""
     layers: Floats = field(default_factory=lambda: np.zeros(1))
-    """Ops in the forward passes of layers that full recomputation has to run again."""
+    """Ops in the forward passes of layers that full recomputation has to run again, each in a kernel of its own."""
     recomputed: Total = 0.0
     """Recomputation in the backward passes. It waits for no gradient, so ranks may do it while they would idle."""
 
@@ -486,7 +486,8 @@ def sums_of(
             is_again = kernel is not None and kernel.kind in ATTENTION
             if is_again and part == "F" and term.counted.in_layer:
                 own.attention = own.attention + seconds
-            if part == "F" and term.counted.op in again:
+            # Else it may share a kernel of the backward pass that reads it.
+            if part == "F" and term.counted.op in again and not prices.prices.may_share(node):
                 own.layers = own.layers + seconds
         elif node.phase == GRADIENTS and part == "once":
             own.gradients = own.gradients + seconds

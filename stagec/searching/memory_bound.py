@@ -172,7 +172,7 @@ class Bound:
                 np.array([level == 3, level > 0, are_sums_split])[:, None], parts, whole
             )
             held = self.layers_hold(ranks, storage.saves, level == 3) + parameters + optimizer
-            if level == 3:
+            if level >= 2:
                 # They begin with the first microbatch; of one microbatch alone there are none.
                 sums = sums * self.are_several[ranks.rows]
             held += 0 if are_sums_unknown or (level == 3 and of_pipeline) else sums

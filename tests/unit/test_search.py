@@ -30,8 +30,8 @@ from stagec.searching import whole_plans
 from stagec.searching.bounds import behind, bound_of, storage_of
 from stagec.searching.cache import SearchCache
 from stagec.searching.changes import changes
-from stagec.searching.coarse_times import LEAST, Turns, bubble
-from stagec.searching.evaluation import HELD, NAME, NO_MEMORY, evaluate, held_as
+from stagec.searching.coarse_times import LEAST, LEAST_WHOLE, Turns, bubble
+from stagec.searching.evaluation import HELD, NAME, NO_MEMORY, FormsTask, evaluate, held_as
 from stagec.searching.memory_bound import Storage
 from stagec.searching.model import ModelDims, read_model
 from stagec.searching.objective import objective, rises
@@ -51,6 +51,7 @@ from stagec.searching.space import (
 from stagec.searching.texts import at_least, in_turn, plan_text
 from stagec.searching.whole_plans import WholePlan, compile_plan, compiled_whole
 from stagec.sweeping.run import PEAK, Sweep
+from tests.attack.models import MODELS
 from tests.differential.random_plans import model
 from tests.unit.seldom import mostly, some
 
@@ -1039,6 +1040,45 @@ def test_what_stages_hold_of_several_repeats(seed: int) -> None:
         (least,) = search.questions.tasks({0: point}, at_least)
         bound = evaluate(least).columns[bound_of(point, "none")][0]
         assert 0 < bound <= whole.step_time * (1 + 1e-9), plan
+
+
+def test_what_is_made_again_may_share_kernels_of_the_backward_pass() -> None:
+    text = MODELS["matrices"]
+
+    def plan(again: str) -> str:
+        clauses = "mesh tp = 2 shard F over tp microbatch 4 optimizer adamw device h100"
+        return f"plan {NAME} {{ {clauses} recompute {again} }}\n"
+
+    asked = FormsTask("m.stg", text, ("B",), ((16,),), (0,), plan=plan("none"))
+    bounds = evaluate(asked).columns
+    whole = compiled_whole(WholePlan("m.stg", f"{text}\n{plan('full')}", 0, (("B", "16"),)))
+    assert bounds[LEAST][0] < bounds[LEAST_WHOLE][0] <= whole.step_time
+
+
+@pytest.mark.parametrize("seed", some(range(4), 1))
+def test_no_plan_of_a_space_is_better_than_its_bounds(seed: int) -> None:
+    """Plans of a small space are compiled. Under ZeRO 2 a step of one microbatch has no sums of gradients."""
+    rng = Random(seed)
+    text = MODELS[("tied", "attention", "words", "matrices")[seed % 4]]
+    asked, dims = small_goal(text, None)
+    space = default_space(dims, 4, 4)
+    space.values |= {"zero": (0, 2), "recompute": ("none", "full"), "microbatch": (1, 4, 8)}
+    space.values |= {"bucket": (0,), "precision": ("bf16",), "gather": ("overlapped",)}
+    space.values |= {
+        "tp": (1, 2, 4),
+        "cp": (1,),
+        "pp": (rng.choice((1, 2)),),
+        "virtual_stages": (1,),
+    }
+    search = Search(asked, [space], SerialExecutor())
+    search.run()
+    every = search.candidates
+    for number in rng.sample(range(len(every.points)), min(8, len(every.points))):
+        plan = search.questions.plan(every.points[number])
+        whole = compiled_whole(WholePlan("small.stg", f"{text}\n{plan}", number))
+        assert not whole.error, whole.error
+        assert every.known[number][LEAST] <= whole.step_time * (1 + 1e-9), plan
+        assert every.known[number][HELD] <= whole.peak_bytes, plan
 
 
 @pytest.mark.seldom
