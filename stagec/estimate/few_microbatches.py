@@ -73,6 +73,8 @@ ONCE_IN_A_STEP = {
 """Sizes of kernels that are a microbatch's part of another size, which a step does once (`stagec.analysis.kernels`)."""
 OF_A_STEP = ("sent", "places")
 """Sizes of kernels that are those of all microbatches."""
+OF_ALL = (*ONCE_IN_A_STEP, *OF_A_STEP)
+"""Sizes that are others in a step of fewer microbatches."""
 
 T = TypeVar("T", int, float, Floats)
 
@@ -312,6 +314,8 @@ def with_sizes_of(few: Compiled, number: int, microbatches: int) -> Compiled:
 
     def kernel_of(kernel: Kernel) -> Kernel:
         sizes = dict(kernel.sizes)
+        if sizes.keys().isdisjoint(OF_ALL):
+            return kernel
         for part, whole in ONCE_IN_A_STEP.items():
             if sizes.get(part):
                 sizes[part] = -(-sizes[whole] // microbatches)
@@ -323,7 +327,10 @@ def with_sizes_of(few: Compiled, number: int, microbatches: int) -> Compiled:
         action = node.action
         if not isinstance(action, Compute) or action.kernel is None:
             return node
-        return replace(node, action=replace(action, kernel=kernel_of(action.kernel)))
+        kernel = kernel_of(action.kernel)
+        if kernel is action.kernel:
+            return node
+        return replace(node, action=replace(action, kernel=kernel))
 
     def of_class(ranks: RankClass) -> RankClass:
         segments = (

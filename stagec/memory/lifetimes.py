@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stagec.analysis.stated_sizes import wrong
-from stagec.arrays import Ints
+from stagec.arrays import Bools, Ints
 from stagec.dialects.memory import Kind
 from stagec.dialects.sched.tasks import CLIP, COMPUTE_TASKS, NOWHERE, ONCE
 from stagec.memory.value_table import ValueTable
@@ -180,7 +180,7 @@ def stage_lives(
     )
     birth, reads = places.placed(made), places.placed(readers)
     reads = np.where(reads >= 0, reads - table.read_after, -1)
-    once = np.isin(table.task, indices(table.tasks, ONCE))
+    once = made_in(table, ONCE)
     latest = reads.max(axis=0) if len(microbatches) else reads
     follows = finds_gathered(table)
     of_value = ~table.of_sum & table.frees & ~follows
@@ -227,7 +227,7 @@ def check_reads(
 
 def finds_gathered(table: ValueTable) -> Ints:
     """Whether a read is one of parameters of which `gathered` says where the reader finds them."""
-    in_pass = np.isin(table.read_task, indices(table.tasks, COMPUTE_TASKS))
+    in_pass = are(table.tasks, COMPUTE_TASKS)[table.read_task]
     return in_pass & ~table.of_sum & (table.unit[table.read_value] >= 0)
 
 
@@ -258,17 +258,17 @@ def follow_gathered(
             np.maximum.at(death[row.get(run, 0)], made[known], positions)
 
 
-def indices(tasks: Sequence[str], chosen: Sequence[str]) -> list[int]:
-    return [i for i, task in enumerate(tasks) if task in chosen]
+def are(tasks: Sequence[str], chosen: Sequence[str]) -> Bools:
+    return np.array([task in chosen for task in tasks], bool)
 
 
 def made_in(table: ValueTable, tasks: Sequence[str]) -> Ints:
-    return np.isin(table.task, indices(table.tasks, tasks))
+    return are(table.tasks, tasks)[table.task]
 
 
 def read_by(table: ValueTable, tasks: Sequence[str]) -> Ints:
     """Whether some reader of a value, not of its sum, is in one of these tasks."""
-    readers = np.isin(table.read_task, indices(table.tasks, tasks)) & ~table.of_sum
+    readers = are(table.tasks, tasks)[table.read_task] & ~table.of_sum
     found = np.zeros(len(table), bool)
     found[table.read_value[readers]] = True
     return found

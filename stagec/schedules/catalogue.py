@@ -195,6 +195,7 @@ CATALOGUE: dict[str, Entry] = {
         "forwards alone, for serving; p microbatches through all stages, then the next p",
         "the forward half of interleaved 1F1B",
         transfers=one_by_one,
+        settled=1,
     ),
 }
 
