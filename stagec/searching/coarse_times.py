@@ -219,7 +219,7 @@ def least_times(
     Each of those works at least as long as the rank that works least, without what runs beside. What a rank waits for in between it may hide: where the first
     rank works longest, it waits for nobody.
     """
-    others = np.min([each.alone for each in of_classes], axis=0) / forwards
+    others = np.min([each.alone + 0 * microbatches for each in of_classes], axis=0) / forwards
     forward = np.min([each.compute["F"] + 0 * microbatches for each in of_classes], axis=0)
     waits = np.array([each.ends for each in idle])[:, places].T * others
     waits = waits + np.array([each.begins for each in idle])[:, places].T * forward / microbatches

@@ -984,6 +984,35 @@ def test_a_rank_is_held_up_no_longer_than_a_schedule_says(
         assert simulate(table, alike).makespan == pytest.approx(3 * count + ends[-1])
 
 
+def test_a_stage_may_have_no_layers() -> None:
+    """It computes nothing in any of several plans, and so holds nobody up."""
+    text = """
+dim B = 48
+dim D = 16
+dim F = 32
+dim L = 4
+module Layer(x[B, D]) -> [B, D] {
+  weight up[D, F], down[F, D]
+  return relu(x @ up) @ down
+}
+model Net(x[B, D], y[B, D]) {
+  repeat L {
+    x = Layer(x)
+  }
+  loss = mean(square(x - y), over = [B, D])
+}
+plan searched {
+  device h100
+  mesh pp = 4
+  pipeline L over pp { schedule = 1f1b, microbatch = 4, layers = [2, 0, 1, 1] }
+}
+"""
+    rows = tuple((size,) for size in (48, 96, 192))
+    found = evaluate(FormsTask("run.stg", text, ("B",), rows, (0, 1, 2))).columns
+    assert np.all(np.array(found[LEAST]) <= found["step"])
+    assert np.all(np.array(found[LEAST]) > 0)
+
+
 DIFFERENT = """
 dim B = 16
 dim S = 64
