@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from stagec.dialects.interfaces import CostInterface
+from stagec.dialects.op import is_our_class
 
 MEGATRON = "Shoeybi et al., Megatron-LM, 2019 (arXiv:1909.08053), section 3"
 KORTHIKANTI = "Korthikanti et al., Reducing Activation Recomputation, 2022 (arXiv:2205.05198)"
@@ -44,13 +45,16 @@ OF_PASSES = {
 def sources(passes: Iterable[str], ops: Iterable[str]) -> dict[str, str]:
     """What each pass and op among these follows, where that is written down."""
     found = {name: OF_PASSES[name] for name in sorted(set(passes)) if name in OF_PASSES}
-    known = dict(sources_of_ops(CostInterface))
+    known = {
+        each.name.partition(".")[2]: source
+        for each in sorted(classes_of(CostInterface), key=is_our_class)
+        if (source := vars(each).get("SOURCE"))
+    }
     return found | {name: known[name] for name in sorted(set(ops)) if name in known}
 
 
-def sources_of_ops(kind: type[CostInterface]) -> Iterator[tuple[str, str]]:
-    """What ops follow, by what their nodes are called. Those of plug-ins come first, as they are loaded last: a name that we have, too, is ours."""
-    for each in reversed(kind.__subclasses__()):
-        yield from sources_of_ops(each)
-        if source := vars(each).get("SOURCE"):
-            yield each.name.partition(".")[2], source
+def classes_of(kind: type[CostInterface]) -> Iterator[type[CostInterface]]:
+    """The classes of ops, in the order in which they were loaded. What several have the name of is the last one's, or ours."""
+    for each in kind.__subclasses__():
+        yield each
+        yield from classes_of(each)
