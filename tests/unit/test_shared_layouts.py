@@ -166,7 +166,9 @@ def test_a_program_with_another_load_is_an_own_one(name: str) -> None:
         for column in ("segment", "slots", "layer", "microbatch", "stage", "tag"):
             assert np.array_equal(getattr(program, column), getattr(ranks.program, column))
         made.append(replace(ranks, program=program))
-    assert len({c.program.segments for c in made}) == len(made) > 2
+    # Ranks of a pipeline may be alike: in DualPipe each has a stage of either half.
+    own = {(c.where.get("pp"), c.program.segments) for c in made}
+    assert len(own) == len(made) > 2
     assert encode_traces(replace(traces, classes=tuple(made))) == encode_traces(traces)
     for number, plan in enumerate(job.memory):
         (again,) = plan_memory([alone(job, number)])
