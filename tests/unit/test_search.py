@@ -549,6 +549,7 @@ def test_what_is_found_is_kept(tmp_path: Path) -> None:
     assert run(Nobody()).proved == again.proved
 
 
+@pytest.mark.seldom
 def test_plans_for_which_there_is_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of those that are compiled whole the first takes more than there is: it is left out with that reason, and the others are found."""
     text, dims = drawn(0)

@@ -156,6 +156,7 @@ def test_a_norm_that_writes_eight_bits_writes_nothing_else_but_statistics(
     assert sum(is_normed) == 2
 
 
+@pytest.mark.seldom
 def test_other_formats_and_kernels_take_as_long_with_any() -> None:
     """Each choice changes what it is about, and nothing else."""
     said = {**drawn(random.Random(8)), "again": "none", "tp": 1, "sequence": ""}

@@ -115,6 +115,7 @@ def test_products_take_what_reading_and_writing_scales_takes(seed: int) -> None:
             assert sum(n for _, n in pairs) == pytest.approx(layers * share * len(wanted))
 
 
+@pytest.mark.seldom
 def test_what_else_multiplies_takes_no_longer() -> None:
     """Another format, other kernels, and steps that graphs or hosts launch: `none` is the quickest, `each` the slowest."""
     rng = random.Random(3)
