@@ -291,6 +291,10 @@ def product_form(op: sched.ComputeOp) -> KernelForm:
     return KernelForm(Work.PRODUCT, left.dtype, tuple(sizes.items()), stored=stored_weight(op))
 
 
+SUMS = ("summed", "zeroed", "reduced", "converted")
+"""The sizes of a kernel that adds its result to a sum over microbatches (`sum_sizes`)."""
+
+
 def sum_sizes(value: SSAValue) -> dict[str, Size]:
     """The bytes of the sum over microbatches that a value is added to as it is, `summed`; of it, as it is set to zero once in a step, the part of a
     microbatch, `zeroed`; and the same again, `reduced`, where ranks add up their sums. Elements that are in another dtype than the sum are `converted`. Where

@@ -347,10 +347,18 @@ class Prices:
 
     def may_share(self, node: Node) -> bool:
         """Whether a node may share its kernel with others, so that it takes less where these stand beside it."""
+        return self.joined_by(node) is not None
+
+    def may_join(self, node: Node, before: Work) -> bool:
+        """Whether a node is one kernel with what makes a value that it reads, if that does this kind of work and may share its kernel."""
+        return before in (self.joined_by(node) or ())
+
+    def joined_by(self, node: Node) -> Collection[Work] | None:
+        """The same as `joins`, for the kernels of the plan."""
         kernels = self.plan.device.kernels
         if self.kernels is None or kernels == "eager":
-            return False
-        return self.joins(node, kernels == "compiled") is not None
+            return None
+        return self.joins(node, kernels == "compiled")
 
     def escaping(self, program: TraceProgram) -> Sequence[Collection[int]]:
         """For each segment of a program, the nodes whose results other instances of segments read."""

@@ -7,15 +7,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from stagec.searching.candidates import STATE_TOO_LARGE, TOO_LARGE
-from stagec.searching.coarse_times import LEAST, LEAST_AGAIN, LEAST_WHOLE
+from stagec.searching.coarse_times import (
+    CORE_ATTENTION,
+    LAYERS,
+    LEAST,
+    NOTHING,
+    SOMETHING,
+    bound_name,
+)
 from stagec.searching.evaluation import HELD, Found, held_as
 from stagec.searching.memory_bound import UNKNOWN, WHAT_IS_SAVED, Storage
 from stagec.searching.questions import SearchStep
 from stagec.searching.space import Point, whole_experts, word_of
 from stagec.searching.texts import at_least, in_turn
 
-BOUND_OF_AGAIN = {"selective": LEAST_AGAIN, "full": LEAST_WHOLE}
-"""For a choice of recomputation, the name of the bound on its time. All bounds are evaluated for a plan without recomputation, and hold for the others."""
+AGAIN = {"none": NOTHING, "selective": CORE_ATTENTION, "full": LAYERS}
+"""For a choice of recomputation, what it surely computes again. All bounds are evaluated for a plan without recomputation, and hold for the others."""
 STORED = {"freeze", "offload", "optimizer", "precision"}
 """Clauses that decide which state of the parameters is stored, and where. If the user gives one, the simplest bound on memory does not hold."""
 BESIDES = ("recompute", "zero")
@@ -123,8 +130,11 @@ def own_turns(point: Point) -> dict[str, int | str]:
 
 def bound_of(point: Point, recompute: str) -> str:
     """The name of the bound on a point's time, among those of a point that does no more and has this choice of `recompute`."""
-    again = str(point["recompute"])
-    return BOUND_OF_AGAIN.get(again, LEAST) if recompute == "none" else LEAST
+    own = str(point["recompute"])
+    again = AGAIN.get(own, SOMETHING) if recompute == "none" else SOMETHING
+    if own == recompute:
+        again = NOTHING
+    return bound_name(again, adds_shards=int(point["zero"]) >= 2)
 
 
 def storage_of(point: Point) -> Storage:

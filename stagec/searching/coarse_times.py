@@ -12,16 +12,17 @@ plans that differ in their schedules, or in the number of stages of a rank, are 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
 from xdsl.ir import Operation
 
+from stagec.analysis.dataflow import behind_views
 from stagec.arrays import Floats
 from stagec.dialects import stg
-from stagec.dialects.sched import COMPUTE_STREAM
+from stagec.dialects.sched import COMPUTE_STREAM, work_of
 from stagec.dialects.sched.actions import Collective, Compute
 from stagec.dialects.sched.tasks import COMPUTE_TASKS, ONCE, TRANSFER_TASKS
 from stagec.estimate.interference import (
@@ -49,11 +50,24 @@ Total = np.ndarray | float
 LEAST = "least"
 """The name of a lower bound on a step's time in seconds: microbatches and bubble alone. Plans that also compute something again, or split their storage, take
 no less."""
-LEAST_AGAIN = "least, again"
-"""The same bound for plans that run the attention of their layers once more, and perhaps other ops."""
-LEAST_WHOLE = "least, layers again"
-"""The same bound for plans that save only the input of each layer, so that all that its backward pass reads is computed once more."""
-BOUNDS: tuple[str, ...] = (LEAST, LEAST_AGAIN, LEAST_WHOLE)
+NOTHING, SOMETHING, CORE_ATTENTION, LAYERS = "", "something", "attention", "layers"
+"""What a plan surely computes once more: nothing; something; the core of its layers' attention, and perhaps other ops; or all that the backward pass of a layer
+reads, as only the layer's input is saved."""
+
+
+def bound_name(again: str = NOTHING, adds_shards: bool = False) -> str:
+    """The name of the lower bound for plans that compute `again` what this says.
+
+    Those whose data-parallel ranks split gradients add no gradient to a sum before it is reduced (`adds_shards`).
+    """
+    return ", ".join(filter(None, (LEAST, again, "shards" * adds_shards)))
+
+
+BOUNDS = tuple(
+    bound_name(again, adds_shards)
+    for adds_shards in (False, True)
+    for again in (NOTHING, SOMETHING, CORE_ATTENTION, LAYERS)
+)
 GRADIENTS = "grad_reduce"
 SHORT = 1e-3
 """The latency of a transfer between stages, as a share of a forward pass, with which a schedule is simulated to count the transfers that ranks wait for. It
@@ -113,6 +127,10 @@ class ClassSeconds:
     """Attention in the forward passes of layers, which selective recomputation runs again."""
     layers: Floats = field(default_factory=lambda: np.zeros(1))
     """Ops in the forward passes of layers that full recomputation has to run again, each in a kernel of its own."""
+    adding: Floats = field(default_factory=lambda: np.zeros(1))
+    """Where gradients of weights are added to those of earlier microbatches as they are, and not as shards: at most what of `compute` is that."""
+    joining: Floats = field(default_factory=lambda: np.zeros(1))
+    """Ops in the backward passes of layers that may take less if what they read is computed again in front of them, by the same kernel."""
     recomputed: Total = 0.0
     """Recomputation in the backward passes. It waits for no gradient, so ranks may do it while they would idle."""
 
@@ -130,6 +148,14 @@ class ClassSeconds:
         for seconds in beside.values():
             found = np.maximum(found, seconds)
         return found
+
+    def again(self, what: str) -> Floats:
+        """How long it takes at least to compute this once more."""
+        return {CORE_ATTENTION: self.attention, LAYERS: self.layers}.get(what, np.zeros(1))
+
+    def left_out(self, again: str, adds_shards: bool) -> Floats:
+        """What plans may do in less time than this one, if they compute something `again`, or add shards of gradients."""
+        return self.adding * adds_shards + self.joining * (again != NOTHING)
 
     @property
     def alone(self) -> Floats:
@@ -171,7 +197,7 @@ def outline(structure: Structure, sizes: Columns, turns: Sequence[Turns] = ()) -
     idle = bubbles(structure, sizes, turns)
     prices = TermPrices(job, sizes)
     gathers = gathers_of(structure, sizes, turns)
-    again = saved_by(structure.programs.values())
+    again = RunAgain.of(structure.programs.values())
     every = [sums_of(each, prices, sizes, gathers, again) for each in job.classes]
     for each, (sums, _) in zip(job.classes, every, strict=True):
         sums.passes, sums.behind = passes_of(each, prices, sizes, microbatches, sums.put_off)
@@ -219,13 +245,18 @@ def least_times(
     Each of those works at least as long as the rank that works least, without what runs beside. What a rank waits for in between it may hide: where the first
     rank works longest, it waits for nobody.
     """
-    others = np.min([each.alone + 0 * microbatches for each in of_classes], axis=0) / forwards
+    ends, begins = (
+        np.array([getattr(each, name) for each in idle])[:, places].T for name in ("ends", "begins")
+    )
     forward = np.min([each.compute["F"] + 0 * microbatches for each in of_classes], axis=0)
-    waits = np.array([each.ends for each in idle])[:, places].T * others
-    waits = waits + np.array([each.begins for each in idle])[:, places].T * forward / microbatches
-    for name in ("", "attention", "layers"):
-        own = [each.working(getattr(each, name) if name else 0.0) for each in of_classes]
-        yield np.max(np.stack(own) + waits, axis=0)
+    for adds_shards in (False, True):
+        for again in (NOTHING, SOMETHING, CORE_ATTENTION, LAYERS):
+            less = [each.left_out(again, adds_shards) for each in of_classes]
+            pairs = [*zip(of_classes, less, strict=True)]
+            alone = [each.alone - own + 0 * microbatches for each, own in pairs]
+            waits = ends * np.min(alone, axis=0) / forwards + begins * forward / microbatches
+            own = [each.working(each.again(again) - own) for each, own in pairs]
+            yield np.max(np.stack(own) + waits, axis=0)
 
 
 def ranks_of(structure: Structure, sizes: Columns) -> Floats:
@@ -433,21 +464,34 @@ def gathers_per_stage(turns: Turns, rounds: int) -> float:
     return float((schedule.gathers[:, 0] == 0).sum()) / turns.virtual_stages
 
 
-def saved_by(found: Iterable[stg.ProgramOp]) -> set[Operation]:
-    """The ops in the forward passes of layers on which values depend that backward passes read. A plan that saves none of these values runs the ops again."""
-    again: set[Operation] = set()
-    for level in (each for program in found for each in levels_of(program)):
-        waiting = [] if level.outer is None else list(level.saved().values())
-        while waiting:
-            owner = waiting.pop().owner
-            if (
-                isinstance(owner, Operation)
-                and level.forward is owner.parent
-                and owner not in again
-            ):
-                again.add(owner)
-                waiting += owner.operands
-    return again
+@dataclass
+class RunAgain:
+    """What a plan runs again in the backward passes of layers that saves no value of them but their inputs."""
+
+    ops: set[Operation] = field(default_factory=set)
+    """The ops of forward passes on which values depend that backward passes read."""
+    read_by: dict[Operation, set[Operation]] = field(default_factory=lambda: defaultdict(set))
+    """For each op of a backward pass that reads such values, those of these ops that make them."""
+
+    @staticmethod
+    def of(programs: Iterable[stg.ProgramOp]) -> RunAgain:
+        """What it is in the layers of some programs."""
+        found = RunAgain()
+        for level in (each for program in programs for each in levels_of(program)):
+            saved = {*level.saved().values()}
+            waiting = [*saved]
+            while waiting:
+                owner = waiting.pop().owner
+                if not isinstance(owner, Operation) or owner.parent is not level.forward:
+                    continue
+                if owner not in found.ops:
+                    found.ops.add(owner)
+                    waiting += owner.operands
+            for _, op, _, value in level.reads_of(saved):
+                made = behind_views(value)
+                if isinstance(made, Operation):
+                    found.read_by[op].add(made)
+        return found
 
 
 def sums_of(
@@ -455,11 +499,11 @@ def sums_of(
     prices: TermPrices,
     sizes: Columns,
     gathers: Floats,
-    again: Collection[Operation] = (),
+    again: RunAgain,
 ) -> tuple[ClassSeconds, ClassSeconds]:
     """The times of a rank class: of its own work, and of its transfers to and from other stages.
 
-    `gathers` says how often parameters are gathered, `[plan]`; `again` are the ops that full recomputation runs again.
+    `gathers` says how often parameters are gathered, `[plan]`; `again`, what full recomputation runs again.
     """
     own, travel = ClassSeconds(), ClassSeconds()
     device = prices.job.compiled.plan.device
@@ -478,6 +522,7 @@ def sums_of(
         sums = travel if term.task in TRANSFER_TASKS else own
         if isinstance(node.action, Compute):
             own.compute[part] = own.compute[part] + seconds
+            own.adding = own.adding + times * one.adding
             if node.phase == "recompute":
                 own.recomputed = own.recomputed + seconds
             if is_product(node) and part != "once":
@@ -487,8 +532,11 @@ def sums_of(
             if is_again and part == "F" and term.counted.in_layer:
                 own.attention = own.attention + seconds
             # Else it may share a kernel of the backward pass that reads it.
-            if part == "F" and term.counted.op in again and not prices.prices.may_share(node):
+            if part == "F" and term.counted.op in again.ops and not prices.prices.may_share(node):
                 own.layers = own.layers + seconds
+            read = map(work_of, again.read_by.get(term.counted.op, ()))
+            if part == "B" and any(prices.prices.may_join(node, each) for each in read):
+                own.joining = own.joining + seconds
         elif node.phase == GRADIENTS and part == "once":
             own.gradients = own.gradients + seconds
         elif is_gather(term) and not node.serial:

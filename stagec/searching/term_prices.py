@@ -17,9 +17,11 @@ from xdsl.ir import Block, Operation
 
 from stagec.analysis.coordinates import SUFFIX
 from stagec.analysis.dataflow import behind_views
+from stagec.analysis.kernels import SUMS
 from stagec.arrays import Floats
 from stagec.backend.program import Dep, Node
 from stagec.dialects import sched
+from stagec.dialects.sched.actions import Compute
 from stagec.estimate.kernels import KernelPrices
 from stagec.estimate.prices import NodeCosts, Prices, bytes_of, kernel_prices
 from stagec.explaining.job import NamedJob
@@ -37,6 +39,16 @@ class TermTime(NamedTuple):
     """`[plan]`."""
     launching: float = 0.0
     """Seconds that the host takes to launch it."""
+    adding: Floats | float = 0.0
+    """Of the seconds, at most those in which a gradient is added to those of earlier microbatches: `[plan]`, or one for all."""
+
+
+class SegmentTimes(NamedTuple):
+    """The fields of `TermTime` in µs, for each op of a segment."""
+
+    us: Floats
+    launching: Sequence[float]
+    adding: Sequence[Floats | float]
 
 
 class TermSizes(NamedTuple):
@@ -62,7 +74,7 @@ class TermPrices:
     sizes: Columns
     """The sizes of the plans, one row each."""
     _forms: dict[int, tuple[Size, ...] | None] = field(default_factory=dict)
-    _segments: dict[object, tuple[Floats, Sequence[float]]] = field(default_factory=dict)
+    _segments: dict[object, SegmentTimes] = field(default_factory=dict)
     _classes: dict[int, list[TermTime]] = field(default_factory=dict)
 
     @cached_property
@@ -109,21 +121,41 @@ class TermPrices:
         key = tuple((id(t.counted.op), n.sizes) for t, n in zip(terms, numbers, strict=True))
         if any(own.sizes is None for own in numbers) or key not in self._segments:
             self._segments[key] = self.among_neighbours(terms, numbers)
-        us, launching = self._segments[key]
-        for own, taking, launch in zip(numbers, us, launching, strict=True):
-            yield TermTime(own.share * taking / 1e6, launch / 1e6)
+        found = self._segments[key]
+        for own, us, launching, adding in zip(
+            numbers, found.us, found.launching, found.adding, strict=True
+        ):
+            yield TermTime(own.share * us / 1e6, launching / 1e6, own.share * adding / 1e6)
 
-    def among_neighbours(
-        self, terms: Sequence[Term], numbers: Sequence[TermSizes]
-    ) -> tuple[Floats, Sequence[float]]:
-        """How long the ops of a segment take in µs, `[op, plan]`, where they share kernels with each other; and how long the launch of each takes in µs."""
+    def among_neighbours(self, terms: Sequence[Term], numbers: Sequence[TermSizes]) -> SegmentTimes:
+        """How long the ops of a segment take where they share kernels with each other."""
         nodes = nodes_of(terms)
         escaping = {at for at, t in enumerate(terms) if t.counted.op in self.escaping}
         costs = self.costs(terms, nodes, numbers)
         self.prices.share(nodes, escaping, costs)
         each_us = self.prices.host_launch_us
         launches = self.prices.launches(nodes, escaping) if each_us else np.zeros(len(nodes))
-        return costs.us, (each_us * launches).tolist()
+        adding = map(self.adding, nodes, numbers, costs.us)
+        return SegmentTimes(costs.us, (each_us * launches).tolist(), list(adding))
+
+    def adding(self, node: Node, numbers: TermSizes, taken: Floats) -> Floats | float:
+        """How many µs fewer than alone an op would take if it added its result to no sum (`SUMS`), and at most what it has `taken`."""
+        kernel = node.action.kernel if isinstance(node.action, Compute) else None
+        if kernel is None or numbers.sizes is None or not any(n in SUMS for n, _ in kernel.sizes):
+            return 0.0
+        names = [name for name, _ in kernel.sizes]
+        first = len(numbers.sizes) - len(names)
+        left = [at for at, name in enumerate(names) if name not in SUMS]
+        plain = replace(kernel, sizes=tuple(kernel.sizes[at] for at in left))
+        sizes = [*numbers.sizes[:first], *(numbers.sizes[first + at] for at in left)]
+        with_sum, without = (
+            self.columns.of(each, [(size,) for size in own]).us
+            for each, own in (
+                (node, numbers.sizes),
+                (replace(node, action=replace(node.action, kernel=plain)), sizes),
+            )
+        )
+        return np.minimum(np.maximum(with_sum - without, 0), taken)
 
     def costs(
         self, terms: Sequence[Term], nodes: Sequence[Node], numbers: Sequence[TermSizes]
