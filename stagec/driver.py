@@ -31,8 +31,7 @@ from stagec.frontend import (
     parse_text,
     plan_of_model,
 )
-from stagec.frontend.checker import Adapt, settings_beside
-from stagec.frontend.plans.idle_settings import idle_settings
+from stagec.frontend.checker import Adapt, on_device_of_command
 from stagec.ir_text import Said, locate, parse_ir, verify_ir
 from stagec.pass_manager import (
     PassLoader,
@@ -48,6 +47,7 @@ from stagec.pass_manager import (
     write_down,
 )
 from stagec.pipelines import default_pipeline, final_passes, make
+from stagec.plans.in_ir import stated_plan
 from stagec.plugins import Registry, registry
 from stagec.rewriting import programs
 from stagec.symbolic import conditions
@@ -168,11 +168,11 @@ def compile_ir(
         stops = stops or Stops()
         passes += [make(name) for name in stops.further if name not in {p.name for p in passes}]
         check_stop(stops, passes)
-        start = Compiled(adapt(plan), module, None, sources={name: text})
-        own, serves = settings_beside(start.plan), ModuleSequences.of(module) is not None
-        own -= settings_beside(plan)
-        idle = idle_settings(start.plan, own, serves=serves, trains=start.stated.is_training)
-        start = replace(start, idle=tuple(idle))
+        serves, trains = ModuleSequences.of(module) is not None, stated_plan(module).is_training
+        plan, own, idle = on_device_of_command(
+            plan, adapt, frozenset(), serves=serves, trains=trains
+        )
+        start = Compiled(plan, module, None, sources={name: text}, idle=tuple(idle))
         own -= {each.span for each in idle}
         return finish(start, passes, stops, known.make_pass, own)
     except CompileError as error:

@@ -10,11 +10,12 @@ import pytest
 
 from stagec.cli.device_flags import device_said
 from stagec.diagnostics import CompileError, Span
-from stagec.driver import Compiled, Stops, compile_program, compile_text
-from stagec.estimate.step import on_device
+from stagec.driver import Compiled, Stops, compile_ir, compile_program, compile_text
+from stagec.estimate.step import on_device, step_summary
 from stagec.frontend import check, lower, parse_text, warnings_of
 from stagec.frontend.plans import idle_settings
 from stagec.frontend.plans.unused_rules import idle_overrides
+from stagec.ir_text import print_ir
 from stagec.passes.backward.recompute_activations import RecomputeActivations
 from stagec.without_effect import (
     NEEDS,
@@ -511,29 +512,33 @@ def words_at(span: Span, lines: list[str]) -> str:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_device_on_the_command_line_is_told_of_as_one_in_a_plan(seed: int):
-    """Whatever it says: the same warnings, at the same words."""
+    """Whatever it says: the same warnings, at the same words, and the same time; also of IR."""
     draws = random.Random(seed)
     text = draw(draws, "device h100").text
     settings = [
         each.removeprefix("device { ").removesuffix(" }")
-        for each in (*SETTINGS, "device { all_reduce = vllm }")
+        for each in SETTINGS
         if each.startswith("device {") and "captured" not in each
     ]
-    said = f"h100 {{ {', '.join(draws.sample(settings, 4))} }}"
-    found: list[list[tuple[str, str, str, tuple[str, ...]]]] = []
-    for clause, flag in ((f"device {said}", "h100"), ("", said)):
+    said = f"h100 {{ {', '.join((*draws.sample(settings, 4), 'all_reduce = vllm'))} }}"
+    found: list[tuple[float, list[tuple[str, str, str, tuple[str, ...]]]]] = []
+    for clause, flag, is_ir in (
+        (f"device {said}", "h100", False),
+        ("", said, False),
+        ("", said, True),
+    ):
         plan = f"\nplan q extends p {{ {clause} }}"
-        source = parse_text(f"{text}{plan}")
-        device = device_said(flag)
-        adapted = check(source, "q").adapted(partial(on_device, device=device))
-        made = compile_program(adapted)
-        every = [*made.checked.warnings, *made.idle]
+        checked = check(parse_text(f"{text}{plan}"), "q")
+        adapt = partial(on_device, device=device_said(flag))
+        if is_ir:
+            first = compile_program(checked, stops=Stops(after="build-backward"))
+            made = compile_ir(print_ir(first.module), "m.mlir", adapt=adapt)
+        else:
+            made = compile_program(checked.adapted(adapt))
+        every = [*(made.model.warnings if made.model else ()), *made.idle]
         own = [(each, each.span) for each in every if each.code == "W0304" and each.span]
         lines = f"{text}{plan}".split("\n")
-        found.append(
-            sorted(
-                (each.message, words_at(span, lines), each.label, each.helps) for each, span in own
-            )
-        )
-    assert found[0] == found[1]
-    assert found[0]
+        told = ((each.message, words_at(span, lines), each.label, each.helps) for each, span in own)
+        found.append((step_summary(made).step_s, sorted(told)))
+    assert found[0] == found[1] == found[2]
+    assert found[0][1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from stagec.diagnostics import Diagnostic, Diagnostics, Span, closest, quoted
@@ -71,6 +71,20 @@ def settings_beside(plan: Plan) -> frozenset[Span]:
     return frozenset(span for span in plan.device.given.values() if span.is_flag)
 
 
+Idle = Sequence[Diagnostic]
+"""W0304 of settings that change nothing, as far as the plan alone says so."""
+
+
+def on_device_of_command(
+    plan: Plan, adapt: Adapt, own: frozenset[Span], *, serves: bool, trains: bool
+) -> tuple[Plan, frozenset[Span], Idle]:
+    """A plan on a device, or with links, that a command states, and what of its `own` settings, among which those of the command are then, changes nothing."""
+    found = adapt(plan)
+    own |= settings_beside(found) - settings_beside(plan)
+    idle = idle_settings(found, own, serves=serves, trains=trains)
+    return found if serves else found.with_nccl, own, idle
+
+
 @dataclass(frozen=True)
 class CheckedModel:
     """A program without mistakes, under one plan and with all sizes known."""
@@ -100,17 +114,15 @@ class CheckedModel:
 
     def adapted(self, adapt: Adapt) -> CheckedModel:
         """The model on a device, or with links, that a command states: its settings are the plan's own, and W0304 where they change nothing."""
-        plan = adapt(self.plan)
-        if plan == self.plan:
-            return self
-        own = self.own_settings | settings_beside(plan)
-        before, after = (
-            idle_settings(each, own, serves=self.batch is not None, trains=self.trains)
-            for each in (self.plan, plan)
+        serves = self.batch is not None
+        plan, own, idle = on_device_of_command(
+            self.plan, adapt, self.own_settings, serves=serves, trains=self.trains
         )
+        if plan == self.plan and own == self.own_settings:
+            return self
+        before = idle_settings(self.plan, own, serves=serves, trains=self.trains)
         kept = [each for each in self.warnings if each not in before]
-        plan = plan if self.batch is not None else plan.with_nccl
-        return replace(self, plan=plan, own_settings=own, warnings=(*kept, *after))
+        return replace(self, plan=plan, own_settings=own, warnings=(*kept, *idle))
 
     @property
     def body(self) -> CheckedBody:
