@@ -35,9 +35,7 @@ def data_folder(path: Path) -> Path:
     return path / "systems" / "data"
 
 
-def read_package(
-    path: Path, system: str, left_out: Counter[LeftOut] | None = None
-) -> dict[Key, Measured]:
+def read_package(path: Path, system: str, left_out: Counter[LeftOut]) -> dict[Key, Measured]:
     folder = data_folder(path) / system
     if not folder.is_dir():
         known = sorted(each.name for each in data_folder(path).iterdir() if each.is_dir())

@@ -30,7 +30,7 @@ Reader = Callable[[Cells], "Row | LeftOut | None"]
 """Nothing for a row that another reader of the same file reads."""
 
 
-def read_folder(folder: Path, left_out: Counter[LeftOut] | None = None) -> dict[Key, Measured]:
+def read_folder(folder: Path, left_out: Counter[LeftOut]) -> dict[Key, Measured]:
     """All tables of a folder. E0418 for a row that says too little."""
     if not any((folder / name).is_file() for name in FILES):
         traces = sorted(folder.glob("*.et"))
@@ -87,7 +87,7 @@ def read_file(path: Path, *readers: Reader) -> Iterator[Row | LeftOut]:
             raise wrong(line, message, help="write one for each column, with commas between them")
         cells = {name: word.strip() for name, word in zip(head, words, strict=True)}
         try:
-            found = [reader(cells) for reader in readers]
+            found = [row for reader in readers if (row := reader(cells)) is not None]
         except WrongCell as error:
             raise wrong(line, str(error), error.column) from None
         except KeyError as error:
@@ -96,10 +96,10 @@ def read_file(path: Path, *readers: Reader) -> Iterator[Row | LeftOut]:
                 f"it needs {quoted(COLUMNS[path.name][0].split())}" if path.name in COLUMNS else ""
             )
             raise wrong(first, f"`{path.name}` has no column `{name}`", help=help_) from None
-        if cells["ms"] and not us(cells):
+        if any(not isinstance(row, LeftOut) and not row[2] for row in found):
             yield f"rows of `{path.name}` whose `ms` is 0, as if a clock had missed them"
         else:
-            yield from (row for row in found if row is not None)
+            yield from found
 
 
 def counted(number: int, what: str) -> str:

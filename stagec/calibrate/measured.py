@@ -58,11 +58,8 @@ def dtype_of(key: Key) -> str:
     return key[1] if len(key) > 1 else ""
 
 
-def gathered(
-    rows: Iterable[Row | LeftOut], left_out: Counter[LeftOut] | None = None
-) -> dict[Key, Measured]:
+def gathered(rows: Iterable[Row | LeftOut], left_out: Counter[LeftOut]) -> dict[Key, Measured]:
     """Rows by table. What is `left_out` is counted."""
-    left_out = Counter() if left_out is None else left_out
     by_key: dict[Key, list[tuple[tuple[float, ...], float, str]]] = defaultdict(list)
     for row in rows:
         if isinstance(row, LeftOut) or row[2] <= 0:

@@ -78,9 +78,7 @@ OTHER_OPERATOR = "operators of which no table is made"
 OTHER_COLLECTIVE = "collectives of which no table is made"
 
 
-def read_trace(
-    path: Path, node: int | None = None, left_out: Counter[LeftOut] | None = None
-) -> dict[Key, Measured]:
+def read_trace(path: Path, node: int | None, left_out: Counter[LeftOut]) -> dict[Key, Measured]:
     """What a trace measured on devices of which a node has so many; None: all are in one. Collectives that leave a node are left out. E0418 if it is none."""
     rows = chakra_rows(path, node) if path.suffix == ".et" else kineto_rows(path, node)
     found = gathered(rows, left_out)
@@ -89,7 +87,7 @@ def read_trace(
     return found
 
 
-def kineto_rows(path: Path, node: int | None = None) -> Iterator[Row | LeftOut]:
+def kineto_rows(path: Path, node: int | None) -> Iterator[Row | LeftOut]:
     try:
         raw = read_file(path, MOST_BYTES)
         data: Any = parse_json(unpacked(raw) if path.suffix == ".gz" else raw)
@@ -192,7 +190,7 @@ COLLECTIVES = {0: "all_reduce", 2: "all_gather", 7: "reduce_scatter", 6: "all_to
 """`CollectiveCommType` of Chakra's schema."""
 
 
-def chakra_rows(path: Path, node_size: int | None = None) -> Iterator[Row | LeftOut]:
+def chakra_rows(path: Path, node_size: int | None) -> Iterator[Row | LeftOut]:
     nodes = {node.id: node for node in chakra_nodes(path)}
     groups = {
         name: len(ranks)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -89,7 +89,7 @@ def main(arguments: list[str]) -> int:
             print(
                 f"{device.title}\n{'table':<48}{'rows':>6}{'median':>8}{'p90':>7}{'bias':>8}{'floor':>7}"
             )
-            for group, key, own, other in judged(device, read_folder(folder)):
+            for group, key, own, other in judged(device, read_folder(folder, Counter())):
                 if not own.rows:
                     continue
                 floor = f"{other.median:.0%}" if other.rows else ""

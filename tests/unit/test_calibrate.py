@@ -14,7 +14,7 @@ import pytest
 
 from stagec.backend.et_def_pb2 import AttributeProto, GlobalMetadata, Node, NodeType
 from stagec.backend.node_records import varint
-from stagec.calibrate.folder import COLUMNS, FILES, read_file, read_folder
+from stagec.calibrate.folder import COLUMNS, FILES, Reader, added, read_file, read_folder
 from stagec.calibrate.traces import read_trace
 from stagec.cli import main
 from stagec.devices import load
@@ -87,6 +87,47 @@ def test_mistakes_in_a_table(
     assert not out.exists()
 
 
+@pytest.mark.parametrize("head", ["gpu,op,tokens,hidden", "gpu,op,tokens,hidden,ms"])
+def test_rows_of_another_device_are_left_out_whatever_they_say(
+    head: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "layer_ops.csv"
+    row = ["a100", "add", "8", "8", "abc"][: head.count(",") + 1]
+    path.write_text(f"{head}\n{','.join(row)}\n")
+    assert main(["calibrate", "h100", str(path)]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("error[E0418]: nothing that was measured is a table")
+    assert "left out: rows whose `gpu` is not `h100` (1)" in said
+
+
+READERS: Mapping[str, tuple[Reader, ...]] = {**FILES, "layer_ops.csv": (added("h100"),)}
+LAYER_OPS = {"gpu": "h100", "op": "add"}
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("name", READERS)
+def test_any_table_is_read_or_is_a_mistake(name: str, seed: int, tmp_path: Path) -> None:
+    """Whatever stands in a cell, and whichever column is not there."""
+    draws = random.Random(f"{name} {seed}")
+    known = " ".join(COLUMNS.get(name, ("gpu op tokens hidden ms",))).split()
+    head = [each for each in known if draws.random() < 0.95]
+    usual = CELLS if name in FILES else CELLS | LAYER_OPS
+    rows = [
+        [
+            draws.choice(["", "abc", "0", "-1", "nan"])
+            if draws.random() < 0.1
+            else usual.get(column, "64")
+            for column in head
+        ]
+        for _ in range(4)
+    ]
+    (tmp_path / name).write_text("\n".join(",".join(words) for words in (head, *rows)) + "\n")
+    try:
+        assert len(list(read_file(tmp_path / name, *READERS[name]))) >= len(rows)
+    except CompileError as error:
+        assert [each.code for each in error.diagnostics] == ["E0418"]
+
+
 def test_a_table_of_a_spreadsheet(tmp_path: Path) -> None:
     """With the mark that some programs put in front, and spaces around words."""
     (tmp_path / "memory.csv").write_bytes(b"\xef\xbb\xbfbytes, ms\r\n 1024 , 0.5\r\n")
@@ -101,13 +142,13 @@ def test_a_trace_that_stagec_wrote(kernels: str, tmp_path: Path) -> None:
     flags = ["--plan", "dp4_tp8", "--set", "L=2", "--ranks", "0", "--durations", "-q"]
     assert main(["gpt", *flags, "--device", device, "-o", str(tmp_path)]) == 0
     h100, trace = load("h100"), next(tmp_path.glob("*.et"))
-    found = read_trace(trace, 8)
+    found = read_trace(trace, 8, Counter())
     assert {"all_gather", "reduce_scatter"} <= {key[-1] for key in found}
     assert ("memory",) in found
     for measured in found.values():
         assert np.abs(measured.estimated_us(h100) - measured.us).max() <= 0.5
     # The groups of `dp` leave nodes of eight.
-    ranks = read_trace(trace)["collective", "all_reduce"].sizes["gpus"]
+    ranks = read_trace(trace, None, Counter())["collective", "all_reduce"].sizes["gpus"]
     assert 4 in ranks
     assert 4 not in found["collective", "all_reduce"].sizes["gpus"]
 
@@ -165,7 +206,7 @@ def test_a_trace_of_pytorch_as_chakra_has_it(tmp_path: Path) -> None:
         *operator(70, "aten::mm", "no list", [half, half], 20),
         gather,
     )
-    found = read_trace(path, 8)
+    found = read_trace(path, 8, Counter())
     product = found["product", "bf16"]
     assert sorted(zip(*(c.tolist() for c in product.sizes.values()), product.us, strict=True)) == [
         (64, 96, 32, 9),
@@ -206,7 +247,7 @@ def kineto() -> list[dict[str, Any]]:
 
 def read_kineto(path: Path, events: object) -> Mapping[tuple[str, ...], list[float]]:
     path.write_text(json.dumps({"traceEvents": events}))
-    return {key: rows.us.tolist() for key, rows in read_trace(path, 8).items()}
+    return {key: rows.us.tolist() for key, rows in read_trace(path, 8, Counter()).items()}
 
 
 TIMED = ((9, 3), (77, 3), (1, 0))

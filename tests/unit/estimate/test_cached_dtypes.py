@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -105,7 +106,8 @@ def test_measurements_say_what_a_cache_holds(tmp_path: Path) -> None:
         "cache,batch,context,heads,ms\n,1,512,16,.01\nfp8,1,512,16,.01\n"
     )
     found = {
-        key: float(rows.sizes["cache_bytes"][0]) for key, rows in read_folder(tmp_path).items()
+        key: float(rows.sizes["cache_bytes"][0])
+        for key, rows in read_folder(tmp_path, Counter()).items()
     }
     assert found == {
         ("decode_attention", "bf16", "128"): 2,
