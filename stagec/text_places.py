@@ -40,6 +40,10 @@ def read_toml(text: str, file: str) -> dict[str, Any]:
         line, column = (line, column) if line else (len(lines), len(lines[-1]) + 1)
         message = f"{message[:1].lower()}{message[1:]}"
         raise NoToml(message, Span.point(file, int(line), int(column or 1))) from None
+    except RecursionError:
+        raise NoToml("it nests too deeply", Span.point(file, 1, 1)) from None
+    except ValueError:  # of Python's limit on the digits of a whole number
+        raise NoToml("a number has thousands of digits", Span.point(file, 1, 1)) from None
 
 
 def json_place(error: ValueError, file: str) -> tuple[Span | None, str]:

@@ -78,6 +78,31 @@ def test_what_is_no_toml_is_placed():
         assert (caught.value.span.line, caught.value.span.column) == (line, column)
 
 
+DEEP = f"a = {'[' * 10_000}{']' * 10_000}"
+LONG = f"a = {'1' * 10_000}"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [(DEEP, "it nests too deeply"), (LONG, "a number has thousands of digits")],
+)
+def test_what_python_cannot_read_is_no_toml(
+    text: str, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    path = tmp_path / "own.toml"
+    path.write_text(text)
+    for command, what in (
+        (f"devices {path}", "`own.toml`"),
+        (f"import {path} --kind torchtitan", "this"),
+        (f"search gpt --devices 8 --device h100 --space {path}", f"`{path}`"),
+    ):
+        assert main(command.split()) == 1
+        said = capsys.readouterr().err
+        assert f"{what} is no TOML: {why}\n" in said
+        assert f" {path}:1:1\n" in said
+        assert said.count("error") == 1
+
+
 def underlined(span: Span | None, text: str) -> str:
     assert span is not None
     line = text.split("\n")[span.line - 1]

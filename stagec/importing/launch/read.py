@@ -376,9 +376,6 @@ def read_torchtitan(text: str, reading: Reading) -> None:
         help_ = "write a value for each name: `local_batch_size = 8`"
         reading.wrong(f"this is no TOML: {error.message}", help_, "E0801", at=error.span)
         return
-    except RecursionError:
-        reading.wrong("this is no TOML: it nests too deeply", code="E0801")
-        return
     run = reading.run
     run.sequence_parallel = True
     run.zero = 3
