@@ -83,12 +83,13 @@ def own_reductions(precision: Precision) -> str:
     return stg.AS_OTHERS if "reduce" in precision.given else own_gradients(precision)
 
 
-def schedule_pipeline(pipeline: Pipeline) -> Arguments:
+def schedule_pipeline(pipeline: Pipeline, overlap: Overlap) -> Arguments:
     return {
         "schedule": schedule_path(pipeline),
         "axis": pipeline.axis,
         "virtual": virtual_stages(pipeline),
         "transfers": pipeline.transfers or "",
+        "waits": not overlap.p2p,
     }
 
 

@@ -69,7 +69,7 @@ def default_pipeline(
     # Microbatches, and stages of layers
     yield make("split-microbatches", **arguments.split_microbatches(plan, stated))
     if plan.pipeline is not None:
-        yield make("schedule-pipeline", **arguments.schedule_pipeline(plan.pipeline))
+        yield make("schedule-pipeline", **arguments.schedule_pipeline(plan.pipeline, plan.overlap))
         yield make("split-stages", **arguments.split_stages(plan.pipeline))
         yield make("tie-weights")
         if dist.TowersOp in said and trains:

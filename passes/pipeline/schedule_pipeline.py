@@ -22,6 +22,8 @@ GPipe is that of Huang et al. (arXiv:1811.06965), 1F1B with and without interlea
 
 Ranks send and receive in the order that the schedule's source has, unless the plan says which: under DualPipe `transfers="as_sent"` is that
 of PyTorch's runtime. `sched.schedule` says it too (`transfers "as_sent"`), but not where the schedule has that order anyway, or a pipeline one rank.
+Where computation waits for transfers (`waits`), interleaved 1F1B has them in batches without a word, as in Megatron-LM with
+`--no-overlap-p2p-communication`: computation would wait at receives of what it needs later.
 """
 
 from __future__ import annotations
@@ -53,19 +55,24 @@ class SchedulePipeline(ModulePass):
     """Virtual stages on each rank."""
     transfers: str = ""
     """The order in which ranks send and receive, one of `stagec.schedules.TRANSFERS`; that of the schedule if nothing is said."""
+    waits: bool = False
+    """Whether computation waits for transfers."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         first = programs(op)[0]
         ranks, microbatches = symbol(self.axis), symbol(TIME_AXIS)
-        part, own = part_of(op), usual_transfers(self.schedule, self.virtual)
+        part = part_of(op)
         is_alone = part is None and not conditions.compare(ranks, ">", 1, size_values(op))
+        in_batches = self.waits and self.schedule == "interleaved_1f1b"
+        order = self.transfers or ("batched" if in_batches else "")
+        is_usual = not order or order in usual_transfers(self.schedule, self.virtual)
         made = sched.ScheduleOp(
             self.schedule,
             ranks,
             self.virtual,
             microbatches,
             *(part or ()),
-            transfers=None if is_alone or self.transfers == own else self.transfers or None,
+            transfers=None if is_alone or is_usual else order,
         )
         insert_before(first, [made])
 

@@ -141,6 +141,7 @@ CATALOGUE: dict[str, Entry] = {
         looped.looped_bfs,
         "all microbatches through one stage, then the next; backwards in reverse; v m in flight",
         "Lamy-Poirier, Breadth-First Pipeline Parallelism, MLSys 2023 (arXiv:2211.05953), 4.1",
+        transfers=one_by_one,
     ),
     "zb_h1": Entry(
         looped.interleaved_zero_bubble,
@@ -245,10 +246,12 @@ def check_sizes(name: str, p: int, v: int, m: int) -> None:
         check(name, p, v, m)
 
 
-def usual_transfers(name: str, v: int) -> str:
+def usual_transfers(name: str, v: int) -> tuple[str, ...]:
     """By which of `TRANSFERS` a schedule's transfers stand in the order in which they do without a word."""
     rule = CATALOGUE[name].transfers if name in CATALOGUE else as_sent
-    return "as_sent" if rule is as_sent or (rule is one_by_one and v > 1) else "batched"
+    if rule is one_by_one and v == 1:
+        return tuple(TRANSFERS)
+    return ("as_sent",) if rule in (as_sent, one_by_one) else ("batched",)
 
 
 def rule_of(transfers: str) -> Rule:

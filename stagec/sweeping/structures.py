@@ -29,7 +29,7 @@ from stagec.passes.schedule.build_programs import (
     plain_order,
     rank_order,
 )
-from stagec.pipeline_schedule import num_together, schedule_of_ranks, schedule_op
+from stagec.pipeline_schedule import num_together, schedule_of_ranks, schedule_op, transfers
 from stagec.rewriting import programs_by_kind
 from stagec.schedules import Schedule, build
 from stagec.sweeping.equal_memory import OrderSignature, signature
@@ -293,12 +293,10 @@ class Structure:
         total = ranks if self.part is None else self.part[1]
         key = (total, microbatches)
         if key not in self._schedules:
-            pipeline = self.plan.pipeline
-            assert pipeline is not None
-            virtual = self.names.virtual_stages
-            self._schedules[key] = build(
-                pipeline.schedule, total, virtual, microbatches, transfers=pipeline.transfers
-            )
+            op = schedule_op(self.module)
+            assert op is not None
+            name, virtual = op.schedule.data, op.virtual_stages.value.data
+            self._schedules[key] = build(name, total, virtual, microbatches, transfers=transfers(op))
         return self._schedules[key]
 
     @cached_property

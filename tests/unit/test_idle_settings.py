@@ -278,6 +278,29 @@ def test_a_setting_without_effect_is_told(clauses: str, axes: tuple[int, int], s
     assert told(made) == said
 
 
+@pytest.mark.parametrize(
+    ("schedule", "overlap", "said"),
+    [
+        ("interleaved_1f1b, transfers = as_sent", "", ["transfers"]),
+        ("interleaved_1f1b, transfers = batched", "", []),
+        ("interleaved_1f1b, transfers = as_sent", "overlap { p2p = false }", []),
+        ("interleaved_1f1b, transfers = batched", "overlap { p2p = false }", ["transfers"]),
+        ("zb_h1, transfers = as_sent", "overlap { p2p = false }", ["transfers"]),
+        ("zb_h1, transfers = batched", "overlap { p2p = false }", []),
+        ("gpipe, transfers = as_sent", "", ["transfers"]),
+        ("gpipe, transfers = batched", "", ["transfers"]),
+        ("1f1b, transfers = as_sent", "", []),
+        ("1f1b, transfers = batched", "", ["transfers"]),
+    ],
+)
+def test_an_order_of_transfers_that_holds_anyway_is_told(
+    schedule: str, overlap: str, said: list[str]
+):
+    pipeline = f"pipeline L over dp {{ schedule = {schedule}, microbatch = 4 }}"
+    text = LAYERS.format(clauses=f"{pipeline} {overlap}", dp=2, tp=1)
+    assert told(compile_text(text.replace("  shard B over dp\n", ""), plan="q")) == said
+
+
 WORDS = (
     *("silu", "rms_norm", "mul", "add", "contract", "attention", "rope", "Attention"),
     *("SwiGLU", "Block", "Attention.q", "SwiGLU.gate", "Block.h", "softmax", "dropout", "cast"),

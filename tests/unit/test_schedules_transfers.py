@@ -6,7 +6,21 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from stagec.schedules import Action, ActionKind, Schedule, build, text, usual_transfers, validate
+from stagec.dialects.sched.tasks import TASKS, Order
+from stagec.passes.schedule.build_programs import rank_order
+from stagec.schedules import (
+    CATALOGUE,
+    TRANSFERS,
+    Action,
+    ActionKind,
+    Schedule,
+    ScheduleError,
+    build,
+    check_sizes,
+    text,
+    usual_transfers,
+    validate,
+)
 from stagec.schedules.transfers import around_compute, as_sent, batched
 from tests.unit.test_schedules import accepted
 
@@ -223,20 +237,44 @@ def test_parameters_come_and_go_between_the_same_passes(schedule: Schedule) -> N
 
 
 @pytest.mark.parametrize(
-    ("name", "v", "usual"),
+    ("name", "v"),
     [
-        *(("dualpipe", 2, "batched"), ("overlapped_1f1b", 3, "batched"), ("1f1b", 1, "batched")),
-        *(("zb_v", 2, "as_sent"), ("interleaved_1f1b", 2, "as_sent"), ("mine.csv", 1, "as_sent")),
-        *(("forward_only", 1, "batched"), ("forward_only", 2, "as_sent")),
+        (name, v)
+        for name, entry in CATALOGUE.items()
+        for v in ((1, 2, 3) if entry.stages_per_rank is None else (entry.stages_per_rank,))
     ],
 )
-def test_transfers_stand_in_the_usual_order_without_a_word(name: str, v: int, usual: str) -> None:
-    assert usual_transfers(name, v) == usual
-    if "." not in name:
-        one, other = build(name, 4, v, 8), build(name, 4, v, 8, transfers=usual)
-        assert [one.actions(rank) for rank in range(4)] == [
-            other.actions(rank) for rank in range(4)
-        ]
+def test_all_orders_that_hold_without_a_word_are_known(name: str, v: int) -> None:
+    """Each leaves ranks the tasks that they have without it, and any other does not, at some size."""
+    sizes = [(p, m) for p in (2, 4) for m in (4, 5, 8, 12) if builds(name, p, v, m)]
+    same = [
+        order
+        for order in TRANSFERS
+        if all(tasks(name, p, v, m, order) == tasks(name, p, v, m, None) for p, m in sizes)
+    ]
+    assert list(usual_transfers(name, v)) == same
+
+
+def builds(name: str, p: int, v: int, m: int) -> bool:
+    try:
+        check_sizes(name, p, v, m)
+    except ScheduleError:
+        return False
+    return True
+
+
+def tasks(name: str, p: int, v: int, m: int, order: str | None) -> list[Order]:
+    """What each rank does in turn; where it has few stages, none is gathered again."""
+    schedule = build(name, p, v, m, transfers=order)
+    rows = [set(TASKS) - {"GATHER"}] * v
+    return [
+        rank_order(schedule, rank, schedule.stages_of(rank), rows, [True] * v, [0] * v)
+        for rank in range(p)
+    ]
+
+
+def test_transfers_of_a_table_stand_as_they_are_sent() -> None:
+    assert usual_transfers("mine.csv", 1) == ("as_sent",)
 
 
 def test_some_transfers_of_dualpipe_stand_apart_from_their_passes() -> None:

@@ -75,17 +75,10 @@ def places_of(title: str, names: Iterable[syntax.Path]) -> dict[str, Span]:
 def as_overlapped(
     pipeline: resolved.Pipeline | None, overlap: resolved.Overlap
 ) -> resolved.Pipeline | None:
-    """What Megatron-LM makes of interleaved 1F1B: with `--overlap-moe-expert-parallel-comm` another schedule.
-
-    With `--no-overlap-p2p-communication` it sends and receives in batches: computation would wait at receives of what it needs later.
-    """
-    if pipeline is None or pipeline.schedule != "interleaved_1f1b":
+    """What Megatron-LM makes of interleaved 1F1B with `--overlap-moe-expert-parallel-comm`: another schedule."""
+    if pipeline is None or pipeline.schedule != "interleaved_1f1b" or not overlap.ep:
         return pipeline
-    if overlap.ep:
-        return replace(pipeline, schedule="overlapped_1f1b")
-    if not overlap.p2p and pipeline.transfers is None:
-        return replace(pipeline, transfers="batched")
-    return pipeline
+    return replace(pipeline, schedule="overlapped_1f1b")
 
 
 class _PlanResolver:
