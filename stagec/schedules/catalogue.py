@@ -12,11 +12,9 @@ from dataclasses import dataclass
 from stagec.schedules import looped, v_shaped
 from stagec.schedules.errors import ScheduleError
 from stagec.schedules.table import ActionColumns, Schedule
-from stagec.schedules.transfers import around_compute, as_sent, batched
+from stagec.schedules.transfers import Rule, as_sent, batched, beside_compute, in_pairs
 
 Rows = Callable[[int, int, int], list[ActionColumns]]
-Rule = Callable[[Schedule], Schedule]
-"""How transfers are put into a schedule that has none, or in place of those that its source has."""
 Check = Callable[[str, int, int, int], None]
 
 
@@ -85,15 +83,11 @@ def even_rounds(name: str, p: int, v: int, m: int) -> None:
         )
 
 
-def in_pairs(schedule: Schedule) -> Schedule:
-    return around_compute(schedule, in_pairs=True)
-
-
 def one_by_one(schedule: Schedule) -> Schedule:
     """Blocking receives where a rank has one stage, PyTorch's runtime order where it has more."""
     if schedule.stages_per_rank > 1:
         return as_sent(schedule)
-    return around_compute(schedule, in_pairs=False)
+    return beside_compute(schedule)
 
 
 TRANSFERS: dict[str, Rule] = {"as_sent": as_sent, "batched": batched}

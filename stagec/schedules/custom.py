@@ -26,11 +26,10 @@ from typing import cast
 from stagec.reading import read_whole_text
 from stagec.schedules.errors import ScheduleError
 from stagec.schedules.table import KIND_OF_SYMBOL, Action, ActionColumns, Schedule, columns
-from stagec.schedules.transfers import as_sent
+from stagec.schedules.transfers import Rule, as_sent
 from stagec.schedules.validator import Proof
 
 Cell = str | Action | None
-Rule = Callable[[Schedule], Schedule]
 UserFunction = Callable[[int, int, int], Sequence[Iterable[Cell]]]
 """f(p, v, m): for each rank its actions, as text or as `Action`s; None is an empty cell."""
 

@@ -3,10 +3,10 @@
 A forward is followed by a send when the next stage is on another rank, an input gradient when the
 stage before is; every send has its receive there. Three rules say where in the order they stand.
 
-`around_compute`, for one stage per rank: a receive just before the compute that needs it, a send
-just after the compute that made it. When a send is followed at once by a receive from the rank it
-goes to, the two are one batch: this is what keeps 1F1B from deadlock with rendezvous sends.
-PyTorch's `Schedule1F1B` and, without batches, `ScheduleGPipe` do this, and Megatron-LM's
+`beside_compute`, for one stage per rank: a receive just before the compute that needs it, a send
+just after the compute that made it. PyTorch's `ScheduleGPipe` does this. When a send is followed at
+once by a receive from the rank it goes to, the two are one batch (`in_pairs`): this is what keeps 1F1B
+from deadlock with rendezvous sends. PyTorch's `Schedule1F1B` does this, and Megatron-LM's
 `send_forward_recv_backward` is the same batch.
 
 `as_sent`, for any placement: a send just after its compute, and its receive on the other rank at
@@ -26,6 +26,7 @@ code does (`_commit_and_wait_comm` in deepseek-ai/DualPipe at 3da1bbe); then it 
 before each pass for what that reads (`pp_pre_forward` and `pp_pre_backward` in its `pipeline_parallel/schedules.py`).
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -41,6 +42,9 @@ from stagec.schedules.table import (
     concatenate,
 )
 from stagec.schedules.wait_cycles import no_order
+
+Rule = Callable[[Schedule], Schedule]
+"""How transfers are put into a schedule that has none, or in place of those that its source has."""
 
 RESIDENT_STAGES = 3
 """Stages of a rank whose parameters PyTorch keeps gathered: those that are used next."""
@@ -103,12 +107,6 @@ def beside_compute(schedule: Schedule) -> Schedule:
     )
 
 
-def around_compute(schedule: Schedule, in_pairs: bool) -> Schedule:
-    """`beside_compute`, with batches of two if `in_pairs`; see the module's docstring."""
-    whole = beside_compute(schedule)
-    return with_batches(whole) if in_pairs else whole
-
-
 def batched(schedule: Schedule) -> Schedule:
     """One batch between what is computed; see the module's docstring.
 
@@ -145,8 +143,9 @@ def carried(events: Ints, before: Schedule, after: Schedule, behind: bool) -> In
     return found
 
 
-def with_batches(schedule: Schedule) -> Schedule:
-    """Join each receive to a send just before it that goes to the rank it comes from."""
+def in_pairs(schedule: Schedule) -> Schedule:
+    """`beside_compute`, where each receive is joined to a send just before it that goes to the rank it comes from."""
+    schedule = beside_compute(schedule)
     kind, peer, rank = schedule.table.kind, schedule.peer, schedule.rank
     sends = (kind == ActionKind.SEND_FORWARD) | (kind == ActionKind.SEND_BACKWARD)
     receives = schedule.is_transfer & ~sends

@@ -296,7 +296,9 @@ class Structure:
             op = schedule_op(self.module)
             assert op is not None
             name, virtual = op.schedule.data, op.virtual_stages.value.data
-            self._schedules[key] = build(name, total, virtual, microbatches, transfers=transfers(op))
+            self._schedules[key] = build(
+                name, total, virtual, microbatches, transfers=transfers(op)
+            )
         return self._schedules[key]
 
     @cached_property

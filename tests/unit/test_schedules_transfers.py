@@ -21,7 +21,7 @@ from stagec.schedules import (
     usual_transfers,
     validate,
 )
-from stagec.schedules.transfers import around_compute, as_sent, batched
+from stagec.schedules.transfers import Rule, as_sent, batched, beside_compute, in_pairs
 from tests.unit.test_schedules import accepted
 
 Cell = list[Action] | str
@@ -177,10 +177,10 @@ def test_stages_of_one_rank_exchange_nothing() -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(accepted(("gpipe", "1f1b", "zb_h1", "zb_h2")), st.booleans())
-def test_both_rules_make_the_same_transfers(schedule: Schedule, in_pairs: bool) -> None:
+@given(accepted(("gpipe", "1f1b", "zb_h1", "zb_h2")), st.sampled_from([beside_compute, in_pairs]))
+def test_both_rules_make_the_same_transfers(schedule: Schedule, rule: Rule) -> None:
     compute = schedule.compute_only()
-    one, other = around_compute(compute, in_pairs), as_sent(compute)
+    one, other = rule(compute), as_sent(compute)
     for rank in range(schedule.num_ranks):
         assert sorted(one.actions(rank)) == sorted(other.actions(rank))
     assert text(one) == text(other) == text(compute)

@@ -18,7 +18,7 @@ from stagec.schedules import (
     validate,
 )
 from stagec.schedules.table import ActionColumns
-from stagec.schedules.transfers import around_compute, as_sent, batched
+from stagec.schedules.transfers import as_sent, batched, beside_compute
 from tests.unit.test_schedules import accepted
 
 
@@ -93,7 +93,7 @@ def test_ranks_have_the_stages_they_say() -> None:
 
 def test_rendezvous_deadlock_names_the_cycle() -> None:
     """1F1B without batches: a forward meets a gradient that comes the other way."""
-    schedule = around_compute(build("1f1b", 2, 1, 4).compute_only(), in_pairs=False)
+    schedule = beside_compute(build("1f1b", 2, 1, 4).compute_only())
     error = refuted(schedule)
     assert error.reason == "deadlock-rendezvous"
     assert (error.rank, error.action) == (0, "SEND_F1")
@@ -105,7 +105,7 @@ def test_rendezvous_deadlock_names_the_cycle() -> None:
 
 
 def test_a_cycle_excludes_the_ranks_that_only_wait_for_it() -> None:
-    schedule = around_compute(build("1f1b", 4, 1, 8).compute_only(), in_pairs=False)
+    schedule = beside_compute(build("1f1b", 4, 1, 8).compute_only())
     error = refuted(schedule)
     ranks = {line.split()[1] for line in error.cycle}
     waited_for = {line.split()[-1] for line in error.cycle}
