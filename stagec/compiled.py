@@ -13,7 +13,7 @@ from stagec.analysis.sequences import ModuleSequences
 from stagec.arrays import Ints
 from stagec.backend.lowering.programs import Unroller
 from stagec.backend.program import PooledTraces, PoolSeries, SeriesTraces, TraceSet
-from stagec.diagnostics import Diagnostic, refused
+from stagec.diagnostics import Diagnostic, refused, told_of_parts
 from stagec.dialects import dist, sched
 from stagec.plans.clauses import Plan
 from stagec.plans.in_ir import stated_plan
@@ -136,18 +136,9 @@ class Compiled:
 
 
 def told_once(parts: Sequence[Compiled]) -> list[Compiled]:
-    """The programs of one job. What a flag says is said of all of them: it is told of the first, and only if it changes nothing in any."""
-    told = [{(each.span, each.message) for each in part.idle} for part in parts]
-
-    def is_told(each: Diagnostic, part: Compiled) -> bool:
-        if each.span is None or not each.span.is_flag:
-            return True
-        return part is parts[0] and all((each.span, each.message) in own for own in told)
-
-    return [
-        replace(part, idle=tuple(each for each in part.idle if is_told(each, part)))
-        for part in parts
-    ]
+    """The programs of one job, with what each is told of."""
+    told = told_of_parts([part.idle for part in parts])
+    return [replace(part, idle=tuple(own)) for part, own in zip(parts, told, strict=True)]
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,9 @@ from __future__ import annotations
 import difflib
 import os
 import unicodedata
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from xdsl.dialects.builtin import (
     ArrayAttr,
@@ -204,6 +205,32 @@ class Diagnostics:
         """End the phase if a mistake was found."""
         if self.errors:
             raise CompileError(self.errors, sources)
+
+
+Told = tuple[str, Span | None, str]
+T = TypeVar("T")
+
+
+def told_by(each: Diagnostic) -> Told:
+    """What warnings have in common that say the same."""
+    return each.code, each.span, each.message
+
+
+def in_all(found: Sequence[Sequence[T]], by: Callable[[T], Hashable]) -> list[T]:
+    """What each of several programs is told of, as the first of them is; `by` is what makes two the same."""
+    told = [{by(each) for each in own} for own in found]
+    return [each for each in (found[0] if found else ()) if all(by(each) in own for own in told)]
+
+
+def told_of_parts(found: Sequence[Sequence[Diagnostic]]) -> list[list[Diagnostic]]:
+    """What each program of one job is told of. What a flag says is said of all of them: it is told of the first, and only if it changes nothing in any."""
+    flags = [each for each in in_all(found, told_by) if is_of_flag(each)]
+    own = [[each for each in of_one if not is_of_flag(each)] for of_one in found]
+    return [own[0] + flags, *own[1:]] if own else []
+
+
+def is_of_flag(each: Diagnostic) -> bool:
+    return each.span is not None and each.span.is_flag
 
 
 MOST_PLACES = 3

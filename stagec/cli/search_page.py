@@ -26,6 +26,7 @@ from stagec.diagnostics import (
     CompileError,
     Diagnostic,
     Span,
+    in_all,
     quoted,
     refused,
     render,
@@ -292,11 +293,10 @@ def tell_idle(
     said |= {clause: origin_of(options, clause) for clause in clauses if clause not in said}
     if options.device is not None:
         said[f"device {options.device}"] = f"--device {options.device}"
-    told = [{(each.message, each.line) for each in own} for own in plans]
     found: list[Diagnostic] = []
-    for each in plans[0] if plans else ():
+    for each in in_all(plans, lambda each: (each.message, each.line)):
         clause = next((clause for clause in said if each.line in clause), None)
-        if clause is None or not all((each.message, each.line) in own for own in told):
+        if clause is None:
             continue
         flag = said[clause]
         is_shown = flag.endswith(clause)

@@ -14,7 +14,7 @@ from stagec.cli.device_flags import planned
 from stagec.cli.sweep_page import of_one_pool, unit_of
 from stagec.cli.tables import lines_of, seconds
 from stagec.cli.usage import usage_error
-from stagec.diagnostics import CompileError, Diagnostic, render, suggestion
+from stagec.diagnostics import CompileError, Diagnostic, in_all, render, suggestion, told_by
 from stagec.explaining.names import MICROBATCH
 from stagec.frontend import CheckedModel, Source, check, parse_file
 from stagec.frontend.checker import plan_of_pool, pools_in
@@ -23,7 +23,7 @@ from stagec.pools import overrides_by_pool
 from stagec.sweeping.grid import Grid
 from stagec.sweeping.plans import SweepRequest
 from stagec.sweeping.pools import names_of_plan, of_pool, table_of
-from stagec.sweeping.run import PEAK, STEP_TIME, in_all
+from stagec.sweeping.run import PEAK, STEP_TIME
 from stagec.symbolic.conditions import RELATIONS
 
 CONDITION = re.compile(
@@ -78,9 +78,8 @@ def show_solution(options: argparse.Namespace) -> int:
     is_count = has_peaks and any(is_repeated(each, source, own) for own, each in plans)
     is_long = is_count or is_time(what) or any(checked.plan.pipeline for _, checked in plans)
     few = 0 if is_count else FEW
-    idle: list[Sequence[Diagnostic]] = []
-    rows, num_tried = tried(request, values, lambda value: meets(value, limit), idle, is_long, few)
-    sys.stderr.write(render(in_all(idle), source.texts))
+    rows, num_tried, idle = tried(request, values, lambda value: meets(value, limit), is_long, few)
+    sys.stderr.write(render(idle, source.texts))
     good = sorted(row for row in rows if meets(row[1], limit))
     bad = sorted(row for row in rows if not meets(row[1], limit))
     looked = f"of 1 to {values[-1]:,}, "
@@ -113,16 +112,16 @@ def tried(
     request: SweepRequest,
     values: Sequence[int],
     meets: Callable[[int | float], bool],
-    idle: list[Sequence[Diagnostic]],
     is_long: bool = False,
     few: int = FEW,
-) -> tuple[list[tuple[int, int | float]], int]:
-    """Values that can be compiled, with what is asked of them; and how many were tried: all, or where each is a compilation, or is long (a time
-    line, tasks of a pipeline whose values live in another order each time, or layers), those around the ends. `idle` is told what changes nothing in some."""
+) -> tuple[list[tuple[int, int | float]], int, list[Diagnostic]]:
+    """Values that can be compiled, with what is asked of them; how many were tried: all, or where each is a compilation, or is long (a time
+    line, tasks of a pipeline whose values live in another order each time, or layers), those around the ends; and what changes nothing in any."""
     (name,), (what,) = request.grid.names, request.quantities
     found: dict[int, int | float] = {}
     known: set[int] = set()
     refused: list[CompileError] = []
+    idle: list[Sequence[Diagnostic]] = []
 
     def look(chosen: Iterable[int]) -> int:
         fresh = tuple(sorted({*chosen} - known))
@@ -140,16 +139,16 @@ def tried(
             idle.append(table.idle)
         return table.num_compiled
 
-    def all_found() -> list[tuple[int, int | float]]:
+    def answer(num_tried: int) -> tuple[list[tuple[int, int | float]], int, list[Diagnostic]]:
         if refused and not found:
             raise refused[0]
-        return list(found.items())
+        return list(found.items()), num_tried, in_all(idle, told_by)
 
     is_quick = not is_long and look(values[:SAMPLE]) <= MOST_COMPILED
     able = values if len(values) <= few or is_quick else compilable(request, values)
     if len(able) <= few or is_quick:
         look(able)
-        return all_found(), len(values)
+        return answer(len(values))
     # From here on by their places among those that can be compiled.
     places = {value: place for place, value in enumerate(able)}
     for power in (2**k for k in range(len(able).bit_length())):
@@ -166,7 +165,7 @@ def tried(
                 step = 1 << (max(1, (end - after) // PART).bit_length() - 1)
                 look(able[n - 1] for n in range(after - after % step + step, end, step))
         if len(known) == before:
-            return all_found(), len(known)
+            return answer(len(known))
 
 
 def compilable(request: SweepRequest, values: Sequence[int]) -> Sequence[int]:

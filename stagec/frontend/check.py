@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from xdsl.dialects.builtin import ModuleOp
 
-from stagec.diagnostics import Diagnostic, Span, refused, span_of
+from stagec.diagnostics import Diagnostic, Span, Told, refused, span_of, told_by
 from stagec.dialects import stg
 from stagec.frontend import checker, syntax
 from stagec.frontend.checker import CheckedModel, pools_in, settings_beside
@@ -120,14 +120,6 @@ def warnings_by_pool(pools: Sequence[tuple[CheckedModel, ModuleOp]]) -> list[lis
         return all(key in others for others in having)
 
     return [[each for key, each in of_pool.items() if is_told(key, each.span)] for of_pool in found]
-
-
-Told = tuple[str, Span | None, str]
-
-
-def told_by(each: Diagnostic) -> Told:
-    """What warnings have in common that say the same."""
-    return each.code, each.span, each.message
 
 
 def elsewhere(checked: CheckedModel, module: ModuleOp) -> list[Diagnostic]:

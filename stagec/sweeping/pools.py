@@ -16,7 +16,7 @@ from typing import TypeVar
 import numpy as np
 
 from stagec.compiled import Compiled
-from stagec.diagnostics import CompileError, Diagnostic, refused
+from stagec.diagnostics import CompileError, Diagnostic, refused, told_of_parts
 from stagec.driver import Stops, compile_checked
 from stagec.estimate.pools import estimate_pools
 from stagec.estimate.step import estimate
@@ -49,7 +49,6 @@ from stagec.sweeping.run import (
     Sweep,
     SweepTable,
     check_quantities,
-    in_all,
     name_of_microbatch,
     plain_numbers,
     select,
@@ -418,10 +417,8 @@ class PoolsSweep:
     @property
     def idle(self) -> list[Diagnostic]:
         """Of settings of one pool what it says, of flags what all say."""
-        found = [part.idle for part in self.parts.values()]
-        flags = in_all(found)
-        own = [each for part in found for each in part if each.span and not each.span.is_flag]
-        return [*own, *(each for each in flags if each not in own)]
+        told = told_of_parts([part.idle for part in self.parts.values()])
+        return [each for own in told for each in own]
 
     def most(self, what: str, values: Mapping[str, Mapping[str, np.ndarray]]) -> np.ndarray:
         """`[point]`: a quantity on the rank that has most of it, in the named pool or in any."""

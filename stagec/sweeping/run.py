@@ -9,7 +9,7 @@ import numpy as np
 
 from stagec.analysis.sizes import dim_sizes
 from stagec.compiled import Compiled
-from stagec.diagnostics import CompileError, Diagnostic, refused, suggestion
+from stagec.diagnostics import CompileError, Diagnostic, in_all, refused, suggestion, told_by
 from stagec.dialects.types import TIME_AXIS
 from stagec.estimate.step import estimate
 from stagec.explaining.job import NamedJob
@@ -79,16 +79,6 @@ class SweepTable:
 def sweep(request: SweepRequest) -> SweepTable:
     """Sweep a plan that is no plan of pools. The rows have the order of the grid. E0710 for a quantity that cannot be swept."""
     return Sweep(request).table()
-
-
-def in_all(found: Sequence[Sequence[Diagnostic]]) -> list[Diagnostic]:
-    """What is said to change nothing in each of several programs."""
-    told = [{(each.span, each.message) for each in own} for own in found]
-    return [
-        each
-        for each in (found[0] if found else ())
-        if each.code == "W0304" and all((each.span, each.message) in own for own in told)
-    ]
 
 
 @dataclass(frozen=True)
@@ -168,7 +158,7 @@ class Sweep:
 
     @property
     def idle(self) -> list[Diagnostic]:
-        return in_all(self.idle_in)
+        return in_all(self.idle_in, told_by)
 
     # Points
 
@@ -279,7 +269,8 @@ class Sweep:
     ) -> None:
         """Write into `values` the quantities of plans of one structure. `rows` are their numbers among the points, `sizes` their sizes."""
         compiled = structure.job.compiled
-        self.idle_in.append((*compiled.checked.warnings, *compiled.idle))
+        told = (*compiled.checked.warnings, *compiled.idle)
+        self.idle_in.append([each for each in told if each.code == "W0304"])
         table = structure.job.compiled.checked.sizes
         axes = {name: table.axes[name].size for parts in table.copied.values() for name in parts}
         # The module's own definitions hold the microbatch that was compiled; here each plan has its own.
