@@ -37,7 +37,6 @@ from stagec.explaining.job import NamedJob
 from stagec.explaining.rolled_operations import ClassOperations, Term
 from stagec.rewriting.saved_values import levels_of
 from stagec.schedules import CATALOGUE, ActionCosts, build, simulate
-from stagec.schedules.table import ActionKind
 from stagec.schedules.transfers import RESIDENT_STAGES
 from stagec.searching.passes_alone import PassAlone, PassNode, Streams, latest
 from stagec.searching.term_prices import TermPrices, TermTime
@@ -312,8 +311,8 @@ class Bubble:
     behind: Floats
     """`[rank, stage]`: how long before the end of the step each stage has ended its last pass, in ascending order."""
     ends: Floats
-    """`[rank]`: how long each rank is not there yet or no more, while others run forward and backward passes of a microbatch, however long those take. It is 0
-    where backward passes have two parts, since either may be the longer one."""
+    """`[rank]`: before a rank begins and after it has ended, how long others run passes of one microbatch, however long these take. It is 0 where backward
+    passes have two parts, since either may be the longer one."""
     begins: Floats
     """`[rank]`: where backward passes have two parts, when each rank begins, after forward passes of other ranks; else 0."""
 
@@ -325,8 +324,10 @@ class Bubble:
 
 PLACES = 3
 """How many ranks of a pipeline are looked at: the first, one in the middle, and the last."""
-NOWHERE = np.zeros(PLACES)
-NO_PIPELINE = Bubble(0.0, 0.0, np.zeros((PLACES, 1)), np.zeros((PLACES, 1)), NOWHERE, NOWHERE)
+NOT_HELD_UP = np.zeros(PLACES)
+NO_PIPELINE = Bubble(
+    0.0, 0.0, np.zeros((PLACES, 1)), np.zeros((PLACES, 1)), NOT_HELD_UP, NOT_HELD_UP
+)
 
 
 def bubbles(structure: Structure, sizes: Columns, turns: Sequence[Turns]) -> Sequence[Bubble]:
@@ -362,11 +363,11 @@ def bubble(turns: Turns, ranks: int, microbatches: int) -> Bubble:
     unit = schedule.stages_per_rank
     waits = (later.makespan - timing.makespan) / SHORT
     idle, ahead, behind = float(timing.idle.max()) / unit, ahead / unit, behind / unit
-    if (schedule.table.kind == ActionKind.BACKWARD_WEIGHT).any():
-        return Bubble(idle, waits, ahead, behind, NOWHERE, ahead[:, 0])
+    if schedule.some_in_halves:
+        return Bubble(idle, waits, ahead, behind, NOT_HELD_UP, ahead[:, 0])
     # As many backward passes come behind as forward passes came ahead, and each is twice as long.
     ends = FORWARDS * np.minimum(ahead[:, 0], behind[:, 0] / (FORWARDS - 1))
-    return Bubble(idle, waits, ahead, behind, ends, NOWHERE)
+    return Bubble(idle, waits, ahead, behind, ends, NOT_HELD_UP)
 
 
 @dataclass(frozen=True)
