@@ -10,12 +10,14 @@ import random
 import sys
 from collections import deque
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from stagec.schedules import build, prove, text
+from stagec.schedules import build
+from tests.fidelity.orders_of_code import Done, differences, told
 
 FILES = {"dualpipe": ("dualpipe.py", "DualPipe"), "dualpipe_v": ("dualpipev.py", "DualPipeV")}
 
@@ -127,10 +129,8 @@ def logged(base: Any, log: Log, stage_of: Any) -> Any:
     return Logged
 
 
-def order_of_rank(
-    source: str, name: str, ranks: int, microbatches: int, rank: int
-) -> tuple[list[str], list[int]]:
-    """What their code does on one rank: the words, and the peers of all transfers."""
+def order_of_rank(source: str, name: str, ranks: int, microbatches: int, rank: int) -> Done:
+    """What their code does on one rank."""
     log, half = Log(), microbatches // 2
 
     def stage_of(own: int, phase: int) -> tuple[int, int]:
@@ -148,20 +148,6 @@ def order_of_rank(
     return log.words, log.peers
 
 
-def differences(source: str, name: str, ranks: int, microbatches: int) -> Iterator[str]:
-    schedule = build(name, ranks, 2, microbatches)
-    prove(schedule)
-    for rank, line in enumerate(text(schedule, transfers=True).splitlines()):
-        words, peers = order_of_rank(source, name, ranks, microbatches, rank)
-        theirs = f"rank {rank}: {' '.join(words)}"
-        if line != theirs:
-            yield f"{name} p{ranks} m{microbatches}\n  ours   {line}\n  theirs {theirs}"
-        own = slice(int(schedule.starts[rank]), int(schedule.starts[rank + 1]))
-        ours = schedule.peer[own][schedule.is_transfer[own]].tolist()
-        if ours != peers:
-            yield f"{name} p{ranks} m{microbatches}, rank {rank}: with ranks {ours}, theirs {peers}"
-
-
 def drawn(number: int, seed: int) -> Iterator[tuple[str, int, int]]:
     """Sizes among which microbatches are few, many, and odd where they may be."""
     rng = random.Random(seed)
@@ -175,11 +161,13 @@ def drawn(number: int, seed: int) -> Iterator[tuple[str, int, int]]:
 def main() -> int:
     folder, number, seed = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     sources = {name: (folder / "dualpipe" / file).read_text() for name, (file, _) in FILES.items()}
-    found = [list(differences(sources[name], name, *sizes)) for name, *sizes in drawn(number, seed)]
-    for lines in found:
-        print(*lines, sep="\n", end="\n" * bool(lines))
-    print(f"{sum(not lines for lines in found)} of {number} agree")
-    return 1 if any(found) else 0
+    return told(
+        differences(
+            build(name, ranks, 2, microbatches),
+            partial(order_of_rank, sources[name], name, ranks, microbatches),
+        )
+        for name, ranks, microbatches in drawn(number, seed)
+    )
 
 
 if __name__ == "__main__":
