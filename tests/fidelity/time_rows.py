@@ -505,7 +505,7 @@ def submitted_layout(r: Cells, model: Model) -> Layout:
     # Weights of Transformer Engine's layers alone are fp8 then, and gathered so: those of the table, the head and norms are in buffers of bf16
     # (`_ParamAndGradBuffer` of Megatron-LM has one for each dtype of weights).
     learns_narrow = "gathered in fp8" in r["precision_parts"]
-    products = products_of(r["precision"])
+    products, container = products_of(r["precision"]), CONTAINERS[r["round"]]
     return Layout(
         tp=number(r, "tp"),
         pp=number(r, "pp"),
@@ -532,12 +532,12 @@ def submitted_layout(r: Cells, model: Model) -> Layout:
         in_split=r["embedding_in_split"] == "1",
         graphs=r["cuda_graph"] != "none",
         device=device_of(r["gpu"]),
-        cudnn=cudnn_of("25.09"),
-        swizzle=swizzle_of("25.09", products),
+        cudnn=cudnn_of(container),
+        swizzle=swizzle_of(container, products),
         # `NVTE_NORM_FWD_USE_CUDNN` is 1 in their `config_common.sh`, and 0 in `config_common_8b.sh`; they have Transformer Engine 2.8.
         norms="maxima" if r["benchmark"] == "llama31_8b" else "cudnn",
         fused_activations=fuses_activations(r),
-        deals_beforehand=deals_beforehand(CONTAINERS[r["round"]]),
+        deals_beforehand=deals_beforehand(container),
         bucket_bytes=2 * 64 if checks_gradients(r) else bucket_bytes(r["bucket"]),
         checks=checks_gradients(r),
         rack=rack_of(device_of(r["gpu"]), number(r, "gpus")),
@@ -545,7 +545,8 @@ def submitted_layout(r: Cells, model: Model) -> Layout:
 
 
 CONTAINERS = {"v4.1": "24.09", "v5.0": "25.01", "v5.1": "25.09"}
-"""The release of NVIDIA's containers that the submissions of a round name (`ngc24.09` and `ngc25.01` in names of systems)."""
+"""The release of NVIDIA's containers that the submissions of a round name (`ngc24.09` in names of systems). In v5.0 those on GB200 name 25.04, of which
+all holds that is asked of 25.01."""
 PUBLISHED = {
     "LLAMA3_8B": "llama3_8b",
     "LLAMA3.1_8B": "llama3_8b",
@@ -911,7 +912,7 @@ def nanotron(r: Cells) -> Timed | None:
     cut = counts_norms(run, float(r["Mem Alloc (GB)"]) * 2**30) if run.pp > 1 else True
     found = run_text(run, as_run=True, counts_norms=cut is not False).replace(
         "  optimizer adamw { clip = 1 }\n}",
-        f'  optimizer adamw {{ clip = 1 }}\n  device "{P5}" {{ kernels = eager, graphs = false, tile_scheduler = static }}\n}}',
+        f'  optimizer adamw {{ clip = 1 }}\n  device "{P5}" {{ kernels = eager, graphs = false{STATIC_TILES} }}\n}}',
     )
     name = f"{run.width}x{run.layers} on {ranks}: dp {run.dp} tp {run.tp} pp {run.pp} mb {run.microbatch}"
     source = "nanotron" if cut else "nanotron, which polls or not"
