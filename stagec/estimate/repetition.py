@@ -23,6 +23,8 @@ from stagec.schedules.catalogue import CATALOGUE
 
 SAME = 1e-9
 """Times that differ by less than this share of the step are taken to be the same."""
+MORE_TO_SETTLE = 4
+"""So many microbatches more are given to a pipeline to settle than the number of its ranks alone asks for, which is little where they are few."""
 
 
 @dataclass(frozen=True)
@@ -47,14 +49,14 @@ def pairs(plan: Plan, ranks: int, microbatches: int) -> Iterator[tuple[int, int]
     if pipeline is None:
         return doubled(3, 1, microbatches)
     step = ranks if pipeline.virtual_stages > 1 else 2
-    return doubled(ranks + ranks // 4 + 4, step, microbatches)
+    return doubled(ranks + ranks // 4 + MORE_TO_SETTLE, step, microbatches)
 
 
 def timed_pairs(plan: Plan, ranks: int, microbatches: int) -> Iterator[tuple[int, int]]:
     """Those whose times may repeat themselves. With one stage on each rank a block may have any number of microbatches where the last stage is the slowest.
 
     Where all are alike it needs as many as there are ranks, and one less where the first alone has less to do: so many are on their way between the ranks
-    that wait for each other.
+    that wait for each other. The least numbers only say where looking begins.
     """
     pipeline = plan.pipeline
     if pipeline is None:
@@ -64,9 +66,9 @@ def timed_pairs(plan: Plan, ranks: int, microbatches: int) -> Iterator[tuple[int
     if pipeline.virtual_stages > 1:
         yield from doubled(settled, ranks, microbatches)
         return
-    yield from islice(doubled(settled + 4, 2, microbatches), 1)
+    yield from islice(doubled(settled + MORE_TO_SETTLE, 2, microbatches), 1)
     steps = [step for step in (ranks, ranks - 1) if step > 2]
-    each = (doubled(settled + ranks + 4, step, microbatches) for step in steps or [2])
+    each = (doubled(settled + ranks + MORE_TO_SETTLE, step, microbatches) for step in steps or [2])
     yield from chain.from_iterable(zip(*each, strict=False))
 
 

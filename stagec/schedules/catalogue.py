@@ -31,7 +31,8 @@ class Entry:
     placement: str = "loop"
     transfers: Rule = as_sent
     settled: float = 3
-    """After how many microbatches for each rank its times mostly repeat themselves, where its last stage takes longest."""
+    """After how many microbatches for each rank its times mostly repeat themselves, where its last stage takes longest: seen, not derived. Steps that may
+    repeat themselves are looked for from there on, and whether they do is asked of each, so that another number changes how long that takes and no answer."""
 
 
 def as_many_microbatches_as_ranks(name: str, p: int, v: int, m: int) -> None:
