@@ -10,6 +10,8 @@ that runs overlapped. `<F0` receives what F0 reads, and `F0>` sends what it made
 the neighbouring stages are; B stands for I too.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from stagec.schedules.table import (
@@ -23,6 +25,31 @@ from stagec.schedules.table import (
 
 Phases = list[tuple[str, int]]
 OLDEST = 2
+
+
+class RankPatterns(NamedTuple):
+    """Steps of DualPipe's code in which its middle rank differs from the others."""
+
+    both: str
+    """A forward pass of either stage."""
+    last_both: str
+    """The last of these."""
+    first_pairs: str
+    """The first two pairs: what the first forward pass reads has been received."""
+
+
+PAIRS = "<F0 <B1 F0&B1 F0> B1> <F1 <B0 F1&B0 F1> B0>"
+OTHERS = RankPatterns(
+    both="F0 <F0 <F1 F1 F1> F0>",
+    last_both="F0 <F0 <F1 F1 F1> F0>",
+    first_pairs="<B1 F0&B1 F0> B1> <F1 <B0 F1&B0 F1> B0>",
+)
+MIDDLE = RankPatterns(
+    both="F0 F0> <F0 <F1 F1 F1>",
+    last_both="F0 F0> <F0 <F1 F1",
+    # It does not overlap its first pair: it would only wait longer.
+    first_pairs="F0 F1> <B1 B1 F0> B1> <F1 <B0 F1&B0 F1> B0>",
+)
 
 
 def pattern(words: str) -> ActionColumns:
@@ -101,13 +128,7 @@ def dualpipe_row(rank: int, p: int, m: int) -> ActionColumns:
     """
     tail = p - 1 - rank
     steady = m - 2 * p + rank + 1
-    middle = rank == p - 1
-    pairs = "<F0 <B1 F0&B1 F0> B1> <F1 <B0 F1&B0 F1> B0>"
-    both, first = "F0 <F0 <F1 F1 F1> F0>", pairs.removeprefix("<F0 ")
-    if middle:
-        # The middle rank does not overlap its first pair: it would only wait longer.
-        both = "F0 F0> <F0 <F1 F1 F1>"
-        first = "F0 F1> <B1 B1 F0> B1> <F1 <B0 F1&B0 F1> B0>"
+    both, last_both, first_pairs = OTHERS if tail else MIDDLE
     split = (rank + 1) // 2  # the first split backward of step 6
     whole = 2 * split + (1 - rank % 2)
     last = [
@@ -119,10 +140,10 @@ def dualpipe_row(rank: int, p: int, m: int) -> ActionColumns:
             ("<F0 F0 F0>", 2 * tail),
             ("<F0", 1),
             (both, rank),
-            (both.removesuffix(" F1>") if middle else both, 1),
+            (last_both, 1),
             ("<B1 I1 B1> <F1 W F1 F1>", tail),
-            (first, 1),
-            (pairs, steady - 1),
+            (first_pairs, 1),
+            (PAIRS, steady - 1),
             ("<B1 B1 B1> <F1 <B0 F1&B0 F1> B0>", tail),
             (" ".join(last), 1),
             ("W <B0 I0 B0>", tail),
