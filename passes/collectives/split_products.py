@@ -45,6 +45,9 @@ What these read is gathered whole, beside the products that make that gradient, 
 in `initialize_ub`). Frozen weights have no gradients that could run meanwhile: then what a lone product makes is cut as well, as Megatron-Bridge's
 settings for LoRA have it (`fc1_dgrad`).
 
+Where something is cut, what is not is marked: `leaves_units`. Products beside it leave it the multiprocessors that it takes (`set_sm_margin` in
+Transformer Engine's `initialize_ub`), so that it does not slow them down by the blocks that it has.
+
 PyTorch's compiler cuts what a product alone makes or reads as its left operand
 (`fuse_matmul_reduce_scatter`, `fuse_all_gather_matmul`), and waits for the rest, for it reorders no communication by default: `bulk=false`.
 Products of experts stay whole, as does one whose pieces would not be of one size.
@@ -104,7 +107,6 @@ class SplitProducts(ModulePass):
                 if not self.bulk:
                     stg.marks(moved)["serial"] = UnitAttr()
         if found:
-            # `set_sm_margin` in Transformer Engine's `initialize_ub`: products beside what is not cut have as many blocks fewer.
             for moved in whole if self.bulk else ():
                 stg.marks(moved)["leaves_units"] = UnitAttr()
             first = programs(op)[0]
