@@ -275,13 +275,13 @@ def read_space(space: Space, text: str, file: str) -> None:
         raise wrong(f"--space {file}", message, help_, error.span) from None
     for name, value in said.items():
         try:
-            read_line(space, name, value, file)
+            read_choice(space, name, value, file)
         except CompileError as error:
             found = [replace(each, span=places.place(name)) for each in error.diagnostics]
             raise CompileError(found, {file: text}) from None
 
 
-def read_line(space: Space, name: str, value: Any, file: str) -> None:
+def read_choice(space: Space, name: str, value: Any, file: str) -> None:
     """Likewise, what one name of it says."""
     origin = f"--space {file}"
     if name == "forbid":
