@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stagec.analysis.buffers import loops, roots, stored_by
-from stagec.arrays import Floats, Ints
+from stagec.arrays import Bools, Floats, Ints
 from stagec.dialects import stg
 from stagec.dialects.interfaces import num_bytes
 from stagec.dialects.memory import Kind
@@ -135,6 +135,11 @@ class AlikeRanks:
     """How many stages a rank of the plans has for each one of the structure."""
 
     @property
+    def have_sums(self) -> Bools:
+        """`[moment]`: whether all stages of the rank have sums of gradients then."""
+        return self.moments[:, :, SUMS].sum(axis=1) == len(self.stages) * self.virtual
+
+    @property
     def parts(self) -> Iterator[tuple[int, bool]]:
         """For each kind of stage that `moments` tells apart, the stage of the structure, and whether it has what is beside the layers."""
         of_each = self.moments.shape[1] // len(self.stages)
@@ -152,7 +157,7 @@ class Bound:
     """For each plan, how it runs its pipeline; empty without one."""
     units: Sequence[str] = ()
     """The modules whose parameters are gathered at once under ZeRO 3; none: those of a layer are."""
-    _known: dict[tuple[int, str, bool], Floats] = field(default_factory=dict)
+    _known: dict[tuple[int, str, bool], tuple[Floats, Floats]] = field(default_factory=dict)
 
     def held(self, storage: Storage, *, is_split: bool = True) -> Floats:
         """The bound in bytes, `[plan]`, if the plans stored their state in this way. `is_split`: their own state is whole, and would be split as ZeRO does."""
@@ -171,30 +176,37 @@ class Bound:
             parameters, optimizer, sums = np.where(
                 np.array([level == 3, level > 0, are_sums_split])[:, None], parts, whole
             )
-            held = self.layers_hold(ranks, storage.saves, level == 3) + parameters + optimizer
-            if level >= 2:
+            if are_sums_unknown or (level == 3 and of_pipeline):
+                sums = np.zeros(len(ranks.rows))
+            layers, with_sums = self.layers_hold(ranks, storage.saves, level == 3)
+            if level < 2:
+                layers = layers + sums
+            else:
                 # They begin with the first microbatch; of one microbatch alone there are none.
-                sums = sums * self.are_several[ranks.rows]
-            held += 0 if are_sums_unknown or (level == 3 and of_pipeline) else sums
+                layers = np.maximum(layers, with_sums + sums * self.are_several[ranks.rows])
+            held = parameters + optimizer + layers
             found[ranks.rows] = np.maximum(found[ranks.rows], held)
         return found
 
-    def layers_hold(self, ranks: AlikeRanks, saves: str, is_split: bool) -> Floats:
+    def layers_hold(self, ranks: AlikeRanks, saves: str, is_split: bool) -> tuple[Floats, Floats]:
         """The same as `of_layers`, computed once for all storages that agree in it."""
         key = (id(ranks), saves, is_split)
         if key not in self._known:
             self._known[key] = self.of_layers(ranks, saves, is_split)
         return self._known[key]
 
-    def of_layers(self, ranks: AlikeRanks, saves: str, is_split: bool) -> Floats:
-        """The bytes that layers, and what is beside them, hold for a while, at the moment when that is most, for the plans of `ranks`."""
+    def of_layers(self, ranks: AlikeRanks, saves: str, is_split: bool) -> tuple[Floats, Floats]:
+        """The bytes that layers, and what is beside them, hold for a while, for the plans of `ranks`: at the moment when that is most, and at the moment when
+        that is most of those at which all stages of a rank have gradients of earlier microbatches."""
         things = [self.of_stage(ranks, *part, saves, is_split) for part in ranks.parts]
         moments = ranks.moments.reshape(len(ranks.moments), -1)
-        found = (moments @ np.concatenate(things)).max(axis=0)
+        found = moments @ np.concatenate(things)
+        at_most, with_sums = found.max(axis=0), found[ranks.have_sums].max(axis=0, initial=0.0)
         if self.structure.plan.pipeline is None:
             # Sums of gradients are there at each of these moments.
-            found = np.maximum(found, self.in_backward(saves, is_split) + things[0][SUMS])
-        return found
+            at_most = np.maximum(at_most, self.in_backward(saves, is_split) + things[0][SUMS])
+            with_sums = at_most
+        return at_most, with_sums
 
     def of_stage(
         self, ranks: AlikeRanks, stage: int, is_end: bool, saves: str, is_split: bool

@@ -1136,6 +1136,26 @@ def test_plans_that_add_shards_or_compute_again_may_take_less(
     assert bound <= whole.step_time < first + runs_again - something
 
 
+@pytest.mark.parametrize("schedule", ["zb_h1", "gpipe"])
+def test_sums_begin_when_a_microbatch_has_gone_back(schedule: str) -> None:
+    """Before the first backward pass all microbatches of a short step may be saved, and no gradient is there yet whose sum ZeRO 2 splits."""
+    text = MODELS["dense"]
+
+    def plan(clause: str) -> str:
+        return f"""plan {NAME} {{
+  mesh pp = 4, dp = 2 shard B over dp {clause} optimizer adamw device h100
+  pipeline L over pp {{ schedule = {schedule}, microbatch = 3 }} gradients {{ bucket_bytes = 153MiB }}
+  precision {{ weights = bf16, activations = bf16, gradients = fp32, optimizer = fp32 }}
+}}"""
+
+    size, split = (("B", "12"),), Storage(2)
+    asked = FormsTask("m.stg", text, ("B",), ((12,),), (0,), plan=plan(""), storages=(split,))
+    bound = evaluate(asked).columns[held_as(split)][0]
+    whole = compiled_whole(WholePlan("m.stg", f"{text}\n{plan('zero 2 over dp')}", 0, size))
+    assert not whole.error, whole.error
+    assert 0.85 * whole.peak_bytes < bound <= whole.peak_bytes
+
+
 @pytest.mark.parametrize("seed", mostly(lambda seed: seed == 2, range(4)))
 def test_no_plan_of_a_space_is_better_than_its_bounds(seed: int) -> None:
     """Plans of a small space are compiled. Under ZeRO 2 a step of one microbatch has no sums of gradients."""
