@@ -91,7 +91,7 @@ def breakdown(
         by_basis[Basis.RULE] += waited
     # What is left of sums in another order is no waiting, and less than nothing where kernels of one stream were rounded.
     rest = makespan - sum(parts.values())
-    parts[BUBBLE] = rest if rest > SAME * makespan else 0.0
+    parts[BUBBLE] = rest if rest > intervals.SAME * makespan else 0.0
     total = sum(by_basis.values()) or 1.0
     return Breakdown(
         rank_class.name if len(traces.classes) > 1 else "",
@@ -110,18 +110,16 @@ def launches(timeline: Timeline, number: int) -> intervals.Intervals:
     known = np.flatnonzero(~np.isnan(ready))
     ready, starts = ready[known], starts[known]
     before = np.concatenate([[0.0], ready[:-1]])
-    bound = starts <= ready * (1 + SAME)
+    bound = starts <= ready * (1 + intervals.SAME)
     return intervals.union(before[bound], ready[bound])
 
 
 COMPUTING, COMMUNICATING = 0, 1
-SAME = 1e-9
-"""Relative difference that is left between two sums of the same times in different orders."""
 
 
 def longest(busy_us: np.ndarray) -> int:
     """The number of the class that computes longest, given the times of all classes; of several, the first."""
-    return int(np.argmax(busy_us >= busy_us.max() * (1 - SAME)))
+    return int(np.argmax(busy_us >= busy_us.max() * (1 - intervals.SAME)))
 
 
 def computing_us_of_classes(traces: TraceSet, timeline: Timeline) -> np.ndarray:

@@ -158,10 +158,13 @@ def lost_in_waves(starts: Floats, ends: Floats, products: Ints, awaited: Ints) -
     wait for.
     """
     running = intervals.union(starts[awaited], ends[awaited])
+    if not len(running):
+        return 0.0
     order = np.argsort(starts[products], kind="stable")
     begun, us = starts[products][order], (ends - starts)[products][order]
     collective = np.searchsorted(running[:, 0], begun, side="right") - 1
-    beside = np.flatnonzero((collective >= 0) & intervals.contains(running, begun))
+    lasts = running[collective, 1] > begun * (1 + intervals.SAME)
+    beside = np.flatnonzero((collective >= 0) & lasts)
     if not len(beside):
         return 0.0
     own = collective[beside]

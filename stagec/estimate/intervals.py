@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 Intervals = np.ndarray
+SAME = 1e-9
+"""Relative difference that is left between two sums of the same times in different orders."""
 
 
 def union(starts: np.ndarray, ends: np.ndarray, gap: float = 0.0) -> Intervals:

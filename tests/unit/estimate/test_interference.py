@@ -82,6 +82,18 @@ def test_products_in_waves_lose_what_blocks_wait_for(seed: int) -> None:
     assert lost == pytest.approx(whole - us.sum())
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_products_behind_collectives_wait_for_none(seed: int) -> None:
+    """Of ranks on which products and collectives take turns, however their times were added up."""
+    draw = np.random.default_rng(seed)
+    us = draw.uniform(1, 20, 40)
+    ends = np.cumsum(us)
+    again = np.array([us[: number + 1][::-1].sum() for number in range(len(us))])
+    starts = np.concatenate([[0.0], again[:-1]])
+    assert (starts[1:] != ends[:-1]).any()
+    assert lost_in_waves(starts, ends, np.arange(0, 40, 2), np.arange(1, 40, 2)) == 0
+
+
 def test_products_with_tiles_dealt_out_beforehand_wait_for_collectives() -> None:
     """Up to as long as they take, and none of those that have fewer blocks beside what tensor parallelism sends in pieces."""
     text = """
