@@ -20,8 +20,8 @@ from stagec.analysis.contexts import Contexts
 from stagec.analysis.recompute_choice import Choice
 from stagec.analysis.sizes import at_first, mesh_of, size_values
 from stagec.diagnostics import CompileError, Diagnostic, Span
-from stagec.dialects import dist, stg
-from stagec.dialects.op import is_our_class
+from stagec.dialects import dist, sched, stg
+from stagec.dialects.op import around, is_our_class
 from stagec.dialects.stg.optimizer import EIGHT_BIT, is_small
 from stagec.dialects.types import DTYPE_BITS, tensor_of
 from stagec.passes import load_pass
@@ -561,12 +561,33 @@ def leaves_a_dtype(module: ModuleOp) -> bool:
 def runs_beside(module: ModuleOp, overlap: Overlap) -> bool:
     """Whether there is a collective for which products leave no multiprocessors, and which may run beside them."""
     mesh, contexts = mesh_of(module), Contexts.of(module).axes()
+    goes_on = multiplies_later(module)
     return any(
         isinstance(op, dist.CollectiveBase | dist.StorageOp)
         and any(conditions.is_split(axis, mesh) for axis in op.axes.data)
         and getattr(overlap, communication_kind(op, contexts))
         and not {"serial", "leaves_units"} & set(stg.marks(op))
+        and (goes_on or not is_behind_backward(op))
         for op in module.walk()
+    )
+
+
+def multiplies_later(module: ModuleOp) -> bool:
+    """Whether a rank has products when the backward pass of a stage is done: of another stage that it has, or of the update."""
+    updates = (stg.OrthogonalizeOp, stg.PreconditionOp)
+    return any(
+        isinstance(op, updates)
+        or (isinstance(op, sched.ScheduleOp) and op.virtual_stages.value.data > 1)
+        for op in module.walk()
+    )
+
+
+def is_behind_backward(op: Operation) -> bool:
+    """Whether a collective comes when all microbatches are done: with the update, or as a reduction that is late."""
+    phase = stg.phase_of(op)
+    is_late = phase == "grad_reduce" and "late" in stg.marks(op)
+    return phase == "optim" or (
+        is_late and not any(isinstance(each, stg.AccumulateOp) for each in around(op))
     )
 
 

@@ -230,6 +230,24 @@ plan q extends p {{
             (2, 1),
             ["tile_scheduler"],
         ),
+        ("device h100 { tile_scheduler = static } zero 3 over dp", (2, 1), []),
+        *(
+            (
+                f"device h100 {{ tile_scheduler = static }} gradients {{ overlap = false }} {each}",
+                (2, 1),
+                said,
+            )
+            for each, said in (
+                ("", ["tile_scheduler"]),
+                ("microbatch 1", ["tile_scheduler"]),
+                ("zero 1 over dp", ["tile_scheduler"]),
+                ("zero 1 over dp overlap { param_gather = true }", []),
+                ("zero 2 over dp microbatch 1", []),
+                ("zero 3 over dp", []),
+                ("optimizer adamw { clip = 1 }", ["tile_scheduler"]),
+                ("optimizer muon", []),
+            )
+        ),
         ("device b200 { swizzle = none } precision { products = mxfp8 }", (1, 1), []),
         ("device b200 { swizzle = each } precision { products = fp8 }", (1, 1), ["swizzle"]),
         ("zero 3 over dp { copies = false } device h100", (1, 1), ["copies"]),
@@ -299,6 +317,27 @@ def test_an_order_of_transfers_that_holds_anyway_is_told(
     pipeline = f"pipeline L over dp {{ schedule = {schedule}, microbatch = 4 }}"
     text = LAYERS.format(clauses=f"{pipeline} {overlap}", dp=2, tp=1)
     assert told(compile_text(text.replace("  shard B over dp\n", ""), plan="q")) == said
+
+
+@pytest.mark.parametrize("seed", [3, 27, 59])
+def test_a_scheduler_of_tiles_that_is_told_takes_no_longer(seed: int):
+    """A rank whose gradients are reduced behind its backward pass has products beside them if it has other stages."""
+    assert takes_as_long(seed)
+
+
+def takes_as_long(seed: int) -> bool | None:
+    """Whether a step takes as long where it is told that it does; nothing where it is not told."""
+    text = draw(random.Random(seed), "device h100").text
+    late = "gradients { overlap = false }"
+    made, plain = (
+        compiled(
+            f"{text}\nplan q extends p {{ {late} device h100 {{ nvme_bytes_per_s = 5GB{each} }} }}"
+        )
+        for each in (", tile_scheduler = static", "")
+    )
+    if made is None or plain is None or "tile_scheduler" not in told(made):
+        return None
+    return step_summary(made).step_s == step_summary(plain).step_s
 
 
 WORDS = (
