@@ -213,14 +213,14 @@ def parse(
             raise where.bad(message, help_, at=(section,))
     base = None
     if "base" in data:
-        name_or_path = word(data["base"], "base", where)
+        name_or_path = word(data["base"], where, "base")
         beside = folder is not None and is_path(name_or_path)
         path = str(Path(folder or ".", name_or_path)) if beside else name_or_path
-        base_at = where.place("base")
         try:
             base = load(path, built_upon)
         except CompileError as error:
-            found = (placed(each, base_at, "its base") for each in error.diagnostics)
+            at = where.place("base")
+            found = (placed(each, at, "its base") for each in error.diagnostics)
             raise CompileError(found, {**error.sources, file: text}) from None
     return read(data, name, where, base)
 
@@ -259,7 +259,8 @@ def read(
             help_ = "a share is at most 1" if key in known else suggestion(key, [*known])
             raise where.bad(message, help_, at=("reached", key))
     sources = tuple(
-        source_of(each, where) for each in items(data.get("sources", []), "sources", where)
+        source_of(each, number, where)
+        for number, each in enumerate(items(data.get("sources", []), "sources", where))
     )
     offset = len(base.sources) if base else 0
     tables = dict(base.tables) if base else {}
@@ -281,7 +282,7 @@ def read(
         raise where.bad(f"`notes` of `{where}` is not a section", "write `[notes]`", at=("notes",))
     return DeviceModel(
         name=name,
-        title=word(data.get("title", name), "title", where),
+        title=word(data.get("title", name), where, "title"),
         peaks={**(base.peaks if base else {}), **peaks},
         numbers={**(base.numbers if base else {}), **own},
         reached=Reached(**{**(vars(base.reached) if base else {}), **reached}),
@@ -293,10 +294,10 @@ def read(
     )
 
 
-def word(value: object, what: str, where: DeviceText) -> str:
+def word(value: object, where: DeviceText, *at: str | int) -> str:
     if not isinstance(value, str):
-        help_ = "put it in quotes"
-        raise where.bad(f"`{what}` of `{where}` is not text", help_, at=what.split("."))
+        what = ".".join(part for part in at if isinstance(part, str))
+        raise where.bad(f"`{what}` of `{where}` is not text", "put it in quotes", at=at)
     return value
 
 
@@ -365,8 +366,10 @@ def scalar(value: object, key: str, kind: type, where: DeviceText) -> Any:
     return whole(found, key, where) if kind is int else float(found)
 
 
-def source_of(entry: Mapping[str, Any], where: DeviceText) -> Citation:
-    known = {key: word(entry.get(key, ""), f"sources.{key}", where) for key in ("what", "licence")}
+def source_of(entry: Mapping[str, Any], number: int, where: DeviceText) -> Citation:
+    known = {
+        key: word(entry.get(key, ""), where, "sources", number, key) for key in ("what", "licence")
+    }
     return Citation(version=str(entry.get("version", "")), **known)
 
 
@@ -403,7 +406,7 @@ def table_of(entry: Mapping[str, Any], number: int, where: DeviceText, offset: i
         raise bad(message, f"write {points:,} numbers", "values") from None
     if not (np.abs(grid) <= MOST_POWER).all():
         message = f"{what} has a value that is no logarithm of a share of a time, in hundredths"
-        raise bad(message, "measured times are in `stagec calibrate`, which writes it", "values")
+        raise bad(message, "let `stagec calibrate` write the table", "values")
     if isinstance(source, bool) or not isinstance(source, int) or source < 0:
         message = f"`source` of {what} is not the number of one of its sources"
         raise bad(message, "write 0 for the first, or leave it out", "source")

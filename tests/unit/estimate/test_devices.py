@@ -175,6 +175,22 @@ def test_mistakes_in_a_file() -> None:
         load("no_such_device")
 
 
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("key", ["what", "licence"])
+def test_a_mistake_in_a_source_is_shown_there(number: int, key: str) -> None:
+    """Whichever of several it is in."""
+    lines = ["[peaks]", "bf16 = 1e12", "[device]", "memory_bytes_per_s = 1e12"]
+    for each in range(3):
+        said = {"what": '"a day"', "licence": '"MIT"'} | ({key: "3"} if each == number else {})
+        lines += ["[[sources]]", *(f"{name} = {value}" for name, value in said.items())]
+    with pytest.raises(CompileError) as found:
+        parse("\n".join(lines), "x", "x.toml")
+    (said,) = found.value.diagnostics
+    assert said.message == f"`sources.{key}` of `x.toml` is not text"
+    assert said.span is not None
+    assert said.span.line == lines.index(f"{key} = 3") + 1
+
+
 def test_what_is_shown_of_a_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """All that a file says, with units, and nothing that it does not say."""
     own, plain = tmp_path / "own.toml", tmp_path / "plain.toml"
