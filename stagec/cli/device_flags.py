@@ -6,7 +6,7 @@ import argparse
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from stagec.cli.usage import CommandParser, add_flag, add_repeated, some_text, usage_error
@@ -29,6 +29,8 @@ LINK = re.compile(
 
 SETTINGS = re.compile(r'\s*(?P<name>"[^"{}]*"|[^"{}]*?)\s*(?P<settings>\{[^{}]*\})\s*')
 """What a plan's `device` says: a name, or the path of a file with or without quotes, and settings."""
+ALONE = ("flops_per_s", "memory_bytes_per_s", "memory")
+"""Settings of which a device without a name says one. Others are of how a plan uses its device, which this one replaces."""
 
 
 def add_device_flags(parser: CommandParser) -> None:
@@ -60,10 +62,11 @@ def planned(plan: Plan, options: argparse.Namespace) -> Plan:
     if options.device is not None:
         from stagec.estimate.step import on_device
 
+        device = device_said(options.device)
         try:
-            plan = on_device(plan, device_said(options.device))
+            plan = on_device(plan, device)
         except CompileError as error:
-            raise of_flag(error, options.device) from None
+            raise of_file(error, options.device) from None
     if options.network is not None:
         from stagec.simulators.infragraph import on_network
 
@@ -91,6 +94,7 @@ def device_said(text: str) -> str | Device:
     name = match["name"].strip('"')
     said = f"{name if name.isidentifier() or not name else json.dumps(name, ensure_ascii=False)} {match['settings']}"
     whole = f"plan any {{ device {said} }}"
+    flag = InText(text, match.start("settings"), whole, whole.index(match["settings"]))
     findings = Diagnostics()
     try:
         (plan,) = parse_text(whole, "").files[""].items
@@ -98,30 +102,62 @@ def device_said(text: str) -> str | Device:
         device = resolve_plan(merge(plan, {}, findings), SizeTable(), findings).device
         findings.raise_errors({})
     except CompileError as error:
-        raise of_flag(error, text) from None
+        raise of_flag(error, flag) from None
+    if not name and all(getattr(device, each) is None for each in ALONE):
+        message = f"a device without a name says {quoted(ALONE, 'or')}"
+        help_ = f"write a name in front of settings: `h100 {match['settings']}`"
+        raise usage_error(f"--device {text}", message, "E0710", help_)
     if device.captured:
         message = "`captured` names modules of a model"
         help_ = "say it in the plan: `device h100 { captured = [Attention] }`"
         raise usage_error(f"--device {text}", message, "E0710", help_)
-    flag = re.sub(r"\s", " ", f"--device {text}")
-    further = len(flag) - len(text) + match.start("settings") - whole.index(match["settings"])
-    starts = [0, *accumulate(len(line) for line in whole.splitlines(keepends=True))]
+    return replace(device, given={name: flag.place(span) for name, span in device.given.items()})
 
-    def place(span: Span) -> Span:
-        """Where in the flag stands what stands there in the plan above."""
+
+@dataclass(frozen=True)
+class InText:
+    """What `--device` says, from a character on, and where that stands in a text that was parsed."""
+
+    said: str
+    first: int
+    whole: str
+    begins: int
+
+    @property
+    def typed(self) -> str:
+        return re.sub(r"\s", " ", f"--device {self.said}")
+
+    def place(self, span: Span) -> Span:
+        """Where in the flag stands what stands there in the text; the flag, for what is not all of it."""
+        starts = [0, *accumulate(len(line) + 1 for line in self.whole.split("\n"))]
+        further = len(self.typed) - len(self.said) + self.first - self.begins
         ends = (span.line, span.column), (span.end_line, span.end_column)
-        return Span.flag(flag, *(starts[line - 1] + column - 1 + further for line, column in ends))
+        first, last = (starts[line - 1] + column - 1 + further for line, column in ends)
+        is_inside = len(self.typed) - len(self.said) + self.first <= first < len(self.typed)
+        return Span.flag(self.typed, *((first, min(last, len(self.typed))) if is_inside else ()))
 
-    return replace(device, given={name: place(span) for name, span in device.given.items()})
+
+def of_flag(error: CompileError, flag: InText) -> CompileError:
+    """What is wrong with a device that `--device` says: E0417 in the file that it names, else E0710, where it was typed."""
+    if error.diagnostics[0].code == "E0417":
+        return of_file(error, flag.said)
+    return CompileError(
+        replace(
+            each,
+            code="E0710",
+            span=flag.place(each.span) if each.span else Span.flag(flag.typed),
+            secondary=[(flag.place(span), label) for span, label in each.secondary],
+        )
+        for each in error.diagnostics
+    )
 
 
-def of_flag(error: CompileError, text: str) -> CompileError:
-    """What is wrong with a device that `--device` says: E0417 in the file that it names, else E0710."""
-    first, origin = error.diagnostics[0], f"--device {text}"
-    if first.code != "E0417":
-        return usage_error(origin, first.message, "E0710", "; ".join(first.helps))
+def of_file(error: CompileError, said: str) -> CompileError:
+    """What is wrong with the file of a device, or that there is none: E0417."""
+    first = error.diagnostics[0]
     span = first.span if first.span and is_path(first.span.file) else None
-    return CompileError([replace(first, span=span, secondary=(), origin=origin)], error.sources)
+    found = replace(first, span=span, secondary=(), origin=f"--device {said}")
+    return CompileError([found], error.sources)
 
 
 def links_of(plan: Plan, texts: Iterable[str]) -> Iterator[Link]:

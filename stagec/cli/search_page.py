@@ -15,7 +15,7 @@ from pathlib import Path
 from stagec.backend.executors import open_executor
 from stagec.backend.files import check_place, write_whole
 from stagec.backend.running_tasks import run_tasks
-from stagec.cli.device_flags import of_flag
+from stagec.cli.device_flags import InText, of_flag
 from stagec.cli.inputs import read_text
 from stagec.cli.progress import counting_progress
 from stagec.cli.solve_page import CONDITION, SECONDS, bound
@@ -239,10 +239,13 @@ def probed(options: argparse.Namespace, text: str, mesh: str = "") -> CheckedMod
 def with_device(options: argparse.Namespace, text: str, plan: str) -> CheckedModel:
     """The model under a plan with the device that is asked for. E0710 for one that there is not."""
     functions = options.plug_ins.functions
+    whole, said = f"{text}\n{plan}", options.device
     try:
-        return check(parse_text(f"{text}\n{plan}", options.model), NAME, options.sizes, functions)
+        return check(parse_text(whole, options.model), NAME, options.sizes, functions)
     except CompileError as error:
-        raise of_flag(error, options.device) from None
+        if said is None:
+            raise
+        raise of_flag(error, InText(said, 0, whole, whole.rindex(said))) from None
 
 
 def check_names(options: argparse.Namespace, source: Source) -> None:
