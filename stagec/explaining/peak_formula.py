@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from xdsl.ir import OpResult, SSAValue
+from xdsl.ir import OpResult
 
 from stagec import symbolic
 from stagec.analysis.buffers import repeats_around
@@ -82,11 +82,14 @@ class Moments:
         return [self.part(key, counts, numbers[key]) for key, counts in groups.items()]
 
     def result_ids(self, stage: int) -> list[int]:
-        """For each value of a stage, the first that is an instance of the same result."""
+        """For each value of a stage, the first that is an instance of the same result; of those that are as large, where layers have other loads."""
         if stage not in self._ids:
-            first: dict[SSAValue, int] = {}
-            results = self.plan.tables[stage].results
-            self._ids[stage] = [first.setdefault(r, i) for i, r in enumerate(results)]
+            table = self.plan.tables[stage]
+            alike: Sequence[object] = table.results
+            if self.plan.stages[stage].layout.loads.loads:
+                alike = [*zip(table.results, table.forms, table.sums, strict=True)]
+            first: dict[object, int] = {}
+            self._ids[stage] = [first.setdefault(each, i) for i, each in enumerate(alike)]
         return self._ids[stage]
 
     @cached_property

@@ -19,6 +19,8 @@ from stagec.checking import check_traces
 from stagec.dialects import dist
 from stagec.dialects.sched.actions import Collective, Compute
 from stagec.driver import Compiled, compile_text
+from stagec.explaining.job import NamedJob
+from stagec.explaining.questions import ask
 from tests.fidelity.totals import nodes_of, ranks_of
 from tests.unit.seldom import some
 from tests.unit.test_routing import (
@@ -198,6 +200,19 @@ def bytes_of(each: RankClass, layer: int) -> list[int]:
         for node, count in nodes_of(each, layer)
         if isinstance(node.action, Collective) and count
     ]
+
+
+@settings(deadline=None, max_examples=6)
+@given(histograms=HISTOGRAMS, mesh=st.sampled_from(MESHES))
+def test_forms_of_memory_come_to_its_bytes(
+    histograms: list[list[int]], mesh: tuple[int, int], tmp_path_factory: pytest.TempPathFactory
+):
+    """Of each class, though what it saves is as large in no two layers."""
+    job = NamedJob(uneven(*mesh, histograms, tmp_path_factory.mktemp("load")))
+    for what in ("memory.peak", "memory.activations", "memory.in_flight"):
+        for each, own in zip(ask(job, what).classes, job.classes, strict=True):
+            values = {**job.names.values, **own.run.stages[0].values}
+            assert each.at_its_place.evaluate(values) == each.value
 
 
 def test_memory_follows_the_load(tmp_path: Path):
