@@ -289,12 +289,12 @@ def along_time(timed_bytes: int, issued_bytes: int) -> Iterator[str]:
 
 def idle_parts(compiled: Compiled) -> list[Diagnostic]:
     """What of a plan changes nothing, and what its device lacks: W0304, W0502, W0703."""
-    return [
-        *compiled.idle,
-        *idle_attention(compiled),
-        *idle_switches(compiled),
-        *missing_units(compiled),
-    ]
+    return [*compiled.idle, *missing_units(compiled)]
+
+
+def idle_in_times(compiled: Compiled) -> list[Diagnostic]:
+    """W0304 for settings that decide nothing but times, where none depends on them."""
+    return [*idle_attention(compiled), *idle_switches(compiled)]
 
 
 def warnings(compiled: Compiled, found: Estimate | None) -> list[Diagnostic]:

@@ -137,7 +137,7 @@ class Compiled:
 
 def told_once(parts: Sequence[Compiled]) -> list[Compiled]:
     """The programs of one job, with what each is told of."""
-    told = told_of_parts([part.idle for part in parts])
+    told = told_of_parts([part.idle for part in parts], [part.plan.says for part in parts])
     return [replace(part, idle=tuple(own)) for part, own in zip(parts, told, strict=True)]
 
 

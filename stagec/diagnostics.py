@@ -222,15 +222,25 @@ def in_all(found: Sequence[Sequence[T]], by: Callable[[T], Hashable]) -> list[T]
     return [each for each in (found[0] if found else ()) if all(by(each) in own for own in told)]
 
 
-def told_of_parts(found: Sequence[Sequence[Diagnostic]]) -> list[list[Diagnostic]]:
-    """What each program of one job is told of. What a flag says is said of all of them: it is told of the first, and only if it changes nothing in any."""
-    flags = [each for each in in_all(found, told_by) if is_of_flag(each)]
-    own = [[each for each in of_one if not is_of_flag(each)] for of_one in found]
-    return [own[0] + flags, *own[1:]] if own else []
+def told_of_parts(
+    found: Sequence[Sequence[Diagnostic]], says: Sequence[Callable[[Span], bool]]
+) -> list[list[Diagnostic]]:
+    """What each program of one job is told of: what several are, the first of them. `says` tells of each whether its plan says something in a place.
 
+    What several plans say in one place, where it holds for all pools or is a flag, has to be told of each of them.
+    """
+    told = [{told_by(each): each for each in own} for own in found]
+    heard: set[Told] = set()
 
-def is_of_flag(each: Diagnostic) -> bool:
-    return each.span is not None and each.span.is_flag
+    def is_told(key: Told, span: Span | None) -> bool:
+        saying = [own for own, at in zip(told, says, strict=True) if span is not None and at(span)]
+        return key not in heard and all(key in own for own in saying)
+
+    left: list[list[Diagnostic]] = []
+    for own in told:
+        left.append([each for key, each in own.items() if is_told(key, each.span)])
+        heard |= own.keys()
+    return left
 
 
 MOST_PLACES = 3

@@ -16,7 +16,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 
-from stagec.advice import Suggestion, check_memory
+from stagec.advice import Suggestion, check_memory, idle_in_times
 from stagec.analysis.sequences import ModuleSequences
 from stagec.backend.lowering.programs import Unroller
 from stagec.compiled import Compiled
@@ -126,6 +126,7 @@ def compile_program(
     stops = stops or Stops()
     if not handed:
         check_not_a_part(checked)
+        checked = checked.alone
     module, texts = module or lower(checked), checked.source.texts
     stated = plan_of_model(checked, module)
     passes = [
@@ -199,6 +200,7 @@ def finish(
     unroller = Unroller(context.unrolled.arrangements, context.unrolled.queues)
     traces = unroller.trace_set(module, runs)
     compiled = replace(start, traces=traces, runs=runs, unroller=unroller)
+    compiled = replace(compiled, idle=(*compiled.idle, *idle_in_times(compiled)))
     check_memory(compiled, lambda change: compiled_with(start, change, load_pass, handed))
     return compiled
 

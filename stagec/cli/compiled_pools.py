@@ -21,7 +21,6 @@ from stagec.cli.inputs import (
     SEPARATOR,
     once,
     refuse_about_ir,
-    tell_doubts,
     tell_doubts_of_pools,
     text_of_ir,
 )
@@ -63,12 +62,7 @@ def run_pools(options: argparse.Namespace, plug_ins: Registry, source: Source) -
                 lambda some: compile_pools(*asked, **said, seen=seen, iterations=some), iterations
             )
         else:
-            compiled = compile_series_of_pools(
-                *asked,
-                iterations,
-                **said,
-                seen=lambda checked, module: tell_doubts(checked, module, tell_once),
-            )
+            compiled = compile_series_of_pools(*asked, iterations, **said, seen=seen)
     if isinstance(compiled, CompiledPools):
         tell_pools(compiled, options)
     else:

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from xdsl.dialects.builtin import ModuleOp
 
-from stagec.diagnostics import Diagnostic, Span, Told, refused, span_of, told_by
+from stagec.diagnostics import Diagnostic, refused, span_of, told_of_parts
 from stagec.dialects import stg
 from stagec.frontend import checker, syntax
-from stagec.frontend.checker import CheckedModel, pools_in, settings_beside
+from stagec.frontend.checker import CheckedModel, pools_in
 from stagec.frontend.files import Source, parse_text
 from stagec.frontend.plans.iterations import Iterations
 from stagec.frontend.plans.merge import DOT
@@ -26,7 +26,6 @@ from stagec.frontend.plans.unused_rules import (
     unused_rules,
 )
 from stagec.frontend.routed_tokens import summed_experts
-from stagec.plans.clauses import Plan
 from stagec.symbolic.conditions import unrecorded
 
 
@@ -80,7 +79,11 @@ def check_not_a_part(checked: CheckedModel) -> None:
 
 
 def warnings_of(checked: CheckedModel, module: ModuleOp) -> list[Diagnostic]:
-    """What is doubtful about a model, and about the rules of its plan, as its IR shows before any pass."""
+    """What is doubtful about a model, and about the rules of its plan, as its IR shows before any pass; of a pool, about it alone."""
+    return doubts_of(checked.alone, module)
+
+
+def doubts_of(checked: CheckedModel, module: ModuleOp) -> list[Diagnostic]:
     places = {each.span for each in checked.warnings if each.code == "W0302"}
     told = {axis.name for axis in checked.plan.axes if axis.span in places}
     with unrecorded():
@@ -98,28 +101,16 @@ def warnings_of(checked: CheckedModel, module: ModuleOp) -> list[Diagnostic]:
 
 def warnings_of_pools(pools: Sequence[tuple[CheckedModel, ModuleOp]]) -> list[Diagnostic]:
     """What is doubtful about a model on several pools, each with the module of what it computes; each warning once."""
-    told: dict[Told, Diagnostic] = {}
-    for found in warnings_by_pool(pools):
-        for each in found:
-            told.setdefault(told_by(each), each)
-    return list(told.values())
+    return [each for of_pool in warnings_by_pool(pools) for each in of_pool]
 
 
 def warnings_by_pool(pools: Sequence[tuple[CheckedModel, ModuleOp]]) -> list[list[Diagnostic]]:
-    """Likewise, those of each pool.
+    """Likewise, by the first pool that each is about.
 
-    A rule or a context that several pools have from one clause is to change something in one of them.
+    A rule, a context or a setting that several pools have from one clause is to change something in one of them.
     """
-    found = [
-        {told_by(each): each for each in (*warnings_of(*pool), *elsewhere(*pool))} for pool in pools
-    ]
-    placed = [starts_of(checked.plan) for checked, _ in pools]
-
-    def is_told(key: Told, span: Span | None) -> bool:
-        having = [others for others, spans in zip(found, placed, strict=True) if span in spans]
-        return all(key in others for others in having)
-
-    return [[each for key, each in of_pool.items() if is_told(key, each.span)] for of_pool in found]
+    found = [[*doubts_of(*pool), *elsewhere(*pool)] for pool in pools]
+    return told_of_parts(found, [checked.plan.says for checked, _ in pools])
 
 
 def elsewhere(checked: CheckedModel, module: ModuleOp) -> list[Diagnostic]:
@@ -131,10 +122,3 @@ def elsewhere(checked: CheckedModel, module: ModuleOp) -> list[Diagnostic]:
         for each in checked.plan.overrides
         if each.span.start not in here
     ]
-
-
-def starts_of(plan: Plan) -> set[Span]:
-    """Where what a plan says of placement begins, and what a command says of its device."""
-    said = (*plan.rules, *plan.overrides, *plan.contexts)
-    places = {each.span.start for each in said if each.span is not None}
-    return places | settings_beside(plan)

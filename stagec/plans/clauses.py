@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any
 
 from stagec.devices import LIMITS, DeviceModel, load
@@ -60,6 +61,13 @@ class Clause:
             for name, span in self.given.items()
             if name in known and getattr(self, name) != known[name]
         }
+
+    @property
+    def places(self) -> set[Span]:
+        """Where it stands, and what it says that would not hold without it, each name of a list by itself."""
+        new = {name for name, value in self.usual.items() if getattr(self, name) != value}
+        found = {span for name, span in self.given.items() if name.partition(".")[0] in new}
+        return found if self.span is None else found | {self.span}
 
     @property
     def usual(self) -> dict[str, Any]:
@@ -625,6 +633,21 @@ class Plan:
     passes: tuple[PassCall, ...] = ()
     formulas: Mapping[str, str] = field(default_factory=dict)
     """What the plan writes for numbers of settings that follow from sizes: `L / pp`."""
+
+    def says(self, span: Span) -> bool:
+        """Whether it says something there that would not hold without it; of its mesh that is not asked."""
+        return span in self.places or any(span in rule.span for rule in self.rules)
+
+    @cached_property
+    def places(self) -> frozenset[Span]:
+        """Where clauses and settings stand that change what holds, and where each begins."""
+        found = {self.microbatch_span, self.units_span, self.frozen_span, *self.given.values()}
+        found.update(each.span for each in self.overrides)
+        for each in fields(self):
+            value = getattr(self, each.name)
+            said = value if isinstance(value, tuple) else (value,)
+            found.update(*(clause.places for clause in said if isinstance(clause, Clause)))
+        return frozenset(place for span in found - {None} for place in (span, span.start))
 
     @property
     def mesh(self) -> dict[str, int]:

@@ -36,6 +36,7 @@ from stagec.pools import (
     CompiledPools,
     Exchange,
     Pool,
+    computed_by,
     overrides_by_pool,
     roles_of,
     said_of,
@@ -172,10 +173,13 @@ def compile_series_of_pools(
     *,
     known: Registry | None = None,
     stops: Callable[[str], Stops] = lambda pool: Stops(),
-    seen: Callable[[CheckedModel, ModuleOp], object] = lambda checked, module: None,
+    seen: Callable[[Sequence[tuple[CheckedModel, ModuleOp]]], object] = lambda pools: None,
     adapt: Callable[[Plan], Plan] = lambda plan: plan,
 ) -> CompiledPoolSeries:
-    """Compile the series of each pool of a plan. E0421 where a file takes what the other does not have, E0423 where one cannot hand over what another takes."""
+    """Compile the series of each pool of a plan. `seen` is told of all pools, each as of its first iteration.
+
+    E0421 where a file takes what the other does not have, E0423 where one cannot hand over what another takes.
+    """
     known = known or registry()
     names = pools_in(source, plan)
     own = overrides_by_pool(source, plan, names, overrides)
@@ -184,10 +188,12 @@ def compile_series_of_pools(
         found = check(source, plan_of_pool(source, plan, pool), own[pool], known.functions, some)
         return found.adapted(adapt)
 
-    pools = [
-        serving_pool(name, lambda name=name: checked(name, iterations[name].only([0])))
-        for name in names
-    ]
+    def first(pool: str) -> CheckedModel:
+        return checked(pool, iterations[pool].only([0]))
+
+    models = [first(name) for name in names]
+    seen([(model, computed_by(model, [])) for model in models])
+    pools = [serving_pool(name, lambda name=name: first(name)) for name in names]
     handovers = list(handovers_of(pools, iterations))
     exchange = Exchange(pools)
     check_exchange(exchange, handovers)
@@ -201,7 +207,6 @@ def compile_series_of_pools(
             handed=lambda some, name=name: job.ops(name, some),
             stops=stops(name),
             load_pass=known.make_pass,
-            seen=seen,
         )
         for name in names
     }
@@ -233,12 +238,10 @@ def compile_series_of_parts(
                 left = left[others.same]
         which[left] = len(parts)
         parts.append(compiled)
-    firsts = told_once([part.first for part in parts])
     found = {
-        name: CompiledSeries([part.pools[name] for part in parts], which) for name in parts[0].pools
+        name: CompiledSeries(told_once([part.pools[name] for part in parts]), which)
+        for name in parts[0].pools
     }
-    first = next(iter(found))
-    found[first] = replace(found[first], parts=firsts)
     none = np.zeros((0, len(which)), np.int64)
     return CompiledPoolSeries(parts[0].name, found, [], dict.fromkeys(found, none), 0)
 

@@ -416,9 +416,10 @@ class PoolsSweep:
 
     @property
     def idle(self) -> list[Diagnostic]:
-        """Of settings of one pool what it says, of flags what all say."""
-        told = told_of_parts([part.idle for part in self.parts.values()])
-        return [each for own in told for each in own]
+        """Of settings of one pool what it says, of flags and of what is said for several what all of them say."""
+        parts = self.parts.values()
+        says = [part.checked.plan.says for part in parts]
+        return [each for own in told_of_parts([p.idle for p in parts], says) for each in own]
 
     def most(self, what: str, values: Mapping[str, Mapping[str, np.ndarray]]) -> np.ndarray:
         """`[point]`: a quantity on the rank that has most of it, in the named pool or in any."""

@@ -28,9 +28,19 @@ from stagec.frontend.plans.idle_settings import (
     idle_split,
     idle_training,
     idle_unit,
+    is_of_training,
+    title_of,
 )
 from stagec.frontend.plans.iterations import Iterations
-from stagec.frontend.plans.merge import DOT, Merged, merge, pools_of, with_pools
+from stagec.frontend.plans.merge import (
+    DOT,
+    Merged,
+    merge,
+    merge_own,
+    own_steps,
+    pools_of,
+    with_pools,
+)
 from stagec.frontend.plans.resolve import resolve_plan
 from stagec.frontend.plans.serving import (
     Batch,
@@ -102,6 +112,8 @@ class CheckedModel:
     """Which dims say what of a request."""
     own_settings: frozenset[Span] = frozenset()
     """Where the settings stand that the plan says itself, and does not inherit."""
+    of_all_pools: tuple[Span, ...] = ()
+    """The clauses that a pool has because its plan says them for all pools."""
     trains: bool = True
     """Whether there is a backward pass."""
     overrides: Mapping[str, str] = field(default_factory=dict)
@@ -111,6 +123,17 @@ class CheckedModel:
     def unsaid_settings(self) -> frozenset[Span]:
         """Its own settings, but for those of which the plan alone says that they change nothing."""
         return self.own_settings - {each.span for each in self.warnings if each.code == "W0304"}
+
+    @property
+    def alone(self) -> CheckedModel:
+        """The model under a pool by itself, where other pools may need what the plan says for all: it is not told of that."""
+
+        def is_own(span: Span | None) -> bool:
+            return span is None or not any(span in each for each in self.of_all_pools)
+
+        told = tuple(w for w in self.warnings if w.code != "W0304" or is_own(w.span))
+        own = frozenset(filter(is_own, self.own_settings))
+        return replace(self, warnings=told, own_settings=own, of_all_pools=())
 
     def adapted(self, adapt: Adapt) -> CheckedModel:
         """The model on a device, or with links, that a command states: its settings are the plan's own, and W0304 where they change nothing."""
@@ -225,7 +248,11 @@ def check(
         PlanChecker(resolved, definitions, bodies, table, findings).check()
     raise_errors(findings, definitions, source)
     model = definitions.models[0]
-    own = _settings_of(chosen, definitions.plans)
+    said = merge_own(chosen, definitions.plans)
+    own = _settings_of(said)
+    of_all_pools = [
+        c.span for step in own_steps(chosen, definitions.plans)[1:] for c in step.clauses
+    ]
     served_as = batch.serve if batch is not None else None
     body = bodies[model.name.text]
     trains = batch is None and _trains(body, resolved, chosen)
@@ -233,12 +260,12 @@ def check(
     idle = [
         *idle_settings(resolved, own, serves=batch is not None, trains=trains),
         *idle_of_contexts(resolved, own),
-        *idle_names(chosen, weights),
+        *idle_names(said, weights),
         *idle_shares(merged, table, own),
-        *idle_microbatch(resolved, served_as, chosen, own),
-        *idle_unit(resolved, chosen),
+        *idle_microbatch(resolved, served_as, said, own),
+        *idle_unit(resolved, said),
         *idle_split(served_as, own),
-        *(idle_training(chosen) if not trains else ()),
+        *(idle_training(said, serves=batch is not None) if not trains else ()),
     ]
     if served_as is None:
         resolved = resolved.with_nccl
@@ -254,6 +281,7 @@ def check(
         batch=batch,
         roles=roles,
         own_settings=own,
+        of_all_pools=tuple(of_all_pools),
         trains=trains,
         overrides=dict(overrides or {}),
     )
@@ -299,13 +327,9 @@ def _trains(model: CheckedBody, plan: Plan, said: syntax.Plan | None) -> bool:
     return has_loss or (said is not None and said.span.file != model.span.file)
 
 
-def _settings_of(plan: syntax.Plan | None, plans: Mapping[str, syntax.Plan]) -> frozenset[Span]:
-    """Where the settings stand that a plan says itself; of a pool what its plan says in it, not what it inherits the pool from."""
-    clauses = plan.clauses if plan is not None else ()
-    if plan is not None and DOT in plan.name.text:
-        of_plan, _, name = plan.name.text.rpartition(DOT)
-        pools = [c for c in plans[of_plan].clauses if isinstance(c, syntax.Pool)]
-        clauses = next((pool.clauses for pool in pools if pool.name.text == name), ())
+def _settings_of(said: Merged) -> frozenset[Span]:
+    """Where the settings stand that a plan says itself."""
+    clauses = (*said.rules, *said.clauses.values())
     found = (getattr(clause, "settings", getattr(clause, "what", None)) for clause in clauses)
     return frozenset(entry.span for each in found for entry in getattr(each, "entries", ()))
 
@@ -346,25 +370,11 @@ def _check_copies(merged: Merged, serve: Serve, has_experts: bool, findings: Dia
         findings.say("E0402", message, span, secondary=[(load.span, "here")], help=help_)
 
 
-OF_TRAINING = (
-    syntax.Optimizer,
-    syntax.Gradients,
-    syntax.Recompute,
-    syntax.LossChunks,
-    syntax.Documents,
-    syntax.Freeze,
-)
-"""Clauses that say nothing of serving."""
-
-
 def _trains_nothing(merged: Merged, serve: syntax.Serve, findings: Diagnostics) -> None:
     """E0401 for clauses without effect in a plan that serves. A plan that it extends may have them."""
     for clause in merged.plan.clauses if merged.plan else ():
-        level = clause.level if isinstance(clause, syntax.Zero) else None
-        splits_updates = isinstance(level, syntax.Number) and level.text in ("1", "2")
-        if isinstance(clause, OF_TRAINING) or splits_updates:
-            name = type(clause).__name__.lower() if level is None else f"zero {level.text}"  # pyright: ignore
-            message = f"`{name.replace('losschunks', 'loss_chunks')}` is about training, and this plan serves"
+        if is_of_training(clause, serves=True):
+            message = f"`{title_of(clause)}` is about training, and this plan serves"
             findings.say(
                 "E0401", message, clause.span, secondary=[(serve.span, "here")], help="leave it out"
             )

@@ -214,16 +214,27 @@ TRAINING = (syntax.Optimizer, syntax.Gradients, syntax.Recompute, syntax.LossChu
 """Clauses that say nothing of what does not train."""
 
 
-def idle_training(said: syntax.Plan | None) -> Iterator[Diagnostic]:
+def is_of_training(clause: syntax.Clause, *, serves: bool) -> bool:
+    """Whether a clause says nothing of what does not train; of what serves neither do documents, nor the stages of ZeRO that split updates."""
+    if serves and isinstance(clause, syntax.Zero):
+        return isinstance(clause.level, syntax.Number) and clause.level.text in ("1", "2")
+    return isinstance(clause, (*TRAINING, syntax.Documents) if serves else TRAINING)
+
+
+def idle_training(said: Merged, *, serves: bool) -> Iterator[Diagnostic]:
     """A warning for each of a plan's own clauses about training, where a loss is evaluated, or there is none."""
-    for clause in said.clauses if said is not None else ():
+    for clause in said.clauses.values():
+        if not is_of_training(clause, serves=serves):
+            continue
         what = getattr(clause, "what", getattr(clause, "weights", ()))
-        if isinstance(clause, TRAINING) and [str(each) for each in what or ()] != ["none"]:
+        if [str(each) for each in what or ()] != ["none"]:
             message = f"`{title_of(clause)}` changes nothing here"
             yield Diagnostic("W0304", message, clause.span, help=f"it needs {WHAT_TRAINS}")
 
 
 def title_of(clause: syntax.Clause) -> str:
+    if isinstance(clause, syntax.Zero) and isinstance(clause.level, syntax.Number):
+        return f"zero {clause.level.text}"
     return "loss_chunks" if isinstance(clause, syntax.LossChunks) else type(clause).__name__.lower()
 
 
@@ -250,13 +261,12 @@ def idle_shares(merged: Merged, table: SizeTable, own: Collection[Span]) -> Iter
 
 
 def idle_microbatch(
-    plan: Plan, serve: Serve | None, said: syntax.Plan | None, own: Collection[Span]
+    plan: Plan, serve: Serve | None, said: Merged, own: Collection[Span]
 ) -> Iterator[Diagnostic]:
     """A warning for a plan's own `microbatch` where its pipeline, or that of a plan it extends, says another; for any where `serve` says how many there are."""
     pipeline = plan.pipeline
     in_pipeline = None if pipeline is None else pipeline.given.get("microbatch")
-    clauses = said.clauses if said is not None else ()
-    alone = [each.span for each in clauses if isinstance(each, syntax.Microbatch)]
+    alone = [each.span for each in said.all(syntax.Microbatch)]
     message = "`microbatch` changes nothing here"
     if serve is not None and serve.microbatches > 1:
         where = [(serve.given["microbatches"], "this counts")]
@@ -272,10 +282,10 @@ def idle_microbatch(
         yield Diagnostic("W0304", message, span, secondary=where, help=help_)
 
 
-def idle_unit(plan: Plan, said: syntax.Plan | None) -> Iterator[Diagnostic]:
+def idle_unit(plan: Plan, said: Merged) -> Iterator[Diagnostic]:
     """A warning for a plan's own units where nothing is gathered by units."""
-    for clause in said.clauses if said is not None else ():
-        if isinstance(clause, syntax.Unit) and plan.units and plan.zero_level != 3:
+    for clause in said.all(syntax.Unit):
+        if plan.units and plan.zero_level != 3:
             message = "`unit` changes nothing here"
             help_ = "it needs `zero 3`, whose weights are gathered by units"
             yield Diagnostic("W0304", message, clause.span, help=help_)
@@ -285,9 +295,9 @@ Weights = Sequence[tuple[Scope, str]]
 """Where each weight is, and what it is called there."""
 
 
-def idle_names(said: syntax.Plan | None, weights: Weights) -> Iterator[Diagnostic]:
+def idle_names(said: Merged, weights: Weights) -> Iterator[Diagnostic]:
     """A warning for each name of a plan's own `freeze` and `unit` without which, and without those told before, they mean the same."""
-    for clause in said.clauses if said is not None else ():
+    for clause in said.clauses.values():
         if isinstance(clause, syntax.Freeze):
             named, title, meant = clause.weights, "freeze", frozen_by
         elif isinstance(clause, syntax.Unit):

@@ -10,7 +10,7 @@ A clause replaces the clause of its kind in the plan that is extended; `none` re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -57,16 +57,41 @@ def merge(
     plan: syntax.Plan | None, plans: Mapping[str, syntax.Plan], findings: Diagnostics
 ) -> Merged:
     """Apply the plans from the one that extends nothing to `plan`."""
-    merged = Merged(plan)
-    for step in reversed(steps_of(plan, plans, findings)):
-        own = _own(step, findings)
-        _apply(own, merged)
-    for clause in plan.clauses if plan is not None else ():
+    merged = _together(plan, steps_of(plan, plans, findings), findings)
+    for clause in (clause for step in own_steps(plan, plans) for clause in step.clauses):
         settings = clause.settings if isinstance(clause, _BY_SETTING) else None
         if settings is not None and not settings.entries:
             message = f"these braces of `{type(clause).__name__.lower()}` say nothing"
             findings.say("W0304", message, settings.span, help="leave them out")
     return merged
+
+
+def merge_own(plan: syntax.Plan | None, plans: Mapping[str, syntax.Plan]) -> Merged:
+    """Likewise of what a plan says itself, and does not inherit."""
+    return _together(plan, own_steps(plan, plans), Diagnostics())
+
+
+def _together(
+    plan: syntax.Plan | None, steps: Sequence[syntax.Plan], findings: Diagnostics
+) -> Merged:
+    merged = Merged(plan)
+    for step in reversed(steps):
+        _apply(_own(step, findings), merged)
+    return merged
+
+
+def own_steps(plan: syntax.Plan | None, plans: Mapping[str, syntax.Plan]) -> Sequence[syntax.Plan]:
+    """What a plan says itself; a pool has what its plan says in it, and then what that says for all pools."""
+    if plan is None or DOT not in plan.name.text:
+        return [plan] if plan is not None else []
+    of_plan, _, name = plan.name.text.rpartition(DOT)
+    step = plans[of_plan]
+    said = [pool.clauses for pool in _pools_of_step(step) if pool.name.text == name]
+    return [replace(plan, clauses=said[0] if said else ()), _for_all_pools(step)]
+
+
+def _for_all_pools(plan: syntax.Plan) -> syntax.Plan:
+    return replace(plan, clauses=tuple(c for c in plan.clauses if not isinstance(c, syntax.Pool)))
 
 
 def steps_of(
@@ -87,8 +112,7 @@ def steps_of(
                 own = replace(plan, base=pool.base, clauses=pool.clauses)
                 found.append(own)
                 extended += _chain(own, plans, findings)[1:]
-        common = tuple(c for c in step.clauses if not isinstance(c, syntax.Pool))
-        found.append(replace(step, clauses=common))
+        found.append(_for_all_pools(step))
     return [*found, *extended]
 
 
