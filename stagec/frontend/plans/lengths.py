@@ -59,6 +59,11 @@ class LengthsReader:
         self.sizes, self.findings = sizes, findings
         self.count, self.word = count, word
 
+    @property
+    def least(self) -> int:
+        """What a sequence has before it may be none; what it adds, and a document, is not."""
+        return 0 if self.word == "at" else 1
+
     def read(self, node: syntax.ListValue | syntax.Lengths) -> list[int] | None:
         if isinstance(node, syntax.ListValue):
             return self.listed(node)
@@ -79,9 +84,8 @@ class LengthsReader:
         self.findings.say("E0401", message, span, help=help_)
 
     def listed(self, node: syntax.ListValue) -> list[int] | None:
-        least = 0 if self.word == "at" else 1
         found = [
-            whole(value, self.sizes, self.findings, "a length", least) for value in node.values
+            whole(value, self.sizes, self.findings, "a length", self.least) for value in node.values
         ]
         known = [as_read(each) for each in found if each is not None]
         if len(known) < len(found):
@@ -128,13 +132,11 @@ class LengthsReader:
             self.findings.add(outside(path, name.span))
             return None
         try:
-            rows = lengths_of(read_whole_text(path), path, 0 if self.word == "at" else 1)
+            rows = lengths_of(read_whole_text(path), self.least)
         except WrongLine as error:
-            line, secondary = (
-                Span.whole_line(path, error.number),
-                [(name.span, "the plan names it")],
-            )
-            self.findings.say("E0421", str(error), line, secondary=secondary, help=LINES)
+            line = Span.whole_line(path, error.number)
+            named = [(name.span, "the plan names it")]
+            self.findings.say("E0421", str(error), line, secondary=named, help=LINES)
             return None
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
@@ -162,7 +164,7 @@ class DocumentsReader(LengthsReader):
         return picked(rows, min(self.count, sum(times for _, times in rows)))
 
 
-def lengths_of(text: str, path: str, least: int = 0) -> list[tuple[int, int]]:
+def lengths_of(text: str, least: int) -> list[tuple[int, int]]:
     """Lengths and how many sequences have each, a line for each. The first line may be words; what follows `#` says nothing."""
     rows: list[tuple[int, int]] = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -175,7 +177,7 @@ def lengths_of(text: str, path: str, least: int = 0) -> list[tuple[int, int]]:
             raise WrongLine(number, "this is neither a length nor a length and a number")
         length, times = int(words[0]), int(words[1]) if len(words) > 1 else 1
         if length < least:
-            raise WrongLine(number, f"a length of {length}")
+            raise WrongLine(number, f"a length of {length}, and {least} is the least")
         rows.append((length, times))
     if not any(times for _, times in rows):
         raise ValueError("it has no lengths")
