@@ -2,7 +2,7 @@
 
 Two peaks are held against what a device has. That in the order in which nodes are issued is the plan's alone: too much is an error, E0501, where
 the plan says what there is. That along the estimated time depends on the network too, for communication that lags behind keeps its buffers: too
-much is a warning, W0501. And what attention multiplies in, or switches add up, where no time depends on it, W0304.
+much is a warning, W0501. And what attention multiplies in, switches add up, or an engine all-reduces, where no time depends on it, W0304.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from stagec.analysis.sequences import ModuleSequences
 from stagec.compiled import Compiled
-from stagec.diagnostics import CompileError, Diagnostic, quoted
+from stagec.diagnostics import CompileError, Diagnostic, Span, quoted
 from stagec.dialects import dist, stg
 from stagec.dialects.memory import Kind
 from stagec.dialects.sched.actions import Collective, Compute
 from stagec.estimate.missing_units import missing_units
 from stagec.pictures.scales import size_of
 from stagec.plans.clause_text import name_text, written
-from stagec.plans.clauses import Device, Plan, Recompute, Zero
+from stagec.plans.clauses import Device, Link, Plan, Recompute, Zero
 from stagec.rewriting import programs
 
 if TYPE_CHECKING:
@@ -294,7 +294,7 @@ def idle_parts(compiled: Compiled) -> list[Diagnostic]:
 
 def idle_in_times(compiled: Compiled) -> list[Diagnostic]:
     """W0304 for settings that decide nothing but times, where none depends on them."""
-    return [*idle_attention(compiled), *idle_switches(compiled)]
+    return [*idle_attention(compiled), *idle_sums(compiled)]
 
 
 def warnings(compiled: Compiled, found: Estimate | None) -> list[Diagnostic]:
@@ -307,30 +307,47 @@ def warnings(compiled: Compiled, found: Estimate | None) -> list[Diagnostic]:
     return [*idle, *doubt(compiled, compiled.memory, timed_peaks(found))]
 
 
-def idle_switches(compiled: Compiled) -> Iterator[Diagnostic]:
-    """W0304 for switches that add up what passes through them, where no all-reduce takes another time for it."""
-    plan = compiled.plan
-    if compiled.model is None or compiled.traces is None or plan.device.flops_per_s is None:
+def idle_sums(compiled: Compiled) -> Iterator[Diagnostic]:
+    """W0304 for switches that add up what passes through them, and for an engine's all-reduce, where no all-reduce takes another time for it."""
+    plan, model = compiled.plan, compiled.model
+    is_said = "all_reduce" in plan.device.given or any("reduces" in x.given for x in plan.links)
+    if not is_said or compiled.traces is None or plan.device.flops_per_s is None:
         return
     from stagec.estimate.network import Network
 
     traces = compiled.trace_set
     programs = [each.program for each in traces.classes]
     nodes = [n for program in programs for part in program.segments for n in part.nodes]
-    sums = {n.action for n in nodes if is_all_reduce(n.action)}
+    sums = list({n.action for n in nodes if is_all_reduce(n.action)})
+
+    def is_idle(span: Span | None, device: Device, links: tuple[Link, ...]) -> TypeGuard[Span]:
+        """Whether what the plan says itself at `span` could be left out for this."""
+        if span is None or not (span.is_flag or (model and span in model.own_settings)):
+            return False
+        networks = (
+            Network(traces.mesh, plan.device, plan.links),
+            Network(traces.mesh, device, links),
+        )
+        return not any(len({network.collective(each) for network in networks}) > 1 for each in sums)
+
     for number, link in enumerate(plan.links):
-        span = link.unusual.get("reduces")
-        if span is None or span not in compiled.model.own_settings:
-            continue
         others = (*plan.links[:number], replace(link, reduces=False), *plan.links[number + 1 :])
-        networks = [Network(traces.mesh, plan.device, links) for links in (plan.links, others)]
-        if any(len({network.collective(each) for network in networks}) > 1 for each in sums):
-            continue
-        axes = quoted(link.axes)
-        label = f"nothing is all-reduced over {axes} alone"
-        if any(set(each.axes) <= set(link.axes) for each in sums):
-            label = f"all-reduces over {axes} stay in a node, where what switches do is measured"
-        message = "`reduces` of `link` changes nothing here"
+        span = link.unusual.get("reduces")
+        if is_idle(span, plan.device, others):
+            axes = quoted(link.axes)
+            label = f"nothing is all-reduced over {axes} alone"
+            if any(set(each.axes) <= set(link.axes) for each in sums):
+                label = (
+                    f"all-reduces over {axes} stay in a node, where what switches do is measured"
+                )
+            message = "`reduces` of `link` changes nothing here"
+            yield Diagnostic("W0304", message, span, label=label, help="leave it out")
+    span = plan.device.unusual.get("all_reduce")
+    # Iterations of a series have sums of other sizes.
+    is_one_step = not sums or compiled.num_iterations == 1
+    if is_one_step and is_idle(span, replace(plan.device, all_reduce="nccl"), plan.links):
+        label = "NCCL's all-reduces take no longer here" if sums else "nothing is all-reduced"
+        message = "`all_reduce` of `device` changes nothing here"
         yield Diagnostic("W0304", message, span, label=label, help="leave it out")
 
 

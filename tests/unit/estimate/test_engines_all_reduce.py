@@ -1,5 +1,7 @@
 """Whose all-reduce is priced."""
 
+import pytest
+
 from stagec.driver import compile_text
 from stagec.estimate.step import step_summary
 
@@ -34,3 +36,14 @@ def test_an_engine_has_its_own_where_it_serves() -> None:
     ours = seconds(f"{served}device h100 {{ all_reduce = vllm }}")
     assert ours < seconds(f"{served}device h100")
     assert seconds("device h100 { all_reduce = vllm }") == seconds("device h100")
+
+
+@pytest.mark.parametrize("batch", [2, 8, 64, 1024, 8192])
+@pytest.mark.parametrize("engine", ["vllm", "trtllm"])
+def test_one_without_effect_on_times_is_told(batch: int, engine: str) -> None:
+    """As where NCCL's is faster for all that is summed."""
+    served = f"serve {{ decode {batch} at 100 }} "
+    text = f"{MODEL}  {served}device h100 {{ all_reduce = {engine} }}\n}}\n"
+    told = [each.message for each in compile_text(text).idle]
+    is_same = step_summary(compile_text(text)).step_s == seconds(f"{served}device h100")
+    assert told == is_same * ["`all_reduce` of `device` changes nothing here"]
