@@ -11,11 +11,10 @@ import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 
-from stagec.analysis.buffers import owned, stored_by, summed_results
+from stagec.analysis.buffers import of_all_layers, owned, stored_by, summed_results
 from stagec.analysis.coordinates import SUFFIX
 from stagec.analysis.dataflow import Dataflow
 from stagec.analysis.expert_loads import Loads
-from stagec.analysis.placement import source_of
 from stagec.analysis.segments import Segment, segments_of, whole_number
 from stagec.analysis.sequences import ModuleSequences
 from stagec.analysis.sizes import mesh_of, size_values
@@ -78,6 +77,7 @@ def check_module(module: ModuleOp) -> None:
     classes = [op for op in ops if isinstance(op, sched.RanksOp)]
     if classes:
         check_classes(module, classes)
+        check_places(module, classes)
         RankOrders.of(module, stages).check(classes)
 
 
@@ -173,7 +173,7 @@ def check_units(program: stg.ProgramOp) -> None:
     for op in program.walk():
         number = whole_number(op, stg.UNIT, -1) if isinstance(op, sched.CollectiveOp) else -1
         if number >= 0:
-            weights = set(map(source_of, op.operands))
+            weights = set(map(of_all_layers, op.operands))
             if known.setdefault(number, weights) != weights:
                 raise wrong(
                     op, f"it gathers other weights than the gather of unit {number} before it"
@@ -324,7 +324,10 @@ def check_stages(
         if stage.number >= len(kinds) or kinds[stage.number] != known[stage.tasks].kind.data:
             raise wrong(op, f"stage {stage.number} does not run `@{stage.tasks}`")
         layers = stages.stages.data[stage.number].layers if stages is not None else ()
-        if known[stage.tasks].counts != dist.local_counts(layers):
+        counts = known[stage.tasks].counts
+        if {
+            name: n for name, n in counts.items() if not name.endswith(SUFFIX)
+        } != dist.local_counts(layers):
             said = quoted([f"{name} = {n}" for name, n in dist.local_counts(layers).items()])
             message = f"stage {stage.number} has {said or 'no number of layers'}, and `@{stage.tasks}` says otherwise"
             raise wrong(known[stage.tasks], message)
@@ -356,6 +359,22 @@ def check_classes(module: ModuleOp, classes: Sequence[sched.RanksOp]) -> None:
     if count != prod(mesh.values()):
         last = classes[-1] if classes else next(iter(programs(module)))
         raise wrong(last, "there are ranks in no class")
+
+
+def check_places(module: ModuleOp, classes: Sequence[sched.RanksOp]) -> None:
+    """Check that tasks in which a rank's place counts are of the place of the ranks that run them: of the first of a class."""
+    ops = module.body.ops
+    programs = {op.sym_name.data: op for op in ops if isinstance(op, sched.RankProgramOp)}
+    tasks = {op.sym_name.data: op for op in ops if isinstance(op, sched.TasksOp)}
+    for each in classes:
+        program = programs.get(each.program.data)
+        for stage in program.stages.data if program is not None else ():
+            for name, number in tasks[stage.tasks].counts.items():
+                axis = name.removesuffix(SUFFIX)
+                places = dict(each.at.data).get(axis, (0,))
+                if axis != name and number != places[0]:
+                    message = f"ranks `{each.class_name.data}` are at {places[0]} of `{axis}`, and `@{stage.tasks}` says otherwise"
+                    raise wrong(tasks[stage.tasks], message)
 
 
 PARTNERS = {

@@ -25,6 +25,8 @@ from tests.unit.test_pools import drawn as drawn_pools, text_of as text_of_pools
 from tests.unit.test_serving_state import text as text_of_state
 from tests.unit.test_towers import drawn as drawn_towers, text_of as text_of_towers
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
 
 @pytest.mark.parametrize("seed", mostly((0).__eq__, range(3)))
 def test_random_plans_go_on_from_any_pass(seed: int) -> None:
@@ -62,10 +64,33 @@ def test_random_serving_plans_go_on_from_tasks(seed: int) -> None:
 @pytest.mark.parametrize("name", PLANS)
 def test_odd_plans_go_on_from_tasks(name: str) -> None:
     """Where blocks of a ring are gathered at once, a rank has as many of them as its coordinate says; ranks may not divide what is in a padded bucket."""
-    text = MODEL % PLANS[name]
+    assert not list(differences(*cuts_of(MODEL % PLANS[name], "lower-to-tasks", "build-programs")))
+
+
+@pytest.mark.parametrize(
+    ("mesh", "clauses"),
+    [
+        ("cp = 2", "shard S over cp context cp { balance = none }"),
+        ("pp = 2, cp = 2", "shard S over cp context cp { balance = none } pipeline L over pp"),
+        (
+            "pp = 2, dp = 2",
+            "shard B over dp pipeline L over pp zero 3 over dp unit Block offload { parameters = true }",
+        ),
+    ],
+)
+def test_programs_of_ranks_go_on(mesh: str, clauses: str) -> None:
+    """Tasks may be of a rank's place, and weights may be loaded anew for each gather of a unit."""
+    text = (EXAMPLES / "gpt.stg").read_text()
+    plan = f"plan p {{ set L = 4 set B = 8 mesh {mesh} {clauses} }}"
+    assert not list(
+        differences(*cuts_of(f"{text[: text.index('plan ')]}\n{plan}", "build-programs"))
+    )
+
+
+def cuts_of(text: str, *passes: str) -> tuple[dict[str, str], Compiled]:
+    """The IR of a text after some passes, and the whole compilation."""
     texts, whole = texts_after_passes(lambda stops: compile_text(text, "net.stg", stops=stops))
-    (cut,) = [name for name in texts if name.endswith("lower-to-tasks")]
-    assert not list(differences({cut: texts[cut]}, whole))
+    return {name: own for name, own in texts.items() if name.endswith(passes)}, whole
 
 
 @pytest.mark.parametrize("seed", mostly((0).__eq__, range(3)))

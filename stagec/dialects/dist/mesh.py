@@ -93,7 +93,8 @@ class RuleOp(DefaultBuilder):
         if self.copies is not None and set(self.copies.data) & set(self.axes.data):
             raise self.mistake("an axis that splits has no copies")
         beside = self.parent_block()
-        meshes = [op for op in beside.ops if isinstance(op, MeshOp)] if beside else []
+        # The mesh stands in front of its rules, of which there may be thousands.
+        mesh = next((op for op in beside.ops if isinstance(op, MeshOp)), None) if beside else None
         for axis in self.axes.data:
-            if meshes and axis not in meshes[0].sizes:
+            if mesh is not None and axis not in mesh.sizes:
                 raise self.mistake(f"the mesh has no axis `{axis}`")
