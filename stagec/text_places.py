@@ -19,6 +19,7 @@ KEY = re.compile(r"([^=\n]*[^=\s])[ \t]*=[ \t]*")
 NAME = re.compile(r'"([^"]*)"|\'([^\']*)\'|([\w-]+)')
 VALUE = re.compile(rf"{STRING}|#[^\n]*|.|\n", re.DOTALL)
 
+JSON_HELP = "write a value behind each colon, and a comma between two"
 Path = tuple[str | int, ...]
 
 

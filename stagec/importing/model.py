@@ -15,7 +15,7 @@ from stagec.importing.quantized import quantized
 from stagec.importing.starters import counted, starter_plans
 from stagec.importing.text import Module, Weight, Writer
 from stagec.reading import parse_json, read_whole_text
-from stagec.text_places import json_place
+from stagec.text_places import JSON_HELP, json_place
 
 
 @dataclass(frozen=True)
@@ -140,10 +140,10 @@ def failure(file: str, message: str, code: str, help: str = "") -> CompileError:
 
 
 def no_json(file: str, error: ValueError) -> CompileError:
-    """E0801 where the text of a file ends to be JSON."""
+    """E0801 where the text of a file stops being JSON."""
     span, why = json_place(error, file)
     message, origin = f"`{file}` is no JSON: {why}", "" if span else file
-    return refused("E0801", message, span, origin=origin, help="copy the file once more")
+    return refused("E0801", message, span, origin=origin, help=JSON_HELP)
 
 
 def read_configuration(path: Path) -> Mapping[str, Any]:

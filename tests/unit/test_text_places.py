@@ -103,6 +103,18 @@ def test_what_python_cannot_read_is_no_toml(
         assert said.count("error") == 1
 
 
+@pytest.mark.parametrize("flags", [[], ["--kind", "deepspeed"]])
+def test_what_is_no_json_is_placed(
+    flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    path = tmp_path / "config.json"
+    path.write_text('{\n  "a": 1\n  "b": 2\n}')
+    assert main(["import", str(path), *flags]) == 1
+    said = capsys.readouterr().err
+    assert f" --> {path}:3:3\n" in said
+    assert "= help: write a value behind each colon, and a comma between two\n" in said
+
+
 def underlined(span: Span | None, text: str) -> str:
     assert span is not None
     line = text.split("\n")[span.line - 1]

@@ -22,7 +22,7 @@ from stagec.importing.launch.ignored import FIELDS_UNSAID, MEGATRON_UNSAID, SETT
 from stagec.importing.launch.shell import assignments, expanded, with_sourced, words
 from stagec.importing.launch.training_run import Launch, NotAPlan, plan_text
 from stagec.reading import parse_json
-from stagec.text_places import NoToml, TomlText, json_place, read_toml
+from stagec.text_places import JSON_HELP, NoToml, TomlText, json_place, read_toml
 
 KINDS = ("megatron", "torchtitan", "deepspeed", "nemo", "mlperf")
 
@@ -447,8 +447,7 @@ def read_deepspeed(text: str, reading: Reading) -> None:
         data = parse_json(text)
     except ValueError as error:
         span, why = json_place(error, reading.file)
-        help_ = "copy the file once more"
-        reading.wrong(f"this is no JSON: {why}", help_, "E0801", at=span)
+        reading.wrong(f"this is no JSON: {why}", JSON_HELP, "E0801", at=span)
         return
     if not isinstance(data, dict):
         reading.wrong("these are not settings of DeepSpeed", code="E0801")
