@@ -7,9 +7,10 @@ Places in the text are kept apart, by the path of what stands there.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -176,6 +177,15 @@ class ClauseReader:
     placed: set[str] = field(default_factory=set)
     """The paths of those that belong to what was read."""
 
+    @cached_property
+    def places_in(self) -> Mapping[str, Mapping[str, str]]:
+        """For each path that others begin with, what they go on with, and these."""
+        found: dict[str, dict[str, str]] = {}
+        for path in self.places:
+            for dot in re.finditer(r"\.", path):
+                found.setdefault(path[: dot.start()], {})[path[dot.end() :]] = path
+        return found
+
     def value(self, hint: Any, attribute: Attribute, path: str) -> Any:
         """The value of an attribute that is to be of a type."""
         if get_origin(hint) in (Union, UnionType):
@@ -231,8 +241,7 @@ class ClauseReader:
         for key in known:
             inside = f"{path}.{key}" if path else key
             if key in SPANS:
-                start = f"{inside}."
-                named = {p.removeprefix(start): p for p in self.places if p.startswith(start)}
+                named = self.places_in.get(inside, {})
                 if key == "given":
                     named = {name: p for name, p in named.items() if is_setting(kind, found, name)}
                 found[key] = {name: self.places[p] for name, p in named.items()}
