@@ -68,7 +68,7 @@ class Compiled:
 
     @property
     def with_caches(self) -> ModuleOp | None:
-        """Likewise, with all of its caches, though the plan may serve nothing; nothing of a model that nobody can serve."""
+        """Likewise, with all of its caches. A plan that serves nothing does not say how one position is split: it is whole. Nothing of a model without any."""
         from stagec.frontend import lower
         from stagec.frontend.plans.serving import batch_of_one
 
@@ -76,7 +76,9 @@ class Compiled:
         if checked.roles is None:
             return None
         if checked.batch is None:
-            checked = replace(checked, batch=batch_of_one(checked.roles, checked.body.span))
+            batch = batch_of_one(checked.roles, checked.body.span)
+            plan = replace(checked.plan, rules=(), contexts=())
+            checked = replace(checked, batch=batch, plan=plan)
         return lower(checked)
 
     @property

@@ -59,6 +59,13 @@ def served_results(results: Sequence[SSAValue], batch: Batch) -> ServedResults:
             found.append(result)
             continue
         losses = losses_of(result)
+        if not losses and not batch.is_imagined:
+            message = (
+                "the loss of this model is not a cross-entropy, so it does not say what is served"
+            )
+            owner = result.owner
+            place = span_of(owner.location) if isinstance(owner, Operation) else None
+            raise refused("E0217", message, place, help="end the model with `return`")
         ahead = [loss for loss in losses if is_draft(loss, losses)]
         found += [loss.logits for loss in losses if loss not in ahead or batch.serve.drafts]
         drafts += [loss.logits for loss in ahead]
@@ -124,12 +131,6 @@ def losses_of(result: SSAValue) -> list[Loss]:
             found.append(value.op)
         else:
             waiting += value.op.operands
-    if not found:
-        message = "the loss of this model is not a cross-entropy, so it does not say what is served"
-        help_ = "end the model with `return`"
-        owner = result.owner
-        place = span_of(owner.location) if isinstance(owner, Operation) else None
-        raise refused("E0217", message, place, help=help_)
     return list(reversed(found))
 
 
