@@ -86,7 +86,7 @@ def describe_word(word: str, functions: Mapping[str, stg.Function]) -> str:
         made = getattr(syntax, class_name(word), None) or getattr(
             syntax, WRITTEN.get(word, ""), None
         )
-        settings = ", ".join(f"`{each}`" for each in settings_of(word))
+        settings = ", ".join(f"`{each}`" for each in plans.settings_of(word))
         text = f"**clause** {made.__doc__ if made is not None else word}"
         return f"{text}\n\nsettings: {settings}" if settings else text
     return ""
@@ -159,7 +159,7 @@ def complete(
         if clause:
             if clause == "serve":
                 yield from ((word, "sequences") for word in ("prefill", "decode"))
-            yield from ((name, f"setting of {clause}") for name in settings_of(clause))
+            yield from ((name, f"setting of {clause}") for name in plans.settings_of(clause))
         else:
             yield from ((word, "clause") for word in clause_words())
     else:
@@ -192,14 +192,6 @@ def clause_words() -> list[str]:
     rules = re.findall(r"\w+", block[1]) if block else []
     heads = [re.search(rf'^{rule}: "(\w+)"', grammar, re.MULTILINE) for rule in rules]
     return [head[1] for head in heads if head]
-
-
-def settings_of(clause: str) -> list[str]:
-    """The settings of a clause."""
-    owner = getattr(plans, class_name(clause), None)
-    if owner is None:
-        return []
-    return [each.name for each in fields(owner) if "kind" in each.metadata]
 
 
 def values_of(clause: str, name: str) -> list[str]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from lark import Token
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput
 from lark.parsers.lalr_interactive_parser import InteractiveParser
 
-from stagec.diagnostics import Diagnostic, Span, closest, did_you_mean, quoted
+from stagec.diagnostics import Diagnostic, Span, closest, did_you_mean, quoted, suggestion
 from stagec.frontend.foreign_names import written_here
 from stagec.frontend.keywords import CLAUSES, DEFINED, DEFINITIONS, SETTING_WORDS
 from stagec.frontend.recovery import (
@@ -23,6 +24,7 @@ from stagec.frontend.recovery import (
     left_open,
     open_brackets,
 )
+from stagec.plans.clauses import settings_of
 
 _EXPRESSION = {"NAME", "INT", "FLOAT", "BYTES", "TRUE", "FALSE", "LPAR", "MINUS"}
 _OPERATORS = set(
@@ -59,6 +61,9 @@ _SETTING_NAMES = {"CACHE", *(word.upper() for word in SETTING_WORDS)}
 """Words of clauses which settings are called too: names, to a user."""
 _VALUES = {"NAME", "INT", "FLOAT", "BYTES", "TRUE", "FALSE"}
 """What may follow `=`."""
+
+_DIGITS = "write whole numbers in digits (`8192`), bytes with their unit (`80GiB`)"
+_DECIMAL = r"([0-9]+(?:\.[0-9]+)?)"
 
 _HELP_AT = {
     ";": "a statement ends with its line: leave `;` out",
@@ -113,10 +118,16 @@ def _character(position: int, source: Input) -> Diagnostic:
     text = source.text
     found = text[position]
     number = re.compile(r"[0-9][A-Za-z0-9_.]*").match(text, position)
+    if found in "µμ" and (digits := re.search(r"[0-9.]+\s*$", text[:position])):
+        number = re.compile(r"[0-9.]+[^\S\n]*.[A-Za-z0-9_.]*").match(text, digits.start())
     if number:
+        position = number.start()
         span = source.place(position, number.end())
         message = f"`{number.group()}` is not a number"
-        return Diagnostic("E0105", message, span, help=number_meant(number.group()))
+        setting = re.search(r"(\w+)\s*=\s*$", text[text.rfind("\n", 0, position) + 1 : position])
+        word = re.sub(r"\s", "", number.group())
+        help_ = number_meant(word, setting[1] if setting else "")
+        return Diagnostic("E0105", message, span, help=help_)
     end = text.find("\n", position)
     if found == '"':
         span = source.place(position, end if end >= 0 else len(text))
@@ -136,10 +147,48 @@ def blanks(found: re.Match[str]) -> str:
     return " " * len(found[0])
 
 
-def number_meant(word: str) -> str:
-    """How what begins as a number does is written."""
+def of_unit(word: str, setting: str) -> str:
+    """How a number with a unit is written for a setting whose name ends with another, or with none."""
+    if setting.endswith("_us") and (time := re.fullmatch(rf"{_DECIMAL}([munµμ]?)s", word, re.I)):
+        per = {"": 10**6, "m": 1000, "n": Decimal("0.001")}.get(time[2].lower(), 1)
+        return f"it is in microseconds, without a unit: write `{decimal(time[1], per)}`"
+    if re.search("(?<!per)_s$", setting) and (
+        time := re.fullmatch(rf"{_DECIMAL}([munµμ]?)s", word, re.I)
+    ):
+        exponent = {"": 0, "m": 3, "n": 9}.get(time[2].lower(), 6)
+        number = f"{time[1]}e-{exponent}" if exponent else time[1]
+        return f"it is in seconds, without a unit: write `{number}`"
+    if setting.endswith("flops_per_s") and (
+        rate := re.fullmatch(rf"{_DECIMAL}([kmgtp]?)(flops?(s|ps)?)?", word, re.I)
+    ):
+        zeros = 3 * " kmgtp".index(rate[2].lower() or " ")
+        return f"it is in FLOPs per second, without a unit: write `{rate[1]}e{zeros}`"
+    if setting.endswith("bytes_per_s") and (
+        rate := re.fullmatch(rf"{_DECIMAL}([kmgt]i?)?(b|bit)?(ps)?", word, re.I)
+    ):
+        prefix = (rate[2] or "").upper().replace("I", "i")
+        prefix = prefix if prefix.endswith("i") else prefix.replace("K", "k")
+        written = f"it is in bytes per second: write `{rate[1]}{prefix}B`"
+        if rate[3] in ("b", "bit", "Bit"):
+            return (
+                f"{written}, or `{decimal(rate[1], Decimal('0.125'))}{prefix}B` if these are bits"
+            )
+        return written
+    return ""
+
+
+def decimal(number: str, times: Decimal | int) -> str:
+    """A product, without zeros that say nothing."""
+    found = f"{Decimal(number) * times:f}"
+    return found.rstrip("0").rstrip(".") if "." in found else found
+
+
+def number_meant(word: str, setting: str = "") -> str:
+    """How what begins as a number does is written: where a setting has it, in the unit of that setting."""
     if closest(word, ("1f1b",)):
         return "did you mean `1f1b`?"
+    if in_its_unit := of_unit(word, setting):
+        return in_its_unit
     if thousands := re.fullmatch(r"(\d+)([kmgt])", word, re.I):
         power = "kmgt".index(thousands[2].lower()) + 1
         binary = "1024" if power == 1 else f"1024**{power}"
@@ -149,11 +198,7 @@ def number_meant(word: str) -> str:
     if size := re.fullmatch(r"([0-9.]+)(([kmgt])(i?)b?|b)", word, re.I):
         prefix = (size[3] or "").upper().replace("K", "K" if size[4] else "k")
         return f"write `{size[1]}{prefix}{size[4] or ''}B`"
-    if time := re.fullmatch(r"([0-9.]+)([mun]?)s", word, re.I):
-        exponent = {"": 0, "m": 3, "u": 6, "n": 9}[time[2].lower()]
-        number = f"{time[1]}e-{exponent}" if exponent else time[1]
-        return f"times are in seconds, without a unit: write `{number}`"
-    return "write whole numbers in digits (`8192`), bytes with their unit (`80GiB`)"
+    return _DIGITS
 
 
 class _Unexpected:
@@ -183,6 +228,7 @@ class _Unexpected:
         for attempt in (
             self.left_open,
             self.closes_nothing,
+            self.unit_apart,
             self.unclosed,
             self.doubled,
             self.extends_inside,
@@ -275,6 +321,16 @@ class _Unexpected:
                 return "serve" if before == "serve" else ""  # where it has no settings alone
         return ""
 
+    @property
+    def braces_of(self) -> str:
+        """The word of the clause whose settings stand here."""
+        opened = open_brackets(self.values)
+        if not opened or opened[-1] != "{":
+            return ""
+        start = opened[-1].start_pos or 0
+        before = [e for e in self.values if isinstance(e, Token) and (e.start_pos or 0) < start]
+        return next((str(each) for each in reversed(before) if each in CLAUSES), "")
+
     def left_open(self) -> Diagnostic | None:
         """A brace that is not closed before a line that is indented no further than that of the brace."""
         before = max(0, self.position - 1)  # what begins here may be the next definition
@@ -337,6 +393,21 @@ class _Unexpected:
         replaces = self.token.type in ("RPAR", "RSQB") and str(self.token) not in around[-1:]
         help_ = f"write `{closer}`" if replaces else f"write `{closer} {self.token}`"
         return Diagnostic("E0101", message, self.span, secondary=where, help=help_)
+
+    def unit_apart(self) -> Diagnostic | None:
+        """`bucket_bytes = 25 MB`: the unit was read as the name of the next setting."""
+        unit = self.before
+        if self.accepted != {"ASSIGN"} or unit is None:
+            return None
+        start = unit.start_pos or 0
+        line = self.text[self.text.rfind("\n", 0, start) + 1 : start]
+        number = re.search(rf"(\w+)\s*=\s*{_DECIMAL}\s+$", line)
+        if number is None or (help_ := number_meant(number[2] + unit, number[1])) == _DIGITS:
+            return None
+        begin = start - len(line) + number.start(2)
+        message = f"`{number[2]} {unit}` is not a number"
+        span = self.source.place(begin, start + len(unit))
+        return Diagnostic("E0105", message, span, help=help_)
 
     def doubled(self) -> Diagnostic | None:
         """The same word or sign once more."""
@@ -561,6 +632,7 @@ class _Unexpected:
         if self.token.type in _DEFINITIONS and in_a_body and not self.is_name:
             message = f"`{word}` belongs to the top level of the file"
             return self.error("E0101", message, "close the body with `}` before it")
+        help_ = suggestion(word, settings_of(self.braces_of)) or help_
         return self.error("E0102", f"`{word}` is a reserved word and cannot be a name", help_)
 
     def apart(self) -> Diagnostic | None:

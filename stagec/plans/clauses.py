@@ -713,3 +713,15 @@ class Plan:
         for axis in self.axes:
             count *= axis.size
         return count
+
+
+CLAUSES: tuple[type[Clause], ...] = (
+    *(Shard, Pipeline, Zero, Recompute, Precision, Optimizer, Collectives, Context, Gradients),
+    *(Overlap, Offload, Process, Device, Link, Serve, Load),
+)
+
+
+def settings_of(clause: str) -> tuple[str, ...]:
+    """The settings of a clause, by the word that begins it."""
+    owner = next((each for each in CLAUSES if each.__name__.lower() == clause), Clause)
+    return tuple(each.name for each in fields(owner) if "kind" in each.metadata)

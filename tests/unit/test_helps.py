@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,13 @@ WRONG = (
     "plan q extends p { device { memory = 80Gi } }",
     "plan q extends p { device { memory = 80G } }",
     "plan q extends p { link dp { latency_s = 5us } }",
+    "plan q extends p { link dp { latency_us = 5ms } }",
+    "plan q extends p { link dp { latency_us = 5 us } }",
+    "plan q extends p { link dp { bytes_per_s = 50GBps } }",
+    "plan q extends p { device { flops_per_s = 989TFLOPS } }",
+    "plan q extends p { device { memory = 80 GiB } }",
+    "plan q extends p { gradients { bucket_bytes = 25 MB, overlap = true } }",
+    "plan q extends p { precision { weight = bf16 } }",
     "plan q extends p { mesh dp = 1.5, tp = 2, pp = 1 }",
     "plan q extends p { set B = 64GiB }",
     "plan q extends p { set B = 0 }",
@@ -155,6 +163,52 @@ def test_a_help_leads_past_its_error(wrong: str):
     assert ways
     assert not others
     assert any(is_past(each, plan, first) for each in ways), first
+
+
+UNITS = {
+    "us": Fraction(1, 10**6),
+    "µs": Fraction(1, 10**6),
+    "ms": Fraction(1, 1000),
+    "s": Fraction(1),
+    "ns": Fraction(1, 10**9),
+}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_help_for_a_time_says_the_same_time(seed: int):
+    """In the unit of the setting: as many microseconds as were written in another."""
+    draws = random.Random(seed)
+    unit, blank = draws.choice(list(UNITS)), draws.choice(("", " "))
+    number = draws.choice((str(draws.randint(1, 900)), f"{draws.randint(0, 90)}.25"))
+    setting = draws.choice(
+        ("link dp { latency_us", "device { link_latency_us", "device { network_latency_us")
+    )
+    text = f"{TEXT}plan q extends p {{ {setting} = {number}{blank}{unit} }} }}\n"
+    (found,) = errors(text, "q")
+    assert found.code == "E0105"
+    meant = re.search("write `(.*)`", found.helps[0])
+    assert meant is not None
+    assert Fraction(meant[1]) / 10**6 == Fraction(number) * UNITS[unit]
+    (fixed,) = written(text, found)
+    assert not errors(fixed, "q")
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("link dp { bytes_per_s = 400Gbps }", "write `400GB`, or `50GB` if these are bits"),
+        ("device { link_bytes_per_s = 3TiBps }", "it is in bytes per second: write `3TiB`"),
+        ("device { memory_bytes_per_s = 3TB/s }", "write `memory_bytes_per_s = 3TB`"),
+        ("device { memory_bytes_per_s = 3us }", "bytes with their unit (`80GiB`)"),
+        ("device { flops_per_s = 9.5P }", "without a unit: write `9.5e15`"),
+        ("gradients { bucket_bytes = 25 MB }", "write `25MB`"),
+        ("link dp { latency_s = 5 }", "did you mean `latency_us`, in microseconds?"),
+        ("precision { weight = bf16 }", "did you mean `weights`?"),
+    ],
+)
+def test_a_number_is_written_in_the_unit_of_its_setting(setting: str, said: str):
+    (found,) = errors(f"{TEXT}plan q extends p {{ {setting} }}\n", "q")
+    assert said in found.helps[0]
 
 
 def without_a_brace(random_: random.Random, text: str) -> str:

@@ -56,6 +56,8 @@ class SettingsReader:
             if name not in kinds:
                 offered = sorted({*kinds} - {*hidden})
                 help_ = suggestion(name, offered)
+                if not name.endswith("_us"):
+                    help_ = help_.replace("_us`?", "_us`, in microseconds?")
                 message = f"{title} has no setting `{name}`"
                 self.add("E0402", message, entry.name, help_)
                 continue
@@ -109,6 +111,13 @@ class SettingsReader:
         if kind.name == "bytes" and not self.is_size(value):
             help_ = f"write `{name} = 25MiB`"
             return self.refuse(entry, "must be a number of bytes, such as `25MiB`", help_)
+        if (
+            kind.name == "bandwidth"
+            and isinstance(value, syntax.Binary)
+            and isinstance(value.left, syntax.ByteSize)
+        ):
+            help_ = f"write `{name} = {text_of(value.left)}`"
+            return self.refuse(entry, "is in bytes per second, without more", help_)
         if kind.name in ("number", "rate", "bandwidth"):
             return self.number(entry, positive=kind.name != "number")
         if kind.name == "words":
