@@ -67,6 +67,7 @@ class Span:
 
     @staticmethod
     def whole_line(file: str, line: int) -> Span:
+        """A line of a file, from its first character to its end."""
         return Span(file, line, 1, line + 1, 1)
 
     @property
@@ -152,6 +153,13 @@ def refused(
     """One mistake, to be raised."""
     found = Diagnostic(code, message, span, label, secondary, notes, help, origin)
     return CompileError([found], sources)
+
+
+def refused_line(path: str, line: int, message: str, help_: str) -> CompileError:
+    """E0421: a mistake in a line of a file of numbers, or, where that is 0, in the file."""
+    if not line:
+        return refused("E0421", message, origin=path, help=help_)
+    return refused("E0421", message, Span.whole_line(path, line), help=help_)
 
 
 @dataclass

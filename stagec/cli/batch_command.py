@@ -25,7 +25,7 @@ from stagec.cli.usage import (
     whole_number,
 )
 from stagec.compiled import Compiled
-from stagec.diagnostics import CompileError, Span, refused
+from stagec.diagnostics import refused, refused_line
 from stagec.dialects.dist.sequences import DealtSequences
 from stagec.driver import Stops, compile_checked
 from stagec.estimate.batcher import (
@@ -93,7 +93,7 @@ def check_fit(path: str, requests: Sequence[Request], policy: Policy) -> None:
     """E0421 for a request that no engine can serve."""
     for number in unfit(requests, policy):
         message = f"request {number + 1} fits no engine: {requests[number].prompt:,} tokens and {requests[number].output:,} more"
-        raise wrong(path, message, "allow more `--tokens`, more `--blocks`, or chunks")
+        raise refused_line(path, 0, message, "allow more `--tokens`, more `--blocks`, or chunks")
 
 
 def serve_in_pools(options: argparse.Namespace, requests: Sequence[Request], policy: Policy) -> str:
@@ -215,12 +215,6 @@ def positive(flag: str, text: str) -> float:
     return found
 
 
-def wrong(path: str, message: str, help_: str, line: int = 0) -> CompileError:
-    if not line:
-        return refused("E0421", message, origin=path, help=help_)
-    return refused("E0421", message, Span.whole_line(path, line), help=help_)
-
-
 def read_requests(path: str) -> list[Request]:
     """E0421 for a file that cannot be read, or a line that is no request."""
     help_ = (
@@ -230,11 +224,11 @@ def read_requests(path: str) -> list[Request]:
         rows = parse_csv(read_whole_text(path))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise wrong(path, f"cannot read `{path}`: {reason}", help_) from None
+        raise refused_line(path, 0, f"cannot read `{path}`: {reason}", help_) from None
     names = [word.strip() for word in rows[0][1]] if rows else []
     if not all(name in names for name in COLUMNS):
         message = "the first line does not name `arrival`, `prompt` and `output`"
-        raise wrong(path, message, help_, rows[0][0] if rows else 0)
+        raise refused_line(path, rows[0][0] if rows else 0, message, help_)
     places = [names.index(name) for name in COLUMNS]
     found: list[Request] = []
     for number, words in rows[1:]:
@@ -242,22 +236,22 @@ def read_requests(path: str) -> list[Request]:
             continue
         if any(words[len(names) :]):
             message = f"a line of {len(words)} cells, where {len(names)} columns have names"
-            raise wrong(path, message, help_, number)
+            raise refused_line(path, number, message, help_)
         try:
             arrival, prompt, output = (words[at].strip() for at in places)
             request = Request(float(arrival), int(prompt), int(output))
         except (ValueError, IndexError):
-            raise wrong(path, "this is not a request", help_, number) from None
+            raise refused_line(path, number, "this is not a request", help_) from None
         if request.prompt < 1 or request.output < 1:
-            raise wrong(path, "a request has a prompt, and an output", help_, number)
+            raise refused_line(path, number, "a request has a prompt, and an output", help_)
         if not 0 <= request.arrival_s < 1e12:
             message = (
                 f"a request comes so many seconds after the first, not `{words[places[0]].strip()}`"
             )
-            raise wrong(path, message, help_, number)
+            raise refused_line(path, number, message, help_)
         found.append(request)
     if not found:
-        raise wrong(path, "there are no requests in it", help_)
+        raise refused_line(path, 0, "there are no requests in it", help_)
     return found
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from stagec.diagnostics import CompileError, Diagnostic, Span, refused
+from stagec.diagnostics import CompileError, Diagnostic, Span, refused_line
 from stagec.dialects.dist.sequences import DealtSequences, Kind
 from stagec.frontend.plans.merge import DOT
 from stagec.reading import parse_csv, read_whole_text
@@ -96,9 +96,7 @@ class Iterations:
         return DealtSequences(np.array(kinds, np.int64).reshape(-1, 4), ends[:, None])
 
     def wrong(self, line: int, message: str, help_: str = HELP) -> CompileError:
-        if not line:
-            return refused("E0421", message, origin=self.path, help=help_)
-        return refused("E0421", message, Span.whole_line(self.path, line), help=help_)
+        return refused_line(self.path, line, message, help_)
 
     def idle_taken(self, plan: str) -> list[Diagnostic]:
         """What it says of other pools, where a plan has none. A pool alone leaves it to the others."""
