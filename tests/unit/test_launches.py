@@ -774,3 +774,46 @@ def test_settings_of_what_a_run_has(flags: str, clause: str, idle: str):
     assert ("exchange_units" in found.text) == ("exchange_units" in clause)
     assert ("steps" in found.text) == ("steps" in clause)
     assert [each for each in found.idle if " " in each] == [idle][: bool(idle)]
+
+
+RECOMPUTED = "how layers to compute again are chosen"
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ("uniform --recompute-num-layers 1", ""),
+        ("uniform --recompute-num-layers 2", "that inputs of every 2 layers are kept"),
+        ("block --recompute-num-layers 1", "only the first layer of each stage is"),
+        ("block --recompute-num-layers 2", "only the first 2 layers of each stage are"),
+        ("block --recompute-num-layers 3", ""),
+        (
+            "block --recompute-num-layers 1 --num-virtual-stages-per-pipeline-rank 2",
+            "only the first layer of each virtual stage is",
+        ),
+        ("block --recompute-num-layers 2 --num-virtual-stages-per-pipeline-rank 2", ""),
+    ],
+)
+def test_layers_that_are_computed_again(flags: str, told: str):
+    """`checkpointed_forward` of Megatron-LM: `block` computes the first layers of each virtual stage again, `uniform` all, some at once."""
+    line = f"--pipeline-model-parallel-size 3 --num-layers 9 --micro-batch-size 1 --recompute-granularity full --recompute-method {flags}"
+    found = import_plan(f"pretrain_gpt.py {line}", "run.sh", "megatron", 6)
+    assert "recompute whole" in found.text
+    assert told in found.text
+    assert ("Not in the plan" in found.text) == bool(told)
+    assert (RECOMPUTED in found.idle) == (not told)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_blocks_that_are_computed_again_in_part(seed: int):
+    """Told where a stage, as it is written, has more layers than are computed again; and where nothing says how many it has."""
+    draws = random.Random(seed)
+    stages = [draws.randint(1, 4), *[draws.randint(1, 4)] * 2, draws.randint(1, 4)]
+    layers = draws.randint(1, 4)
+    said = f"--recompute-granularity full --recompute-method block --recompute-num-layers {layers}"
+    flags = f"--pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers {stages[0]} --micro-batch-size 1"
+    flags += f" --decoder-last-pipeline-num-layers {stages[-1]} --num-layers {sum(stages)} {said}"
+    text = import_plan(f"pretrain_gpt.py {flags}", "run.sh", "megatron", 8).text
+    assert ("Not in the plan" in text) == (layers < max(stages))
+    unknown = import_plan(f"pretrain_gpt.py --micro-batch-size 1 {said}", "run.sh", "megatron", 8)
+    assert "Not in the plan" in unknown.text

@@ -165,6 +165,24 @@ def granularity(run: Launch, value: Any) -> None:
     )
 
 
+OF_ALL_LAYERS = "recompute whole, if each layer is computed again by itself"
+
+
+def recompute_method(run: Launch, value: Any) -> None:
+    known = {"uniform": "uniform", "block": "block", "none": "", "null": ""}
+    one_of("recompute_method", known)(run, value)
+
+
+def recompute_layers(run: Launch, value: Any) -> None:
+    if str(value).strip().lower() not in ("", "0", "none", "null"):
+        size("recompute_layers")(run, value)
+
+
+def checkpoint_method(run: Launch, value: Any) -> None:
+    run.recompute = "whole"
+    recompute_method(run, value)
+
+
 def megatron_optimizer(run: Launch, value: Any) -> None:
     known = {"adam": "adamw", "adamw": "adamw", "sgd": "sgd { momentum = 0.9 }", "muon": "muon"}
     one_of("optimizer", known)(run, value)
@@ -283,6 +301,8 @@ MEGATRON: dict[str, Word] = {
     "use-custom-fsdp": Word("zero 3 over dp, cp", fully_sharded, False),
     "recompute-activations": Word("recompute attention", constant("recompute", "attention"), False),
     "recompute-granularity": Word("recompute whole, or attention", granularity),
+    "recompute-method": Word(OF_ALL_LAYERS, recompute_method),
+    "recompute-num-layers": Word(OF_ALL_LAYERS, recompute_layers),
     "bf16": Word("precision { weights = bf16, gradients = fp32, ... }", half("bf16"), False),
     "fp16": Word("precision { weights = fp16, ... }", half("fp16"), False),
     "accumulate-allreduce-grads-in-fp32": Word(
@@ -366,7 +386,8 @@ MEGATRON: dict[str, Word] = {
     ),
     "model-parallel-size": Word("mesh tp = N, before there were pipelines", size("tp")),
     "batch-size": Word("microbatch N, before there were global batches", size("micro_batch")),
-    "activations-checkpoint-method": Word("recompute whole", constant("recompute", "whole")),
+    "activations-checkpoint-method": Word("recompute whole", checkpoint_method),
+    "activations-checkpoint-num-layers": Word(OF_ALL_LAYERS, recompute_layers),
     "checkpoint-activations": Word("recompute whole", constant("recompute", "whole"), False),
 }
 """Flags of Megatron-LM and Megatron-Core, and of torchrun before them."""
@@ -399,6 +420,10 @@ FIELDS: dict[str, Word] = {
     "data_parallel_sharding_strategy": MEGATRON["data-parallel-sharding-strategy"],
     "recompute_granularity": MEGATRON["recompute-granularity"],
     "activations_checkpoint_granularity": MEGATRON["recompute-granularity"],
+    "recompute_method": MEGATRON["recompute-method"],
+    "activations_checkpoint_method": MEGATRON["recompute-method"],
+    "recompute_num_layers": MEGATRON["recompute-num-layers"],
+    "activations_checkpoint_num_layers": MEGATRON["recompute-num-layers"],
     "bf16": MEGATRON["bf16"],
     "fp16": MEGATRON["fp16"],
     "grad_reduce_in_fp32": MEGATRON["accumulate-allreduce-grads-in-fp32"],

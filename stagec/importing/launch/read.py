@@ -119,10 +119,11 @@ def import_plan(
         what = "Transformer Engine's op fuser, which a plan says of layers without experts, in fp8 or mxfp8"
         reading.unsaid.append(what)
     if not reading.mistakes:
-        reading.idle += run.without_effect
-        remarks = [f"From {Path(file).name} ({kind})."]
-        remarks += [f"Not in the plan: {what}." for what in dict.fromkeys(reading.unsaid)]
         try:
+            reading.idle += run.without_effect
+            reading.unsaid += [run.recomputed_otherwise] * bool(run.recomputed_otherwise)
+            remarks = [f"From {Path(file).name} ({kind})."]
+            remarks += [f"Not in the plan: {what}." for what in dict.fromkeys(reading.unsaid)]
             name = re.sub(r"\W", "_", Path(file).stem) or "run"
             name = name if not name[0].isdigit() else f"run_{name}"
             made = plan_text(reading.run, name.lower(), remarks, model, dims)
@@ -250,8 +251,6 @@ def take_megatron(name: str, values: list[str], reading: Reading, seen: set[str]
             )
             return
         reading.apply(f"--{name}", word, values[0] if values else None)
-    elif name == "recompute-num-layers" and values[:1] == ["1"]:
-        reading.idle.append(f"--{name}")  # each layer by itself
     elif name in MEGATRON_UNSAID:
         reading.unsaid.append(f"`--{name}`, {MEGATRON_UNSAID[name]}")
     elif name in idle("megatron"):

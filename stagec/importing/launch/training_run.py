@@ -39,7 +39,6 @@ class Launch:
     virtual_stages: int = 1
     layers: int | None = None
     layers_per_virtual_stage: int | None = None
-    stage_layers: list[int] | None = None
     first_layers: int | None = None
     last_layers: int | None = None
     embedding_in_split: bool = False
@@ -75,6 +74,9 @@ class Launch:
     """Whether the model has experts, whatever is said of them."""
     recompute: str = ""
     """`attention`, `full`, or as a plan says it."""
+    recompute_method: str = ""
+    """`uniform` or `block`, in the words of Megatron-LM."""
+    recompute_layers: int | None = None
     precision: dict[str, str] = field(default_factory=dict)
     averages_before: bool = False
     """Whether a kernel of its own divides gradients by the number of ranks, and not the collective that sums them."""
@@ -155,8 +157,50 @@ class Launch:
             "the multiprocessors of an exchange": self.exchange_units is not None
             and not self.takes_units,
             "the steps of Muon": self.steps is not None and self.optimizer != "muon",
+            "how layers to compute again are chosen": bool(
+                self.recompute_method or self.recompute_layers
+            )
+            and not self.recomputed_otherwise,
         }
         return [name for name, is_idle in found.items() if is_idle]
+
+    @property
+    def recomputed_otherwise(self) -> str:
+        """What is computed again, where that is not each layer by itself (`checkpointed_forward` in `megatron/core/recompute.py`, which the
+        block of layers of each virtual stage runs): under `block` the first layers of it, under `uniform` several at once."""
+        layers, most = self.recompute_layers or 1, self.most_layers
+        if self.recompute != "whole" or most == 1:
+            return ""
+        if self.recompute_method == "block" and (most is None or layers < most):
+            what = f"first {layers} layers" if layers > 1 else "first layer"
+            stage = "virtual stage" if self.num_virtual_stages > 1 else "stage"
+            each = f"the {what} of each {stage} {'are' if layers > 1 else 'is'} computed again"
+            return f"that only {each} (`block`), and not all"
+        if self.recompute_method != "block" and layers > 1:
+            return f"that inputs of every {layers} layers are kept (`uniform`), and not of each"
+        return ""
+
+    @property
+    def num_virtual_stages(self) -> int:
+        """Of each stage."""
+        if not self.layers_per_virtual_stage:
+            return self.virtual_stages
+        if not self.layers:
+            raise NotAPlan("layers of a virtual stage are said, but not how many layers there are")
+        return self.split_layers // self.pp // self.layers_per_virtual_stage
+
+    @property
+    def split_layers(self) -> int:
+        """The embedding and the loss count as a layer each where they have one layer less beside them."""
+        return (self.layers or 0) + self.embedding_in_split + self.loss_in_split
+
+    @property
+    def most_layers(self) -> int | None:
+        """Of a virtual stage, or of all if there are no stages; nothing if the number of layers is not said."""
+        if not self.layers or self.pp == 1:
+            return self.layers
+        stage = max(uneven(self) or [-(-self.split_layers // self.pp)])
+        return -(-stage // self.num_virtual_stages)
 
     @property
     def takes_units(self) -> bool:
@@ -380,19 +424,13 @@ def shards(run: Launch, dims: Collection[str] | None) -> list[str]:
 def pipeline(run: Launch) -> list[str]:
     if run.pp == 1:
         return [f"microbatch {run.micro_batch}"] if run.micro_batch else []
-    virtual = run.virtual_stages
-    if run.layers_per_virtual_stage:
-        if not run.layers:
-            raise NotAPlan("layers of a virtual stage are said, but not how many layers there are")
-        # The embedding and the loss count as a layer each where they have one layer less beside them.
-        layers = run.layers + run.embedding_in_split + run.loss_in_split
-        virtual = layers // run.pp // run.layers_per_virtual_stage
+    virtual = run.num_virtual_stages
     schedule = run.schedule or ("interleaved_1f1b" if virtual > 1 else "1f1b")
     settings = [f"schedule = {schedule}"]
     if virtual > 1:
         settings.append(f"virtual_stages = {virtual}")
     settings.append(f"microbatch = {run.micro_batch or 1}")
-    listed = run.stage_layers or uneven(run)
+    listed = uneven(run)
     if listed:
         settings.append(f"layers = [{', '.join(map(str, listed))}]")
     else:
