@@ -34,7 +34,7 @@ from stagec.diagnostics import line_of
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.sched.tasks import NOWHERE, TASK_NUMBER, TRANSFER_TASKS, Rows
 from stagec.dialects.types import StackType, ValueType, tensor_of
-from stagec.symbolic import ZERO, Size, symbol
+from stagec.symbolic import ZERO, Size, product, symbol
 from stagec.unrolling.rank import RankRun, StageRun
 from stagec.unrolling.stage import sizes_of_node
 
@@ -486,9 +486,11 @@ def without_padding(module: ModuleOp) -> Mapping[str, Size]:
     """Dims that rules pad, and those that are made of padded ones, as experts' tokens are of a batch: what each is without padding."""
     exact = averages(module)
     found = {n: exact.get(hidden, symbol(hidden)) for n, hidden in pads_of(module).items()}
-    # What a load fills in is no function of other sizes: it is a share of all tokens, padding included.
+    # What a load fills in is no function of other sizes: it is a share of all that are sent, for tokens that pad, too.
     filled = {
-        op.dim.data: op.tokens.data for op in module.body.ops if isinstance(op, dist.ExpertLoadOp)
+        op.dim.data: product(map(symbol, op.chosen.data))
+        for op in module.body.ops
+        if isinstance(op, dist.ExpertLoadOp)
     }
     known = found.keys() | filled.keys()
     made = {n: size for n, size in dim_sizes(module).items() if found and n not in known}
@@ -497,9 +499,9 @@ def without_padding(module: ModuleOp) -> Mapping[str, Size]:
     while any(size.names & found.keys() for size in found.values()):
         found = {name: size.substitute(found) for name, size in found.items()}
     return found | {
-        dim: symbol(dim) * found[tokens] / symbol(tokens)
-        for dim, tokens in filled.items()
-        if tokens in found
+        dim: symbol(dim) * sent.substitute(found) / sent
+        for dim, sent in filled.items()
+        if sent.names & found.keys()
     }
 
 

@@ -22,7 +22,7 @@ After:
     dist.mesh <ep = 4>
     stg.dim "T.load" = "T"
     stg.dim "T.load.max" = "T"
-    dist.expert_load "T.load" of "T" experts "X" chosen "A" over [ep] among [] zipf "1.2" seed 3
+    dist.expert_load "T.load" of "T" experts "X" chosen [T, A] over [ep] among [] zipf "1.2" seed 3
     stg.program "M" (%x : !stg.tensor<[T/ep, D], bf16>, %i : !stg.tensor<[T/ep, A], i32>) {
       %r, %n = stg.dispatch %x by %i to "X" "T" dropless
         : (!stg.tensor<[T/ep, D], bf16>, !stg.tensor<[T/ep, A], i32>) -> (!stg.tensor<[X, T/ep, D], bf16>, !stg.tensor<[X], i64>)
@@ -162,12 +162,12 @@ class TokenWay:
     """How many devices of another pool they are sent to."""
 
     @property
-    def chosen(self) -> str:
-        """The dim of the experts of a token."""
+    def chosen(self) -> tuple[str, ...]:
+        """The dims of the numbers of tokens' experts."""
         if isinstance(self.begin, dist.TowerRecvOp):
             assert self.begin.chosen is not None
             return self.begin.chosen.data
-        return stg.tensor_type(numbers_of(self.begin)).names[-1]
+        return stg.tensor_type(numbers_of(self.begin)).names
 
     @property
     def topk(self) -> stg.TopkOp | None:

@@ -30,7 +30,7 @@ After:
     stg.program "M" () {
       %w = stg.weight "w" : !stg.stack<"L" x !stg.tensor<[X, D], bf16>>
       stg.repeat "L" slice(%w1 = %w : !stg.stack<"L" x !stg.tensor<[X, D], bf16>>) {
-        %r = dist.tower_recv "forward" 0 of "attention" tokens "T" chosen "A" {made_by = "cut-experts"} : !r
+        %r = dist.tower_recv "forward" 0 of "attention" tokens "T" chosen [B, A] {made_by = "cut-experts"} : !r
         %y = stg.mul %r, %w1 : (!r, !stg.tensor<[X, D], bf16>) -> !r
         dist.tower_send "backward" 1 to "attention" %y {made_by = "cut-experts"} : !r
         stg.yield
@@ -276,7 +276,7 @@ def receive(crossing: Crossing, pool: str, readers: Sequence[Operation]) -> None
     tokens = chosen = None
     if crossing.dispatch is not None:
         tokens = crossing.dispatch.tokens.data
-        chosen = stg.tensor_type(crossing.dispatch.experts).names[-1]
+        chosen = stg.tensor_type(crossing.dispatch.experts).names
     made = dist.TowerRecvOp(
         None, tokens, chosen, pool, crossing.direction, crossing.number, like=value.type
     )

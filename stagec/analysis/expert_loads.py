@@ -77,20 +77,21 @@ class ExpertLoad:
         """The dims of copies for nodes and for devices."""
         return self.op.copies.data if self.op.copies is not None else ()
 
+    def chosen_of(self, values: Values) -> tuple[int, int]:
+        """Of how many experts each token goes to how many."""
+        return int(values[self.op.chosen.data[-1]]), int(values[self.op.experts.data])
+
     def routed(self, values: Values) -> int:
         """Copies of tokens that the devices of one exchange route, in one microbatch."""
-        experts, tokens = values[self.op.experts.data], values[self.op.tokens.data]
-        total = Fraction(experts * tokens, prod(values[a] for a in self.op.among.data))  # pyright: ignore
+        sent = prod(values[dim] for dim in self.op.chosen.data)
+        total = Fraction(sent, prod(values[a] for a in self.op.among.data))  # pyright: ignore
         assert total.denominator == 1, total
         return total.numerator
 
     def of_experts(self, layer: int, values: Values) -> list[int]:
         """Tokens of each expert in a layer."""
-        total, chosen = self.routed(values), values[self.op.chosen.data]
-        experts = int(values[self.op.experts.data])
-        return apportion(
-            shares(self.op.distribution, experts, layer), total, -(-total // int(chosen))
-        )
+        total, (chosen, experts) = self.routed(values), self.chosen_of(values)
+        return apportion(shares(self.op.distribution, experts, layer), total, -(-total // chosen))
 
     def of_devices(self, layer: int, values: Values) -> tuple[int, ...]:
         """Tokens of the experts of each device, by its place along the axes that split them."""
@@ -135,7 +136,7 @@ class ExpertLoad:
     def of_copies(self, layer: int, values: Values) -> CopyLoad:
         """Copies that travel to nodes and to devices."""
         if layer not in self._copies:
-            experts, chosen = (int(values[n.data]) for n in (self.op.experts, self.op.chosen))
+            chosen, experts = self.chosen_of(values)
             routing = Routing(experts, chosen)
             if self.op.groups is not None and self.op.limit is not None:
                 groups, limit = (s.data.integer(values) for s in (self.op.groups, self.op.limit))

@@ -110,6 +110,27 @@ def test_tokens_are_conserved(
         assert done == router + SENT * per_token
 
 
+@pytest.mark.parametrize("seed", some(range(8), 8))
+def test_tokens_are_those_that_are_sent_whatever_their_dim_rounds_up(seed: int, tmp_path: Path):
+    """Tokens of an expert are no whole number: their dim is an average, or rounded up in the text or by the plan."""
+    rng = Random(seed)
+    (edp, ep), chosen, sequence = rng.choice(MESHES), rng.choice((2, 3)), rng.choice((5, 7, 11))
+    experts = 3 * EXPERTS if chosen == 2 else 5 * EXPERTS
+    tokens, pad = rng.choice(("{}", "ceildiv({}, 1)", "{}")), rng.choice(("", "{ pad = 1 }"))
+    microbatch = rng.choice((BATCH // (edp * ep), 1))
+    load = f"load {{ zipf = {rng.choice((0, 0.7, 1.3))}, seed = {seed} }}"
+    plan = mesh_plan(
+        edp, ep, f"{load} microbatch {microbatch}\nset S = {sequence}, X = {experts}, A = {chosen}"
+    )
+    plan = plan.replace("shard N over dp", f"shard N over dp {pad}")
+    model = text(plan, tokens.format("B * S * A / X"))
+    traces = compile_text(model, str(tmp_path / "net.stg"), "p").trace_set
+    router = 2 * BATCH * sequence * WIDTH * experts
+    for layer in range(LAYERS):
+        done = sum(expert_flops(each, layer) * ranks_of(traces, each) for each in traces.classes)
+        assert done == router + BATCH * sequence * chosen * 2 * 2 * WIDTH * 48
+
+
 @pytest.mark.parametrize("seed", some(range(4), 4))
 def test_layers_of_which_the_first_is_peeled_have_the_loads_of_their_numbers(
     seed: int, tmp_path: Path

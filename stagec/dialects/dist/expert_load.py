@@ -1,15 +1,15 @@
 """How many tokens experts have: not all as many.
 
-    dist.expert_load "T.load" of "T" experts "X" chosen "A" over [ep] among [mb, edp] zipf "1.2" seed 0
+    dist.expert_load "T.load" of "T" experts "X" chosen [B, S, A] over [ep] among [mb, edp] zipf "1.2" seed 0
 
 `T.load` stands where `T` does in the tokens of a device's own experts; `T.load.max` in what is exchanged. What
 numbers they have is `stagec.analysis.expert_loads`. Where tokens go to nodes first (`split-exchanges`), copies have loads too:
 
-    dist.expert_load "T.load" of "T" experts "X" chosen "A" over [en, el] among [mb] copies ["T.outer", "T.inner"] groups "8" limit "4" zipf "1.2"
+    dist.expert_load "T.load" of "T" experts "X" chosen [B, S, A] over [en, el] among [mb] copies ["T.outer", "T.inner"] groups "8" limit "4" zipf "1.2"
 
 `T.outer.sent` and `T.outer.load` are what a device sends to nodes, and what it gets for its own. Where another pool has the experts,
 
-    dist.expert_load "T.load" of "T" experts "X" chosen "A" over [] elsewhere 8 among [mb] zipf "1.2" seed 0
+    dist.expert_load "T.load" of "T" experts "X" chosen [B, S, A] over [] elsewhere 8 among [mb] zipf "1.2" seed 0
 
 says what each of its eight devices gets: `T.load.at0` and so on.
 """
@@ -49,8 +49,9 @@ class ExpertLoadOp(DialectOp):
     """The load of experts: the i-th busiest of them has a share of i^-`zipf`, which one that is being drawn by `seed` for each
     layer; or each has the `shares` of the layer, or of all layers if there is one row.
 
-    `over` are the axes that split the experts, `among` those that split the tokens of each; a token goes to each of
-    `chosen` experts at most once. How parts of `uneven` experts differ is what their rule says. `copies` are the dims of copies for nodes,
+    `chosen` are the dims of the numbers of experts that are chosen, of which the last counts those of a token; it goes to each of them once. What is routed
+    is as many as these numbers, whatever `tokens` rounds up. `over` are the axes that split the experts, `among` those that split the tokens of each. How
+    parts of `uneven` experts differ is what their rule says. `copies` are the dims of copies for nodes,
     along the first of two axes, and for devices; experts are then chosen from a `limit` of `groups`, if there are groups. Experts that are `elsewhere` are
     split over so many devices of another pool.
     """
@@ -60,7 +61,7 @@ class ExpertLoadOp(DialectOp):
     dim = prop_def(StringAttr)
     tokens = prop_def(StringAttr)
     experts = prop_def(StringAttr)
-    chosen = prop_def(StringAttr)
+    chosen = prop_def(NamesAttr)
     over = prop_def(NamesAttr)
     elsewhere = opt_prop_def(IntegerAttr)
     among = prop_def(NamesAttr)
@@ -82,7 +83,7 @@ class ExpertLoadOp(DialectOp):
         self,
         tokens: str,
         experts: str,
-        chosen: str,
+        chosen: Sequence[str],
         over: Sequence[str],
         among: Sequence[str],
         distribution: Distribution,
@@ -118,6 +119,8 @@ class ExpertLoadOp(DialectOp):
         return Distribution(self.zipf.data, self.seed.value.data if self.seed is not None else 0)
 
     def verify_(self) -> None:
+        if not self.chosen.data:
+            raise self.mistake("what chooses experts has a dim of those that a token goes to")
         if (self.zipf is None) == (self.shares is None):
             raise self.mistake("a load is `zipf` or `shares`")
         if self.zipf is not None and not is_number(self.zipf.data):

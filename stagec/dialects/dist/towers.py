@@ -153,14 +153,14 @@ class TowerSendOp(TowerCrossing):
 class TowerRecvOp(TowerCrossing):
     """A value that another pool hands over, as this pool's devices hold it. One that is `trained` depends on weights that are: its gradient goes back.
 
-    Of tokens that came by a dispatch of the other pool, `tokens` is the dim that counts those of an expert, `chosen` that of the experts of a token.
+    Of tokens that came by a dispatch of the other pool, `tokens` is the dim that counts those of an expert, `chosen` are those of the numbers of their experts.
     """
 
     name = "dist.tower_recv"
 
     trained = opt_prop_def(UnitAttr)
     tokens = opt_prop_def(StringAttr)
-    chosen = opt_prop_def(StringAttr)
+    chosen = opt_prop_def(NamesAttr)
     value = result_def(TensorType)
 
     assembly_format = "$direction $number `of` $pool (`trained` $trained^)? (`tokens` $tokens^ `chosen` $chosen)? attr-dict `:` type($value)"

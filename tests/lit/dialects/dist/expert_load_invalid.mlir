@@ -2,22 +2,22 @@
 // RUN: stagec-opt %s --verify-diagnostics --split-input-file | filecheck %s
 
 // CHECK: error[E0709]: `dist.expert_load`: a load is `zipf` or `shares`
-dist.expert_load "T.load" of "T" experts "X" chosen "A" over [ep] among []
+dist.expert_load "T.load" of "T" experts "X" chosen [B, S, A] over [ep] among []
 
 // -----
 
 // CHECK: error[E0709]: `dist.expert_load`: experts are split over some axis
-dist.expert_load "T.load" of "T" experts "X" chosen "A" over [] among [] zipf "1"
+dist.expert_load "T.load" of "T" experts "X" chosen [B, S, A] over [] among [] zipf "1"
 
 // -----
 
 // CHECK: error[E0709]: `dist.expert_load`: shares are whole numbers, not `1 x`
-dist.expert_load "T.load" of "T" experts "X" chosen "A" over [ep] among [] shares ["1 x"]
+dist.expert_load "T.load" of "T" experts "X" chosen [B, S, A] over [ep] among [] shares ["1 x"]
 
 // -----
 
 // CHECK: error[E0709]: `dist.expert_load`: an exponent is a number, not `steep`
-dist.expert_load "T.load" of "T" experts "X" chosen "A" over [ep] among [] zipf "steep"
+dist.expert_load "T.load" of "T" experts "X" chosen [B, S, A] over [ep] among [] zipf "steep"
 
 // -----
 
@@ -34,9 +34,9 @@ dist.expert_load "T.load" of "T" experts "X" chosen "A" over [ep] among [] zipf 
 // -----
 
 // CHECK: error[E0709]: `dist.expert_load`: copies are for nodes and for devices, along two axes
-dist.expert_load "T.load" of "T" experts "X" chosen "A" over [ep] among [] copies [T.outer, T.inner] zipf "1"
+dist.expert_load "T.load" of "T" experts "X" chosen [B, S, A] over [ep] among [] copies [T.outer, T.inner] zipf "1"
 
 // -----
 
 // CHECK: error[E0709]: `dist.expert_load`: groups have a limit, and a limit is of groups
-dist.expert_load "T.load" of "T" experts "X" chosen "A" over [en, el] among [] copies [T.outer, T.inner] groups "4" zipf "1"
+dist.expert_load "T.load" of "T" experts "X" chosen [B, S, A] over [en, el] among [] copies [T.outer, T.inner] groups "4" zipf "1"

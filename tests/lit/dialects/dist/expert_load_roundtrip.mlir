@@ -1,14 +1,14 @@
 // How busy experts are: by an exponent and a seed, or share by share.
 // RUN: stagec-opt %s | stagec-opt - | filecheck %s
 
-// CHECK: dist.expert_load "T.load" of "T" experts "X" chosen "A" over [ep] among [mb, edp] zipf "1.2" seed 3
-dist.expert_load "T.load" of "T" experts "X" chosen "A" over [ep] among [mb, edp] zipf "1.2" seed 3
+// CHECK: dist.expert_load "T.load" of "T" experts "X" chosen [B, S, A] over [ep] among [mb, edp] zipf "1.2" seed 3
+dist.expert_load "T.load" of "T" experts "X" chosen [B, S, A] over [ep] among [mb, edp] zipf "1.2" seed 3
 
-// CHECK: dist.expert_load "U.load" of "U" experts "X" chosen "A" over [ep] among [] shares ["3 1 1 1", "1 1 1 3"]
-dist.expert_load "U.load" of "U" experts "X" chosen "A" over [ep] among [] shares ["3 1 1 1", "1 1 1 3"]
+// CHECK: dist.expert_load "U.load" of "U" experts "X" chosen [B, S, A] over [ep] among [] shares ["3 1 1 1", "1 1 1 3"]
+dist.expert_load "U.load" of "U" experts "X" chosen [B, S, A] over [ep] among [] shares ["3 1 1 1", "1 1 1 3"]
 
-// CHECK: dist.expert_load "V.load" of "V" experts "X" chosen "A" over [en, el] among [mb] copies [V.outer, V.inner] groups "8" limit "4" zipf "1.2" seed 3
-dist.expert_load "V.load" of "V" experts "X" chosen "A" over [en, el] among [mb] copies [V.outer, V.inner] groups "8" limit "4" zipf "1.2" seed 3
+// CHECK: dist.expert_load "V.load" of "V" experts "X" chosen [B, S, A] over [en, el] among [mb] copies [V.outer, V.inner] groups "8" limit "4" zipf "1.2" seed 3
+dist.expert_load "V.load" of "V" experts "X" chosen [B, S, A] over [en, el] among [mb] copies [V.outer, V.inner] groups "8" limit "4" zipf "1.2" seed 3
 
 %r = "test.op"() : () -> !stg.tensor<[X, T/(edp*ep), D], bf16>
 

@@ -10,7 +10,7 @@ stg.dim "T.outer" = "B/en"
 stg.dim "X.inner" = "el*en"
 stg.dim "T.inner" = "2*B/(el*en)"
 dist.mesh <en = 2, el = 2>
-// CHECK: dist.expert_load "T.load" of "T" experts "X" chosen "A" over [en, el] among [] copies [T.outer, T.inner] groups "2" limit "1" zipf "1" seed 0
+// CHECK: dist.expert_load "T.load" of "T" experts "X" chosen [B, A] over [en, el] among [] copies [T.outer, T.inner] groups "2" limit "1" zipf "1" seed 0
 stg.program "M" (%x : !stg.tensor<[B/(en*el), D], fp8>, %s : !stg.tensor<[B/(en*el), X], bf16>) {
   %g, %i = stg.topk %s over "X" to "A" groups "2" limit "1" : (!stg.tensor<[B/(en*el), X], bf16>) -> (!stg.tensor<[B/(en*el), A], bf16>, !stg.tensor<[B/(en*el), A], i32>)
   // CHECK: stg.dispatch %x by %i to "X.outer" "T.outer.sent"

@@ -5,7 +5,7 @@ stg.dim "X" = "8"
 stg.dim "A" = "2"
 stg.dim "T" = "64"
 dist.mesh <ep = 4>
-// CHECK: dist.expert_load "T.load" of "T" experts "X" chosen "A" over [ep] among [] zipf "1.2" seed 3
+// CHECK: dist.expert_load "T.load" of "T" experts "X" chosen [S, A] over [ep] among [] zipf "1.2" seed 3
 stg.program "M" (%x : !stg.tensor<[S/ep, D], bf16>, %i : !stg.tensor<[S, A], i32>) {
   // CHECK: dist.all_gather %x dim "S" over [ep] : !stg.tensor<[S/ep, D], bf16> -> !stg.tensor<[S, D], bf16>
   %y = dist.all_gather %x dim "S" over [ep] : !stg.tensor<[S/ep, D], bf16> -> !stg.tensor<[S, D], bf16>

@@ -3,7 +3,7 @@
 
 // CHECK:      stg.dim "T.load" = "T"
 // CHECK-NEXT: stg.dim "T.load.max" = "T"
-// CHECK-NEXT: dist.expert_load "T.load" of "T" experts "X" chosen "A" over [ep] among [edp] shares ["3 1 1 1"]
+// CHECK-NEXT: dist.expert_load "T.load" of "T" experts "X" chosen [T, A] over [ep] among [edp] shares ["3 1 1 1"]
 stg.dim "L" = "3"
 stg.dim "X" = "4"
 stg.dim "A" = "2"

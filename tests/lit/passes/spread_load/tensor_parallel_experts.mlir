@@ -5,7 +5,7 @@ stg.dim "X" = "4"
 stg.dim "A" = "2"
 stg.dim "T" = "64"
 dist.mesh <ep = 2, tp = 2>
-// CHECK: dist.expert_load "T.load" of "T" experts "X" chosen "A" over [ep] among [tp] zipf "1" seed 0
+// CHECK: dist.expert_load "T.load" of "T" experts "X" chosen [T, A] over [ep] among [tp] zipf "1" seed 0
 stg.program "M" (%x : !stg.tensor<[T/(tp*ep), D], bf16>, %i : !stg.tensor<[T/(tp*ep), A], i32>) {
   %r, %n = stg.dispatch %x by %i to "X" "T" dropless
     : (!stg.tensor<[T/(tp*ep), D], bf16>, !stg.tensor<[T/(tp*ep), A], i32>) -> (!stg.tensor<[X, T/(tp*ep), D], bf16>, !stg.tensor<[X], i64>)
