@@ -25,6 +25,7 @@ from stagec.frontend.files import uncapitalised
 from stagec.importing import import_configuration
 from stagec.importing.families import FAMILIES
 from stagec.importing.launch import import_plan
+from stagec.importing.launch.flags import MEGATRON
 from stagec.importing.launch.read import KINDS, kind_of
 from stagec.importing.launch.shell import MOST_SCRIPT_BYTES
 from stagec.importing.model import no_json, read_configuration
@@ -70,10 +71,11 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def separated(arguments: Sequence[str]) -> list[str]:
-    """A line of flags is one word, though it starts with `--`."""
+    """A line of flags is one word, though it starts with `--`; so is a flag of Megatron-LM alone."""
     words = list(arguments)
     for i, word in enumerate(words):
-        if word.lstrip().startswith("--") and " " in word.strip():
+        is_flag = word.startswith("--") and word[2:].partition("=")[0] in MEGATRON
+        if is_flag or (word.lstrip().startswith("--") and " " in word.strip()):
             return [*words[:i], *words[i + 1 :], "--", word]
     return words
 

@@ -25,8 +25,10 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from functools import cache, lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -332,8 +334,8 @@ def rates_of(
 def number(value: object, what: str, where: DeviceText) -> float:
     """E0417 unless it is a finite number above 0, or 0 for a latency."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        message, help_ = f"`{what}` of `{where}` is not a number", "write it without quotes"
-        raise where.bad(message, help_, at=what.split("."))
+        message = f"`{what}` of `{where}` is not a number"
+        raise where.bad(message, number_meant(value, what), at=what.split("."))
     least_is_0 = what.endswith("_us")
     if not math.isfinite(value) or value < 0 or (value == 0 and not least_is_0):
         message = f"`{what}` of `{where}` is {value:g}, which is not a speed or size"
@@ -343,6 +345,33 @@ def number(value: object, what: str, where: DeviceText) -> float:
         message = f"`{what}` of `{where}` is {value:g}, which no device has"
         raise where.bad(message, UNIT_HELP, at=what.split("."))
     return value
+
+
+WITH_UNIT = re.compile(
+    r"([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]{1,2})?) ?([kmgtp]i?|[uµμn]|)(s|B|FLOPS?|OPS?|)(/s|ps|)",
+    re.IGNORECASE,
+)
+
+
+def number_meant(value: object, what: str) -> str:
+    """How a number in quotes is written: in the unit of the name, which follows no number in TOML."""
+    found = WITH_UNIT.fullmatch(value.strip()) if isinstance(value, str) else None
+    if found is None:
+        return "write a number in digits"
+    digits, prefix, unit, _ = (each.lower() for each in found.groups())
+    is_time, in_us = unit == "s", what.endswith("_us")
+    if found[3] == "b" or (is_time != in_us and (prefix or unit)):
+        return UNIT_HELP
+    if is_time:
+        factor = {"": Decimal(10**6), "m": Decimal(1000), "n": Decimal("0.001")}.get(prefix, 1)
+    elif prefix in ("u", "µ", "μ", "n"):
+        return UNIT_HELP
+    else:
+        base = 1024 if prefix.endswith("i") else 1000
+        factor = base ** " kmgtp".index(prefix[:1] or " ")
+    number = f"{Decimal(digits) * factor:f}"
+    number = number.rstrip("0").rstrip(".") if "." in number else number
+    return f"write `{number}`, without quotes" + " and unit" * bool(prefix or unit)
 
 
 def whole(value: float, what: str, where: DeviceText) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from graphlib import CycleError, TopologicalSorter
+from math import ceil, floor
 
 from stagec import symbolic
 from stagec.diagnostics import Diagnostics, Span, closest, did_you_mean, quoted, suggestion
@@ -324,11 +325,12 @@ class _SizeResolver:
                 close = closest(name, known)
                 help_ = f"did you mean `{close}`?" if close else f"there are {quoted(known)}"
                 self.usage(message, origin, help_ if known else "")
-            elif not re.fullmatch(r"[0-9]{1,40}", text.strip()):
-                self.usage(f"`{text}` is not a whole number", origin, "write it out in digits")
+            elif not re.fullmatch(r"-?[0-9]{1,40}", text.strip()):
+                self.usage(f"`{text}` is not a whole number", origin, whole_meant(name, text))
             elif not 1 <= int(text) <= LARGEST:
                 what = "less than 1" if int(text) < 1 else "more than 64 bits can count"
-                self.usage(f"a size of {int(text)} is {what}", origin, "")
+                help_ = "sizes are whole numbers from 1 on" if int(text) < 1 else ""
+                self.usage(f"a size of {int(text)} is {what}", origin, help_)
             else:
                 self.fixed[name] = int(text)
                 self.table.origins[name] = origin
@@ -541,3 +543,13 @@ def _product(numbers: list[int]) -> int:
     for number in numbers:
         result *= number
     return result
+
+
+def whole_meant(name: str, text: str) -> str:
+    """How a size that is no whole number is written."""
+    if not re.fullmatch(r"-?[0-9]{1,40}\.[0-9]{1,40}|[0-9]{1,20}e[0-9]", text.strip(), re.ASCII):
+        return "write it out in digits"
+    size = Fraction(text.strip())
+    least, most = max(1, floor(size)), max(1, ceil(size))
+    other = f", or `{name}={most}`" if most != least else ""
+    return f"sizes are whole numbers from 1 on: write `{name}={least}`{other}"

@@ -175,6 +175,40 @@ def test_mistakes_in_a_file() -> None:
         load("no_such_device")
 
 
+@pytest.mark.parametrize(
+    ("key", "given", "meant"),
+    [
+        ("capacity", "80GiB", 80 * 2**30),
+        ("capacity", "80 GB", 80e9),
+        ("memory_bytes_per_s", "3.35TB/s", 3.35e12),
+        ("memory_bytes_per_s", "3.35e12", 3.35e12),
+        ("link_latency_us", "3us", 3),
+        ("link_latency_us", "0.5 ms", 500),
+        ("link_bytes_per_s", "400Gb", None),
+        ("capacity", "3us", None),
+        ("link_latency_us", "3GB", None),
+        ("node", "eight", None),
+    ],
+)
+def test_a_number_in_quotes_is_helped_in_the_unit_of_its_name(
+    key: str, given: str, meant: float | None
+) -> None:
+    """TOML has no units: the help says the number that the text means, which is then read as that."""
+    device = {"memory_bytes_per_s": "1e12", key: f'"{given}"'}
+
+    def text() -> str:
+        lines = [f"{name} = {value}" for name, value in device.items()]
+        return "\n".join(["[peaks]", "bf16 = 1e12", "[device]", *lines])
+
+    with pytest.raises(CompileError) as found:
+        parse(text(), "x", "x.toml")
+    help_ = found.value.diagnostics[0].helps[0]
+    assert help_.startswith("write `") == (meant is not None)
+    if meant is not None:
+        device[key] = help_.split("`")[1]
+        assert parse(text(), "x", "x.toml").numbers[key] == meant
+
+
 @pytest.mark.parametrize("number", range(3))
 @pytest.mark.parametrize("key", ["what", "licence"])
 def test_a_mistake_in_a_source_is_shown_there(number: int, key: str) -> None:
