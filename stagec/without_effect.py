@@ -224,6 +224,14 @@ OF_PASSES = (
         "ranks send and receive in this order without it too, or do not at all",
     ),
     PassNeed(
+        "pipeline",
+        "first_backward",
+        "cut-segments",
+        (("first_whole", False),),
+        "no backward pass of the first of several stages is split",
+        "it needs several stages, and a schedule that splits backward passes, as `zb_h1` does",
+    ),
+    PassNeed(
         "process",
         "dummy_gradients",
         PLAN_MEMORY,

@@ -17,6 +17,7 @@ from stagec.frontend.plans import idle_settings
 from stagec.frontend.plans.unused_rules import idle_overrides
 from stagec.ir_text import print_ir
 from stagec.passes.backward.recompute_activations import RecomputeActivations
+from stagec.schedules.catalogue import CATALOGUE
 from stagec.without_effect import (
     NEEDS,
     OF_PASSES,
@@ -152,6 +153,7 @@ def test_all_of_them_are_tried():
         ("process", "cached_weights"),
         ("pipeline", "scatter_gather"),
         ("pipeline", "transfers"),
+        ("pipeline", "first_backward"),
         ("offload", "parameters"),
     }
 
@@ -316,7 +318,26 @@ def test_an_order_of_transfers_that_holds_anyway_is_told(
 ):
     pipeline = f"pipeline L over dp {{ schedule = {schedule}, microbatch = 4 }}"
     text = LAYERS.format(clauses=f"{pipeline} {overlap}", dp=2, tp=1)
-    assert told(compile_text(text.replace("  shard B over dp\n", ""), plan="q")) == said
+    assert told(compile_text(text.replace(OVER, ""), plan="q")) == said
+
+
+@pytest.mark.parametrize("schedule", CATALOGUE)
+@pytest.mark.parametrize("ways", [1, 2])
+def test_a_first_stage_whose_backward_passes_are_whole_anyway_is_told(schedule: str, ways: int):
+    """Under each schedule: where traces are the same, and nowhere else."""
+    clause = "set L = 4 pipeline L over dp {{ schedule = {}, microbatch = 4{} }}".format
+    said, plain = (
+        compiled(LAYERS.format(clauses=clause(schedule, each), dp=ways, tp=1).replace(OVER, ""))
+        for each in (", first_backward = whole", "")
+    )
+    if said is None or plain is None:
+        assert (schedule, ways) == ("dualpipe", 1)
+        return
+    found = [each for each in told(said) if each == "first_backward"]
+    assert len(found) == (digest(said) == digest(plain))
+
+
+OVER = "  shard B over dp\n"
 
 
 @pytest.mark.parametrize("seed", [3, 27, 59])
