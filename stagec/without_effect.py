@@ -41,6 +41,7 @@ class ProgramNeed(NamedTuple):
     kind: str
     """A kind of communication, one of the names below, or the pass that the setting adds or leaves out."""
     reason: str
+    help: str = LEAVE
 
 
 GRADIENTS = "reduced gradients"
@@ -50,6 +51,7 @@ NARROW = "gradients or weights that are narrower than what a step computes with"
 EXPERTS = "experts"
 GATHERED = "gathered parameters"
 EXCHANGES = "all-to-alls"
+NOT_AWAITED = "communication within layers for which computation does not wait"
 BESIDE = "collectives that products may run beside"
 CONVERTED = "logits that are converted for a loss"
 NORMED = "norms that nothing but quantizations reads"
@@ -77,6 +79,13 @@ OVERLAPPED = "overlapped_1f1b"
 NEEDS = (
     ProgramNeed("overlap", "zero", "zero", "no gradients are reduced, and no parameters gathered"),
     ProgramNeed("overlap", "tp", "tp", "no values are gathered or summed within layers"),
+    ProgramNeed(
+        "overlap",
+        "tp",
+        NOT_AWAITED,
+        "nothing comes in pieces, and with `bulk = false` computation waits for all else",
+        "leave `bulk` out, or have pieces: these need `shard S over tp`, and a number that divides what a rank has",
+    ),
     ProgramNeed("overlap", "ep", "ep", "no tokens are sent to experts on other devices"),
     ProgramNeed("collectives", "reduce", DEFER, "no partial sums meet in a sum"),
     ProgramNeed(
@@ -417,15 +426,17 @@ class IdleParts:
                 yield Diagnostic("W0703", message, call.span, help=help_)
 
     def settings(self) -> Iterator[Diagnostic]:
+        places: list[Span | None] = []
         for need, span in self.needs.items() if self.is_lowered else ():
             is_met = self.changes[need.kind] if need.kind in OF_ONE_PASS else need.kind in self.has
             # The plan alone says that nothing is updated, or quantized.
             is_known = need.kind in (OFFLOAD_OPTIMIZER, QUANTIZE_PRODUCTS) and (
                 need.kind not in self.ran
             )
-            if not is_met and not is_known:
+            if not is_met and not is_known and span not in places:
+                places.append(span)
                 yield Diagnostic(
-                    "W0304", unchanged(title_of(need)), span, label=need.reason, help=LEAVE
+                    "W0304", unchanged(title_of(need)), span, label=need.reason, help=need.help
                 )
 
     def recomputing(self) -> Iterator[Diagnostic]:
@@ -608,7 +619,10 @@ def kinds(module: ModuleOp) -> Iterator[str]:
         axes = op.axes.data if isinstance(op, dist.CollectiveBase | dist.StorageOp) else ()
         if axes and all(mesh.get(axis) == 1 for axis in axes):  # `all_pools` is no axis
             continue
-        yield communication_kind(op, contexts)
+        kind = communication_kind(op, contexts)
+        yield kind
+        if kind == "tp" and "serial" not in stg.marks(op):
+            yield NOT_AWAITED
         if isinstance(op, dist.AllReduceGradientOp | dist.ReduceShardOp):
             yield GRADIENTS
         if isinstance(op, stg.WeightOp) and op.persistent is not None:
