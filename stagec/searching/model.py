@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
 from stagec.analysis.sizes import size_values
 from stagec.analysis.units import is_call
-from stagec.dialects import stg
+from stagec.dialects import dist, stg
 from stagec.dialects.types import StackType, TensorType, tensor_of
 from stagec.frontend import CheckedModel, lower, plan_of_model
+from stagec.pipelines import make
 from stagec.rewriting import programs
 
 
@@ -45,7 +47,7 @@ class ModelDims:
     layers: tuple[str, ...]
     """Dims that say how often the repeats in the model's own body run. A pipeline can cut these into stages."""
     cuts_several: bool
-    """Whether a pipeline cuts several repeats. Then its stages are not alike."""
+    """Whether a pipeline cuts several repeats, or one whose first layer is another than the rest. Then its stages are not alike."""
     units: tuple[str, ...]
     """The modules that layers call, whose weights FSDP gathers together."""
     has_layers: bool
@@ -108,7 +110,7 @@ def read_model(checked: CheckedModel) -> ModelDims:
         positions=positions,
         caches=tuple(shape for shape in shapes if {*shape} & {*positions}),
         layers=layers_of(repeats(module)),
-        cuts_several=len(counts_of(repeats(module))) > 1,
+        cuts_several=len(counts_of(repeats(module))) > 1 or has_first_apart(module, stated),
         units=units_of(module),
         has_layers=bool(repeats(module)),
         has_attention=bool(attention),
@@ -199,6 +201,14 @@ def layers_of(found: list[stg.RepeatOp]) -> tuple[str, ...]:
 def counts_of(found: list[stg.RepeatOp]) -> list[str]:
     """The same dims, one for each repeat."""
     return [text for op in found if (text := str(op.count.data)).isidentifier()]
+
+
+def has_first_apart(module: ModuleOp, stated: dist.PlanOp) -> bool:
+    """Whether the first layer of a repeat is one by itself where the model is trained, because nothing in front of it is: a pipeline then cuts two repeats."""
+    peeled = module.clone()
+    if stated.is_training:
+        make("peel-layers").apply(Context(), peeled)
+    return len(repeats(peeled)) > len(repeats(module))
 
 
 def units_of(module: ModuleOp) -> tuple[str, ...]:

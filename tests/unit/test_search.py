@@ -1156,6 +1156,28 @@ def test_sums_begin_when_a_microbatch_has_gone_back(schedule: str) -> None:
     assert 0.85 * whole.peak_bytes < bound <= whole.peak_bytes
 
 
+@pytest.mark.parametrize(("model", "clause"), [("attention", ""), ("words", "freeze embed")])
+def test_a_first_layer_of_its_own_is_on_one_of_a_ranks_stages(model: str, clause: str) -> None:
+    """Its input needs no gradient where nothing in front of it is trained. Where the first of a rank's stages has no layer, another rank has that layer."""
+    text = MODELS[model]
+    asked, dims = small_goal(text, None, *filter(None, [clause]))
+    space = default_space(dims, 3, 8)
+    space.values |= {"tp": (1,), "cp": (1,), "pp": (3,)}
+    space.values["schedule"] = ("1f1b", "interleaved_1f1b")
+    space.values |= {"virtual_stages": (1, 2), "microbatch": (1,), "bucket": (0,)}
+    space.values |= {"recompute": ("none",), "precision": ("bf16",)}
+    search = Search(replace(asked, devices=(3,)), [space], SerialExecutor())
+    search.run()
+    every = search.candidates
+    assert {point["virtual_stages"] for point in every.points} == {1, 2}
+    for number, point in enumerate(every.points):
+        plan = search.questions.plan(point)
+        whole = compiled_whole(WholePlan("small.stg", f"{text}\n{plan}", number))
+        assert not whole.error, whole.error
+        assert every.known[number][LEAST] <= whole.step_time * (1 + 1e-9), plan
+        assert every.known[number][HELD] <= whole.peak_bytes, plan
+
+
 @pytest.mark.parametrize("seed", mostly(lambda seed: seed == 2, range(4)))
 def test_no_plan_of_a_space_is_better_than_its_bounds(seed: int) -> None:
     """Plans of a small space are compiled. Under ZeRO 2 a step of one microbatch has no sums of gradients."""
