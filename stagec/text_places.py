@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Iterator
@@ -52,6 +53,36 @@ def json_place(error: ValueError, file: str) -> tuple[Span | None, str]:
     if not isinstance(error, JSONDecodeError):
         return None, str(error)
     return Span.point(file, error.lineno, error.colno), f"{error.msg[:1].lower()}{error.msg[1:]}"
+
+
+JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},:]|[^\s\[\]{},:"]+')
+
+
+def json_key(text: str, file: str, path: Path) -> Span | None:
+    """Where a key of a JSON text stands, with its value unless that has parts; nothing if it is not there. Of several the last, as `json` reads it."""
+    inside: list[list[str | int]] = []
+    """Of the brackets that are open: in a list the place of the next value, in a mapping the key of it."""
+    key, found, span = False, None, None
+    for token in JSON_TOKEN.finditer(text):
+        word = token[0]
+        if found is not None and word != ":":
+            end = token.end() if word[0] not in "[{" else found[1]
+            span, found = TomlText(text, file).span(found[0], end), None
+        if word in "[{":
+            inside.append([0] if word == "[" else [""])
+            key = word == "{"
+        elif word in "]}":
+            inside.pop()
+            key = False
+        elif word == ",":
+            key = isinstance(inside[-1][0], str)
+            if not key:
+                inside[-1][0] = int(inside[-1][0]) + 1
+        elif key:
+            inside[-1][0], key = json.loads(word), False
+            if tuple(each[0] for each in inside) == path:
+                found = token.span()
+    return span
 
 
 class TomlText:

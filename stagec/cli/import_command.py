@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -28,7 +27,7 @@ from stagec.importing.launch import import_plan
 from stagec.importing.launch.flags import MEGATRON
 from stagec.importing.launch.read import KINDS, kind_of
 from stagec.importing.launch.shell import MOST_SCRIPT_BYTES
-from stagec.importing.model import no_json, read_configuration
+from stagec.importing.model import CONFIGURATION, no_json, read_configuration
 from stagec.importing.shipped import configurations, shipped
 from stagec.reading import MOST_BYTES, read_whole_text
 
@@ -67,7 +66,7 @@ def run(arguments: Sequence[str]) -> int:
             message,
             f"if it is a launcher's, say `--kind {'|'.join(KINDS)}`",
         )
-    return write_model(read_configuration(path), shown_name(path), options)
+    return write_model(read_configuration(path), shown_name(path), options, text)
 
 
 def separated(arguments: Sequence[str]) -> list[str]:
@@ -100,7 +99,8 @@ def make_parser() -> CommandParser:
 
 def source_text(path: Path) -> str:
     if os.path.isdir(path):
-        return json.dumps(dict(read_configuration(path)))
+        read_configuration(path)
+        path = path / CONFIGURATION
     try:
         most = MOST_BYTES if path.suffix == ".json" else MOST_SCRIPT_BYTES
         return read_whole_text(path, most)
@@ -114,11 +114,15 @@ def source_text(path: Path) -> str:
         raise refuse(str(path), "E0701", f"cannot read `{path}`: {reason}", help_) from None
 
 
-def write_model(data: Mapping[str, Any], name: str, options: argparse.Namespace) -> int:
+def write_model(
+    data: Mapping[str, Any], name: str, options: argparse.Namespace, text: str = ""
+) -> int:
     for flag, value in (("--gpus", options.gpus), ("--model", options.model)):
         if value is not None:
             raise usage_error(flag, f"`{flag}` is about plans, and this is a model", "E0711")
-    imported = import_configuration(data, options.source, name)
+    is_folder = text and os.path.isdir(options.source)
+    file = str(Path(options.source) / CONFIGURATION) if is_folder else options.source
+    imported = import_configuration(data, file, name, text)
     return deliver(imported.text, f"`{imported.model.name}`", options)
 
 

@@ -7,6 +7,7 @@ A key that is absent has the class's default; one that is null is null.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -27,13 +28,19 @@ def classes() -> dict[str, dict[str, Any]]:
     return json.loads(text)
 
 
+Place = tuple[str, ...]
+"""A key, behind those of the parts that it is in."""
+
+
 class Unsupported(Exception):
     """What a configuration asks for and the language, or its class here, has not."""
 
-    def __init__(self, message: str, help: str = "") -> None:
+    def __init__(self, message: str, help: str = "", at: Sequence[Place] = ()) -> None:
         super().__init__(message)
         self.message = message
         self.help = help
+        self.at = at
+        """What it is about: the first of these that the file has."""
 
 
 @dataclass
@@ -49,9 +56,18 @@ class Config:
     parts: Mapping[str, str] = field(default_factory=dict)
     absent: Mapping[str, Any] = field(default_factory=dict)
     """What a class takes for a part that is absent, beyond what that part's own class says."""
+    path: Place = ()
+    """Which part it is."""
+    asked: list[Place] = field(default_factory=list)
+    """What of the file was asked for, in that order, of all parts."""
 
     @staticmethod
-    def of(data: Mapping[str, Any], model_type: str) -> Config:
+    def of(
+        data: Mapping[str, Any],
+        model_type: str,
+        path: Place = (),
+        asked: list[Place] | None = None,
+    ) -> Config:
         known = classes().get(model_type, {})
         return Config(
             data,
@@ -60,7 +76,13 @@ class Config:
             defaults=known.get("defaults", {}),
             parts=known.get("parts", {}),
             absent=known.get("absent", {}),
+            path=path,
+            asked=[] if asked is None else asked,
         )
+
+    def at(self, *keys: str) -> list[Place]:
+        """Where these are written, in any of their spellings."""
+        return [(*self.path, name) for key in keys for name in self.names(key)]
 
     def names(self, key: str) -> tuple[str, ...]:
         """All spellings of a key: its own, and those of the class."""
@@ -78,10 +100,12 @@ class Config:
         names = self.names(key)
         self.read.update(names)
         given = [name for name in names if name in self.data]
+        self.asked += [(*self.path, name) for name in given[:1]]
         for other in given[1:]:
             if self.data[other] != self.data[given[0]]:
                 raise Unsupported(
-                    f"`{given[0]}` is {self.data[given[0]]!r} and `{other}` is {self.data[other]!r}: they are one key of this class"
+                    f"`{given[0]}` is {self.data[given[0]]!r} and `{other}` is {self.data[other]!r}: they are one key of this class",
+                    at=self.at(other),
                 )
         for source in (self.data, self.defaults):
             for name in names:
@@ -94,28 +118,35 @@ class Config:
         """A number. `Unsupported` if there is none."""
         value = self.get(key, otherwise)
         if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-            raise Unsupported(f"`{key}` is {value!r}, not a number")
+            raise self.wrong(key, f"`{key}` is {shown(value)}, not a number", unquoted(value))
         return float(value)
 
     def number(self, key: str, otherwise: int | None = None) -> int:
         """A size. `Unsupported` if there is none."""
         value = self.count(key, otherwise)
         if value < 1:
-            raise Unsupported(f"`{key} = {value}`: sizes are 1 or more")
+            raise self.wrong(key, f"`{key} = {value}`: sizes are 1 or more")
         return value
 
     def count(self, key: str, otherwise: int | None = 0) -> int:
         """A number that may be 0."""
         value = self.get(key, otherwise)
-        if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
-            raise Unsupported(f"`{key}` is {value!r}, not a whole number")
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not isfinite(value) or value != int(value):
+            message = f"`{key}` is {shown(value)}, not a whole number"
+            raise self.wrong(key, message, unquoted(value))
         if value < 0:
-            raise Unsupported(f"`{key} = {value}`: no size is less than 0")
+            raise self.wrong(key, f"`{key} = {value}`: no size is less than 0")
         if value > MOST:
-            raise Unsupported(f"`{key} = {value:g}`: sizes are at most {MOST:g}")
+            raise self.wrong(key, f"`{key} = {value:g}`: sizes are at most {MOST:g}")
         if value > MOST_LAYERS and key.endswith("layers"):
-            raise Unsupported(f"`{key} = {int(value):,}`: at most {MOST_LAYERS:,} layers are read")
+            message = f"`{key} = {int(value):,}`: at most {MOST_LAYERS:,} layers are read"
+            raise self.wrong(key, message)
         return int(value)
+
+    def wrong(self, key: str, message: str, help: str = "") -> Unsupported:
+        """About one key."""
+        return Unsupported(message, help or f"write the `{key}` that the model has", self.at(key))
 
     def flag(self, key: str, otherwise: bool = False) -> bool:
         return bool(self.get(key, otherwise))
@@ -126,7 +157,8 @@ class Config:
         inner = self.data.get(key)
         if not isinstance(inner, Mapping):
             inner = self.absent.get(key, {})
-        return Config.of(inner, model_type or inner.get("model_type") or self.parts.get(key, ""))
+        kind = model_type or inner.get("model_type") or self.parts.get(key, "")
+        return Config.of(inner, kind, (*self.path, key), self.asked)
 
     def rope(self) -> Mapping[str, Any]:
         """What is said about rotary embeddings, in any of the spellings."""
@@ -140,3 +172,15 @@ class Config:
     def layer_types(self) -> Sequence[str] | None:
         value = self.get("layer_types")
         return value if isinstance(value, list | tuple) else None
+
+
+def shown(value: Any) -> str:
+    """A value as JSON has it."""
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def unquoted(value: Any) -> str:
+    """What to write for a number in quotes."""
+    is_number = isinstance(value, str) and re.fullmatch(r"\s*\d+(\.\d+)?\s*", value, re.ASCII)
+    return f"write `{value.strip()}`, without quotes" if is_number else ""

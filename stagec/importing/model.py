@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from stagec.diagnostics import CompileError, did_you_mean, refused
 from stagec.formatting import format_text
-from stagec.importing.config import Config, Unsupported, classes
+from stagec.importing.config import Config, Place, Unsupported, classes
 from stagec.importing.families import FAMILIES
 from stagec.importing.quantized import quantized
 from stagec.importing.starters import counted, starter_plans
 from stagec.importing.text import Module, Weight, Writer
 from stagec.reading import parse_json, read_whole_text
-from stagec.text_places import JSON_HELP, json_place
+from stagec.text_places import JSON_HELP, json_key, json_place
+
+CONFIGURATION = "config.json"
+"""What it is called in the folder of a model."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +50,10 @@ class Imported:
         return [(weight, groups)]
 
 
-def import_configuration(data: Mapping[str, Any], file: str, source: str = "") -> Imported:
-    """The text of the model that a configuration describes. `CompileError` if it cannot be written."""
+def import_configuration(
+    data: Mapping[str, Any], file: str, source: str = "", text: str = ""
+) -> Imported:
+    """The text of the model that a configuration describes. `CompileError` if it cannot be written; `text` is that of its file, where the mistake is shown."""
     model_type = data.get("model_type")
     if not isinstance(model_type, str):
         raise failure(
@@ -70,17 +75,20 @@ def import_configuration(data: Mapping[str, Any], file: str, source: str = "") -
     try:
         architecture = family(config)
         model = architecture.write(writer)
-        stored = quantized(data, writer, model)
+        stored = quantized(config, writer, model)
     except Unsupported as error:
-        raise failure(file, f"`{model_type}`: {error.message}", "E0802", error.help) from None
+        message = f"`{model_type}`: {error.message}"
+        raise refused_at(error.at, file, text, message, error.help) from None
     except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
-        said = f"`{model_type}`: a value is not of the form that its class reads: {error}"
-        raise failure(file, said, "E0802") from error
+        last = config.asked[-1:]
+        keys = f": the last that was read is `{last[0][-1]}`" if last else ""
+        said = f"`{model_type}`: a value is not of the form that its class reads{keys}"
+        help_ = "compare it with a configuration of this class that Hugging Face has"
+        raise refused_at(last, file, text, said, help_) from error
     writer.even_batch()
     header = header_text(writer, model, source or Path(file).stem, config, stored.remark)
     plans = starter_plans(writer, model, model_types(data, model_type), stored.precision)
-    text = format_text(writer.text(header, model, plans), file)
-    return Imported(text, writer, model)
+    return Imported(format_text(writer.text(header, model, plans), file), writer, model)
 
 
 def model_types(data: Mapping[str, Any], model_type: str) -> list[str]:
@@ -135,6 +143,16 @@ def refuse_other_heads(data: Mapping[str, Any], model_type: str, file: str) -> N
             raise failure(file, message, "E0802", "leave out `architectures` for the usual head")
 
 
+def refused_at(
+    places: Sequence[Place], file: str, text: str, message: str, help: str
+) -> CompileError:
+    """E0802 at the first of some keys that the text has; else of the file."""
+    found = (json_key(text, file, place) for place in places)
+    span = next((each for each in found if each is not None), None)
+    origin, sources = ("", {file: text}) if span is not None else (file, None)
+    return refused("E0802", message, span, origin=origin, help=help, sources=sources)
+
+
 def failure(file: str, message: str, code: str, help: str = "") -> CompileError:
     return refused(code, message, origin=file, help=help)
 
@@ -148,7 +166,7 @@ def no_json(file: str, error: ValueError) -> CompileError:
 
 def read_configuration(path: Path) -> Mapping[str, Any]:
     """The configuration in a file, or in `config.json` of a folder."""
-    file = path / "config.json" if path.is_dir() else path
+    file = path / CONFIGURATION if path.is_dir() else path
     if path.is_dir() and not file.exists():
         help_ = (
             "the folder of a model of Hugging Face has one; of a launcher's settings name the file"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+from stagec.importing.config import Config, Unsupported, shown
 from stagec.importing.text import Module, Weight, Writer
 
 IN_BLOCKS = "products = fp8_1x128, product_weights = fp8_128x128"
@@ -30,12 +31,18 @@ class Quantized:
     remark: str = ""
 
 
-def quantized(data: Mapping[str, Any], w: Writer, model: Module) -> Quantized:
+def quantized(c: Config, w: Writer, model: Module) -> Quantized:
     """Nothing for a checkpoint that is not quantized."""
-    parts = (data, data.get("text_config") or {})
-    said = next((p["quantization_config"] for p in parts if p.get("quantization_config")), None)
+    data, key = c.data, "quantization_config"
+    parts = [(c.path, data), ((*c.path, "text_config"), data.get("text_config") or {})]
+    path, said = next(((path, p[key]) for path, p in parts if p.get(key)), ((), None))
     if said is None:
         return Quantized()
+    if not isinstance(said, Mapping):
+        message = f"`{key}` is {shown(said)}, and no mapping"
+        raise Unsupported(
+            message, 'write `{"quant_method": "fp8"}`, or leave it out', [(*path, key)]
+        )
     method = said.get("quant_method") or said.get("quant_algo") or "no method"
     form = format_of(said)
     # Of DeepSeek-V4: experts in mxfp4, everything else in fp8.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from stagec.frontend.lowering import lower
 from stagec.importing import import_configuration
 from stagec.importing.shipped import shipped
 from stagec.memory import Kind
+from stagec.text_places import json_key
 from tests.fidelity.configs import cache_bytes, judge, own_sizes, product_flops, sizes
 from tests.fidelity.configs_pack import unpacked
 from tests.unit.seldom import mostly, some
@@ -225,12 +227,12 @@ NO_HEAD = {"vision_use_head": False}
         (
             "gemma2",
             {"query_pre_attn_scalar": None},
-            "`query_pre_attn_scalar` is None, not a number",
+            "`query_pre_attn_scalar` is null, not a number",
         ),
         (
             "gpt_neo",
             {"attention_types": 3},
-            "a value is not of the form that its class reads: 'int' object is not iterable",
+            "a value is not of the form that its class reads: the last that was read is `attention_types`",
         ),
         (
             "mimo_v2_flash",
@@ -248,7 +250,7 @@ NO_HEAD = {"vision_use_head": False}
         (
             "gemma2",
             {"final_logit_softcapping": float("nan")},
-            "`final_logit_softcapping` is nan, not a number",
+            "`final_logit_softcapping` is NaN, not a number",
         ),
         ("deit", {"image_size": 7}, "an image of 7 rows has no patch of 16"),
         (
@@ -271,6 +273,70 @@ def test_what_contradicts_itself_is_refused(model_type: str, given: dict, said: 
     (diagnostic,) = refused.value.diagnostics
     assert diagnostic.message == f"`{model_type}`: {said}"
     assert diagnostic.code == "E0802"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "shown", "help_"),
+    [
+        ("hidden_size", "64", '"hidden_size": "64"', "write `64`, without quotes"),
+        ("hidden_size", -5, '"hidden_size": -5', "write the `hidden_size` that the model has"),
+        ("hidden_size", float("nan"), '"hidden_size": NaN', "the `hidden_size` that"),
+        ("hidden_size", 63, '"hidden_size": 63', "a number of heads that divides 63"),
+        ("num_key_value_heads", 3, '"num_key_value_heads": 3', "of keys that divides 4"),
+        ("hidden_act", "sin", '"hidden_act": "sin"', ""),
+        ("quantization_config", [1], '"quantization_config"', "leave it out"),
+        ("rope_scaling", {"partial_rotary_factor": []}, '"rope_scaling"', "compare it with"),
+    ],
+)
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_mistake_in_a_configuration_is_shown_there(
+    key: str, value: object, shown: str, help_: str, indent: int | None
+):
+    """At the key of the text, in no words of Python."""
+    config = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4}
+    config |= {"inner": {key: 1}, "head_dim": None, "num_key_value_heads": 2, key: value}
+    text = json.dumps(config, indent=indent)
+    with pytest.raises(CompileError) as refused:
+        import_configuration(config, "c.json", "c", text)
+    (found,) = refused.value.diagnostics
+    assert "object" not in found.message
+    assert found.span is not None
+    line = text.split("\n")[found.span.line - 1]
+    assert line[found.span.column - 1 : found.span.end_column - 1] == shown
+    assert help_ in "".join(found.helps)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_keys_of_a_json_text_are_found(seed: int):
+    """Each key of a random text, the last of those that stand twice: what is under it reads as its value."""
+    draws = random.Random(seed)
+    words = ("a", "b", "c d", 'e"f', "[", "}", ":")
+
+    def made(depth: int) -> object:
+        if depth and draws.random() < 0.7:
+            if draws.random() < 0.3:
+                return [made(depth - 1) for _ in range(draws.randint(0, 3))]
+            return {word: made(depth - 1) for word in draws.sample(words, 3)}
+        return draws.choice((1, -2.5, None, True, *words))
+
+    data = {word: made(3) for word in words}
+    text = json.dumps(data, indent=draws.choice((None, 1)))
+
+    def look(value: object, path: tuple[str | int, ...]) -> None:
+        for key, inner in value.items() if isinstance(value, dict) else ():
+            span = json_key(text, "f", (*path, key))
+            assert span is not None
+            line = text.split("\n")[span.line - 1][span.column - 1 : span.end_column - 1]
+            is_scalar = not isinstance(inner, dict | list)
+            assert line == json.dumps(key) + (f": {json.dumps(inner)}" if is_scalar else "")
+            look(inner, (*path, key))
+        for number, inner in enumerate(value) if isinstance(value, list) else ():
+            look(inner, (*path, number))
+
+    look(data, ())
+    twice = json_key('{"a": 1, "b": {"a": 2}, "a": 3}', "f", ("a",))
+    assert twice is not None
+    assert twice.column == 25
 
 
 def group(bits: int, **sizes: int | list[int]) -> dict:
@@ -335,7 +401,7 @@ def test_plans_store_weights_as_the_checkpoint(
 
 
 def test_a_quantization_that_is_no_mapping_is_refused():
-    with pytest.raises(CompileError, match="a value is not of the form that its class reads"):
+    with pytest.raises(CompileError, match="`quantization_config` is 3, and no mapping"):
         import_configuration({"model_type": "qwen3", "quantization_config": 3}, "qwen3")
 
 

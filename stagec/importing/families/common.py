@@ -26,11 +26,12 @@ Asked = bool | Callable[[Config], bool]
 """A flag, or what reads it."""
 
 
-def activation(config: Config, key: str = "hidden_act", otherwise: str = "") -> str:
+def activation(c: Config, key: str = "hidden_act", otherwise: str = "") -> str:
     """An activation that the language has."""
-    name = config.get(key) or otherwise
+    name = c.get(key) or otherwise
     if name not in ACTIVATIONS and name != "quick_gelu":
-        raise Unsupported(f"the activation `{name}` of `{key}` is not in the language")
+        message = f"the activation `{name}` of `{key}` is not in the language"
+        raise Unsupported(message, at=c.at(key))
     return name
 
 
@@ -39,12 +40,15 @@ def head_width(c: Config) -> int:
     given = c.get("head_dim")
     if given:
         return c.number("head_dim")
-    return divided(c.number("hidden_size"), c.number("num_attention_heads"), "heads")
+    return divided(c.number("hidden_size"), c.number("num_attention_heads"), "heads", c)
 
 
-def divided(whole: int, parts: int, what: str) -> int:
+def divided(whole: int, parts: int, what: str, c: Config | None = None, *keys: str) -> int:
+    """`keys` are those that say what is divided, or how."""
     if whole % parts:
-        raise Unsupported(f"{whole} does not divide into {parts} {what}")
+        at = c.at(*(keys or ("hidden_size", "num_attention_heads"))) if c is not None else ()
+        message = f"{whole} does not divide into {parts} {what}"
+        raise Unsupported(message, f"choose a number of {what} that divides {whole}", at)
     return whole // parts
 
 
@@ -68,7 +72,8 @@ def layer_kinds(c: Config, otherwise: Callable[[int], str]) -> list[str]:
     if given is None:
         return [otherwise(i) for i in range(layers)]
     if len(given) != layers:
-        raise Unsupported(f"`layer_types` has {len(given)} entries for {layers} layers")
+        message = f"`layer_types` has {len(given)} entries for {layers} layers"
+        raise Unsupported(message, at=c.at("layer_types"))
     return list(given)
 
 
@@ -111,10 +116,11 @@ def llama_attention(c: Config, s: Stream, **more: Any) -> Attention:
         "rotary": rotated(c, width),
     }
     settings |= more
-    if settings["heads"] % settings["kv_heads"]:
-        raise Unsupported(
-            f"{settings['heads']} heads do not share {settings['kv_heads']} of keys and values evenly"
-        )
+    heads = settings["heads"]
+    if heads % settings["kv_heads"]:
+        message = f"{heads} heads do not share {settings['kv_heads']} of keys and values evenly"
+        help_ = f"choose a number of heads of keys that divides {heads}"
+        raise Unsupported(message, help_, c.at("num_key_value_heads", "num_attention_heads"))
     return Attention(s, **settings)
 
 
@@ -141,7 +147,7 @@ def plain_attention(c: Config, s: Stream, stem: str, fused: str = "", **more: An
     heads = c.number("num_attention_heads")
     settings: dict[str, Any] = {
         "kv_heads": heads,
-        "width": divided(s.width, heads, "heads"),
+        "width": divided(s.width, heads, "heads", c),
         "rotary": 0,
         **(dict.fromkeys("qkv", fused) if fused else {}),
         **more,

@@ -493,7 +493,7 @@ def text_block(t: Config, s: Stream, causal: bool) -> Block:
         s,
         heads,
         heads,
-        divided(s.width, heads, "heads"),
+        divided(s.width, heads, "heads", t),
         name="TextAttention",
         stem=stem + "self_attn.",
         o="out_proj",
@@ -664,7 +664,7 @@ def blocks_of_sides(c: Config, post: bool = False, k_bias: bool = True) -> tuple
         heads = c.number(f"{side}_attention_heads")
         stem = f"model.{side}.layers.{{i}}.self_attn."
         settings = {"name": name, "stem": stem, **on, **more}
-        return Attention(s, heads, heads, divided(width, heads, "heads"), **settings)
+        return Attention(s, heads, heads, divided(width, heads, "heads", c, "d_model"), **settings)
 
     def network(s: Stream, side: str, name: str) -> Mlp:
         return Mlp(

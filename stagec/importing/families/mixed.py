@@ -46,7 +46,11 @@ def mamba_mixer(c: Config, s: Stream, inner: int, **more: Any) -> Mamba2:
     """Mamba-2 with the usual keys, `inner` wide."""
     heads = c.number("mamba_n_heads")
     width = c.get("mamba_d_head")
-    width = divided(inner, heads, "heads") if width == "auto" else c.number("mamba_d_head")
+    width = (
+        divided(inner, heads, "heads", c, "mamba_n_heads")
+        if width == "auto"
+        else c.number("mamba_d_head")
+    )
     if heads * width != inner:
         raise Unsupported(f"{heads} heads of {width} are not the {inner} of the mixer")
     return Mamba2(
@@ -258,7 +262,7 @@ def recurrent_gemma(c: Config) -> Decoder:
     s = stream(c)
     heads, stem = c.number("num_attention_heads"), "model.layers.{i}."
     on = biases(c.flag("attention_bias"), output=True)
-    width = divided(s.width, heads, "heads")
+    width = divided(s.width, heads, "heads", c)
     attention = llama_attention(
         c,
         s,
@@ -269,7 +273,7 @@ def recurrent_gemma(c: Config) -> Decoder:
         **on,
     )
     act = activation(c, "hidden_activation")
-    channels = divided(c.number("lru_width", s.width), heads, "heads")
+    channels = divided(c.number("lru_width", s.width), heads, "heads", c, "lru_width")
     recurrence = GatedLinearRecurrence(s, heads, channels, c.number("conv1d_width"), act)
     mlp = llama_mlp(
         c,

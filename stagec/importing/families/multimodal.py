@@ -99,7 +99,7 @@ def vit_blocks(
     s = replace(vision_stream(width, sequence), dim=more.pop("dim", "DV"))
     settings: dict[str, Any] = {
         "kv_heads": heads,
-        "width": divided(width, heads, "heads"),
+        "width": divided(width, heads, "heads", v),
         "causal": False,
         "rotary": 0,
         "name": "VisionAttention",

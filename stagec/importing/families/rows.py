@@ -167,7 +167,7 @@ def plain_network(
 
 
 def plain_width(c: Config) -> int:
-    return divided(c.number("hidden_size"), c.number("num_attention_heads"), "heads")
+    return divided(c.number("hidden_size"), c.number("num_attention_heads"), "heads", c)
 
 
 def by_layer(is_local: Callable[[int], Any]) -> Callable[[Config], list[int]]:
