@@ -140,10 +140,13 @@ def write_plan(text: str, file: str, kind: str, options: argparse.Namespace) -> 
     return status
 
 
-def dims_of(model: str) -> set[str]:
-    """The dims of a model, and of what it imports."""
+def dims_of(model: str) -> dict[str, int | None]:
+    """The dims of a model, and of what it imports; the sizes of those that are numbers."""
     files = parse_file(model).files.values()
-    return {i.name.text for f in files for i in f.items if isinstance(i, syntax.Dim)}
+    dims = [i for f in files for i in f.items if isinstance(i, syntax.Dim)]
+    return {
+        i.name.text: int(i.size.text) if isinstance(i.size, syntax.Number) else None for i in dims
+    }
 
 
 def deliver(text: str, what: str, options: argparse.Namespace) -> int:

@@ -126,7 +126,7 @@ LAUNCHES = Path(__file__).parent / "launches"
 RUNS = tomllib.loads((LAUNCHES / "runs.toml").read_text("utf-8"))["run"]
 
 
-def imported_run(run: dict, model: str = "", dims: set[str] | None = None):
+def imported_run(run: dict, model: str = "", dims: dict[str, int | None] | None = None):
     file = LAUNCHES / run["file"]
     kind, gpus = file.parent.name, run.get("gpus")
     text = file.read_text("utf-8")
@@ -817,3 +817,56 @@ def test_blocks_that_are_computed_again_in_part(seed: int):
     assert ("Not in the plan" in text) == (layers < max(stages))
     unknown = import_plan(f"pretrain_gpt.py --micro-batch-size 1 {said}", "run.sh", "megatron", 8)
     assert "Not in the plan" in unknown.text
+
+
+@pytest.mark.parametrize(
+    ("flags", "gpus", "message", "shown", "help_"),
+    [
+        ("--bf16 --fp16", 8, "`--fp16`: bf16 is said too", "--fp16", "leave one of them out"),
+        ("--fp16 --bf16", 8, "`--bf16`: fp16 is said too", "--bf16", "leave one of them out"),
+        (
+            "--micro-batch-size 7 --global-batch-size 60",
+            12,
+            "does not divide into microbatches of 7 on 12 ranks",
+            "--global-batch-size",
+            "choose a multiple of 84, or other microbatches",
+        ),
+        (
+            "--pipeline-model-parallel-size 3 --bf16",
+            8,
+            "8 GPUs do not divide over 3",
+            "--pipeline-model-parallel-size",
+            "choose a multiple of 3 GPUs, or other degrees",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_shown_where_it_is_said(
+    flags: str, gpus: int, message: str, shown: str, help_: str
+):
+    text = f"pretrain_gpt.py {flags}"
+    with pytest.raises(CompileError) as refused:
+        import_plan(text, "run.sh", "megatron", gpus)
+    (found,) = refused.value.diagnostics
+    assert found.code == "E0805"
+    assert message in found.message
+    assert found.span is not None
+    assert text[found.span.column - 1 : found.span.end_column - 1] == shown
+    assert found.helps == (help_,)
+
+
+def test_two_dtypes_of_16_bits_in_settings_of_deepspeed():
+    """`DeepSpeedConfig` asserts that they are not both enabled."""
+    text = '{"bf16": {"enabled": true}, "fp16": {"enabled": %s}, "train_batch_size": 8}'
+    assert "bf16" in import_plan(text % "false", "ds.json", "deepspeed", 8).text
+    with pytest.raises(CompileError, match=r"`fp16\.enabled`: bf16 is said too"):
+        import_plan(text % "true", "ds.json", "deepspeed", 8)
+
+
+@pytest.mark.parametrize("layers", [7, 8])
+@pytest.mark.parametrize("dims", [{"L": 7, "B": 8}, {"L": None}, {"B": 7}])
+def test_layers_that_the_model_has_not_are_told(layers: int, dims: dict[str, int | None]):
+    flags = f"pretrain_gpt.py --num-layers {layers} --micro-batch-size 1"
+    text = import_plan(flags, "run.sh", "megatron", 8, "m.stg", dims).text
+    assert ("`--num-layers`, 8 where `dim L` of the model is 7" in text) == (
+        layers == 8 and dims.get("L") == 7
+    )

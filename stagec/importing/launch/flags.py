@@ -129,6 +129,10 @@ def fully_sharded(run: Launch, value: Any) -> None:
 def half(dtype: str) -> Callable[[Launch, Any], None]:
     def apply(run: Launch, value: Any) -> None:
         if value is None or is_true(value):
+            if run.half not in ("", dtype):
+                # An assertion of `validate_args` in Megatron-LM's `training/arguments.py`, and of `DeepSpeedConfig` in DeepSpeed's `runtime/config.py`.
+                raise NotAPlan(f"{run.half} is said too", "leave one of them out")
+            run.half = dtype
             gradients = "fp32" if dtype == "bf16" else "fp16"
             run.precision = {
                 "weights": dtype,

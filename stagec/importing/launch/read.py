@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,8 @@ class Reading:
     idle: list[str] = field(default_factory=list)
     unsaid: list[str] = field(default_factory=list)
     mistakes: list[Diagnostic] = field(default_factory=list)
+    said: dict[str, str] = field(default_factory=dict)
+    """What said each field of the run."""
 
     def wrong(
         self,
@@ -74,8 +76,11 @@ class Reading:
         return None
 
     def apply(self, name: str, word: Word, value: Any) -> None:
+        before = dict(vars(self.run))
         try:
             word.apply(self.run, value)
+            changed = {key for key, new in vars(self.run).items() if new != before[key]}
+            self.said |= dict.fromkeys(changed, name)
         except NotAPlan as error:
             self.wrong(f"`{name}`: {error.message}", error.help, "E0805", name=name)
 
@@ -93,12 +98,13 @@ def import_plan(
     kind: str,
     gpus: int | None = None,
     model: str = "",
-    dims: Collection[str] | None = None,
+    dims: Mapping[str, int | None] | None = None,
     folder: Path | None = None,
 ) -> ImportedPlan:
     """The plan of a run. `CompileError` with all that keeps it from being one.
 
-    `model` is the file that it imports, and `dims` are those of that model. In `folder` stand the scripts that a script sources.
+    `model` is the file that it imports, and `dims` are those of that model, with their sizes where these are numbers.
+    In `folder` stand the scripts that a script sources.
     """
     reading, written = Reading(file, text), text
     if kind in ("megatron", "mlperf"):
@@ -121,6 +127,9 @@ def import_plan(
     if not reading.mistakes:
         try:
             reading.idle += run.without_effect
+            if run.layers and (has := (dims or {}).get("L")) not in (None, run.layers):
+                what = f"{run.layers} where `dim L` of the model is {has}: `set L = {run.layers}` if these are all layers"
+                reading.unsaid.append(f"`{reading.said['layers']}`, {what}")
             reading.unsaid += [run.recomputed_otherwise] * bool(run.recomputed_otherwise)
             remarks = [f"From {Path(file).name} ({kind})."]
             remarks += [f"Not in the plan: {what}." for what in dict.fromkeys(reading.unsaid)]
@@ -129,7 +138,8 @@ def import_plan(
             made = plan_text(reading.run, name.lower(), remarks, model, dims)
             return ImportedPlan(made, reading.run, tuple(dict.fromkeys(reading.idle)))
         except NotAPlan as error:
-            reading.wrong(error.message, error.help, "E0805")
+            said = [reading.said[each] for each in error.about if each in reading.said]
+            reading.wrong(error.message, error.help, "E0805", name=said[0] if said else "")
     raise CompileError(reading.mistakes, {file: written})
 
 

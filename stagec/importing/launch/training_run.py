@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -12,10 +12,12 @@ from stagec.formatting import format_text
 class NotAPlan(Exception):
     """What keeps a run from being a plan."""
 
-    def __init__(self, message: str, help: str = "") -> None:
+    def __init__(self, message: str, help: str = "", about: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.message = message
         self.help = help
+        self.about = about
+        """What of a `Launch`: the mistake is shown where the first of these that was said stands."""
 
 
 @dataclass
@@ -77,6 +79,8 @@ class Launch:
     recompute_method: str = ""
     """`uniform` or `block`, in the words of Megatron-LM."""
     recompute_layers: int | None = None
+    half: str = ""
+    """The dtype of 16 bits that was said."""
     precision: dict[str, str] = field(default_factory=dict)
     averages_before: bool = False
     """Whether a kernel of its own divides gradients by the number of ranks, and not the collective that sums them."""
@@ -241,13 +245,16 @@ class Launch:
         others = self.tp * self.pp * self.cp
         if self.ranks % others:
             raise NotAPlan(
-                f"{self.ranks} GPUs do not divide over {others} of tensor, pipeline and context parallelism"
+                f"{self.ranks} GPUs do not divide over {others} of tensor, pipeline and context parallelism",
+                f"choose a multiple of {others} GPUs, or other degrees",
+                [name for name in ("tp", "pp", "cp") if getattr(self, name) > 1],
             )
         found = self.ranks // others
         if self.dp and self.dp != found:
             raise NotAPlan(
                 f"data parallelism over {self.dp} ranks is said, and {self.ranks} GPUs have {found}",
                 f"`--gpus {self.dp * others}`, or leave degrees of data parallelism out",
+                ["dp", "shards", "replicas"],
             )
         return found
 
@@ -270,7 +277,8 @@ class Launch:
             made = self.micro_batch * self.accumulation * self.data
             if self.global_batch not in (None, made):
                 said = f"{self.accumulation} microbatches of {self.micro_batch} on each of {self.data} ranks"
-                raise NotAPlan(f"a batch of {self.global_batch} is not {said}, which are {made}")
+                message = f"a batch of {self.global_batch} is not {said}, which are {made}"
+                raise NotAPlan(message, f"write {made}, or leave it out", ["global_batch"])
             return made
         if self.global_batch:
             return self.global_batch
@@ -312,9 +320,12 @@ def known_dims(rule: str, dims: Collection[str] | None) -> str:
 def sizes(run: Launch) -> list[str]:
     found = []
     if run.batch:
-        if run.micro_batch and run.batch % (run.micro_batch * run.data):
+        at_once = (run.micro_batch or 1) * run.data
+        if run.micro_batch and run.batch % at_once:
             raise NotAPlan(
-                f"a batch of {run.batch} does not divide into microbatches of {run.micro_batch} on {run.data} ranks"
+                f"a batch of {run.batch} does not divide into microbatches of {run.micro_batch} on {run.data} ranks",
+                f"choose a multiple of {at_once}, or other microbatches",
+                ["global_batch", "micro_batch"],
             )
         found.append(f"B = {run.batch}")
     if run.sequence:
