@@ -52,7 +52,13 @@ class WorkerProcesses(Workers):
 
     def __init__(self, number: int) -> None:
         self._number = number
-        self._pool = self._begun()
+        self._pools = [self._begun()]
+        """The last one works. Those before it are kept: a pool of Python's (3.11) that is collected does not take back what waits, and its thread fails where
+        that was cancelled and a process ends."""
+
+    @property
+    def _pool(self) -> ProcessPoolExecutor:
+        return self._pools[-1]
 
     def _begun(self) -> ProcessPoolExecutor:
         return ProcessPoolExecutor(
@@ -68,7 +74,7 @@ class WorkerProcesses(Workers):
 
     def restart(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
-        self._pool = self._begun()
+        self._pools.append(self._begun())
 
     def abandon(self) -> None:
         """Begin anew, and end what is still at work."""

@@ -492,8 +492,8 @@ def page(
         out.append(f"left out\n{''.join(lines)}")
     out += [f"closed forms and compilations differ: {each}\n" for each in outcome.mismatches]
     if outcome.interrupted:
-        known = "this is the best of what" if outcome.proved else "no plan"
-        out.append(f"interrupted: {known} was known until then\n")
+        known = "this is the best of what was known" if outcome.proved else "no plan was compiled"
+        out.append(f"interrupted: {known} until then\n")
     elif not outcome.proved:
         fits = "no plan fits\n" if outcome.reasons.keys() & TOO_MUCH else "no plan compiles\n"
         out.append(fits if outcome.num_points else "the space has no plan\n")

@@ -20,8 +20,8 @@ from stagec.searching.space import Space, word_of
 
 
 class Search:
-    """One search. `told(stage, done, of)` is called to tell the user of progress, `on_interrupt()` after Ctrl-C. `cache` is a file with the answers of
-    earlier searches.
+    """One search. `told(stage, done, of)` is called to tell the user of progress, `on_interrupt()` after Ctrl-C, where plans are known to be
+    proved then. `cache` is a file with the answers of earlier searches.
     """
 
     def __init__(
@@ -56,8 +56,9 @@ class Search:
                 self.rounds.find_best()
         except KeyboardInterrupt:
             candidates.outcome.interrupted = True
-            self.on_interrupt()
             abandon(self.questions.executor)
-        best = candidates.ranked()[: candidates.wanted]
-        self.proofs.prove([number for number in best if candidates.may_fit(number)])
+        best = [n for n in candidates.ranked()[: candidates.wanted] if candidates.may_fit(n)]
+        if candidates.outcome.interrupted and best:
+            self.on_interrupt()
+        self.proofs.prove(best)
         return candidates.outcome

@@ -557,6 +557,20 @@ def test_what_is_found_is_kept(tmp_path: Path) -> None:
     assert run(Nobody()).proved == again.proved
 
 
+def test_one_that_is_stopped_before_a_plan_is_known_promises_none() -> None:
+    class Stops(SerialExecutor):
+        def submit(self, fn, /, *args, **kwargs):  # pyright: ignore
+            raise KeyboardInterrupt
+
+    text, dims = drawn(0)
+    told: list[bool] = []
+    of = goal(text, dims, None, 2), [small(dims, Random(3))], Stops()
+    outcome = Search(*of, on_interrupt=lambda: told.append(True)).run()
+    assert outcome.interrupted
+    assert not outcome.proved
+    assert not told
+
+
 @pytest.mark.seldom
 def test_plans_for_which_there_is_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of those that are compiled whole the first takes more than there is: it is left out with that reason, and the others are found."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import multiprocessing.connection
 import os
 import resource
 import signal
+import threading
 import time
 from concurrent.futures import BrokenExecutor
+from typing import Any
 
 import pytest
 
@@ -64,6 +66,35 @@ def test_what_nobody_asks_for_ends() -> None:
         assert worker.exitcode == -signal.SIGTERM
         assert list(run_tasks(executor, halved, [8])) == [4]
         assert waiting.done()
+
+
+def test_no_thread_fails_where_waiting_tasks_were_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As they are when Ctrl-C leaves `run_tasks`, before the processes end; also if the thread of the pool is late."""
+    failed: list[object] = []
+    wait = multiprocessing.connection.wait
+
+    def late(*arguments: Any) -> list[Any]:
+        found = wait(*arguments)
+        time.sleep(0.1)
+        return found
+
+    monkeypatch.setattr(multiprocessing.connection, "wait", late)
+    monkeypatch.setattr(threading, "excepthook", failed.append)
+    before = {*threading.enumerate()}
+    with open_executor("processes:2") as executor:
+        running = [executor.submit(time.sleep, 0.2 if n < 4 else 600) for n in range(12)]
+        threads = {*threading.enumerate()} - before
+        while not running[8].running():  # two are at work, and three handed over
+            time.sleep(0.01)
+        for future in running:
+            future.cancel()
+        abandon(executor)
+        for thread in threads:
+            thread.join(60)
+    assert not failed
+    assert all(future.done() for future in running)
 
 
 def test_nothing_is_killed() -> None:
