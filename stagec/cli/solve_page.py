@@ -145,7 +145,9 @@ def tried(
         return list(found.items()), num_tried, in_all(idle, told_by)
 
     is_quick = not is_long and look(values[:SAMPLE]) <= MOST_COMPILED
-    able = values if len(values) <= few or is_quick else compilable(request, values)
+    able, sampled = values, list[int]()
+    if len(values) > few and not is_quick:
+        able, sampled = compilable(request, values)
     if len(able) <= few or is_quick:
         look(able)
         return answer(len(values))
@@ -156,6 +158,9 @@ def tried(
         ends = [meets(value) for _, value in sorted(found.items())]
         if any(ends) and not any(ends[-ENOUGH:]):
             break  # what is larger takes longer, and meets it no more
+    else:
+        look(able[-1:])
+    look(sampled[-SAMPLE:])
     while True:
         ends = sorted(found.items())
         before = len(known)
@@ -168,20 +173,23 @@ def tried(
             return answer(len(known))
 
 
-def compilable(request: SweepRequest, values: Sequence[int]) -> Sequence[int]:
-    """The values whose plans can be compiled, where that is known quickly; else all values."""
+def compilable(request: SweepRequest, values: Sequence[int]) -> tuple[Sequence[int], list[int]]:
+    """The values whose plans can be compiled, where that is known quickly; else all values, and of the first ones those that can.
+
+    A few are tried before more: where a dim is the size of microbatches (`microbatch MB`), each value that is refused is a program of its own.
+    """
     (name,) = request.grid.names
     found: list[int] = []
-    for chosen in (values[:SAMPLE], values):
+    for chosen in (values[:SAMPLE], values[: SAMPLE**2], values):
         try:
             grid = Grid({name: tuple(chosen)}, {})
             table = table_of(replace(request, grid=grid, quantities=()))
         except CompileError:
             continue  # none of these
-        if table.num_compiled > MOST_COMPILED:
-            return values
         found = [int(row[name]) for row in table.rows()]
-    return found or values
+        if table.num_compiled > MOST_COMPILED:
+            return values, found
+    return found or values, []
 
 
 def bound(text: str, unit: str) -> Fraction:

@@ -1,0 +1,57 @@
+"""`--solve` where each value is long to ask: those around the ends are tried."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from stagec.cli import solve_page
+from stagec.diagnostics import Diagnostic
+from stagec.frontend import parse_file
+from stagec.sweeping.grid import Grid
+from stagec.sweeping.plans import SweepRequest
+
+MODEL = "dim B = 1\nmodel M(x[B]) { loss = mean(x, over = B) }\n"
+
+
+@dataclass
+class Table:
+    """What a sweep finds of some values."""
+
+    values: list[int]
+    num_compiled: int = 1
+    idle: tuple[Diagnostic, ...] = ()
+
+    def rows(self) -> list[dict[str, int]]:
+        return [{"B": value, "memory.peak": value} for value in self.values]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_largest_value_that_meets_it_is_found(
+    seed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Of those that can be compiled; the very last one, if all meet it."""
+    rng = Random(seed)
+    first, step = rng.randint(1, 9), rng.choice((1, 2, 7, 30))
+    able = range(first, solve_page.LARGEST_DIM + 1, step)
+    most = rng.choice((able[-1], able[-1] - step, rng.choice(able), rng.choice(able[:600])))
+    asked: set[int] = set()
+
+    def table_of(request: SweepRequest) -> Table:
+        assert isinstance(request.grid, Grid)
+        values = [v for v in request.grid.values["B"] if v in able]
+        asked.update(values if request.quantities else ())
+        return Table(values)
+
+    monkeypatch.setattr(solve_page, "table_of", table_of)
+    (tmp_path / "m.stg").write_text(MODEL)
+    values = tuple(range(1, solve_page.LARGEST_DIM + 1))
+    source = parse_file(str(tmp_path / "m.stg"))
+    request = SweepRequest(source, None, {}, Grid({"B": values}, {}), ("memory.peak",))
+    rows, num_tried, _ = solve_page.tried(request, values, lambda value: value <= most, True)
+    met = [value for value, _ in rows if value <= most]
+    assert (min(met), max(met)) == (first, most)
+    assert len(asked) <= num_tried < 150
