@@ -24,6 +24,7 @@ from stagec.dialects import dist, sched, stg
 from stagec.dialects.op import around, is_our_class
 from stagec.dialects.stg.optimizer import EIGHT_BIT, is_small
 from stagec.dialects.types import DTYPE_BITS, tensor_of
+from stagec.pass_arguments import sums_whole_gradients
 from stagec.passes import load_pass
 from stagec.plans.clauses import Overlap, Plan
 from stagec.rewriting import programs
@@ -45,12 +46,14 @@ class ProgramNeed(NamedTuple):
 
 
 GRADIENTS = "reduced gradients"
+SUMMED = "gradients that are reduced, or wait for that, in a dtype of their own"
 PERSISTENT = "parameters that stay whole"
 IN_EIGHT_BITS = "states in 8 bits"
 NARROW = "gradients or weights that are narrower than what a step computes with"
 EXPERTS = "experts"
 GATHERED = "gathered parameters"
-EXCHANGES = "all-to-alls"
+EXCHANGES = "all-to-alls beside computation"
+BESIDE_EP = "leave it out, or have exchanges beside computation: `overlap { ep = true }`"
 NOT_AWAITED = "communication within layers for which computation does not wait"
 BESIDE = "collectives that products may run beside"
 CONVERTED = "logits that are converted for a loss"
@@ -118,7 +121,9 @@ NEEDS = (
         GATHERED,
         "no parameters are gathered whose dtype the text leaves open",
     ),
-    ProgramNeed("device", "exchange_units", EXCHANGES, "no rank takes part in an all-to-all"),
+    ProgramNeed(
+        "device", "exchange_units", EXCHANGES, "no all-to-all runs beside computation", BESIDE_EP
+    ),
     ProgramNeed("device", "tile_scheduler", BESIDE, "no collective runs beside products"),
     ProgramNeed(
         "optimizer",
@@ -143,6 +148,9 @@ NEEDS = (
     ),
     ProgramNeed(
         "offload", "optimizer", OFFLOAD_OPTIMIZER, "the update keeps nothing beside the weights"
+    ),
+    ProgramNeed(
+        "precision", "reduce", SUMMED, "no gradients are reduced between ranks of other data"
     ),
     *(
         ProgramNeed(
@@ -362,10 +370,14 @@ class IdleParts:
         if each.name == LOWERING and self.needs:
             with conditions.unrecorded():
                 self.has |= set(kinds(module))
+                if any(map(is_exchange, beside(module, self.plan.overlap))):
+                    self.has.add(EXCHANGES)
                 if runs_beside(module, self.plan.overlap):
                     self.has.add(BESIDE)
             if self.plan.pipeline is not None and self.plan.pipeline.schedule == OVERLAPPED:
                 self.has.add("ep")
+            if GRADIENTS in self.has or sums_whole_gradients(self.plan):
+                self.has.add(SUMMED)
             if self.plan.zero_level == 3 and leaves_a_dtype(module):
                 # Weights are converted to it, gathered or not, where layers read them so.
                 self.has.add(GATHERED)
@@ -579,16 +591,28 @@ def leaves_a_dtype(module: ModuleOp) -> bool:
 
 def runs_beside(module: ModuleOp, overlap: Overlap) -> bool:
     """Whether there is a collective for which products leave no multiprocessors, and which may run beside them."""
-    mesh, contexts = mesh_of(module), Contexts.of(module).axes()
     goes_on = multiplies_later(module)
     return any(
-        isinstance(op, dist.CollectiveBase | dist.StorageOp)
-        and any(conditions.is_split(axis, mesh) for axis in op.axes.data)
-        and getattr(overlap, communication_kind(op, contexts))
-        and not {"serial", "leaves_units"} & set(stg.marks(op))
-        and (goes_on or not is_behind_backward(op))
-        for op in module.walk()
+        "leaves_units" not in stg.marks(op) and (goes_on or not is_behind_backward(op))
+        for op in beside(module, overlap)
     )
+
+
+def beside(module: ModuleOp, overlap: Overlap) -> Iterator[Operation]:
+    """The collectives that computation does not wait for as they begin."""
+    mesh, contexts = mesh_of(module), Contexts.of(module).axes()
+    for op in module.walk():
+        if (
+            isinstance(op, dist.CollectiveBase | dist.StorageOp)
+            and any(conditions.is_split(axis, mesh) for axis in op.axes.data)
+            and getattr(overlap, communication_kind(op, contexts))
+            and "serial" not in stg.marks(op)
+        ):
+            yield op
+
+
+def is_exchange(op: Operation) -> bool:
+    return isinstance(op, dist.AllToAllOp)
 
 
 def multiplies_later(module: ModuleOp) -> bool:
@@ -631,8 +655,6 @@ def kinds(module: ModuleOp) -> Iterator[str]:
             yield EXPERTS
         if isinstance(op, dist.UnshardOp):
             yield from (GATHERED, UNSHARDED) if is_left else (UNSHARDED,)
-        if isinstance(op, dist.AllToAllOp):
-            yield EXCHANGES
         if isinstance(op, dist.StateOp) and tensor_of(op.state.type).dtype == EIGHT_BIT:
             yield IN_EIGHT_BITS
         if isinstance(op, stg.OptimizerStepOp) and op.states.data == EIGHT_BIT:
