@@ -176,6 +176,10 @@ def check_formats(options: argparse.Namespace) -> None:
         message = "`--solve` and `--for` go together"
         raise usage_error(flag, message, "E0711", help_)
     if options.solve is not None:
+        if options.what:
+            message = f"`{options.what}` is to be explained, and `--solve` says itself what it asks"
+            help_ = "leave out one of the two: the condition names the quantity"
+            raise usage_error(options.what, message, "E0711", help_)
         for flag in ("sweep", "d", "rank_class", "format"):
             if getattr(options, flag) is not None:
                 name = "--class" if flag == "rank_class" else f"--{flag}"
