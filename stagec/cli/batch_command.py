@@ -261,6 +261,10 @@ def clock_of(options: argparse.Namespace, policy: Policy) -> BatchedPool:
         if options.step_time is None:
             message = "nothing says how long an iteration takes"
             raise usage_error("", message, help="name a model and its plan, or a `--step-time`")
+        for flag, said in (("--plan", options.plan), ("--set", " ".join(options.set))):
+            if said:
+                message = f"`{flag}` is of a model, and none is named"
+                raise usage_error(f"{flag} {said}", message, "E0711", f"leave out `{flag}`")
         return BatchedPool(1, lambda _: options.step_time)
     path = model_named(options.model)
     if is_ir(path):

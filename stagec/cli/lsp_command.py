@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
 
 from stagec.cli.usage import CommandParser, add_load_pass, add_switch, usage_error
@@ -27,5 +29,6 @@ def run(arguments: Sequence[str]) -> int:
     except ImportError as error:
         message = "the language server is made with pygls, which is not installed"
         raise usage_error("lsp", message, "E0712", "`pip install '.[lsp]'` in a clone") from error
-    make_server(plug_ins).start_io()
+    # It closes what it writes to, which the command flushes at its end.
+    make_server(plug_ins).start_io(stdout=os.fdopen(os.dup(sys.stdout.fileno()), "wb"))
     return 0

@@ -23,7 +23,7 @@ from tests.unit.examples import EXAMPLES, FOLDER
 ROOT = Path(__file__).parents[2]
 TEXT = (FOLDER / "gpt.stg").read_text()
 URI = "file:///gpt.stg"
-START = "import sys; sys.path.insert(0, sys.argv[1]); from stagec.cli import main; main(['lsp'])"
+START = "import sys; sys.path.insert(0, sys.argv[1]); from stagec.cli import main; sys.exit(main(['lsp']))"
 
 
 def position(text: str, what: str, after: int = 0) -> types.Position:
@@ -31,8 +31,18 @@ def position(text: str, what: str, after: int = 0) -> types.Position:
     return types.Position(text.count("\n", 0, at), at - (text.rfind("\n", 0, at) + 1))
 
 
+class Client(LanguageClient):
+    """An editor that keeps how the server ended: its exit status, and what it wrote beside its answers."""
+
+    ended: tuple[int | None, bytes] | None = None
+
+    async def server_exit(self, server: asyncio.subprocess.Process) -> None:
+        assert server.stderr is not None
+        self.ended = server.returncode, await server.stderr.read()
+
+
 async def conversation() -> None:
-    client = LanguageClient("test", "1")
+    client = Client("test", "1")
     shown: list[types.PublishDiagnosticsParams] = []
     told = asyncio.Event()
 
@@ -97,6 +107,7 @@ async def conversation() -> None:
     await client.shutdown_async(None)
     client.exit(None)
     await client.stop()
+    assert client.ended == (0, b"")
 
 
 def test_an_editor_is_answered() -> None:
