@@ -33,7 +33,7 @@ from stagec.backend.program import Mesh, Node
 from stagec.diagnostics import line_of
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.sched.tasks import NOWHERE, TASK_NUMBER, TRANSFER_TASKS, Rows
-from stagec.dialects.types import StackType, ValueType, tensor_of
+from stagec.dialects.types import TIME_AXIS, StackType, ValueType, tensor_of
 from stagec.symbolic import ZERO, Size, product, symbol
 from stagec.unrolling.rank import RankRun, StageRun
 from stagec.unrolling.stage import sizes_of_node
@@ -492,7 +492,8 @@ def without_padding(module: ModuleOp) -> Mapping[str, Size]:
         for op in module.body.ops
         if isinstance(op, dist.ExpertLoadOp)
     }
-    known = found.keys() | filled.keys()
+    # Padding is in microbatches that run: what each of them does is less, not how many there are.
+    known = found.keys() | filled.keys() | {TIME_AXIS}
     made = {n: size for n, size in dim_sizes(module).items() if found and n not in known}
     while more := {n for n in made if made[n].names & found.keys()}:
         found |= {name: made.pop(name) for name in more}

@@ -100,7 +100,8 @@ def test_padding_that_goes_to_unequal_experts_is_not_the_models(seed: int) -> No
         "",
         "mesh edp = 2, el = 2, ep = edp * el shard B over ep { pad = 1 } shard X over ep shard N over ep "
         f"load {{ zipf = {chance.choice(('0.5', '1.2'))}, seed = {seed} }} "
-        + chance.choice(("", "collectives { exchange = hierarchical }", "recompute full")),
+        + chance.choice(("", "collectives { exchange = hierarchical }", "recompute full"))
+        + chance.choice(("", " microbatch 1")),
     )
     sizes = {"batch": batch, "experts": experts, "sequence": 8, "width": 8, "chosen": 2}
     texts = (
