@@ -570,6 +570,43 @@ def test_an_override_that_places_nothing_is_told(override: str):
     assert is_told == (digest(said) == digest(plain)) == OVERRIDES[override]
 
 
+ROUTED = """
+dim B = 8
+dim S = 8
+dim D = 16
+dim F = 16
+dim X = 4
+dim A = 2
+dim N = B * S * A / X
+module Moe(x[B, S, D]) -> [B, S, D] {{
+  weight router[D, X], up[X, D, F], down[X, F, D]
+  gates, chosen = topk(softmax(x @ router, over = X), over = X, to = A)
+  t = dispatch(x, chosen, experts = X, tokens = N)
+  h[X, N, F] = silu(t @ up)
+  y[X, N, D] = h @ down
+  return combine(y, gates, chosen)
+}}
+model M(x[B, S, D]) {{
+  weight head[D, F]
+  repeat 2 {{ x = x + Moe(x) }}
+  loss = mean(square(x @ head), over = [B, S, F])
+}}
+plan q {{ mesh ep = 2 shard B over ep shard X over ep shard N over ep {override} }}
+"""
+
+
+@pytest.mark.parametrize("override", ["router[X]", "router", "up[X]", "up[D]", "down[X]", "x[B]"])
+def test_a_weight_that_its_readers_have_whole_anyway_is_told(override: str):
+    """Where the tokens take the axis, a router is whole on each rank, whatever a rule says of its dim."""
+    said, plain = (
+        compile_text(ROUTED.format(override=each), plan="q")
+        for each in (f"shard Moe.{override} over none", "")
+    )
+    is_told = bool(idle_overrides(lower(said.checked)))
+    assert is_told == (digest(said) == digest(plain))
+    assert is_told == (override in ("router[X]", "router", "up[D]"))
+
+
 CONVERTS = """
 dim B = 8
 dim V = 48

@@ -10,6 +10,7 @@ from xdsl.ir import Block, SSAValue
 from stagec.analysis.placement import (
     PlacementRule,
     Splits,
+    is_weight,
     op_splits,
     own_splits,
     rules_of,
@@ -51,9 +52,12 @@ def idle_overrides(module: ModuleOp) -> list[Diagnostic]:
 
 def _changes(place: stg.PlaceOp, rules: list[PlacementRule]) -> bool:
     """Whether the override of a value changes how it is spread, or the ops beside it are."""
-    if own_splits(place.result, rules) != own_splits(place.x, rules):
-        return True
     made, readers = place.x.owner, [use.operation for use in place.result.uses]
+    is_handed_on = any(isinstance(op, stg.RepeatOp | stg.YieldOp) for op in readers)
+    # A weight that nothing else reads is as these readers need it.
+    is_theirs = is_weight(place.x) and place.x.has_one_use() and not is_handed_on
+    if not is_theirs and own_splits(place.result, rules) != own_splits(place.x, rules):
+        return True
     # What layers hand on is as the rules have it, inputs and weights as their readers need them.
     beside = [op for op in readers if not isinstance(op, stg.RepeatOp | stg.YieldOp)]
     if not isinstance(made, Block | stg.WeightOp | stg.RepeatOp):
@@ -62,7 +66,7 @@ def _changes(place: stg.PlaceOp, rules: list[PlacementRule]) -> bool:
     if len(ops) < len(beside):
         return True
     before = [op_splits(op, rules) for op in ops]
-    if isinstance(made, stg.WeightOp) and any(
+    if is_weight(place.x) and any(
         placement.get(index, ()) != own_splits(place.result, rules).get(dim, ())
         for op, placement in zip(ops, before, strict=True)
         for dim, index in read_as(op, place.result)
