@@ -194,6 +194,22 @@ def test_copies_that_cannot_be(code: str):
         compile_text(f"{MODEL} plan p {{ {WRONG_COPIES[code]} }}")
 
 
+@pytest.mark.parametrize("how", ["exact", "average", "padded"])
+def test_a_load_is_of_experts_that_are_not_padded(how: str):
+    """These have as many tokens as each other, whatever is sent: the mistake is shown at `experts`, whose other values go with a load."""
+    plan = f"plan p {{ mesh ep = 2 shard X over ep load {{ zipf = 1 }} serve {{ decode 8 at 9, experts = {how} }} }}"
+    if how != "padded":
+        compile_text(f"{MODEL} {plan}")
+        return
+    with pytest.raises(CompileError, match="padded") as raised:
+        compile_text(f"{MODEL} {plan}")
+    (found,) = raised.value.diagnostics
+    assert found.code == "E0402"
+    assert found.span is not None
+    assert plan.endswith("experts = padded } }")
+    assert found.span.end_column == len(plan) - len(" } }") + 2
+
+
 def test_a_model_without_experts_pads_none():
     text = "dim B = 2 dim S = 4 dim P = S dim D = 8 model N(x[B, S, D]) { cache c[B, P, D] return append(c, x) }"
     with pytest.raises(CompileError, match="no experts"):

@@ -61,7 +61,7 @@ from stagec.frontend.sizes import (
     missing_axis_sizes,
     resolve_sizes,
 )
-from stagec.plans.clauses import Plan, Serve
+from stagec.plans.clauses import Load, Plan, Serve
 from stagec.schedules.catalogue import FORWARD_ONLY
 from stagec.symbolic.conditions import unrecorded
 
@@ -227,12 +227,13 @@ def check(
     if any(each.code == "E0202" for each in findings.errors):
         # Nor of axes that are called like a dim, or twice.
         raise_errors(findings, definitions, source)
-    if batch is not None and copies:
-        _check_copies(merged, batch.serve, bool(experts), findings)
     missing_axis_sizes(merged, table, findings)
     of_one = batch.longest if batch is not None and batch.is_packed else {}
     check_requirements(definitions.requires, table, findings, of_one)
     resolved = resolve_plan(merged, table, findings)
+    if batch is not None:
+        _check_copies(resolved.load, batch.serve, bool(experts), findings)
+        _check_load(resolved.load, batch.serve, bool(tokens), findings)
     num_errors = findings.num_errors
     bodies = _check_bodies(source, definitions, table, resolved, findings)
     if findings.num_errors != num_errors:
@@ -351,7 +352,9 @@ def _shares(definitions: Definitions, batch: Batch | None, findings: Diagnostics
     return dict.fromkeys(tokens, how)
 
 
-def _check_copies(merged: Merged, serve: Serve, has_experts: bool, findings: Diagnostics) -> None:
+def _check_copies(
+    load: Load | None, serve: Serve, has_experts: bool, findings: Diagnostics
+) -> None:
     """E0401 for copies of experts that there are not, E0402 where it is not said what they have to do."""
     span = serve.given.get("redundant", serve.span)
     if not serve.redundant:
@@ -363,11 +366,25 @@ def _check_copies(merged: Merged, serve: Serve, has_experts: bool, findings: Dia
         message = "experts and their copies have an average of the tokens"
         help_ = "write `experts = average` beside `redundant`"
         findings.say("E0402", message, span, help=help_)
-    load = merged.get(syntax.Load)
     if load is not None:
         message = "a load is of experts, and copies are there to even it out"
         help_ = "leave out `load`, or `redundant`"
-        findings.say("E0402", message, span, secondary=[(load.span, "here")], help=help_)
+        findings.say("E0402", message, span, secondary=here(load), help=help_)
+
+
+def here(load: Load) -> list[tuple[Span, str]]:
+    return [(load.span, "here")] if load.span is not None else []
+
+
+def _check_load(load: Load | None, serve: Serve, has_experts: bool, findings: Diagnostics) -> None:
+    """E0402 for a load of experts that have as many places as each other."""
+    if load is not None and has_experts and serve.experts == "padded" and not serve.redundant:
+        message = "experts that are `padded` have as many tokens as each other, and a load says who has more"
+        span, help_ = (
+            serve.given.get("experts", serve.span),
+            "write `experts = average`, or leave out `load`",
+        )
+        findings.say("E0402", message, span, secondary=here(load), help=help_)
 
 
 def _trains_nothing(merged: Merged, serve: syntax.Serve, findings: Diagnostics) -> None:
