@@ -2,7 +2,8 @@
 
 Two peaks are held against what a device has. That in the order in which nodes are issued is the plan's alone: too much is an error, E0501, where
 the plan says what there is. That along the estimated time depends on the network too, for communication that lags behind keeps its buffers: too
-much is a warning, W0501. And what attention multiplies in, switches add up, or an engine all-reduces, where no time depends on it, W0304.
+much is a warning, W0501. And what attention multiplies in, switches add up, or an engine
+all-reduces or computes, where no time depends on it, W0304.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from stagec.plans.clauses import Device, Link, Plan, Recompute, Zero
 from stagec.rewriting import programs
 
 if TYPE_CHECKING:
+    from stagec.backend.program import TraceSet
+    from stagec.dialects.sched.actions import NodeAction
     from stagec.estimate.step import Estimate
     from stagec.memory import ClassPlan, TimedPeak
 
@@ -294,7 +297,7 @@ def idle_parts(compiled: Compiled) -> list[Diagnostic]:
 
 def idle_in_times(compiled: Compiled) -> list[Diagnostic]:
     """W0304 for settings that decide nothing but times, where none depends on them."""
-    return [*idle_attention(compiled), *idle_sums(compiled)]
+    return [*idle_attention(compiled), *idle_sums(compiled), *idle_engine(compiled)]
 
 
 def warnings(compiled: Compiled, found: Estimate | None) -> list[Diagnostic]:
@@ -309,20 +312,18 @@ def warnings(compiled: Compiled, found: Estimate | None) -> list[Diagnostic]:
 
 def idle_sums(compiled: Compiled) -> Iterator[Diagnostic]:
     """W0304 for switches that add up what passes through them, and for an engine's all-reduce, where no all-reduce takes another time for it."""
-    plan, model = compiled.plan, compiled.model
+    plan = compiled.plan
     is_said = "all_reduce" in plan.device.given or any("reduces" in x.given for x in plan.links)
     if not is_said or compiled.traces is None or plan.device.flops_per_s is None:
         return
     from stagec.estimate.network import Network
 
     traces = compiled.trace_set
-    programs = [each.program for each in traces.classes]
-    nodes = [n for program in programs for part in program.segments for n in part.nodes]
-    sums = list({n.action for n in nodes if is_all_reduce(n.action)})
+    sums = list(filter(is_all_reduce, actions_of(traces)))
 
     def is_idle(span: Span | None, device: Device, links: tuple[Link, ...]) -> TypeGuard[Span]:
         """Whether what the plan says itself at `span` could be left out for this."""
-        if span is None or not (span.is_flag or (model and span in model.own_settings)):
+        if not is_own(span, compiled):
             return False
         networks = (
             Network(traces.mesh, plan.device, plan.links),
@@ -349,6 +350,42 @@ def idle_sums(compiled: Compiled) -> Iterator[Diagnostic]:
         label = "NCCL's all-reduces take no longer here" if sums else "nothing is all-reduced"
         message = "`all_reduce` of `device` changes nothing here"
         yield Diagnostic("W0304", message, span, label=label, help="leave it out")
+
+
+def idle_engine(compiled: Compiled) -> Iterator[Diagnostic]:
+    """W0304 for the engine that computes experts, where no time is taken from a table that it has of its own. It decides nothing else of what is served."""
+    plan, span = compiled.plan, compiled.plan.device.unusual.get("experts")
+    told = [each.span for each in compiled.idle]
+    if compiled.traces is None or compiled.stated.is_training or span in told:
+        return
+    if not is_own(span, compiled):
+        return
+    from stagec.estimate.prices import kernel_prices, works_of
+
+    traces, engine = compiled.trace_set, plan.device.experts
+    works = works_of(traces)
+    own = kernel_prices(plan, works)
+    label, help_ = "", "it needs a `device` whose kernels are measured"
+    if own is not None:
+        other = replace(own, engine="trtllm")
+        if any(own.layer_tables(each) != other.layer_tables(each) for each in actions_of(traces)):
+            return
+        label = f"`{plan.device.preset}` has no table of `{engine}` for these experts"
+        help_ = "leave it out"
+    message = "`experts` of `device` changes nothing here"
+    yield Diagnostic("W0304", message, span, label=label, help=help_)
+
+
+def actions_of(traces: TraceSet) -> set[NodeAction]:
+    """All that nodes do."""
+    programs = [each.program for each in traces.classes]
+    return {n.action for program in programs for part in program.segments for n in part.nodes}
+
+
+def is_own(span: Span | None, compiled: Compiled) -> TypeGuard[Span]:
+    """Whether a setting at `span` is one that the plan says itself, or a command."""
+    own = compiled.model.own_settings if compiled.model else ()
+    return span is not None and (span.is_flag or span in own)
 
 
 def is_all_reduce(action: object) -> TypeGuard[Collective]:

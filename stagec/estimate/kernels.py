@@ -503,20 +503,25 @@ class KernelPrices:
 
     def is_in_layer_of_experts(self, action: object) -> bool:
         """Whether an action is part of a layer of experts that an inference engine computes as a whole, and of which there is a table."""
+        return bool(self.layer_tables(action))
+
+    def layer_tables(self, action: object) -> list[tuple[str, ...]]:
+        """The keys of the device's tables of whole layers of experts that an action may be part of; none in a step that trains."""
         if not self.serves or not isinstance(action, Compute) or action.kernel is None:
-            return False
+            return []
         sizes, kernel = dict(action.kernel.sizes), action.kernel
         if "hidden" not in sizes or sizes["batch"] <= 1:
-            return False
+            return []
         dtypes = (self.device.multiplied(each) for each in (kernel.stored, kernel.dtype))
         names = [name for dtype in dtypes for name in TABLES.get(dtype, (dtype,))]
-        return any(self.layer_table(n, sizes["leading"] > 1) in self.device.tables for n in names)
+        keys = [self.layer_table(name, sizes["leading"] > 1) for name in names]
+        return [key for key in keys if key in self.device.tables]
 
     def layer_table(self, dtype: str, gated: bool) -> tuple[str, ...]:
-        """The key of the device's table of whole layers of experts: the one of the engine, where engines have tables of their own."""
+        """The key of the device's table of whole layers of experts: the one of the engine, where engines have tables of their own. `grouped` is of none."""
         key = ("experts", dtype, "balanced", *(() if gated else ("plain",)))
-        own = (*key, self.engine)
-        return own if own in self.device.tables else key
+        own = ((*key, engine) for engine in (self.engine, "trtllm"))
+        return next((each for each in own if each in self.device.tables), key)
 
     def without_quantization(
         self, price: Price, dtype: str, sizes: Sizes, is_quantized: bool

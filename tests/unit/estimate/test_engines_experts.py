@@ -1,0 +1,59 @@
+"""Whose kernels compute experts, where an engine serves."""
+
+import pytest
+
+from stagec.driver import compile_text
+from stagec.estimate.step import step_summary
+
+MODEL = """
+dim B = 64
+dim S = 1
+dim P = S
+dim D = 256
+dim F = 512
+dim X = 16
+dim A = 2
+dim T = B * S * A / X
+module Experts(x[B, S, D]) -> [B, S, D] {
+  weight router[D, X], gate[X, D, F], up[X, D, F], down[X, F, D]
+  gates, chosen = topk(softmax(x @ router, over = X), over = X, to = A)
+  r = dispatch(x, chosen, experts = X, tokens = T)
+  g[X, T, F] = r @ gate
+  u[X, T, F] = r @ up
+  y[X, T, D] = (silu(g) * u) @ down
+  return combine(y, gates, chosen)
+}
+model Net(x[B, S, D]) {
+  cache past[B, P, D]
+  x = x + mean(append(past, x), over = P)
+  repeat 2 { x = Experts(x) }
+  return x
+}
+"""
+DTYPES = ("bf16", "fp8", "fp8_1x128", "fp4")
+TABLES = {"h100": ("fp8_1x128",), "b200": ("fp8_1x128", "fp4"), "a100": ()}
+"""For which of these a device has tables of several engines."""
+
+
+@pytest.mark.parametrize("preset", TABLES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("batch", [64, 1024])
+def test_an_engine_without_effect_on_times_is_told(preset: str, dtype: str, batch: int) -> None:
+    """As where its tables are for experts of another dtype."""
+    plan = f"plan p {{ mesh ep = 2 shard B, X over ep precision {{ weights = bf16, products = {dtype} }}"
+    served = f"serve {{ decode {batch} at 16, experts = average }} device {preset}"
+    plain = step_summary(compile_text(f"{MODEL} {plan} {served} }}")).step_s
+    found: dict[str, bool] = {}
+    for engine in ("vllm", "sglang", "grouped"):
+        made = compile_text(f"{MODEL} {plan} {served} {{ experts = {engine} }} }}")
+        told = [each.message for each in made.idle if "`experts`" in each.message]
+        found[engine] = step_summary(made).step_s == plain
+        assert told == found[engine] * ["`experts` of `device` changes nothing here"]
+    assert found["grouped"]
+    assert found["vllm"] == found["sglang"] == (dtype not in TABLES[preset])
+
+
+def test_an_engine_that_another_plan_says_is_not_told() -> None:
+    text = f"{MODEL} plan p {{ serve {{ decode 64 at 16 }} device h100 {{ experts = vllm }} }}"
+    assert len(compile_text(text, plan="p").idle) == 1
+    assert not compile_text(f"{text} plan q extends p {{ }}", plan="q").idle
