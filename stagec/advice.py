@@ -18,6 +18,7 @@ from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError, Diagnostic, Span, quoted
 from stagec.dialects import dist, stg
 from stagec.dialects.memory import Kind
+from stagec.dialects.sched import COMPUTE_STREAM
 from stagec.dialects.sched.actions import Collective, Compute
 from stagec.estimate.missing_units import missing_units
 from stagec.pictures.scales import size_of
@@ -26,7 +27,7 @@ from stagec.plans.clauses import Device, Link, Plan, Recompute, Zero
 from stagec.rewriting import programs
 
 if TYPE_CHECKING:
-    from stagec.backend.program import TraceSet
+    from stagec.backend.program import TraceProgram, TraceSet
     from stagec.dialects.sched.actions import NodeAction
     from stagec.estimate.step import Estimate
     from stagec.memory import ClassPlan, TimedPeak
@@ -296,8 +297,9 @@ def idle_parts(compiled: Compiled) -> list[Diagnostic]:
 
 
 def idle_in_times(compiled: Compiled) -> list[Diagnostic]:
-    """W0304 for settings that decide nothing but times, where none depends on them."""
-    return [*idle_attention(compiled), *idle_sums(compiled), *idle_engine(compiled)]
+    """W0304 for settings that decide nothing but times, where none depends on them, and for exchanges that nothing can run beside."""
+    found = (idle_attention, idle_sums, idle_engine, idle_exchanges)
+    return [each for idle in found for each in idle(compiled)]
 
 
 def warnings(compiled: Compiled, found: Estimate | None) -> list[Diagnostic]:
@@ -374,6 +376,46 @@ def idle_engine(compiled: Compiled) -> Iterator[Diagnostic]:
         help_ = "leave it out"
     message = "`experts` of `device` changes nothing here"
     yield Diagnostic("W0304", message, span, label=label, help=help_)
+
+
+def idle_exchanges(compiled: Compiled) -> Iterator[Diagnostic]:
+    """W0304 for `overlap { ep = true }` of what is served in one microbatch, where computation waits for all that communicates by its data anyway."""
+    span = compiled.plan.overlap.unusual.get("ep")
+    told = [each.span for each in compiled.idle]
+    if compiled.traces is None or compiled.stated.is_training or span in told:
+        return
+    if is_own(span, compiled) and all(in_turn(each.program) for each in compiled.trace_set.classes):
+        message = "`ep` of `overlap` changes nothing here"
+        label = "with one microbatch, what is computed waits for its own exchanges"
+        help_ = "leave it out, or serve in several microbatches"
+        yield Diagnostic("W0304", message, span, label=label, help=help_)
+
+
+def in_turn(program: TraceProgram) -> bool:
+    """Whether a program of one microbatch computes nothing beside what communicates: what is issued before an exchange ends before it, what is issued after
+    it begins after it, whether it is `serial` or not.
+    """
+    if program.ahead is not None or len(set(program.microbatch.tolist()) - {-1}) > 1:
+        return False
+    first, slots = program.first_node.tolist(), program.slots.tolist()
+    behind: list[dict[str, int]] = []
+    """For each node, and for each queue, the last node there that it is or waits for."""
+    issued: dict[str, int] = {}
+    for i, number in enumerate(program.segment.tolist()):
+        for node in program.segments[number].nodes:
+            known: dict[str, int] = {}
+            for dep in (*node.data_deps, *node.ctrl_deps):
+                place = slots[i][dep.slot] if dep.slot >= 0 else first[i] + dep.node
+                for queue, last in behind[place].items() if place >= 0 else ():
+                    known[queue] = max(known.get(queue, -1), last)
+            is_computing = node.serial or node.stream == COMPUTE_STREAM
+            queue = COMPUTE_STREAM if is_computing else node.stream
+            others = issued if is_computing else (COMPUTE_STREAM,)
+            if any(known.get(each) != issued.get(each) for each in others):
+                return False
+            issued[queue] = known[queue] = len(behind)
+            behind.append(known)
+    return True
 
 
 def actions_of(traces: TraceSet) -> set[NodeAction]:
