@@ -103,6 +103,7 @@ def test_caches_are_known_whatever_the_loss() -> None:
         compile_text(f"{other}\nplan p {{ mesh dp = 1 serve {{ decode 2 at 15 }} }}")
 
 
+@pytest.mark.seldom
 def test_a_sweep_of_a_shipped_plan_with_a_context_has_its_caches(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

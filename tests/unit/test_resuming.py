@@ -69,14 +69,17 @@ def test_odd_plans_go_on_from_tasks(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("mesh", "clauses"),
-    [
-        ("cp = 2", "shard S over cp context cp { balance = none }"),
-        ("pp = 2, cp = 2", "shard S over cp context cp { balance = none } pipeline L over pp"),
-        (
-            "pp = 2, dp = 2",
-            "shard B over dp pipeline L over pp zero 3 over dp unit Block offload { parameters = true }",
-        ),
-    ],
+    some(
+        [
+            ("cp = 2", "shard S over cp context cp { balance = none }"),
+            ("pp = 2, cp = 2", "shard S over cp context cp { balance = none } pipeline L over pp"),
+            (
+                "pp = 2, dp = 2",
+                "shard B over dp pipeline L over pp zero 3 over dp unit Block offload { parameters = true }",
+            ),
+        ],
+        3,
+    ),
 )
 def test_programs_of_ranks_go_on(mesh: str, clauses: str) -> None:
     """Tasks may be of a rank's place, and weights may be loaded anew for each gather of a unit."""
@@ -109,6 +112,7 @@ LIT = Path(__file__).parents[1] / "lit" / "passes"
 REFUSED = [path for path in LIT.rglob("*.stg") if "RUN: not stagec %s 2>&1" in path.read_text()]
 
 
+@pytest.mark.seldom
 def test_mistakes_are_shown_in_the_model() -> None:
     """What a pass has to say of a model, it says of IR that was printed before it, in the same words."""
     assert len(REFUSED) > 10

@@ -1170,7 +1170,7 @@ def test_sums_begin_when_a_microbatch_has_gone_back(schedule: str) -> None:
     assert 0.85 * whole.peak_bytes < bound <= whole.peak_bytes
 
 
-@pytest.mark.parametrize(("model", "clause"), [("attention", ""), ("words", "freeze embed")])
+@pytest.mark.parametrize(("model", "clause"), some([("attention", ""), ("words", "freeze embed")]))
 def test_a_first_layer_of_its_own_is_on_one_of_a_ranks_stages(model: str, clause: str) -> None:
     """Its input needs no gradient where nothing in front of it is trained. Where the first of a rank's stages has no layer, another rank has that layer."""
     text = MODELS[model]

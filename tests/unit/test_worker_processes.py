@@ -68,6 +68,7 @@ def test_what_nobody_asks_for_ends() -> None:
         assert waiting.done()
 
 
+@pytest.mark.seldom
 def test_no_thread_fails_where_waiting_tasks_were_cancelled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -124,6 +124,7 @@ def test_what_a_help_proposes_is_text_that_does_what_it_says(seed: int) -> None:
         assert size_of(max(each.peak_bytes for each in made.memory)) == each[2]
 
 
+@pytest.mark.seldom
 def test_other_plans_change_no_help() -> None:
     """Whatever they are called: what is proposed is tried under a name that none of them has."""
     given = {"words": 2**10, "loss": LOGITS, "split": "B", "microbatch": 1, "more": ""}
