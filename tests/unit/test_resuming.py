@@ -169,6 +169,7 @@ def streams(job: Compiled) -> set[str]:
     return {node.stream for segment in segments for node in segment.nodes}
 
 
+@pytest.mark.seldom
 def test_a_mistake_in_the_last_ir_is_a_diagnostic() -> None:
     """Whatever is changed in it: other traces, or a diagnostic. `python -m tests.resuming.mutations` does more of them."""
     assert not list(exceptions(random_cuts(0)[0], seed=1, number=6))
