@@ -4,6 +4,7 @@ import pytest
 
 from stagec.driver import Compiled, compile_text
 from stagec.estimate.step import step_summary
+from tests.unit.seldom import some
 
 MODEL = """
 dim B = 64
@@ -50,7 +51,7 @@ def told(made: Compiled) -> list[str]:
     return [each.message for each in made.idle]
 
 
-@pytest.mark.parametrize("kind", SUMS)
+@pytest.mark.parametrize("kind", some(SUMS))
 @pytest.mark.parametrize(
     "ways", ["ep = 4 shard B, X over ep", "ep = 2, tp = 2 shard B, X over ep shard F over tp"]
 )

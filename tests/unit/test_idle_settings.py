@@ -30,6 +30,7 @@ from tests.differential.random_plans import draw
 from tests.differential.sweeps import whole
 from tests.unit.examples import digest
 from tests.unit.recompute_texts import model_text
+from tests.unit.seldom import some
 
 SETTINGS = (
     *(
@@ -340,7 +341,7 @@ def test_an_order_of_transfers_that_holds_anyway_is_told(
     assert told(compile_text(text.replace(OVER, ""), plan="q")) == said
 
 
-@pytest.mark.parametrize("schedule", CATALOGUE)
+@pytest.mark.parametrize("schedule", some(CATALOGUE))
 @pytest.mark.parametrize("ways", [1, 2])
 def test_a_first_stage_whose_backward_passes_are_whole_anyway_is_told(schedule: str, ways: int):
     """Under each schedule: where traces are the same, and nowhere else."""
@@ -399,7 +400,7 @@ WORDS = (
 )
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", some(range(8)))
 def test_what_is_made_again_tells_of_the_program(seed: int):
     """Names without which something else is made again are not tried, and are the same that are found by making all programs."""
     drawn = random.Random(seed)

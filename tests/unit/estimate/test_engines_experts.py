@@ -4,6 +4,7 @@ import pytest
 
 from stagec.driver import compile_text
 from stagec.estimate.step import step_summary
+from tests.unit.seldom import some
 
 MODEL = """
 dim B = 64
@@ -37,7 +38,7 @@ TABLES = {"h100": ("fp8_1x128",), "b200": ("fp8_1x128", "fp4"), "a100": ()}
 
 @pytest.mark.parametrize("preset", TABLES)
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("batch", [64, 1024])
+@pytest.mark.parametrize("batch", some([64, 1024]))
 def test_an_engine_without_effect_on_times_is_told(preset: str, dtype: str, batch: int) -> None:
     """As where its tables are for experts of another dtype."""
     plan = f"plan p {{ mesh ep = 2 shard B, X over ep precision {{ weights = bf16, products = {dtype} }}"
