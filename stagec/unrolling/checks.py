@@ -324,10 +324,9 @@ def check_stages(
         if stage.number >= len(kinds) or kinds[stage.number] != known[stage.tasks].kind.data:
             raise wrong(op, f"stage {stage.number} does not run `@{stage.tasks}`")
         layers = stages.stages.data[stage.number].layers if stages is not None else ()
-        counts = known[stage.tasks].counts
-        if {
-            name: n for name, n in counts.items() if not name.endswith(SUFFIX)
-        } != dist.local_counts(layers):
+        counts = known[stage.tasks].counts.items()
+        own = {name: count for name, count in counts if not name.endswith(SUFFIX)}
+        if own != dist.local_counts(layers):
             said = quoted([f"{name} = {n}" for name, n in dist.local_counts(layers).items()])
             message = f"stage {stage.number} has {said or 'no number of layers'}, and `@{stage.tasks}` says otherwise"
             raise wrong(known[stage.tasks], message)
