@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from stagec.dialects.types import bytes_per_element
 from stagec.searching.candidates import STATE_TOO_LARGE, TOO_LARGE
 from stagec.searching.coarse_times import (
     CORE_ATTENTION,
@@ -44,18 +45,23 @@ class Bounds(SearchStep):
         return kept
 
     def least(self, point: Point) -> float:
-        """The bytes of parameters, master weights and two moments on a rank, if every axis that may split them does."""
+        """The bytes of parameters, master weights and two moments on a rank, if every axis that may split them does.
+
+        Weights whose dtype the text gives need no master copy.
+        """
+        dims = self.goal.dims
         tp, pp, ep, dp, cp = (int(point[name]) for name in ("tp", "pp", "ep", "dp", "cp"))
-        ways = tp * pp * ep
         spread = (
             dp * cp * whole_experts(point) // int(point["replicas"]) // ep if point["zero"] else 1
         )
         wide = 4 if point["precision"] == "fp32" else 2
-        state = 0 if point["offload"] in ("optimizer", "both") else 8 + (4 if wide == 2 else 0)
-        if not self.goal.dims.is_training:
+        own = dims.own_parameters.items()
+        plain = dims.num_parameters - sum(number for _, number in own)
+        weights = wide * plain + sum(bytes_per_element(dtype) * number for dtype, number in own)
+        state = 8 * dims.num_parameters + (4 * plain if wide == 2 else 0)
+        if not dims.is_training or point["offload"] in ("optimizer", "both"):
             state = 0
-        weights = wide / (spread if point["zero"] == 3 else 1)
-        return self.goal.dims.num_parameters / ways * (weights + state / spread)
+        return (weights / (spread if point["zero"] == 3 else 1) + state / spread) / (tp * pp * ep)
 
     def bound(self, numbers: Sequence[int]) -> None:
         """Find a lower bound on the time and on the memory of each of these points, and leave out those that do not fit.

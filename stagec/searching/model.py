@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from stagec.dialects.types import StackType, TensorType, tensor_of
 from stagec.frontend import CheckedModel, lower, plan_of_model
 from stagec.pipelines import make
 from stagec.rewriting import programs
+from stagec.symbolic import ONE
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,8 @@ class ModelDims:
     has_attention: bool
     is_training: bool
     num_parameters: int
+    own_parameters: Mapping[str, int]
+    """How many of these are of weights whose dtype the text gives, by that dtype."""
 
     @property
     def tensor_parallel(self) -> tuple[str, ...]:
@@ -96,6 +100,7 @@ def read_model(checked: CheckedModel) -> ModelDims:
     positions = tuple(n for n, window in roles.positions.items() if not window) if roles else ()
     shapes = sorted(roles.shapes) if roles else []
     others = {n for made, over in products if not {*experts} & (made | over) for n in made | over}
+    weights = [op for op in ops if isinstance(op, stg.WeightOp)]
     return ModelDims(
         values=values,
         batch=stated.batch_dim,
@@ -115,7 +120,8 @@ def read_model(checked: CheckedModel) -> ModelDims:
         has_layers=bool(repeats(module)),
         has_attention=bool(attention),
         is_training=stated.is_training,
-        num_parameters=num_parameters(ops, values),
+        num_parameters=sum(num_parameters(op, values) for op in weights),
+        own_parameters=own_parameters(weights, values),
     )
 
 
@@ -224,13 +230,17 @@ def units_of(module: ModuleOp) -> tuple[str, ...]:
     return tuple(found)
 
 
-def num_parameters(ops: list[Operation], values: Mapping[str, int]) -> int:
-    """How many parameters the model has."""
-    total = 0
-    for op in ops:
-        if isinstance(op, stg.WeightOp):
-            kind = op.weight.type
-            assert isinstance(kind, TensorType | StackType)
-            count = kind.total_count.integer(values) if isinstance(kind, StackType) else 1
-            total += count * tensor_of(kind).num_elements.integer(values)
-    return total
+def num_parameters(weight: stg.WeightOp, values: Mapping[str, int]) -> int:
+    """How many parameters a weight has in all layers."""
+    kind = weight.weight.type
+    count = kind.total_count if isinstance(kind, StackType) else ONE
+    return (count * tensor_of(kind).num_elements).integer(values)
+
+
+def own_parameters(weights: Iterable[stg.WeightOp], values: Mapping[str, int]) -> Mapping[str, int]:
+    """How many parameters have a dtype that the text gives, by that dtype."""
+    found: Counter[str] = Counter()
+    for op in weights:
+        if op.own is not None:
+            found[tensor_of(op.weight.type).dtype] += num_parameters(op, values)
+    return found

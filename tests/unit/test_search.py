@@ -302,6 +302,53 @@ def test_what_is_held_at_least(seed: int) -> None:
     assert tried
 
 
+OWN_DTYPES = """
+dim B = 8
+dim S = 16
+dim V = 64
+dim D = 256
+dim F = 1024
+dim L = 4
+module Block(x[B, S, D]) -> [B, S, D] {{
+  weight up[D, F]{}, down[F, D]{}, norm[D]{}
+  return x + gelu(rms_norm(x, norm) @ up) @ down
+}}
+model Own(tokens[B, S]: i32{}) {{
+  weight embed[V, D]{}, head[D, V]{}
+  x = embedding(tokens, embed)
+  repeat L {{ x = Block(x) }}
+  {}
+}}
+"""
+ENDS = (
+    (", targets[B, S]: i32", "loss = cross_entropy(x @ head, targets)"),
+    ("", "return x @ head"),
+)
+
+
+@pytest.mark.parametrize("seed", mostly((2).__gt__, range(12)))
+def test_dtypes_that_weights_have_of_their_own_are_in_the_bounds(seed: int) -> None:
+    """Where a text says that weights are narrower than others, or need no master copy, no plan is taken to need more than it does."""
+    rng = Random(seed)
+    end, written = ENDS[seed % 2], (": fp8", ": bf16", ": fp32", "")
+    products = [": fp8", *(rng.choice(written) for _ in range(2))]
+    rng.shuffle(products)
+    up, down, head = products
+    norm, embed = (rng.choice(written[1:]) for _ in range(2))
+    text = OWN_DTYPES.format(up, down, norm, end[0], embed, head, end[1])
+    dims = read_model(check(parse_text(text, "own.stg")))
+    space = default_space(dims, 2, 2)
+    space.values |= {"precision": ("bf16", "fp32"), "offload": ("none", "optimizer")}
+    search = Search(replace(goal(text, dims, None, 1), devices=(2,)), [space], SerialExecutor())
+    for point in rng.sample(search.candidates.points, 3):
+        found = (*least_held(search, point), search.bounds.least(point))
+        whole = compiled_whole(WholePlan("own.stg", f"{text}\n{search.questions.plan(point)}", 0))
+        assert not whole.error, whole.error
+        stored = search.bounds.least(point)
+        assert all(0 < each <= whole.peak_bytes for each in found), search.questions.plan(point)
+        assert stored > 0.2 * whole.peak_bytes or point["offload"] == "optimizer"
+
+
 @pytest.mark.seldom
 @pytest.mark.parametrize(
     "chosen",
