@@ -14,7 +14,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from stagec import symbolic
-from stagec.analysis.placement import split_dims
+from stagec.analysis.placement import placing_chain, split_dims, unplaced
 from stagec.analysis.sequences import OtherPrograms
 from stagec.diagnostics import CompileError, Span, location_of, refused
 from stagec.dialects import dist, stg
@@ -179,6 +179,19 @@ def sequences_ops(checked: CheckedModel, sums: BatchSums) -> Iterator[Operation]
     yield _at(dist.SequencesOp(*said), span)
 
 
+def placed_alike(placed: SSAValue, value: SSAValue) -> list[stg.PlaceOp]:
+    """Ops that place a value as the overrides of another one do."""
+    found: list[stg.PlaceOp] = []
+    for said in placing_chain(placed):
+        place = stg.PlaceOp(value, said.dims.data, said.axes.data)
+        stg.marks(place).take(stg.marks(said))
+        place.location = said.location
+        place.result.name_hint = said.result.name_hint
+        found.append(place)
+        value = place.result
+    return found
+
+
 def _at(op: Operation, span: Span) -> Operation:
     op.location = location_of(span)
     return op
@@ -239,20 +252,30 @@ class _Lowering:
         return _at(program, body.span)
 
     def convert_where_read(self, block: Block) -> None:
-        """Move what converts a weight before what reads it first, as under `torch.autocast`; nothing for a weight that nobody reads so."""
+        """Move what converts a weight, and what places it then, before what reads it first, as under `torch.autocast`. A weight that nobody reads so
+        is not converted.
+        """
         order = {op: number for number, op in enumerate(block.walk())}
         for value in self.read:
             cast = value.owner
-            assert isinstance(cast, Operation)
+            assert isinstance(cast, stg.CastOp)
+            moved: list[Operation] = [cast]
+            while isinstance(place := value.get_user_of_unique_use(), stg.PlaceOp):
+                moved.append(place)
+                value = place.result
             if not value.uses:
-                Rewriter.erase_op(cast)
+                if not any(isinstance(use.operation, stg.PlaceOp) for use in cast.x.uses):
+                    Rewriter.insert_op(placed_alike(value, cast.x), InsertPoint.after(moved[-1]))
+                for op in reversed(moved):
+                    Rewriter.erase_op(op)
                 continue
             first = min((use.operation for use in value.uses), key=lambda op: order[op])
             while first.parent_block() is not cast.parent_block():
                 first = first.parent_op()
                 assert first is not None
-            cast.detach()
-            Rewriter.insert_op(cast, InsertPoint.before(first))
+            for op in moved:
+                op.detach()
+                Rewriter.insert_op(op, InsertPoint.before(first))
 
     def add(self, op: Operation, span: Span, scope: Scope) -> None:
         """Append an op where we are, with its place in the text and the call it comes from."""
@@ -316,20 +339,23 @@ class _Lowering:
 
     def is_wide(self, table: SSAValue) -> bool:
         """Whether a table is converted to a narrower dtype for its readers. One that is stored in few bits is converted as a whole."""
-        if table not in self.read:
+        read = unplaced(table)
+        if read not in self.read:
             return False
-        assert isinstance(table.owner, stg.CastOp)
-        stored, read = tensor_of(table.owner.x.type), tensor_of(table.type)
-        return FLOATS.index(stored.dtype) > FLOATS.index(read.dtype)
+        assert isinstance(read.owner, stg.CastOp)
+        stored = tensor_of(read.owner.x.type)
+        return FLOATS.index(stored.dtype) > FLOATS.index(tensor_of(read.type).dtype)
 
     def looked_up(
         self, op: stg.EmbeddingOp | stg.EmbeddingBagOp, step: OpStep, scope: Scope
     ) -> Operation:
-        """Rows of a table as it is stored; the op that converts them."""
+        """Rows of a table as it is stored, and placed; the op that converts them."""
         dtype = tensor_of(op.results[0].type).dtype
-        table = op.table.owner
-        assert isinstance(table, stg.CastOp)
-        rows = step.build([op.ids, table.x])
+        cast = unplaced(op.table).owner
+        assert isinstance(cast, stg.CastOp)
+        places = placed_alike(op.table, cast.x)
+        self.blocks[-1].add_ops(places)
+        rows = step.build([op.ids, places[-1].result if places else cast.x])
         stg.marks(rows).take(stg.marks(op))
         op.erase()
         self.add(rows, step.span, scope)
