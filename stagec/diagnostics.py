@@ -17,7 +17,7 @@ import os
 import unicodedata
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from xdsl.dialects.builtin import (
     ArrayAttr,
@@ -85,6 +85,44 @@ class Span:
         return self.file == other.file and starts and ends
 
 
+class TypedWord(str):
+    """A word of a command, and what it was part of: `4` of `--set-b tp=4`, which is the `origin` of what is wrong with it."""
+
+    origin: str
+
+    def __new__(cls, text: str, origin: str = "") -> TypedWord:
+        word = super().__new__(cls, text)
+        word.origin = origin
+        return word
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """What is wrong where it shows in several places, which are told as one."""
+
+    kind: Kind
+    name: str = ""
+    """The name that nothing defines, or that means two things."""
+    within: str = ""
+    """The module in which it does."""
+
+
+Kind = Literal[
+    "no dim",
+    "no value",
+    "no callable",
+    "no caches",
+    "no axis",
+    "no mesh",
+    "no plan",
+    "name of a dim",
+    "no shared dim",
+    "shape of a cache",
+    "sizes said twice",
+    "split along a pipeline",
+]
+
+
 @dataclass(frozen=True)
 class Diagnostic:
     """One mistake (code `E...`) or one doubt (`W...`)."""
@@ -102,8 +140,7 @@ class Diagnostic:
     """What to write instead."""
     origin: str = ""
     """Where the text came from if not from a file: `--set tp=3`."""
-    mistake: str = ""
-    """What is wrong where it shows in several places: the name that nothing defines. It is told once."""
+    mistake: Mistake | None = None
 
     def __post_init__(self) -> None:
         assert self.code in CODES, f"{self.code} is not in stagec/diagnostic_codes.py"
@@ -185,7 +222,7 @@ class Diagnostics:
         notes: Sequence[str] = (),
         help: str | Sequence[str] = (),
         origin: str = "",
-        mistake: str = "",
+        mistake: Mistake | None = None,
     ) -> None:
         """Add one."""
         self.add(Diagnostic(code, message, span, label, secondary, notes, help, origin, mistake))

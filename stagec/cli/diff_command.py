@@ -16,6 +16,7 @@ from stagec.cli.usage import (
     add_repeated,
     add_switch,
     add_trust_flags,
+    said_by,
     usage_error,
 )
 
@@ -57,7 +58,8 @@ def run(arguments: Sequence[str]) -> int:
     else:
         from stagec.cli.diff_jobs import diff_jobs
 
-        sizes = ([*options.set, *options.set_a], [*options.set, *options.set_b])
+        of_side = ({"--set-a": options.set_a}, {"--set-b": options.set_b})
+        sizes = [said_by({"--set": options.set, **own}) for own in of_side]
         differs = diff_jobs((a, b), sizes, options)
     return DIFFERENT if differs else 0
 

@@ -12,7 +12,6 @@ from stagec.cli.diff_tables import comparison_json, sections_text
 from stagec.cli.inputs import ONE_MESH, compile_parts, plan_written
 from stagec.cli.progress import pass_progress
 from stagec.cli.tables import heading
-from stagec.cli.usage import overrides
 from stagec.comparing.comparison import differ
 from stagec.comparing.jobs import ComparedJob, compare_pools, job_of
 from stagec.diagnostics import render
@@ -24,7 +23,7 @@ SAME = "no difference in FLOPs, communication or memory\n"
 
 def diff_jobs(
     sides: tuple[DiffSide, DiffSide],
-    sizes: tuple[list[str], list[str]],
+    sizes: Sequence[Mapping[str, str]],
     options: argparse.Namespace,
 ) -> bool:
     """Compile both and print what differs; whether anything does."""
@@ -63,7 +62,7 @@ def diff_jobs(
 
 
 def compiled_jobs(
-    side: DiffSide, sizes: Sequence[str], plug_ins: Registry, quiet: bool, warned: set[str]
+    side: DiffSide, sizes: Mapping[str, str], plug_ins: Registry, quiet: bool, warned: set[str]
 ) -> dict[str, ComparedJob]:
     """The job of a side, or that of each of its pools. A doubt that both sides share is told once."""
 
@@ -75,13 +74,13 @@ def compiled_jobs(
     with plan_written(side.text, side.plan), pass_progress(quiet) as told:
         stops = Stops(on_pass=lambda name, _: told(name))
         parts = compile_parts(
-            side.path, side.plan, overrides(sizes), stops=stops, plug_ins=plug_ins, warn=warn
+            side.path, side.plan, sizes, stops=stops, plug_ins=plug_ins, warn=warn
         )
         return {name: job_of(each) for name, each in parts.items()}
 
 
 def side_json(
-    side: DiffSide, sizes: Sequence[str], jobs: Mapping[str, ComparedJob]
+    side: DiffSide, sizes: Mapping[str, str], jobs: Mapping[str, ComparedJob]
 ) -> dict[str, object]:
     first = next(iter(jobs.values())).summary
     meshes = {
@@ -95,6 +94,6 @@ def side_json(
         "model": first.model,
         "file": side.path,
         "plan": first.plan if ONE_MESH in jobs else first.plan.rpartition(".")[0],
-        "set": overrides(sizes),
+        "set": sizes,
         **(meshes[ONE_MESH] if ONE_MESH in jobs else {"pools": meshes}),
     }

@@ -6,11 +6,11 @@ import argparse
 import os
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn, Protocol
 
-from stagec.diagnostics import CompileError, closest, did_you_mean, quoted, refused
+from stagec.diagnostics import CompileError, TypedWord, closest, did_you_mean, quoted, refused
 from stagec.trust import Trust, allow
 
 
@@ -272,15 +272,20 @@ def whole_number(flag: str, text: str) -> int:
 
 def overrides(settings: Iterable[str]) -> dict[str, str]:
     """`--set NAME=SIZE`, each. E0710 for one without a size, E0711 for two sizes of a name."""
+    return said_by({"--set": settings})
+
+
+def said_by(flags: Mapping[str, Iterable[str]]) -> dict[str, str]:
+    """Likewise of several flags, each with what it says."""
     found: dict[str, str] = {}
-    for setting in settings:
+    for flag, setting in ((flag, each) for flag, settings in flags.items() for each in settings):
         name, equals, size = setting.partition("=")
         name, size = name.strip(), size.strip()
-        origin = f"--set {setting}"
+        origin = f"{flag} {setting}"
         if not (name and equals and size):
-            message = "`--set` wants a name and a size"
-            raise usage_error(origin, message, "E0710", "for example `--set tp=4`")
-        if found.setdefault(name, size) != size:
+            message = f"`{flag}` wants a name and a size"
+            raise usage_error(origin, message, "E0710", f"for example `{flag} tp=4`")
+        if found.setdefault(name, TypedWord(size, origin)) != size:
             message = f"`{name}` is set twice, to {found[name]} and to {size}"
             raise usage_error(origin, message, "E0711", "leave out one")
     return found

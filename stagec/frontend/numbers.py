@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from stagec import symbolic
-from stagec.diagnostics import Diagnostic, Diagnostics, did_you_mean, quoted, suggestion
+from stagec.diagnostics import Diagnostic, Diagnostics, Mistake, did_you_mean, quoted, suggestion
 from stagec.frontend import syntax
 from stagec.frontend.printing import text_of
 from stagec.symbolic import Size, SizeError, conditions
@@ -258,7 +258,9 @@ def _named(expr: syntax.Reference, sizes: Sizes) -> Quantity:
     if name not in sizes:
         message = f"there is no size `{name}`"
         help_ = did_you_mean(name, sizes) or f"define it: `dim {name} = 1024`"
-        raise _Wrong(Diagnostic("E0201", message, expr.span, help=help_, mistake=name))
+        raise _Wrong(
+            Diagnostic("E0201", message, expr.span, help=help_, mistake=Mistake("no dim", name))
+        )
     value = sizes[name]
     if value is None:
         raise _Wrong

@@ -10,7 +10,16 @@ from graphlib import CycleError, TopologicalSorter
 from math import ceil, floor
 
 from stagec import symbolic
-from stagec.diagnostics import Diagnostics, Span, closest, did_you_mean, quoted, suggestion
+from stagec.diagnostics import (
+    Diagnostics,
+    Mistake,
+    Span,
+    TypedWord,
+    closest,
+    did_you_mean,
+    quoted,
+    suggestion,
+)
 from stagec.dialects.types import ALL_POOLS, TIME_AXIS
 from stagec.frontend import padding, replication, syntax
 from stagec.frontend.numbers import LARGEST, Sizes, condition, facts, names_in, quantity, whole
@@ -186,14 +195,19 @@ class _SizeResolver:
                     axis.name.span,
                     secondary=[(first.name.span, "defined here")],
                     help="give the axis another name",
-                    mistake=f"dim {name}" if name in self.dims else "",
+                    mistake=Mistake("name of a dim", name) if name in self.dims else None,
                 )
             else:
                 axes[name] = axis
         return axes
 
     def error(
-        self, code: str, message: str, span: Span, help_: str = "", mistake: str = ""
+        self,
+        code: str,
+        message: str,
+        span: Span,
+        help_: str = "",
+        mistake: Mistake | None = None,
     ) -> None:
         self.findings.say(code, message, span, help=help_, mistake=mistake)
 
@@ -285,7 +299,7 @@ class _SizeResolver:
                 if unknown:
                     message += f": the mesh has no axis {quoted(unknown)}"
                     help_ = did_you_mean(unknown[0], self.axes) or help_
-                mistake = f"axis {unknown[0]}" if len(unknown) == 1 else ""
+                mistake = Mistake("no axis", unknown[0]) if len(unknown) == 1 else None
                 self.error("E0306", message, axis.size.span, help_, mistake)
                 self.table.values[name] = None
             else:
@@ -314,7 +328,7 @@ class _SizeResolver:
     def read_overrides(self) -> None:
         """`--set NAME=VALUE`, which no text defines: so the diagnostics have an origin."""
         for name, text in self.overrides.items():
-            origin = f"--set {name}={text}"
+            origin = text.origin if isinstance(text, TypedWord) else f"--set {name}={text}"
             known = [*self.dims, *(a for a in self.axes if a not in self.table.products)]
             if name in self.table.products:
                 parts = quoted(self.table.products[name])
@@ -344,7 +358,8 @@ class _SizeResolver:
             known = [*self.dims, *self.axes]
             if name not in known:
                 message = f"there is no dim or axis `{name}`"
-                self.error("E0201", message, new.name.span, suggestion(name, known), name)
+                help_ = suggestion(name, known)
+                self.error("E0201", message, new.name.span, help_, Mistake("no dim", name))
             elif name in self.table.products:
                 help_ = f"set {quoted(self.table.products[name])} instead"
                 self.error("E0306", f"`{name}` is a product of axes", new.name.span, help_)

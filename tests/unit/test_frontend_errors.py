@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from stagec.diagnostics import CompileError, render
-from stagec.frontend import check, lower, parse_file, warnings_of
+from stagec.diagnostics import CompileError, Mistake, render
+from stagec.frontend import check, lower, parse_file, parse_text, warnings_of
 
 FOLDER = Path(__file__).parents[1] / "lit" / "frontend"
 FILES = [
@@ -48,6 +48,21 @@ def test_rendering(path: Path):
     except CompileError as error:
         found = error.render()
     assert found.replace(str(path.parent), "{{.*}}") == expected(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "mistake"),
+    [
+        ("model M(x[N]) { loss = mean(x * N, over = [N]) }", Mistake("no dim", "N")),
+        ("dim N = 4 model M(x[N]) { loss = mean(y, over = [N]) }", Mistake("no value", "y", "M")),
+        ("dim N = 4 dim x = 4 model M(x[N]) { }", Mistake("name of a dim", "x")),
+        ("dim N = 4 model M(x[N]) { } plan p extends q { }", Mistake("no plan", "q")),
+    ],
+)
+def test_a_mistake_says_its_name(text: str, mistake: Mistake):
+    with pytest.raises(CompileError) as caught:
+        check(parse_text(text))
+    assert caught.value.diagnostics[0].mistake == mistake
 
 
 def test_there_are_enough():

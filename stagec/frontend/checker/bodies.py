@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from stagec.diagnostics import Diagnostic, Span, closest, quoted
+from stagec.diagnostics import Diagnostic, Mistake, Span, closest, quoted
 from stagec.dialects import stg
 from stagec.frontend import syntax
 from stagec.frontend.checker.calls import CallChecker
@@ -162,7 +162,7 @@ class BodyChecker(CallChecker):
         secondary = [(dim.name.span, "defined here")] if dim else []
         help_ = f"give the tensor another name, such as `{name.text.lower()}_`"
         message = f"`{name}` is a dim already"
-        mistake = f"dim {name}"
+        mistake = Mistake("name of a dim", name.text)
         found = Diagnostic(
             "E0202", message, name.span, secondary=secondary, help=help_, mistake=mistake
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 from xdsl.ir import SSAValue
 
-from stagec.diagnostics import Diagnostics, Span, did_you_mean, quoted
+from stagec.diagnostics import Diagnostics, Mistake, Span, did_you_mean, quoted
 from stagec.dialects import stg
 from stagec.dialects.types import DTYPE_BITS, FLOATS, TensorType
 from stagec.frontend import syntax
@@ -79,7 +79,9 @@ class CallChecker(ExpressionChecker):
             )
             own = "`--load-pass FILE.py` brings ops of your own"
             help_ = written_here(name) or [help_ or declare, own]
-        self.error("E0201", message, call.function.span, help_, mistake=f"call {name}")
+        self.error(
+            "E0201", message, call.function.span, help_, mistake=Mistake("no callable", name)
+        )
 
     def operands(
         self, call: syntax.Call, want: Sequence[str] | None = None
@@ -144,7 +146,9 @@ class CallChecker(ExpressionChecker):
             message = f"this is {shown(new.type)}, and the cache is {shown(cache.type)}"
             help_ = "they differ in one dim: that of new positions, and that of all; `cache k[B, T, K, E]` takes `[B, S, K, E]`"
             where = [(cache.span, shown(cache.type)), *self.origins((given[1].value, new))]
-            mistake = f"{self.name}: {message}"
+            mistake = Mistake(
+                "shape of a cache", f"{shown(new.type)}{shown(cache.type)}", self.name
+            )
             span = given[1].value.span
             self.error("E0205", message, span, help_, secondary=where, mistake=mistake)
             return None
@@ -180,7 +184,7 @@ class CallChecker(ExpressionChecker):
         if value is None or not value.is_cache:
             message = f"`{text_of(expr)}` is not a cache"
             help_ = "declare it: `cache k[B, T, K, E]`"
-            undeclared = "" if value is not None else f"{self.name}: caches"
+            undeclared = None if value is not None else Mistake("no caches", within=self.name)
             self.error("E0210", message, expr.span, help_, mistake=undeclared)
             return None
         return value
@@ -577,7 +581,9 @@ class CallChecker(ExpressionChecker):
         if name in self.context.sizes:
             return name
         help_ = did_you_mean(name, self.context.sizes) or f"define it: `dim {name} = 1024`"
-        self.error("E0201", f"there is no dim `{name}`", value.span, help_, mistake=name)
+        self.error(
+            "E0201", f"there is no dim `{name}`", value.span, help_, mistake=Mistake("no dim", name)
+        )
         return None
 
     def dims(self, value: syntax.Value, option: stg.Option) -> tuple[str, ...] | None:

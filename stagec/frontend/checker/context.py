@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from xdsl.ir import Block, Operation, SSAValue
 
 from stagec.analysis.plug_in_ops import check_made
-from stagec.diagnostics import Diagnostic, Diagnostics, Span
+from stagec.diagnostics import Diagnostic, Diagnostics, Mistake, Span
 from stagec.dialects import stg
 from stagec.frontend.checker.definitions import Definitions
 from stagec.frontend.checker.steps import OpStep, Step, Value
@@ -70,7 +70,7 @@ class BodyState:
         label: str = "",
         secondary: Sequence[tuple[Span, str]] = (),
         notes: Sequence[str] = (),
-        mistake: str = "",
+        mistake: Mistake | None = None,
     ) -> None:
         self.findings.say(code, message, span, label, secondary, notes, help, mistake=mistake)
 

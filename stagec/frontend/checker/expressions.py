@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from xdsl.ir import Operation, SSAValue
 
-from stagec.diagnostics import Diagnostic, Span, closest, did_you_mean, quoted, suggestion
+from stagec.diagnostics import Diagnostic, Mistake, Span, closest, did_you_mean, quoted, suggestion
 from stagec.dialects import stg
 from stagec.dialects.stg.base import union_names
 from stagec.dialects.types import FLOATS
@@ -109,7 +109,7 @@ class ExpressionChecker(BodyState, ABC):
         elif name in self.context.definitions.callables:
             help_ = f"`{name}` is called: `{name}(...)`"
         help_ = help_ or f"give `{name}` a value before this line, or declare it as a `weight`"
-        message, mistake = f"there is no value `{name}`", f"{self.name}: {name}"
+        message, mistake = f"there is no value `{name}`", Mistake("no value", name, self.name)
         found = Diagnostic(
             "E0201", message, expr.span, secondary=secondary, help=help_, mistake=mistake
         )
@@ -247,7 +247,7 @@ class ExpressionChecker(BodyState, ABC):
             helps,
             label=f"{shown(left.type)} @ {shown(right.type)}",
             secondary=self.origins((expr.left, left), (expr.right, right)),
-            mistake=f"{self.name}: {text_of(expr.left)} of {shown(left.type)} @",
+            mistake=Mistake("no shared dim", f"{text_of(expr.left)}{shown(left.type)}", self.name),
         )
 
     def rename(self, expr: syntax.Rename, want: Sequence[str] | None) -> Value | None:
@@ -288,7 +288,9 @@ class ExpressionChecker(BodyState, ABC):
             close = closest(becomes, sizes)
             help_ = f"did you mean `{close}`?" if close else f"define it: `dim {becomes} = {was}`"
             message = f"there is no dim `{becomes}`"
-            self.error("E0201", message, renaming.new.span, help_, mistake=becomes)
+            self.error(
+                "E0201", message, renaming.new.span, help_, mistake=Mistake("no dim", becomes)
+            )
         elif becomes in kept or new.count(becomes) > 1 or old.count(was) > 1:
             twice = was if old.count(was) > 1 else becomes
             message = f"`{twice}` would be there twice"
@@ -312,6 +314,6 @@ def _contains(value: Value, other: Value) -> bool:
     return set(other.type.names) <= set(value.type.names)
 
 
-def named_by(expr: syntax.Value) -> str:
+def named_by(expr: syntax.Value) -> Mistake | None:
     """The mistake that a dim's name is, where a tensor's is wanted."""
-    return f"dim {expr.name}" if isinstance(expr, syntax.Reference) else ""
+    return Mistake("name of a dim", expr.name.text) if isinstance(expr, syntax.Reference) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from stagec.diagnostics import Diagnostic, Diagnostics, Span, closest, quoted
+from stagec.diagnostics import Diagnostic, Diagnostics, Kind, Mistake, Span, closest, quoted
 from stagec.dialects import stg
 from stagec.frontend import syntax
 from stagec.frontend.checker.bodies import check_body
@@ -292,32 +292,37 @@ def raise_errors(findings: Diagnostics, definitions: Definitions, source: Source
     """End the phase if a mistake was found. A dim that is not there is one, whether shapes or bodies read it. Where a dim is called like something else,
     and one that is read is not there, the dim's name is the mistake.
     """
-    sizes = {each.mistake for each in findings.found if each.code == "E0201"}
+    absent = names_of(findings, "no dim", "E0201")
     findings.found = [
-        replace(each, mistake=name)
-        if each.code == "E0201" and (name := each.mistake.rpartition(": ")[2]) in sizes
+        replace(each, mistake=Mistake("no dim", what.name))
+        if (what := each.mistake) is not None and what.kind == "no value" and what.name in absent
         else each
         for each in findings.found
     ]
-    wrong = [each for each in findings.found if each.is_error]
-    taken = {each.mistake for each in wrong if each.code == "E0202"} & {
-        f"dim {name}" for name in definitions.dims
-    }
-    read = {each.mistake for each in wrong if each.code in ("E0201", "E0304")} - {""}
-    missing = [name for name in read if " " not in name]
+    taken = names_of(findings, "name of a dim", "E0202") & definitions.dims.keys()
+    missing = names_of(findings, "no dim")
     if len(taken) == len(missing) == 1:
-        (mistake,), (name,) = taken, missing
-        dim = definitions.dims[mistake.removeprefix("dim ")]
-        where = (dim.name.span, "this is the name of something else, too")
-        help_ = f"call that dim `{name}`"
+        (old,), (new,) = taken, missing
+        where = (definitions.dims[old].name.span, "this is the name of something else, too")
+        help_ = f"call that dim `{new}`"
         findings.found = [
             replace(each, secondary=(*each.secondary, where), help=help_)
-            if each.mistake == name
+            if each.mistake == Mistake("no dim", new)
             else each
             for each in findings.found
-            if each.mistake != mistake
+            if each.mistake != Mistake("name of a dim", old)
         ]
     findings.raise_errors(source.texts)
+
+
+def names_of(findings: Diagnostics, kind: Kind, code: str = "") -> set[str]:
+    """The names that errors, of some code, say to be such a mistake."""
+    return {
+        each.mistake.name
+        for each in findings.found
+        if each.mistake is not None and each.mistake.kind == kind and each.is_error
+        if each.code == (code or each.code)
+    }
 
 
 def _trains(model: CheckedBody, plan: Plan, said: syntax.Plan | None) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from stagec.diagnostics import Diagnostic, Diagnostics, Span, closest, quoted
+from stagec.diagnostics import Diagnostic, Diagnostics, Mistake, Span, closest, quoted
 from stagec.dialects.types import DTYPE_BITS, TensorType
 from stagec.frontend import syntax
 from stagec.frontend.printing import text_of
@@ -86,7 +86,9 @@ class TypeReader:
                 close = closest(name, self.dims)
                 help_ = f"did you mean `{close}`?" if close else f"define it: `dim {name} = 1024`"
                 message = f"there is no dim `{name}`"
-                self.findings.say("E0201", message, dim.span, help=help_, mistake=name)
+                self.findings.say(
+                    "E0201", message, dim.span, help=help_, mistake=Mistake("no dim", name)
+                )
                 wrong = True
             elif name in found:
                 message = f"dim `{name}` stands twice in one shape"
@@ -139,7 +141,7 @@ class TypeReader:
                 yield Diagnostic("E0202", message, name.span, secondary=secondary, help=help_)
             elif name.text in self.dims:
                 help_ = f"give the tensor another name, such as `{name.text.lower()}_`"
-                message, mistake = f"`{name}` is a dim already", f"dim {name}"
+                message, mistake = f"`{name}` is a dim already", Mistake("name of a dim", name.text)
                 yield Diagnostic("E0202", message, name.span, help=help_, mistake=mistake)
             first.setdefault(name.text, name.span)
 

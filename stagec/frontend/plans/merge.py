@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from stagec.diagnostics import Diagnostics, suggestion
+from stagec.diagnostics import Diagnostics, Mistake, suggestion
 from stagec.frontend import syntax
 
 _BY_SETTING = (
@@ -188,7 +188,7 @@ def _chain(
         others = [name for name in plans if DOT not in name and name != chain[-1].name.text]
         help_ = suggestion(last.text, others) or "leave out `extends`"
         message = f"there is no plan `{last}`"
-        findings.say("E0404", message, last.span, help=help_, mistake=f"plan {last}")
+        findings.say("E0404", message, last.span, help=help_, mistake=Mistake("no plan", last.text))
         return chain
     names = [step.name.text for step in chain]
     names = [*names[names.index(base.name.text) :], base.name.text]
@@ -206,7 +206,7 @@ def _own(plan: syntax.Plan, findings: Diagnostics) -> Merged:
             for new in clause.sizes:
                 first = own.sizes.setdefault(new.name.text, new)
                 if first is not new:
-                    mistake = f"sizes {clause.span}"
+                    mistake = Mistake("sizes said twice", str(clause.span))
                     _twice(f"the size of `{new.name}`", new, first, findings, mistake=mistake)
         elif isinstance(clause, syntax.Shard):
             rules = tuple(t for t in clause.targets if is_rule(t))
@@ -233,7 +233,7 @@ def _twice(
     first: syntax.SyntaxNode,
     findings: Diagnostics,
     help_: str = "leave one of them out",
-    mistake: str = "",
+    mistake: Mistake | None = None,
 ) -> None:
     findings.say(
         "E0401",

@@ -13,7 +13,15 @@ from typing import Any
 
 from stagec import symbolic
 from stagec.devices import file
-from stagec.diagnostics import CompileError, Diagnostics, Span, did_you_mean, quoted, suggestion
+from stagec.diagnostics import (
+    CompileError,
+    Diagnostics,
+    Mistake,
+    Span,
+    did_you_mean,
+    quoted,
+    suggestion,
+)
 from stagec.dialects.dist import MOST_AXES, MOST_RANKS
 from stagec.dialects.stg import NUM_STATES, PRECONDITIONED
 from stagec.dialects.types import DTYPE_BITS
@@ -92,7 +100,12 @@ class _PlanResolver:
         """The axes that a plan names which has none."""
 
     def error(
-        self, code: str, message: str, node: syntax.SyntaxNode, help_: str = "", mistake: str = ""
+        self,
+        code: str,
+        message: str,
+        node: syntax.SyntaxNode,
+        help_: str = "",
+        mistake: Mistake | None = None,
     ) -> None:
         self.findings.say(code, message, node.span, help=help_, mistake=mistake)
 
@@ -156,7 +169,7 @@ class _PlanResolver:
         message = f"the mesh has no {'axis' if len(names) == 1 else 'axes'} {quoted(names)}"
         help_ = f"add `mesh {', '.join(f'{name} = 8' for name in names)}`"
         for name in self.without_mesh:
-            self.error("E0302", message, name, help_, mistake="mesh")
+            self.error("E0302", message, name, help_, mistake=Mistake("no mesh"))
 
     def mesh(self) -> tuple[resolved.Axis, ...]:
         spans = {name.text: name.span for name in self.axes}
@@ -218,7 +231,7 @@ class _PlanResolver:
                     self.without_mesh.append(name)
                     continue
                 message = f"the mesh has no axis `{text}`"
-                self.error("E0302", message, name, help_, mistake=f"axis {text}")
+                self.error("E0302", message, name, help_, mistake=Mistake("no axis", text))
                 continue
             for part in self.table.products.get(text, (text,)):
                 if part in found:
@@ -317,7 +330,9 @@ class _PlanResolver:
             help_ = "a rule reads `shard DIMS over AXES`"
         elif not help_:
             help_ = f"for one value, name its dims: `shard Block.{name}[S] over tp`"
-        self.error("E0304", f"there is no dim `{name}`", name, help_, mistake=name.text)
+        self.error(
+            "E0304", f"there is no dim `{name}`", name, help_, mistake=Mistake("no dim", name.text)
+        )
 
     def overrides(self) -> Iterable[resolved.Override]:
         for target, clause in self.merged.overrides.values():
@@ -327,7 +342,7 @@ class _PlanResolver:
                 if dim.text not in self.table.dim_names:
                     help_ = suggestion(dim.text, self.table.dim_names)
                     message = f"there is no dim `{dim}`"
-                    self.error("E0304", message, dim, help_, mistake=dim.text)
+                    self.error("E0304", message, dim, help_, mistake=Mistake("no dim", dim.text))
             for entry in clause.settings.entries if clause.settings is not None else ():
                 message = f"`{entry.name}` is a setting of rules for dims, not of one value"
                 help_ = f"write it where `{target.path}`'s dims have their rules"
@@ -411,7 +426,7 @@ class _PlanResolver:
                         f"{what} over `{name}`{through}, and the pipeline runs along `{axis}`",
                         name.span,
                         secondary=[(pipeline.span, "gives each rank along it other layers")],
-                        mistake=f"pipeline over {axis}",
+                        mistake=Mistake("split along a pipeline", axis),
                         help="use an axis of its own for the pipeline",
                     )
 
