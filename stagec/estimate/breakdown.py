@@ -22,7 +22,13 @@ from stagec.estimate.kernels import Basis
 from stagec.estimate.prices import Prices
 from stagec.estimate.timeline import Timeline
 
-PRODUCTS, ATTENTION, MEMORY = "products", "attention", "memory-bound"
+PRODUCTS, ATTENTION, SCANS, MEMORY = "products", "attention", "scans", "memory-bound"
+PARTS: Mapping[Work, str] = {
+    **dict.fromkeys((Work.PRODUCT, Work.ORTHOGONALIZATION, Work.PRECONDITIONING), PRODUCTS),
+    **dict.fromkeys((Work.ATTENTION, Work.ATTENTION_GRAD, Work.LATENT_ATTENTION), ATTENTION),
+    **dict.fromkeys((Work.SCAN, Work.SCAN_GRAD, Work.DELTA_RULE, Work.DELTA_RULE_GRAD), SCANS),
+}
+"""The part of a step that a kernel belongs to, by its kind; all others are `MEMORY`."""
 OPTIMIZER, BUBBLE, HOST, LAUNCHES = "optimizer", "bubble", "host", "launches"
 EXPOSED = "exposed"
 
@@ -167,9 +173,7 @@ def part_of(node: Node) -> str:
     if isinstance(action, Compute):
         if node.phase == "optim":
             return OPTIMIZER
-        if action.kernel is None or action.kernel.kind in (Work.OTHER, Work.QUANTIZE):
-            return MEMORY
-        return PRODUCTS if action.kernel.kind == "product" else ATTENTION
+        return MEMORY if action.kernel is None else PARTS.get(action.kernel.kind, MEMORY)
     if isinstance(action, Collective | Transfer):
         return f"{EXPOSED} {action.over}"
     assert isinstance(action, HostCopy | HostUpdate)

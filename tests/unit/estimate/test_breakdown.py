@@ -1,49 +1,76 @@
-"""Of which rank a step's parts are."""
+"""Where a step's time goes: each kernel belongs to the part of its kind of work."""
+
+from __future__ import annotations
+
+from collections import defaultdict
 
 import pytest
 
+from stagec.analysis.kernels import FORMS
 from stagec.dialects.sched.actions import Compute
+from stagec.dialects.work import Work
 from stagec.driver import compile_text
+from stagec.estimate.breakdown import ATTENTION, MEMORY, PARTS, PRODUCTS, SCANS
 from stagec.estimate.step import estimate
-from stagec.reports.headline import headline
-from tests.resuming.texts import TEXT
-from tests.unit.seldom import some
 
-SCHEDULES = ("1f1b", "interleaved_1f1b, virtual_stages = 2", "zb_v")
+MODEL = """
+dim B = 4
+dim S = 512
+dim D = 512
+dim H = 4
+dim E = D / H
+dim K = E
+dim N = 128
+dim L = 2
+
+module Scan(x[B, S, D]) -> [B, S, D] {
+  weight wx[D, H, E], wt[D, H], rate[H], wb[D, N], wc[D, N], wo[H, E, D]
+  return ssd_scan(x @ wx, x @ wt, rate, x @ wb, x @ wc, chunk = 256) @ wo
+}
+
+module Delta(x[B, S, D]) -> [B, S, D] {
+  weight wq[D, H, K], wk[D, H, K], wv[D, H, E], wd[D, H], wb[D, H], wo[H, E, D]
+  return gated_delta_rule(x @ wq, x @ wk, x @ wv, x @ wd, x @ wb) @ wo
+}
+
+module Attention(x[B, S, D]) -> [B, S, D] {
+  weight wq[D, H, E], wk[D, H, E], wv[D, H, E], wo[H, E, D]
+  return attention(x @ wq, x @ wk, x @ wv, causal = true) @ wo
+}
+
+model Mixed(x[B, S, D]) {
+  repeat L { x = Mixer(x) }
+  loss = mean(x, over = [B, S, D])
+}
+
+plan p {
+  precision { weights = bf16, activations = bf16, gradients = fp32, optimizer = fp32 }
+  optimizer adamw
+  device h100
+}
+"""
+MIXERS = {"Scan": SCANS, "Delta": SCANS, "Attention": ATTENTION}
 
 
-@pytest.mark.parametrize("schedule", some(SCHEDULES, 2))
-def test_parts_are_of_the_rank_that_computes_longest(schedule: str) -> None:
-    """Whatever the schedule, and whichever rank ends last."""
-    clauses = f"pipeline L over pp {{ schedule = {schedule} }}\n  device h100"
-    job = compile_text(TEXT.format(pp=2, tp=1, clauses=clauses))
-    found = estimate(job)
-    busy: dict[str, float] = {}
-    for number, each in enumerate(job.trace_set.classes):
-        program = each.program
-        nodes = [node for at in program.segment for node in program.segments[at].nodes]
-        times = zip(nodes, *found.timeline.of_class(number), strict=True)
-        computing = [end - start for node, start, end in times if isinstance(node.action, Compute)]
-        busy[each.name] = sum(computing)
-    assert len(busy) > 1
-    which, parts = found.breakdown.rank_class, found.breakdown.parts
-    waits = sum(us for name, us in parts.items() if name.startswith(("exposed", "bubble")))
-    assert busy[which] == pytest.approx(max(busy.values()))
-    assert waits == pytest.approx(found.step_time_us - busy[which])
-    assert (
-        headline(job).share_lines()[0].startswith(f"time    of {which}, which computes longest: ")
-    )
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_a_mixer_is_told_apart_from_others(mixer: str) -> None:
+    """A rank by itself computes all the time, so that each part is the sum of what its nodes take."""
+    found = estimate(compile_text(MODEL.replace("Mixer", mixer)))
+    parts = found.breakdown.parts
+    assert {SCANS, ATTENTION} & parts.keys() == {MIXERS[mixer]}
+    took: dict[str, float] = defaultdict(float)
+    (ranks,) = found.compiled.trace_set.classes
+    starts, ends = found.timeline.of_class(0)
+    nodes = [n for i in ranks.program.segment.tolist() for n in ranks.program.segments[i].nodes]
+    for node, us in zip(nodes, ends - starts, strict=True):
+        if isinstance(node.action, Compute) and node.phase != "optim":
+            took[node.op] += us
+    mixing = sum(us for op, us in took.items() if op.startswith(("ssd", "gated", "attention")))
+    assert parts[MIXERS[mixer]] == pytest.approx(mixing, rel=1e-6)
+    assert parts[PRODUCTS] == pytest.approx(took["contract"], rel=1e-6)
+    assert parts.get(MEMORY, 0) == pytest.approx(sum(took.values()) - mixing - took["contract"])
 
 
-@pytest.mark.parametrize("batch", some(range(2, 26, 2), 4))
-def test_a_rank_that_waits_for_nobody_has_no_bubble(batch: int) -> None:
-    """Times that are added up in another order differ in their last digits."""
-    text = TEXT.format(pp=1, tp=1, clauses="microbatch 1\n  device h100")
-    found = estimate(compile_text(text.replace("dim B = 16", f"dim B = {batch}")))
-    assert found.breakdown.parts["bubble"] == 0
-
-
-def test_ranks_that_are_all_alike_have_no_name() -> None:
-    job = compile_text(TEXT.format(pp=1, tp=2, clauses="device h100"))
-    assert estimate(job).breakdown.rank_class == ""
-    assert "of " not in headline(job).share_lines()[0]
+def test_kernels_of_every_kind_belong_to_a_part() -> None:
+    moving = {Work.OTHER, Work.ELEMENTWISE, Work.ROTATION, Work.CAST, Work.QUANTIZE}
+    assert FORMS.keys() - moving == PARTS.keys()

@@ -34,11 +34,11 @@ model Net(x[B, S, D]) {
 
 
 def delta_us(plan: str, last: str, state: str = "fp32") -> float:
-    """What a step spends in kernels that are neither products nor move memory alone."""
+    """What a step spends in recurrences."""
     text = MODEL.replace("STATE", state).replace("LAST", last)
     clauses = f"precision {{ weights = bf16, activations = bf16 }} {plan}"
     found = step_summary(compile_text(f"{text}\nplan p {{ {clauses} }}"))
-    return found.breakdown.parts["attention"]
+    return found.breakdown.parts["scans"]
 
 
 def served_us(groups: list[Group], device: str = "b200", state: str = "fp32") -> float:

@@ -37,7 +37,7 @@ LOSS = "loss = cross_entropy(y, targets)"
 
 def scan_us(last: str, device: str = "h100", **sizes: int) -> float:
     text = MODEL.format(last=last, device=device, **sizes)
-    return step_summary(compile_text(text)).breakdown.parts["attention"]
+    return step_summary(compile_text(text)).breakdown.parts["scans"]
 
 
 def test_a_long_sequence_takes_what_was_measured():
