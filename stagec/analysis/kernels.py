@@ -665,6 +665,29 @@ def scan_form(op: sched.ComputeOp) -> KernelForm:
     return KernelForm(sched.work_of(op), tensor_of(op.outputs[0].type).dtype, ())
 
 
+def convolution_form(op: sched.ComputeOp) -> KernelForm:
+    """The product that a patch embedding or a gradient of one is, as patches do not overlap: what it makes is [m, n], and k is summed over. Another kernel adds
+    the gradient of a kernel to those of earlier microbatches.
+
+    Patches are [..., patches, width], kernels [channels, rows, columns, width], images end in columns.
+    """
+    left, right = (tensor_of(value.type) for value in op.inputs[:2])
+    made = tensor_of(op.outputs[0].type)
+    *rows, width = left.dims
+    *pixels, last = right.dims
+    if made.names[-1] == last.name:
+        sizes = made.dims[:-1], [last], pixels
+    elif made.names[-1] == width.name:
+        sizes = [width], made.dims[:-1], rows
+    else:
+        sizes = rows, pixels, [width]
+    m, n, k = (symbolic.product(dim.size for dim in each) for each in sizes)
+    named = {"batch": ONE, "m": m, "n": n, "k": k}
+    if stg.phase_of(op) == "wgrad":
+        named |= sum_sizes(op.outputs[0]) | {"made": made.num_bytes}
+    return KernelForm(Work.CONVOLUTION, left.dtype, tuple((named | copied_sizes(op)).items()))
+
+
 def requests_of(op: sched.ComputeOp) -> tuple[tuple[Size, Size, Size], ...]:
     return op.requests.data if op.requests is not None else ()
 
@@ -684,6 +707,7 @@ FORMS: Mapping[Work, Callable[[sched.ComputeOp], KernelForm | None]] = {
     Work.CAST: cast_form,
     Work.QUANTIZE: quantize_form,
     Work.PRODUCT: product_form,
+    Work.CONVOLUTION: convolution_form,
     Work.ATTENTION: attention_form,
     Work.ATTENTION_GRAD: attention_form,
     Work.LATENT_ATTENTION: latent_form,

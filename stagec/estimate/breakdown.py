@@ -24,7 +24,8 @@ from stagec.estimate.timeline import Timeline
 
 PRODUCTS, ATTENTION, SCANS, MEMORY = "products", "attention", "scans", "memory-bound"
 PARTS: Mapping[Work, str] = {
-    **dict.fromkeys((Work.PRODUCT, Work.ORTHOGONALIZATION, Work.PRECONDITIONING), PRODUCTS),
+    **dict.fromkeys((Work.PRODUCT, Work.CONVOLUTION), PRODUCTS),
+    **dict.fromkeys((Work.ORTHOGONALIZATION, Work.PRECONDITIONING), PRODUCTS),
     **dict.fromkeys((Work.ATTENTION, Work.ATTENTION_GRAD, Work.LATENT_ATTENTION), ATTENTION),
     **dict.fromkeys((Work.SCAN, Work.SCAN_GRAD, Work.DELTA_RULE, Work.DELTA_RULE_GRAD), SCANS),
 }

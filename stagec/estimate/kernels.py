@@ -168,6 +168,11 @@ class KernelPrices:
             more = self.columnwise_us(kernel) + self.summed_us(kernel) + self.swizzled_us(kernel)
             more += self.filled_us(kernel) + self.copied_us(kernel)
             return Price(price.us + more, price.basis)
+        if kernel.kind == Work.CONVOLUTION:
+            # An implicit product: patches are read where they are in the image (Chetlur et al., cuDNN, 2014, section 3).
+            price = self.product(kernel, backward)
+            more = self.added_us(kernel) + self.copied_us(kernel)
+            return Price(price.us + more, max(price.basis, Basis.RULE))
         if kernel.kind in (Work.ORTHOGONALIZATION, Work.PRECONDITIONING):
             return self.products_in_turn(compute, kernel.dtype)
         if kernel.kind in (Work.SCAN, Work.SCAN_GRAD):

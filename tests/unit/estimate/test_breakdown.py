@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from random import Random
 
 import pytest
 
@@ -74,3 +75,66 @@ def test_a_mixer_is_told_apart_from_others(mixer: str) -> None:
 def test_kernels_of_every_kind_belong_to_a_part() -> None:
     moving = {Work.OTHER, Work.ELEMENTWISE, Work.ROTATION, Work.CAST, Work.QUANTIZE}
     assert FORMS.keys() - moving == PARTS.keys()
+
+
+PATCHED = """
+dim B = {B}
+dim C = 3
+dim Y = {rows} * I
+dim X = {columns} * J
+dim I = {I}
+dim J = {J}
+dim P = {rows} * {columns}
+dim Q = C * I * J
+dim D = {D}
+
+model Patched(IMAGE) {{
+  weight KERNEL
+  x = MADE
+  loss = mean(x, over = [B, P, D])
+}}
+
+plan p {{
+  precision {{ weights = bf16, activations = bf16 }}
+  optimizer sgd
+  device h100
+}}
+"""
+AS_IMAGES = {
+    "IMAGE": "images[B, C, Y, X]",
+    "KERNEL": "kernel[C, I, J, D], scale[X]",
+    "MADE": "patch_embedding(images * scale, kernel, patches = P)",
+}
+AS_PATCHES = {
+    "IMAGE": "patches[B, P, Q]",
+    "KERNEL": "kernel[Q, D], scale[Q]",
+    "MADE": "(patches * scale) @ kernel",
+}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_patch_embedding_takes_as_long_as_the_product_of_its_patches(seed: int) -> None:
+    """Forward and in both gradients, as images are scaled by what is trained."""
+    rng = Random(seed)
+    numbers = {name: rng.randint(7, 16) for name in ("rows", "columns", "I", "J")}
+    numbers |= {"B": rng.choice((8, 64)), "D": 64 * rng.randint(4, 20)}
+    took: list[dict[str, float]] = []
+    sizes: list[dict[str, tuple[tuple[str, int], ...]]] = []
+    for words in (AS_IMAGES, AS_PATCHES):
+        text = PATCHED.format(**numbers)
+        for word, said in words.items():
+            text = text.replace(word, said)
+        found = estimate(compile_text(text))
+        (ranks,) = found.compiled.trace_set.classes
+        nodes = (node for segment in ranks.program.segments for node in segment.nodes)
+        works = (Work.PRODUCT, Work.CONVOLUTION)
+        actions = [(n, n.action) for n in nodes if isinstance(n.action, Compute)]
+        products = [(node, action.kernel) for node, action in actions if action.work in works]
+        sizes.append({node.phase: kernel.sizes[:4] for node, kernel in products if kernel})
+        took.append({node.phase: found.prices.node(node).us for node, _ in products})
+        assert found.breakdown.parts[PRODUCTS] == pytest.approx(sum(took[-1].values()), rel=1e-6)
+    images, patches = took
+    assert images.keys() == {"fwd", "bwd", "wgrad"}
+    # Sums of linear layers' gradients are set to zero before.
+    assert images == pytest.approx(patches, rel=0.1)
+    assert sizes[0] == sizes[1]
