@@ -13,7 +13,7 @@ import pytest
 import stagec
 from stagec.cli.import_command import dims_of
 from stagec.compiled import Compiled
-from stagec.diagnostics import CompileError
+from stagec.diagnostics import CompileError, Span
 from stagec.dialects.sched.actions import Collective
 from stagec.driver import compile_model
 from stagec.frontend import check, parse_text
@@ -727,7 +727,6 @@ def test_what_linear_layers_hide_by_themselves_is_hidden(tmp_path: Path, tp: int
 
 
 FLEX = "--num-experts 8 --expert-model-parallel-size 4 --moe-token-dispatcher-type flex"
-UNITS = "the multiprocessors of an exchange"
 
 
 @pytest.mark.parametrize("experts", ["", "--num-experts 8"])
@@ -752,7 +751,7 @@ def test_activations_of_the_op_fuser(experts: str, products: str, has_kernels: b
         assert without == plain.text.splitlines()
     else:
         assert "# Not in the plan: Transformer Engine's op fuser" in fused.text
-    assert ("Transformer Engine's op fuser" in fused.idle) == (not products)
+    assert (flag in fused.idle) == (not products)
 
 
 @pytest.mark.parametrize(
@@ -761,10 +760,14 @@ def test_activations_of_the_op_fuser(experts: str, products: str, has_kernels: b
         (f"{FLEX} --moe-deepep-num-sms 24", "device { exchange_units = 24 }", ""),
         (f"{FLEX} --moe-flex-dispatcher-num-sms 8", "device { exchange_units = 8 }", ""),
         (FLEX, "", ""),
-        (f"{FLEX.replace('flex', 'alltoall')} --moe-hybridep-num-sms 8", "", UNITS),
-        ("--moe-token-dispatcher-type flex --moe-hybridep-num-sms 8", "", UNITS),
+        (
+            f"{FLEX.replace('flex', 'alltoall')} --moe-hybridep-num-sms 8",
+            "",
+            "--moe-hybridep-num-sms",
+        ),
+        ("--moe-token-dispatcher-type flex --moe-hybridep-num-sms 8", "", "--moe-hybridep-num-sms"),
         ("--optimizer muon --muon-num-ns-steps 7", "optimizer muon { clip = 1, steps = 7 }", ""),
-        ("--optimizer adam --muon-num-ns-steps 7", "", "the steps of Muon"),
+        ("--optimizer adam --muon-num-ns-steps 7", "", "--muon-num-ns-steps"),
     ],
 )
 def test_settings_of_what_a_run_has(flags: str, clause: str, idle: str):
@@ -773,10 +776,7 @@ def test_settings_of_what_a_run_has(flags: str, clause: str, idle: str):
     assert clause in found.text
     assert ("exchange_units" in found.text) == ("exchange_units" in clause)
     assert ("steps" in found.text) == ("steps" in clause)
-    assert [each for each in found.idle if " " in each] == [idle][: bool(idle)]
-
-
-RECOMPUTED = "how layers to compute again are chosen"
+    assert [*found.idle] == [idle][: bool(idle)]
 
 
 @pytest.mark.parametrize(
@@ -801,7 +801,49 @@ def test_layers_that_are_computed_again(flags: str, told: str):
     assert "recompute whole" in found.text
     assert told in found.text
     assert ("Not in the plan" in found.text) == bool(told)
-    assert (RECOMPUTED in found.idle) == (not told)
+    idle = ["--recompute-method", "--recompute-num-layers"]
+    assert [*found.idle] == idle * (not told)
+
+
+def layers_to_build(flags: dict[str, int], rank: int, stages: int, chunk: int, chunks: int) -> int:
+    """What `get_num_layers_to_build` of Megatron-LM's `core/transformer/transformer_block.py` returns where all stages have as many layers."""
+    embedding, loss = flags["account-for-embedding"], flags["account-for-loss"]
+    found, left = divmod(flags["num-layers"] + embedding + loss, stages * chunks)
+    assert not left
+    found -= embedding * (rank == chunk == 0)
+    return found - loss * (rank == stages - 1 and chunk == chunks - 1)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_blocks_beside_the_embedding_and_the_loss(seed: int):
+    """These count as a layer: a stage that has one has a layer less, and may compute all of its own again."""
+    draws = random.Random(seed)
+    stages, chunks = draws.choice([(2, 1), (2, 2), (3, 1), (4, 1), (1, 1)])
+    embedding, loss = draws.choice([(1, 1), (1, 0), (0, 1)])
+    each = draws.randint(2, 4)
+    flags = {"account-for-embedding": embedding, "account-for-loss": loss}
+    flags["num-layers"] = each * stages * chunks - embedding - loss
+    again = draws.randint(1, 4)
+    line = f"--num-layers {flags['num-layers']} --pipeline-model-parallel-size {stages} --micro-batch-size 1 --recompute-granularity full"
+    line += f" --recompute-method block --recompute-num-layers {again}"
+    for what in ("embedding", "loss"):
+        line += f" --account-for-{what}-in-pipeline-split" * flags[f"account-for-{what}"]
+    line += f" --num-virtual-stages-per-pipeline-rank {chunks}" * (chunks > 1)
+    built = [
+        layers_to_build(flags, rank, stages, chunk, chunks)
+        for rank in range(stages)
+        for chunk in range(chunks)
+    ]
+    assert sum(built) == flags["num-layers"]
+    text = import_plan(f"pretrain_gpt.py {line}", "run.sh", "megatron", 12).text
+    assert ("Not in the plan" in text) == (again < max(built))
+
+
+def test_two_stages_that_are_both_said():
+    """Nothing is left for stages between them."""
+    line = "--num-layers 8 --pipeline-model-parallel-size 2 --micro-batch-size 1 --decoder-first-pipeline-num-layers 3 --decoder-last-pipeline-num-layers 5"
+    text = import_plan(f"pretrain_gpt.py {line}", "run.sh", "megatron", 2).text
+    assert "layers = [3, 5]" in text
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -838,6 +880,83 @@ def test_blocks_that_are_computed_again_in_part(seed: int):
             "--pipeline-model-parallel-size",
             "choose a multiple of 3 GPUs, or other degrees",
         ),
+        (
+            "--pipeline-model-parallel-size 4 --num-layers 8 --decoder-first-pipeline-num-layers 1",
+            8,
+            "7 layers do not divide over the other 3 stages",
+            "--decoder-first-pipeline-num-layers",
+            "choose other numbers of layers for the first and the last stage",
+        ),
+        (
+            "--pipeline-model-parallel-size 2 --num-layers 8 --decoder-first-pipeline-num-layers 1 --decoder-last-pipeline-num-layers 6",
+            8,
+            "7 layers are said of 2 of 2 stages, and there are 8",
+            "--decoder-first-pipeline-num-layers",
+            "choose other numbers of layers for the first and the last stage",
+        ),
+        (
+            "--pipeline-model-parallel-size 2 --num-layers 8 --decoder-last-pipeline-num-layers 9",
+            8,
+            "9 layers are said of 1 of 2 stages, and there are 8",
+            "--decoder-last-pipeline-num-layers",
+            "choose other numbers of layers for the first and the last stage",
+        ),
+        (
+            "--pipeline-model-parallel-size 2 --decoder-last-pipeline-num-layers 9",
+            8,
+            "not how many layers there are",
+            "--decoder-last-pipeline-num-layers",
+            "say how many layers the model has, too",
+        ),
+        (
+            "--pipeline-model-parallel-size 2 --num-layers 8 --decoder-last-pipeline-num-layers 3 --account-for-loss-in-pipeline-split",
+            8,
+            "the loss counts as a layer too",
+            "--account-for-loss-in-pipeline-split",
+            "leave one of the two out",
+        ),
+        (
+            "--pipeline-model-parallel-size 2 --num-layers 8 --num-layers-per-virtual-pipeline-stage 3",
+            8,
+            "8 layers do not divide over 2 stages into virtual stages of 3",
+            "--num-layers-per-virtual-pipeline-stage",
+            "choose another number of layers for a virtual stage, or of layers",
+        ),
+        (
+            "--num-experts 8 --expert-model-parallel-size 3",
+            8,
+            "experts over 3 ranks are spread over",
+            "--expert-model-parallel-size",
+            "choose a number that divides 8",
+        ),
+        (
+            "--num-experts 8 --expert-model-parallel-size 2 --expert-tensor-parallel-size 2",
+            8,
+            "experts cut 2 ways beside 1 of the rest",
+            "--expert-tensor-parallel-size",
+            "have them whole: 1",
+        ),
+        (
+            "--num-experts 8 --expert-model-parallel-size 3 --expert-tensor-parallel-size 1 --tensor-model-parallel-size 2",
+            8,
+            "experts over 3 ranks do not contain all 2",
+            "--expert-model-parallel-size",
+            "choose a multiple of 2, or cut experts as the rest is cut",
+        ),
+        (
+            "--micro-batch-size one",
+            8,
+            "`one` is not a whole",
+            "--micro-batch-size",
+            "write a whole number",
+        ),
+        (
+            "--recompute-method blocks",
+            8,
+            "is none of",
+            "--recompute-method",
+            "did you mean `block`?",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_shown_where_it_is_said(
@@ -869,4 +988,23 @@ def test_layers_that_the_model_has_not_are_told(layers: int, dims: dict[str, int
     text = import_plan(flags, "run.sh", "megatron", 8, "m.stg", dims).text
     assert ("`--num-layers`, 8 where `dim L` of the model is 7" in text) == (
         layers == 8 and dims.get("L") == 7
+    )
+
+
+def test_what_a_batch_script_says_is_shown_there():
+    text = "#!/bin/bash\n#SBATCH --nodes=3\npretrain_gpt.py --bf16\n"
+    with pytest.raises(CompileError) as refused:
+        import_plan(text, "run.sh", "megatron")
+    (found,) = refused.value.diagnostics
+    assert found.message == "3 nodes are said, but not how many GPUs each has"
+    assert found.span == Span("run.sh", 2, 9, 2, 16)
+
+
+def test_stages_without_a_pipeline_are_told():
+    flags = "--num-layers 8 --account-for-loss-in-pipeline-split --num-virtual-stages-per-pipeline-rank 2"
+    found = import_plan(f"pretrain_gpt.py {flags}", "run.sh", "megatron", 8)
+    assert "pipeline" not in found.text
+    assert found.idle == (
+        "--num-virtual-stages-per-pipeline-rank",
+        "--account-for-loss-in-pipeline-split",
     )

@@ -6,10 +6,11 @@ stand in lists; a name in neither is an error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from stagec.diagnostics import did_you_mean
 from stagec.importing.launch.training_run import Launch, NotAPlan
 
 
@@ -34,10 +35,15 @@ def size(
             return
         if number < least or (most is not None and number > most):
             said = f"from {least} on" if most is None else f"from {least} to {most}"
-            raise NotAPlan(f"`{value}` is not a number {said}")
+            raise NotAPlan(f"`{value}` is not a number {said}", f"write a number {said}")
         run.set(name, number)
 
     return apply
+
+
+def none_of(value: Any, known: Collection[str]) -> NotAPlan:
+    help_ = did_you_mean(str(value), known) or "write one of these"
+    return NotAPlan(f"`{value}` is none of {', '.join(known)}", help_)
 
 
 def whole(value: Any) -> int:
@@ -48,7 +54,7 @@ def whole(value: Any) -> int:
             raise ValueError
         return int(number)
     except (ValueError, OverflowError):
-        raise NotAPlan(f"`{value}` is not a whole number") from None
+        raise NotAPlan(f"`{value}` is not a whole number", "write a whole number") from None
 
 
 def number(value: Any) -> float:
@@ -57,7 +63,7 @@ def number(value: Any) -> float:
     except (TypeError, ValueError):
         found = -1.0
     if not 0 <= found < float("inf"):
-        raise NotAPlan(f"`{value}` is not a number from 0 on")
+        raise NotAPlan(f"`{value}` is not a number from 0 on", "write a number from 0 on")
     return found
 
 
@@ -156,7 +162,7 @@ def one_of(name: str, values: Mapping[str, Any]) -> Callable[[Launch, Any], None
     def apply(run: Launch, value: Any) -> None:
         key = str(value).strip().lower()
         if key not in values:
-            raise NotAPlan(f"`{value}` is none of {', '.join(values)}")
+            raise none_of(value, values)
         run.set(name, values[key])
 
     return apply
@@ -219,7 +225,7 @@ def stored_in_fp8(run: Launch, value: Any) -> None:
 def gradient_dtype(run: Launch, value: Any) -> None:
     names = {"bf16": "bf16", "fp32": "fp32", "16": "fp16", "32": "fp32"}
     if str(value) not in names:
-        raise NotAPlan(f"`{value}` is none of {', '.join(names)}")
+        raise none_of(value, names)
     run.precision["gradients"] = names[str(value)]
 
 
@@ -231,7 +237,7 @@ def trainer_precision(run: Launch, value: Any) -> None:
     """The precision of Lightning's trainer: `bf16`, `bf16-mixed`, `16` or `32`."""
     kind = str(value).removesuffix("-mixed")
     if kind not in ("bf16", "16", "32", "fp16"):
-        raise NotAPlan(f"`{value}` is none of bf16, 16, 32")
+        raise none_of(value, ("bf16", "16", "32"))
     if kind != "32":
         kept = run.precision.get("gradients")
         half("bf16" if kind == "bf16" else "fp16")(run, None)
@@ -546,7 +552,7 @@ def titan_dtype(*settings: str) -> Callable[[Launch, Any], None]:
         names = {"bfloat16": "bf16", "float32": "fp32", "float16": "fp16"}
         dtype = names.get(str(value))
         if dtype is None:
-            raise NotAPlan(f"`{value}` is none of {', '.join(names)}")
+            raise none_of(value, names)
         run.precision |= dict.fromkeys(settings, dtype)
 
     return apply

@@ -24,6 +24,8 @@ from stagec.importing.launch.training_run import Launch, NotAPlan, plan_text
 from stagec.reading import parse_json
 from stagec.text_places import JSON_HELP, NoToml, TomlText, json_place, read_toml
 
+BATCH = "#SBATCH"
+"""What lines of a batch script begin with that Slurm reads."""
 KINDS = ("megatron", "torchtitan", "deepspeed", "nemo", "mlperf")
 
 
@@ -70,7 +72,9 @@ class Reading:
             return found
         word = re.compile(rf"(?<![\w-]){re.escape(name.rpartition('.')[2])}(?![\w-])")
         for number, line in reversed([*enumerate(self.text.split("\n"), 1)]):
-            if found := [*word.finditer(line.partition("#")[0])]:
+            if found := [
+                *word.finditer(line if line.startswith(BATCH) else line.partition("#")[0])
+            ]:
                 start, end = found[-1].span()
                 return Span(self.file, number, start + 1, number, end + 1)
         return None
@@ -120,13 +124,14 @@ def import_plan(
     if reading.run.vocabulary_multiple is None and kind in ("megatron", "nemo", "mlperf"):
         reading.run.vocabulary_multiple = VOCABULARY_MULTIPLE
     run = reading.run
-    has_experts = run.is_moe or (dims is not None and "X" in dims)
-    if run.fuses_ops and run.products and (has_experts or not run.fuses_activations):
+    run.has_experts |= dims is not None and "X" in dims
+    if run.fuses_ops and run.products and not run.fuses_activations:
         what = "Transformer Engine's op fuser, which a plan says of layers without experts, in fp8 or mxfp8"
         reading.unsaid.append(what)
     if not reading.mistakes:
         try:
-            reading.idle += run.without_effect
+            said = reading.said
+            reading.idle += [said[name] for name in run.without_effect if name in said]
             if run.layers and (has := (dims or {}).get("L")) not in (None, run.layers):
                 what = f"{run.layers} where `dim L` of the model is {has}: `set L = {run.layers}` if these are all layers"
                 reading.unsaid.append(f"`{reading.said['layers']}`, {what}")
@@ -189,14 +194,16 @@ SLURM = {
 """What the head of a batch script of Slurm says."""
 
 
-def read_slurm(text: str, run: Launch) -> None:
+def read_slurm(text: str, reading: Reading) -> None:
     """Nodes and their GPUs, where nothing else says them; as many GPUs as tasks if only these are said."""
-    head = "\n".join(line for line in text.splitlines() if line.startswith("#SBATCH"))
+    run = reading.run
+    head = "\n".join(line for line in text.splitlines() if line.startswith(BATCH))
     for name, pattern in {**SLURM, "tasks": r"--ntasks-per-node[= ](\d+)()"}.items():
         found = re.search(pattern, head)
         name = "gpus_per_node" if name == "tasks" else name
         if found and getattr(run, name) is None:
             run.set(name, int(found[1] or found[2]))
+            reading.said[name] = re.split("[= ]", found[0])[0]
 
 
 def read_megatron(text: str, reading: Reading) -> None:
@@ -243,7 +250,7 @@ def read_megatron(text: str, reading: Reading) -> None:
     if reading.run.exchange is None:
         # Unless a dispatcher is named (`--moe-token-dispatcher-type` in `arguments.py`).
         reading.run.exchange = "all_gather"
-    read_slurm(text, reading.run)
+    read_slurm(text, reading)
 
 
 def punctuation(token: str) -> bool:

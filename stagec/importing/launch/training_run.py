@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from stagec.formatting import format_text
@@ -12,12 +12,20 @@ from stagec.formatting import format_text
 class NotAPlan(Exception):
     """What keeps a run from being a plan."""
 
-    def __init__(self, message: str, help: str = "", about: Sequence[str] = ()) -> None:
+    def __init__(self, message: str, help: str, about: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.message = message
         self.help = help
         self.about = about
-        """What of a `Launch`: the mistake is shown where the first of these that was said stands."""
+        """What of a `Launch`: the mistake is shown where the first of these that was said stands. Nothing for what says one thing by itself."""
+
+
+OF_PIPELINES = (
+    *("virtual_stages", "layers_per_virtual_stage", "first_layers", "last_layers"),
+    *("embedding_in_split", "loss_in_split"),
+)
+"""What is of runs with pipeline parallelism alone."""
+SAY_LAYERS = "say how many layers the model has, too"
 
 
 @dataclass
@@ -155,16 +163,14 @@ class Launch:
 
     @property
     def without_effect(self) -> list[str]:
-        """What was said of a part that the run does not have."""
+        """What says something of a part that the run does not have, if it was said."""
         found = {
-            "Transformer Engine's op fuser": self.fuses_ops and not self.products,
-            "the multiprocessors of an exchange": self.exchange_units is not None
-            and not self.takes_units,
-            "the steps of Muon": self.steps is not None and self.optimizer != "muon",
-            "how layers to compute again are chosen": bool(
-                self.recompute_method or self.recompute_layers
-            )
-            and not self.recomputed_otherwise,
+            **dict.fromkeys(OF_PIPELINES, self.pp == 1),
+            "fuses_ops": not self.products,
+            "exchange_units": not self.takes_units,
+            "steps": self.optimizer != "muon",
+            "recompute_method": not self.recomputed_otherwise,
+            "recompute_layers": not self.recomputed_otherwise,
         }
         return [name for name, is_idle in found.items() if is_idle]
 
@@ -172,7 +178,7 @@ class Launch:
     def recomputed_otherwise(self) -> str:
         """What is computed again, where that is not each layer by itself (`checkpointed_forward` in `megatron/core/recompute.py`, which the
         block of layers of each virtual stage runs): under `block` the first layers of it, under `uniform` several at once."""
-        layers, most = self.recompute_layers or 1, self.most_layers
+        layers, most = self.recompute_layers or 1, max(self.layers_of_stages, default=None)
         if self.recompute != "whole" or most == 1:
             return ""
         if self.recompute_method == "block" and (most is None or layers < most):
@@ -190,8 +196,19 @@ class Launch:
         if not self.layers_per_virtual_stage:
             return self.virtual_stages
         if not self.layers:
-            raise NotAPlan("layers of a virtual stage are said, but not how many layers there are")
-        return self.split_layers // self.pp // self.layers_per_virtual_stage
+            raise NotAPlan(
+                "layers of a virtual stage are said, but not how many layers there are",
+                SAY_LAYERS,
+                ["layers_per_virtual_stage"],
+            )
+        stage = self.split_layers // self.pp
+        if self.has_equal_stages and self.split_layers % (self.pp * self.layers_per_virtual_stage):
+            raise NotAPlan(
+                f"{self.counted_layers} do not divide over {self.pp} stages into virtual stages of {self.layers_per_virtual_stage}",
+                "choose another number of layers for a virtual stage, or of layers",
+                ["layers_per_virtual_stage", "layers"],
+            )
+        return stage // self.layers_per_virtual_stage
 
     @property
     def split_layers(self) -> int:
@@ -199,12 +216,27 @@ class Launch:
         return (self.layers or 0) + self.embedding_in_split + self.loss_in_split
 
     @property
-    def most_layers(self) -> int | None:
-        """Of a virtual stage, or of all if there are no stages; nothing if the number of layers is not said."""
+    def counted_layers(self) -> str:
+        also = [*["the embedding"] * self.embedding_in_split, *["the loss"] * self.loss_in_split]
+        return " and ".join([f"{self.layers} layers", *also])
+
+    @property
+    def has_equal_stages(self) -> bool:
+        """Whether neither the first nor the last has a number of layers of its own."""
+        return self.first_layers is None and self.last_layers is None
+
+    @property
+    def layers_of_stages(self) -> list[int]:
+        """Of each virtual stage, along the pipeline (`get_num_layers_to_build` in Megatron-LM's `core/transformer/transformer_block.py`);
+        nothing if the number of layers is not said."""
         if not self.layers or self.pp == 1:
-            return self.layers
-        stage = max(uneven(self) or [-(-self.split_layers // self.pp)])
-        return -(-stage // self.num_virtual_stages)
+            return [self.layers] if self.layers else []
+        virtual = self.num_virtual_stages
+        of_ranks = uneven(self) or [-(-self.split_layers // self.pp)] * self.pp
+        found = [-(-layers // virtual) for layers in of_ranks] * virtual
+        found[0] -= self.embedding_in_split
+        found[-1] -= self.loss_in_split
+        return found
 
     @property
     def takes_units(self) -> bool:
@@ -231,7 +263,9 @@ class Launch:
             return self.gpus
         if self.nodes and not self.gpus_per_node:
             raise NotAPlan(
-                f"{self.nodes} nodes are said, but not how many GPUs each has", "say `--gpus N`"
+                f"{self.nodes} nodes are said, but not how many GPUs each has",
+                "say `--gpus N`",
+                ["nodes"],
             )
         if self.nodes or self.gpus_per_node:
             return (self.nodes or 1) * (self.gpus_per_node or 1)
@@ -267,7 +301,11 @@ class Launch:
             found, left = divmod(self.data, self.replicas)
         if left:
             what = f"{self.shards} shards" if self.shards else f"{self.replicas} replicas of shards"
-            raise NotAPlan(f"{self.data} ranks of data parallelism do not divide into {what}")
+            raise NotAPlan(
+                f"{self.data} ranks of data parallelism do not divide into {what}",
+                f"choose a number that divides {self.data}",
+                ["shards", "replicas"],
+            )
         return found
 
     @property
@@ -298,8 +336,6 @@ def plan_text(
 
     `dims` are those of the model: rules name no others.
     """
-    if dims is not None and "X" in dims:
-        run = replace(run, has_experts=True)
     rules = [r for rule in shards(run, dims) if (r := known_dims(rule, dims))]
     clauses = [*sizes(run), *mesh(run), *rules, *pipeline(run), *rest(run)]
     comments = "".join(f"# {line}\n" for line in remarks)
@@ -365,13 +401,24 @@ def data_axes(run: Launch, products: list[str]) -> list[str]:
     dp = run.data
     if run.ways < dp:
         if run.ep > 1:
-            raise NotAPlan("experts over ranks and replicas of shards do not go together here")
+            raise NotAPlan(
+                "experts over ranks and replicas of shards do not go together here",
+                "leave one of the two out",
+                ["ep", "replicas", "shards"],
+            )
         products.append("dp = rep * fsdp")
         return [f"rep = {dp // run.ways}", f"fsdp = {run.ways}"]
     if run.keeps_parts:
         if run.ep > 1 or dp % run.secondary:
             what = "experts over ranks" if run.ep > 1 else f"{dp} data-parallel ranks"
-            raise NotAPlan(f"{what} and partitions of {run.secondary} do not go together here")
+            help_ = "leave one of the two out"
+            if run.ep == 1:
+                help_ = f"choose partitions whose size divides {dp}"
+            raise NotAPlan(
+                f"{what} and partitions of {run.secondary} do not go together here",
+                help_,
+                ["secondary"],
+            )
         products.append("dp = node * gpu")
         return [f"node = {dp // run.secondary}", f"gpu = {run.secondary}"]
     if run.ep == 1:
@@ -379,18 +426,28 @@ def data_axes(run: Launch, products: list[str]) -> list[str]:
     ways = run.ep // run.tp if folded(run) else run.ep
     if folded(run) and run.ep % run.tp:
         raise NotAPlan(
-            f"experts over {run.ep} ranks do not contain all {run.tp} of tensor parallelism"
+            f"experts over {run.ep} ranks do not contain all {run.tp} of tensor parallelism",
+            f"choose a multiple of {run.tp}, or cut experts as the rest is cut",
+            ["ep"],
         )
     if run.etp not in (None, 1, run.tp):
         raise NotAPlan(
-            f"experts cut {run.etp} ways beside {run.tp} of the rest are not in the language"
+            f"experts cut {run.etp} ways beside {run.tp} of the rest are not in the language",
+            f"cut them {run.tp} ways, or have them whole: 1"
+            if run.tp > 1
+            else "have them whole: 1",
+            ["etp"],
         )
     # Megatron-LM counts ranks of context parallelism first (`expert_decoder_rank_generator`).
     context = ["cp"] if run.cp > 1 and ways % run.cp == 0 else []
     of_data = ways // run.cp if context else ways
     if dp % of_data:
         raise NotAPlan(
-            f"experts over {run.ep} ranks are spread over all {run.cp} of context parallelism or none, and over some of {dp} with other data"
+            f"experts over {run.ep} ranks are spread over all {run.cp} of context parallelism or none, and over some of {dp} with other data",
+            f"choose a number that divides {dp * run.cp}, a multiple of {run.cp} if it is larger than {dp}"
+            if run.cp > 1
+            else f"choose a number that divides {dp}",
+            ["ep"],
         )
     inner = "el" if folded(run) or context else "ep"
     axes = [f"{inner} = {of_data}"] if of_data > 1 else []
@@ -454,18 +511,34 @@ def pipeline(run: Launch) -> list[str]:
 
 def uneven(run: Launch) -> list[int] | None:
     """Layers of stages where the first or the last has another number."""
-    if run.first_layers is None and run.last_layers is None:
+    if run.has_equal_stages:
         return None
+    about = ["first_layers", "last_layers"]
     if not run.layers:
         raise NotAPlan(
-            "layers of the first or last stage are said, but not how many layers there are"
+            "layers of the first or last stage are said, but not how many layers there are",
+            SAY_LAYERS,
+            about,
+        )
+    if run.embedding_in_split or run.loss_in_split:
+        # An assertion of `get_num_layers_to_build`.
+        what = "the embedding" if run.embedding_in_split else "the loss"
+        raise NotAPlan(
+            f"layers of the first or last stage are said, and {what} counts as a layer too",
+            "leave one of the two out",
+            ["embedding_in_split", "loss_in_split"],
         )
     said = [n for n in (run.first_layers, run.last_layers) if n is not None]
     between = run.pp - len(said)
     left = run.layers - sum(said)
-    if between < 1 or left % between:
-        raise NotAPlan(f"{left} layers do not divide over the other {between} stages")
-    middle = [left // between] * between
+    if left < 0 or (left % between if between else left):
+        message = f"{sum(said)} layers are said of {len(said)} of {run.pp} stages, and there are {run.layers}"
+        if left > 0 and between:
+            message = f"{left} layers do not divide over the other {between} stages"
+        raise NotAPlan(
+            message, "choose other numbers of layers for the first and the last stage", about
+        )
+    middle = [left // between] * between if between else []
     first = [run.first_layers] if run.first_layers is not None else []
     last = [run.last_layers] if run.last_layers is not None else []
     return [*first, *middle, *last]
