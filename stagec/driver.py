@@ -17,6 +17,7 @@ from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 
 from stagec.advice import Suggestion, check_memory, idle_in_times
+from stagec.analysis.placement import contexts_of_nothing
 from stagec.analysis.sequences import ModuleSequences
 from stagec.backend.lowering.programs import Unroller
 from stagec.compiled import Compiled
@@ -47,6 +48,7 @@ from stagec.pass_manager import (
     write_down,
 )
 from stagec.pipelines import default_pipeline, final_passes, make
+from stagec.plans.clauses import Plan
 from stagec.plans.in_ir import stated_plan
 from stagec.plugins import Registry, registry
 from stagec.rewriting import programs
@@ -128,23 +130,34 @@ def compile_program(
         check_not_a_part(checked)
         checked = checked.alone
     module, texts = module or lower(checked), checked.source.texts
-    stated = plan_of_model(checked, module)
+    plan = without_idle_contexts(checked, module)
+    stated = plan_of_model(replace(checked, plan=plan), module)
     passes = [
-        *default_pipeline(checked.plan, stated, checked.sends_unequally, handed),
-        *plan_passes(checked.plan, load_pass or registry().make_pass),
-        *final_passes(checked.plan),
+        *default_pipeline(plan, stated, checked.sends_unequally, handed),
+        *plan_passes(plan, load_pass or registry().make_pass),
+        *final_passes(plan),
         *map(make, stops.further),
     ]
-    check_names(module, checked.plan)
+    check_names(module, plan)
     write_down(module, stated, passes)
     module.body.block.insert_ops_before(handed, programs(module)[0])
     numbers = checked.batch.sums.numbers if checked.batch and checked.batch.sums else ()
     stops = with_notes_closed(stops, numbers)
-    start = Compiled(checked.plan, module, None, model=checked, sources=texts)
+    start = Compiled(plan, module, None, model=checked, sources=texts)
     if told(stops, "lower", module):
         return start
     check_stop(stops, passes)
     return finish(start, passes, stops, load_pass, checked.unsaid_settings, handed)
+
+
+def without_idle_contexts(checked: CheckedModel, module: ModuleOp) -> Plan:
+    """The plan without contexts that are about nothing, of which a user is told (W0304). They leave `module` too."""
+    plan, idle = checked.plan, contexts_of_nothing(module, checked.batch_dim)
+    for op in idle:
+        op.detach()
+    gone = {op.axes.data for op in idle}
+    contexts = (c for c in plan.contexts if plan.products.get(c.axis, (c.axis,)) not in gone)
+    return replace(plan, contexts=tuple(contexts)) if idle else plan
 
 
 def compile_ir(

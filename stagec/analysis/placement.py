@@ -72,6 +72,27 @@ def own_splits(value: SSAValue, rules: Sequence[PlacementRule]) -> Splits:
     return {d: a for d, a in splits.items() if a}
 
 
+def contexts_of_nothing(module: ModuleOp, batch: str) -> list[dist.ContextOp]:
+    """The contexts along whose axes no attention has its sequence split, nor has a cache, nor an input but over its `batch`: their ranks have no parts
+    of one sequence. For a module before `propagate-shardings`.
+    """
+    rules = rules_of(module)
+    along: set[str] = set()
+    for op in module.walk():
+        sequences: list[tuple[SSAValue, str]] = []
+        if isinstance(op, stg.FusedAttention):
+            keys = op.operands[op.KEY_OPERANDS[0]]
+            sequences = [(op.operands[0], op.query_dim), (keys, op.key_dim)]
+        elif isinstance(op, stg.AppendOp) and op.own is not None:
+            sequences = [(op.result, op.into.data)]
+        elif isinstance(op, stg.ProgramOp):
+            sequences = [
+                (v, n) for v in op.body.block.args for n in tensor_of(v.type).names if n != batch
+            ]
+        along |= {a for value, name in sequences for a in own_splits(value, rules).get(name, ())}
+    return [op for op in Contexts.of(module).ops if along.isdisjoint(op.axes.data)]
+
+
 def placings(value: SSAValue) -> list[stg.PlaceOp]:
     """The overrides that a value is the result of, in order.
 

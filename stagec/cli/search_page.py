@@ -99,6 +99,8 @@ CHOSEN = {
 """Clauses that a search writes, or cannot write, and what to do instead."""
 OF_THE_MODEL = {"freeze", "recompute", "unit"}
 """Clauses that name modules, weights and values."""
+OF_TRAINING = {"freeze", "gradients"}
+"""Clauses that say what has gradients: the first layer of a repeat is one by itself where its input alone has none."""
 ONE_MESH = "a search has plans of one mesh"
 PLANNED = ("tp", "cp", "pp", "dp", "ep", "edp")
 """Axes of most plans."""
@@ -122,6 +124,8 @@ def show_search(options: argparse.Namespace) -> int:
     check_numbers(options, device)
     clauses = clauses_of(options)
     check_clauses(options, text, clauses)
+    if trained := [clause for clause in clauses if word_of(clause) in OF_TRAINING]:
+        dims = read_model(probed(options, text, *trained))
     iteration = iteration_of(options, text, dims, clauses)
     if options.minimise is None:
         options.minimise = "step_time" if iteration is None else "token_cost"
@@ -227,12 +231,13 @@ def device_of_network(options: argparse.Namespace, text: str) -> str:
     return f"{options.device.partition('{')[0].strip()} {{ {said} }}"
 
 
-def probed(options: argparse.Namespace, text: str, mesh: str = "") -> CheckedModel:
-    """The model under a plan with nothing but the device, and a mesh. E0710 for a device that there is not."""
+def probed(options: argparse.Namespace, text: str, *clauses: str) -> CheckedModel:
+    """The model under a plan with nothing but the device and these clauses. E0710 for a device that there is not."""
     functions = options.plug_ins.functions
     # Whatever is wrong with the model; the plans of the file are none of a search's.
     check(source_with(text, f"plan {NAME} {{ }}\n", options.model), NAME, options.sizes, functions)
-    plan = f"plan {NAME} {{\n  {mesh}\n  device {options.device}\n}}\n"
+    lines = "".join(f"  {each}\n" for each in (*clauses, f"device {options.device}"))
+    plan = f"plan {NAME} {{\n{lines}}}\n"
     return with_device(options, text, plan)
 
 
@@ -314,10 +319,15 @@ def check_clauses(options: argparse.Namespace, text: str, clauses: Sequence[str]
     """E0710 for what a space says of all plans, and no plan can say."""
     for clause in clauses:
         try:
-            parse_text(f"{text}\nplan {NAME} {{\n{clause}\n}}\n", options.model)
+            source = parse_text(f"{text}\nplan {NAME} {{\n{clause}\n}}\n", options.model)
         except CompileError as error:
             message = f"`{clause}` is no clause of a plan: {error.diagnostics[0].message}"
             raise usage_error(origin_of(options, clause), message, "E0710") from None
+        plan = source.files[source.file].items[-1]
+        if isinstance(plan, written.Plan) and (number := len(plan.clauses)) != 1:
+            message = f"`{clause}` is {number or 'no'} clause{'s' * (number > 1)} of a plan"
+            help_ = "give each by itself, as in `--clause 'freeze embed' --clause 'optimizer sgd'`"
+            raise usage_error(origin_of(options, clause), message, "E0710", help_)
         word = word_of(clause)
         if word == "pool":
             message = f"`{clause}` is a mesh of its own, and {ONE_MESH}"

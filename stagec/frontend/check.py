@@ -90,7 +90,7 @@ def doubts_of(checked: CheckedModel, module: ModuleOp) -> list[Diagnostic]:
         rules = [
             *unused_rules(module, checked.implied_dims),
             *idle_overrides(module),
-            *idle_contexts(module, told),
+            *idle_contexts(module, checked.batch_dim, told),
             *idle_balances(module, checked.plan, checked.own_settings),
         ]
         rules += [*moved_parts(module), *split_routers(module)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
-from dataclasses import replace
 from pathlib import Path
 
 from stagec.backend.running_tasks import abandon
@@ -16,7 +15,7 @@ from stagec.searching.proofs import Proofs
 from stagec.searching.questions import Questions
 from stagec.searching.results import Goal, Outcome
 from stagec.searching.rounds import Rounds
-from stagec.searching.space import Space, word_of
+from stagec.searching.space import Space
 
 
 class Search:
@@ -33,9 +32,6 @@ class Search:
         told: Callable[[str, int, int], None] | None = None,
         on_interrupt: Callable[[], object] = lambda: None,
     ) -> None:
-        if any(word_of(clause) == "freeze" for clause in goal.clauses):
-            # Layers behind what is frozen may be others than the rest.
-            goal = replace(goal, dims=replace(goal.dims, cuts_several=True))
         self.on_interrupt = on_interrupt
         known, told = SearchCache(cache, goal.beside), told or (lambda stage, done, of: None)
         self.candidates = Candidates(goal, spaces)

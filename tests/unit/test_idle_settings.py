@@ -14,7 +14,7 @@ from stagec.driver import Compiled, Stops, compile_ir, compile_program, compile_
 from stagec.estimate.step import on_device, step_summary
 from stagec.frontend import check, lower, parse_text, warnings_of
 from stagec.frontend.plans import idle_settings
-from stagec.frontend.plans.unused_rules import idle_overrides
+from stagec.frontend.plans.unused_rules import idle_contexts, idle_overrides
 from stagec.ir_text import print_ir
 from stagec.passes.backward.recompute_activations import RecomputeActivations
 from stagec.schedules.catalogue import CATALOGUE
@@ -71,12 +71,15 @@ SETTINGS = (
     *(
         "context cp { method = all_gather, rotate = all_to_all }",
         "context cp { method = ulysses, balance = none }",
+        "context tp { method = ring }",
+        "context dp { method = all_gather }",
     ),
     *("precision { weights = bf16, cache = fp32 }", "precision { weights = bf16, gather = fp32 }"),
 )
 
 
 WITHOUT = {
+    "optimizer adamw { copies = true }": "optimizer adamw",
     "precision { weights = bf16, cache = fp32 }": "precision { weights = bf16 }",
     "precision { weights = bf16, gather = fp32 }": "precision { weights = bf16 }",
     "precision { products = fp8_1x128, unquantized = [Block] }": "precision { products = bf16 }",
@@ -108,7 +111,9 @@ def compiled(text: str) -> Compiled | None:
 
 def is_said_to_change_nothing(made: Compiled) -> bool:
     model = made.checked
-    found = [*model.warnings, *made.idle, *idle_overrides(lower(model))]
+    module = lower(model)
+    splits_less = [*idle_overrides(module), *idle_contexts(module, model.batch_dim)]
+    found = [*model.warnings, *made.idle, *splits_less]
     return any(each.code in ("W0301", "W0304") for each in found)
 
 
@@ -543,6 +548,31 @@ def test_a_balance_without_a_mask_is_told(mask: str):
     assert [each.message.split("`")[1] for each in found] == BALANCES[mask]
     same = (digest(made), whole(made)) == (digest(plain), whole(plain))
     assert same == bool(BALANCES[mask])
+
+
+IDLE_CONTEXTS = {
+    ("attention(x @ wq, x @ wk, x @ wv, causal = true)", "H"): True,
+    ("attention(x @ wq, x @ wk, x @ wv, causal = true)", "B"): True,
+    ("(x @ wv)", "H"): True,
+    ("(x @ wv)", "B"): True,
+    ("(x @ wv)", "S"): False,
+}
+"""What a layer makes of its positions, what is split over an axis, and whether a context along it is about nothing.
+
+A layer without attention may have its sequence split too: gradients are then reduced over ranks along the axis as over those of other samples.
+"""
+
+
+@pytest.mark.parametrize(("made", "split"), IDLE_CONTEXTS)
+def test_a_context_of_no_sequence_is_told(made: str, split: str):
+    text = ATTENTION.replace("attention(x @ wq, x @ wk, x @ wv, causal = true)", made)
+    text += f"\nplan p {{ mesh dp = 2, tp = 2 shard B over dp shard {split} over tp }}"
+    clause = "context tp { method = all_gather }"
+    given, plain = (
+        compile_text(f"{text}\nplan q extends p {{ {each} }}", plan="q") for each in (clause, "")
+    )
+    is_told = bool(idle_contexts(lower(given.checked), given.checked.batch_dim))
+    assert is_told == (digest(given) == digest(plain)) == IDLE_CONTEXTS[made, split]
 
 
 ATTENTION = """

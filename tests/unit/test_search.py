@@ -1013,7 +1013,8 @@ model M(x[B, S, D], y[B, S, D]) {
 
 
 def small_goal(text: str, memory: int | None, *clauses: str) -> tuple[Goal, ModelDims]:
-    dims = read_model(check(parse_text(text, "small.stg")))
+    plan = f"plan {NAME} {{ {' '.join(clauses)} }}\n"
+    dims = read_model(check(parse_text(f"{text}\n{plan}", "small.stg"), NAME))
     asked = goal(text, dims, memory, 2)
     return replace(asked, devices=(4,), batch=8, clauses=(*clauses, "device h100")), dims
 

@@ -10,6 +10,7 @@ from xdsl.ir import Block, SSAValue
 from stagec.analysis.placement import (
     PlacementRule,
     Splits,
+    contexts_of_nothing,
     is_weight,
     op_splits,
     own_splits,
@@ -148,30 +149,18 @@ def unused_rules(module: ModuleOp, implied: Collection[str] = ()) -> list[Diagno
     return found
 
 
-def idle_contexts(module: ModuleOp, told: Collection[str] = ()) -> list[Diagnostic]:
-    """A warning for each context along whose axes no attention has its sequence split. For a module before `propagate-shardings`.
+def idle_contexts(module: ModuleOp, batch: str, told: Collection[str] = ()) -> list[Diagnostic]:
+    """A warning for each context that is about nothing. For a module before `propagate-shardings`.
 
     Of a context along axes that have been `told` to do nothing (W0302), the cause is known.
     """
-    rules = rules_of(module)
-    along: set[str] = set()
-    for op in module.walk():
-        sequences: list[tuple[SSAValue, str]] = []
-        if isinstance(op, stg.FusedAttention):
-            keys = op.operands[op.KEY_OPERANDS[0]]
-            sequences = [(op.operands[0], op.query_dim), (keys, op.key_dim)]
-        elif isinstance(op, stg.AppendOp) and op.own is not None:
-            sequences = [(op.result, op.into.data)]
-        along |= {a for value, name in sequences for a in own_splits(value, rules).get(name, ())}
     label, help_ = "no attention has a sequence that is split so", "split one, or leave it out"
     return [
         Diagnostic(
             "W0304", "`context` changes nothing here", span_of(op.location), label=label, help=help_
         )
-        for op in module.body.ops
-        if isinstance(op, dist.ContextOp)
-        and along.isdisjoint(op.axes.data)
-        and not {*told}.issuperset(op.axes.data)
+        for op in contexts_of_nothing(module, batch)
+        if not {*told}.issuperset(op.axes.data)
     ]
 
 
