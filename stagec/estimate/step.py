@@ -261,7 +261,8 @@ def batch_of(compiled: Compiled) -> tuple[int, int | None]:
         return sum(count for count, _ in kinds), sum(count * new for count, new in kinds)
     sizes = dict(size_values(compiled.module))
     sizes |= {name: sizes[hidden] for name, hidden in pads_of(compiled.module).items()}
-    samples, tokens, vectors = 1, None, None
+    samples = int(sizes.get(compiled.stated.batch_dim) or 1)
+    tokens, vectors = None, None
     names: Sequence[str]
     for program in programs(compiled.module):
         for argument in program.body.block.args:
@@ -270,7 +271,6 @@ def batch_of(compiled: Compiled) -> tuple[int, int | None]:
             known = [int(sizes[name]) for name in names if sizes.get(name)]
             if len(known) != len(names) or not names:
                 continue
-            samples = max(samples, known[0])
             if kind.dtype in ("i32", "i64") and len(names) > 1 and names_bags(argument):
                 continue
             if kind.dtype in ("i32", "i64") and len(names) > 1 and tokens is None:
