@@ -61,7 +61,7 @@ def show_solution(options: argparse.Namespace) -> int:
         help_ = 'write `--solve "step_time < 200ms"`, or `"memory.peak < 80GiB"`'
         raise usage_error(f"--solve {options.solve!r}", message, "E0710", help_)
     plans = plans_with(name, source, options, pools)
-    values = tuple(range(1, min(largest_of(each, source, own) for own, each in plans) + 1))
+    values = tuple(range(1, min(largest_of(each, own) for own, each in plans) + 1))
     request = SweepRequest(
         source,
         options.plan,
@@ -75,7 +75,7 @@ def show_solution(options: argparse.Namespace) -> int:
     meets = RELATIONS[sign]
     limited = any(planned(checked.plan, options).device.memory for _, checked in plans)
     has_peaks = limited or what.endswith(PEAK)
-    is_count = has_peaks and any(is_repeated(each, source, own) for own, each in plans)
+    is_count = has_peaks and any(own in each.repeat_counts for own, each in plans)
     is_long = is_count or is_time(what) or any(checked.plan.pipeline for _, checked in plans)
     few = 0 if is_count else FEW
     rows, num_tried, idle = tried(request, values, lambda value: meets(value, limit), is_long, few)
@@ -219,7 +219,7 @@ def plans_with(
     return found
 
 
-def largest_of(checked: CheckedModel, source: Source, name: str) -> int:
+def largest_of(checked: CheckedModel, name: str) -> int:
     """What is tried of a size at most."""
     pipeline = checked.plan.pipeline
     if pipeline and name == pipeline.axis:
@@ -228,14 +228,7 @@ def largest_of(checked: CheckedModel, source: Source, name: str) -> int:
         return max(1, min(LARGEST_AXIS, layers))
     if name == MICROBATCH or name in checked.plan.mesh:
         return LARGEST_AXIS
-    return LARGEST_COUNT if is_repeated(checked, source, name) else LARGEST_DIM
-
-
-def is_repeated(checked: CheckedModel, source: Source, name: str) -> bool:
-    """Whether a size says how often a body runs."""
-    pipeline, texts = checked.plan.pipeline, "".join(source.texts.values())
-    of_stages = pipeline is not None and name in pipeline.counts
-    return of_stages or re.search(rf"\brepeat\s+{name}\b", texts) is not None
+    return LARGEST_COUNT if name in checked.repeat_counts else LARGEST_DIM
 
 
 Found = Sequence[tuple[int, int | float]]

@@ -14,7 +14,7 @@ from stagec.frontend.checker.definitions import Definitions, collect, plans_of
 from stagec.frontend.checker.graph import call_order, check_extent, dims_of_dispatches, needed
 from stagec.frontend.checker.replacing import with_replacements
 from stagec.frontend.checker.sharding import PlanChecker
-from stagec.frontend.checker.steps import CheckedBody, OnceStep
+from stagec.frontend.checker.steps import CheckedBody, OnceStep, RepeatStep
 from stagec.frontend.checker.types import TypeReader
 from stagec.frontend.checker.user_ops import read_op
 from stagec.frontend.files import Source, parse_file
@@ -123,6 +123,16 @@ class CheckedModel:
     def unsaid_settings(self) -> frozenset[Span]:
         """Its own settings, but for those of which the plan alone says that they change nothing."""
         return self.own_settings - {each.span for each in self.warnings if each.code == "W0304"}
+
+    @property
+    def repeat_counts(self) -> set[str]:
+        """The sizes that say how often bodies run, and those that these are made of."""
+        steps = (step for body in self.bodies.values() for step in body.walk())
+        found = {n for each in steps if isinstance(each, RepeatStep) for n in each.count.names}
+        dims = self.sizes.dims
+        while more := {n for name in found & dims.keys() for n in dims[name].size.names} - found:
+            found |= more
+        return found
 
     @property
     def alone(self) -> CheckedModel:

@@ -10,7 +10,7 @@ import pytest
 
 from stagec.cli import solve_page
 from stagec.diagnostics import Diagnostic
-from stagec.frontend import parse_file
+from stagec.frontend import check, parse_file, parse_text
 from stagec.sweeping.grid import Grid
 from stagec.sweeping.plans import SweepRequest
 
@@ -55,3 +55,45 @@ def test_the_largest_value_that_meets_it_is_found(
     met = [value for value, _ in rows if value <= most]
     assert (min(met), max(met)) == (first, most)
     assert len(asked) <= num_tried < 150
+
+
+REPEATED = """
+# Here one could also repeat D times.
+dim B = 1
+dim D = 4
+dim M = 2
+dim N = 2
+DEFINED
+module Inner(x[B, D]) -> [B, D] {
+  weight w[D]
+  repeat M { x = x * w }
+  return x
+}
+model Net(x[B, D]) {
+  repeat COUNT { x = Inner(x) }
+  loss = mean(x, over = [B, D])
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("count", "defined", "sizes", "found"),
+    [
+        ("N", "", {}, {"M", "N"}),
+        ("2 * N", "", {}, {"M", "N"}),
+        ("L", "dim K = N + 1\ndim L = 2 * K", {}, {"K", "L", "M", "N"}),
+        ("L", "dim L = 2 * N", {"L": "4"}, {"L", "M"}),
+        ("3", "", {}, {"M"}),
+    ],
+)
+def test_sizes_that_say_how_often_bodies_run(
+    count: str, defined: str, sizes: dict[str, str], found: set[str]
+) -> None:
+    """Of each of these few values are tried, as every number of layers is a program of its own: whatever they are made of, and whatever comments say."""
+    text = REPEATED.replace("COUNT", count).replace("DEFINED", defined)
+    checked = check(parse_text(text, "m.stg"), None, sizes)
+    assert checked.repeat_counts == found
+    tried = {name: solve_page.largest_of(checked, name) for name in ("B", "D", "M", "N")}
+    assert {n for n, most in tried.items() if most == solve_page.LARGEST_COUNT} == found - {
+        *("K", "L")
+    }
