@@ -361,7 +361,7 @@ def tell_frozen(space: Space, source: Source, clauses: Sequence[str]) -> None:
             text = clause_text(clause)
             if isinstance(clause, written.Freeze) and text != "freeze none":
                 why = f"`{item.name}` has `{text}`, and here all is trained unless you add `--clause '{text}'`"
-                space.left_out[f"freeze: {why}"] += 1
+                space.untried["freeze"] = why
                 return
 
 
@@ -488,12 +488,10 @@ def page(
             out.append(f"why each is better than the next\n{why}")
         out.append(f"the best\n\n{named(outcome.proved[0].text, next(best_names(options)))}")
     out += [sensitivity_text(tested)] if tested else []
-    names = {*NAMES, *SERVING_NAMES, "freeze"}
-    untried = sorted(why for why in outcome.reasons if why.partition(": ")[0] in names)
-    if untried:
-        out.append("not tried\n" + "".join(f"  {why}\n" for why in untried))
-    counted = ((why, number) for why, number in outcome.reasons.items() if why not in untried)
-    left = sorted(counted, key=lambda item: (-item[1], item[0]))
+    if outcome.untried:
+        listed = sorted(f"  {name}: {why}\n" for name, why in outcome.untried.items())
+        out.append(f"not tried\n{''.join(listed)}")
+    left = sorted(outcome.reasons.items(), key=lambda item: (-item[1], item[0]))
     lines = [f"  {number:,}: {reason}\n" for reason, number in left[:MOST_REASONS] if number]
     rest = [number for _, number in left[MOST_REASONS:] if number]
     if rest:
@@ -698,6 +696,7 @@ def as_json(options: argparse.Namespace, outcome: Outcome, tested: Sequence[Prov
         "undecided": outcome.num_undecided,
         "sure": outcome.num_sure,
         "interrupted": outcome.interrupted,
+        "not_tried": outcome.untried,
         "left_out": dict(outcome.reasons),
         "mismatches": outcome.mismatches,
         "best": [

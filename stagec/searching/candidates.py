@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from stagec.searching.coarse_times import LEAST
+from stagec.searching.coarse_times import LEAST, STEP
 from stagec.searching.evaluation import HELD, Found
 from stagec.searching.results import Goal, Outcome
 from stagec.searching.serving_space import serving_points
@@ -36,6 +36,7 @@ class Candidates:
             else:
                 self.points += serving_points(space, goal.dims, devices, goal.iteration)
             self.outcome.reasons.update(space.left_out)
+            self.outcome.untried.update(space.untried)
         self.outcome.num_points = len(self.points)
         self.known: list[dict[str, float]] = [{} for _ in self.points]
         self.left: set[int] = set()
@@ -49,7 +50,7 @@ class Candidates:
     @property
     def evaluated(self) -> str:
         """The name of the number that decides which plans are best: a point that has it was evaluated."""
-        return "step" if self.goal.is_timed else PEAK
+        return STEP if self.goal.is_timed else PEAK
 
     def chosen(self, numbers: Iterable[int]) -> dict[int, Point]:
         """The points with these numbers."""
@@ -85,13 +86,13 @@ class Candidates:
     def refuse(self, number: int) -> None:
         """Refuse a point that needs too much memory, and count that if it is a plan at all."""
         known = self.known[number]
-        if known.get("step", np.nan) == known.get("step", np.nan):
+        if known.get(STEP, np.nan) == known.get(STEP, np.nan):
             self.outcome.reasons[TOO_LARGE] += 1
-        known["step"] = float("nan")
+        known[STEP] = float("nan")
 
     def is_refused(self, number: int) -> bool:
         """Whether a point turned out to be no plan, or not to fit."""
-        step = self.known[number].get("step", 0.0)
+        step = self.known[number].get(STEP, 0.0)
         return step != step
 
     def bound(self, number: int) -> float:
@@ -99,7 +100,7 @@ class Candidates:
         known = self.known[number]
         if not self.goal.rises:
             return -np.inf
-        least = known.get(LEAST, known.get("step", 0.0))
+        least = known.get(LEAST, known.get(STEP, 0.0))
         if least > self.goal.within:
             return np.inf
         return self.goal.value(self.points[number], least, known.get(PEAK, known.get(HELD, 0.0)))
@@ -107,7 +108,7 @@ class Candidates:
     def would_be(self, number: int, ratio: float) -> float:
         """What is minimised, if a plan takes `ratio` times as long as its outline says, or as a bound on it if it has no outline."""
         known = self.known[number]
-        step = known.get("step", known.get(LEAST, 0.0)) * ratio
+        step = known.get(STEP, known.get(LEAST, 0.0)) * ratio
         if step > self.goal.within * (ROUGHLY if self.goal.iteration is None else 1):
             return np.inf
         return self.goal.value(self.points[number], step, known.get(PEAK, known.get(HELD, 0.0)))

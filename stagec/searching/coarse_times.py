@@ -46,6 +46,8 @@ from stagec.symbolic.columns import Columns
 from stagec.unrolling.rank import StageRun
 
 Total = np.ndarray | float
+STEP = "step"
+"""The name of the rough time of a step in seconds."""
 LEAST = "least"
 """The name of a lower bound on a step's time in seconds: microbatches and bubble alone. Plans that also compute something again, or split their storage, take
 no less."""
@@ -220,7 +222,7 @@ def outline(structure: Structure, sizes: Columns, turns: Sequence[Turns] = ()) -
     # Of several repeats that are cut, one need not wait for another: each may have a loss of its own, and what it reads.
     held_up = [NO_PIPELINE] * sizes.count if structure.cuts_several else idle
     return {
-        "step": np.max(found, axis=0),
+        STEP: np.max(found, axis=0),
         **dict(
             zip(
                 BOUNDS,

@@ -12,7 +12,7 @@ from stagec.frontend import Source, parse_text
 from stagec.plug_in_errors import mistakes_of_plug_ins
 from stagec.plugins import loaded
 from stagec.schedules.errors import ScheduleError
-from stagec.searching.coarse_times import BOUNDS, Turns, outline
+from stagec.searching.coarse_times import BOUNDS, STEP, Turns, outline
 from stagec.searching.memory_bound import Storage, held
 from stagec.sweeping.grid import Listed
 from stagec.sweeping.plans import SweepRequest
@@ -20,8 +20,6 @@ from stagec.sweeping.run import FurtherColumns, Sweep
 from stagec.sweeping.structures import Structure
 from stagec.symbolic.columns import Columns
 
-STEP = "step"
-"""The name of the rough time of a step in seconds."""
 HELD = "held"
 """The name of a lower bound on the peak of memory: bytes that a rank holds at least."""
 NAME = "searched"

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from stagec.searching.candidates import TOO_LATE
+from stagec.searching.coarse_times import STEP
 from stagec.searching.questions import SearchStep
 from stagec.searching.serving_space import STEPS
 from stagec.searching.space import Point
@@ -37,9 +38,9 @@ class Exact(SearchStep):
         while fresh:
             best = [places[n] for n in self.candidates.ranked() if n in places]
             beside = {n for row, at in best[: self.goal.top] for n in row[max(at - 1, 0) : at + 2]}
-            fresh = [n for n in beside if "step" not in self.candidates.known[n]]
+            fresh = [n for n in beside if STEP not in self.candidates.known[n]]
             self.ask(fresh)
-        self.outcome.num_not_asked = sum("step" not in k for k in self.candidates.known)
+        self.outcome.num_not_asked = sum(STEP not in k for k in self.candidates.known)
         self.outcome.reasons[NOT_ASKED] += self.outcome.num_not_asked
 
     def is_one_of_many(self, point: Point) -> bool:
@@ -55,14 +56,14 @@ class Exact(SearchStep):
             candidates.note(found)
             for number in found.numbers:
                 step = candidates.known[number].pop(STEP_TIME)
-                candidates.known[number]["step"] = step
+                candidates.known[number][STEP] = step
                 outcome.num_outlined += step == step
                 outcome.reasons[TOO_LATE] += step > self.goal.within
             self.told("closed forms", outcome.num_outlined, len(candidates.points))
 
     def is_good(self, number: int) -> bool:
         """Whether a plan compiles, fits, and takes no longer than it may."""
-        return self.candidates.known[number]["step"] <= self.goal.within
+        return self.candidates.known[number][STEP] <= self.goal.within
 
 
 def by_sequences(points: Mapping[int, Point]) -> Iterable[list[int]]:

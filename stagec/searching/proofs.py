@@ -10,7 +10,8 @@ import numpy as np
 from stagec.backend.running_tasks import abandon
 from stagec.pictures.charts import front
 from stagec.searching.candidates import FURTHER, TOO_LATE
-from stagec.searching.evaluation import HELD, NO_MEMORY, STEP
+from stagec.searching.coarse_times import STEP
+from stagec.searching.evaluation import HELD, NO_MEMORY
 from stagec.searching.questions import SearchStep
 from stagec.searching.results import Proved, in_order, least_ratio
 from stagec.searching.whole_plans import WholeAnswer
@@ -84,7 +85,7 @@ class Proofs(SearchStep):
         candidates, compiled = self.candidates, {id(each.point) for each in found}
         numbers = [n for n in candidates.ranked() if candidates.may_fit(n)]
         known = [candidates.known[n] for n in numbers]
-        pairs = [(each["step"], each.get(PEAK, each[HELD])) for each in known]
+        pairs = [(each[STEP], each.get(PEAK, each[HELD])) for each in known]
         chosen = [i for i in front(pairs) if id(candidates.points[numbers[i]]) not in compiled]
         chosen.sort(key=lambda i: pairs[i])
         return [numbers[i] for i in chosen[: self.goal.top]]
@@ -130,7 +131,7 @@ class Proofs(SearchStep):
                 outcome.reasons[NO_MEMORY] += 1
             else:
                 outcome.mismatches.append(f"{answer.error}: {point}")
-            known["step"] = float("nan")
+            known[STEP] = float("nan")
             return
         if PEAK in known and answer.peak_bytes != int(known[PEAK]):
             said = f"{int(known[PEAK]):,} B by closed forms, {answer.peak_bytes:,} B compiled"
@@ -140,7 +141,7 @@ class Proofs(SearchStep):
             candidates.refuse(answer.number)
         elif answer.step_time > self.goal.within:
             outcome.reasons[TOO_LATE] += 1
-            known["step"] = float("nan")
+            known[STEP] = float("nan")
 
     def proved(self, number: int) -> Proved:
         """A point that was compiled, as a result of the search."""

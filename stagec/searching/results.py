@@ -127,6 +127,8 @@ class Outcome:
     """The smallest ratio of a compiled plan's time to its outline."""
     reasons: Counter[str] = field(default_factory=Counter)
     """Why points are no plans, and how many for each reason."""
+    untried: dict[str, str] = field(default_factory=dict)
+    """The names of a space of which some values were not tried at all, and why not."""
     mismatches: list[str] = field(default_factory=list)
     """Where a compilation gave another number than closed forms. There are none, unless there is a bug."""
     interrupted: bool = False

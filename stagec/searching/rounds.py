@@ -10,7 +10,7 @@ import numpy as np
 
 from stagec.searching.bounds import BESIDES, behind, bound_of, is_behind
 from stagec.searching.candidates import Candidates
-from stagec.searching.coarse_times import LEAST
+from stagec.searching.coarse_times import LEAST, STEP
 from stagec.searching.model import ModelDims
 from stagec.searching.proofs import Proofs
 from stagec.searching.questions import SearchStep
@@ -88,7 +88,7 @@ class Rounds(SearchStep):
         known, plans = self.candidates.known, list[int]()
         for found in self.answers(numbers, in_turn):
             self.outcome.num_outlined += len(found)
-            plans += [number for number in found if known[number]["step"] > 0]
+            plans += [number for number in found if known[number][STEP] > 0]
             self.refuse_large(found)
         return plans
 
@@ -121,7 +121,7 @@ class Rounds(SearchStep):
         candidates = self.candidates
         proposed = set(candidates.ranked()[: self.goal.top])
         for number in candidates.left - proposed:
-            step = candidates.known[number].get("step")
+            step = candidates.known[number].get(STEP)
             self.outcome.num_slower += step is None
             self.outcome.num_undecided += step is not None and step == step
 
@@ -140,7 +140,7 @@ class Queue:
         self.further: dict[object, list[int]] = defaultdict(list)
         """Groups of points that differ only in recomputation and storage (`BESIDES`), so that one may do all that another does, and more (`behind`)."""
         for number in candidates.left:
-            if "step" in candidates.known[number]:
+            if STEP in candidates.known[number]:
                 continue
             point = candidates.points[number]
             self.waiting[self.structure(point)].append(number)
@@ -192,7 +192,7 @@ class Queue:
             point, known = candidates.points[number], candidates.known[number]
             for other in self.further[self.alike(point)]:
                 further = candidates.points[other]
-                if "step" in candidates.known[other] or not is_behind(further, point):
+                if STEP in candidates.known[other] or not is_behind(further, point):
                     continue
                 bound = known[bound_of(further, str(point["recompute"]))]
                 if bound > candidates.known[other].get(LEAST, 0.0):

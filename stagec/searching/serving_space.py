@@ -68,9 +68,8 @@ def serving_space(
     """The choices that the model's sizes and the nodes permit. `node` is the number of devices in a node."""
     of_training = default_space(dims, devices, node)
     values = {n: of_training.values[n] for n in SERVING_NAMES if n in of_training.values}
-    left_out = {why: n for why, n in of_training.left_out.items() if why[:2] in ("tp", "pp")}
     space = Space(values, names=SERVING_NAMES, limits=of_training.limits)
-    space.left_out.update(left_out)
+    space.untried = {n: why for n, why in of_training.untried.items() if n in SERVING_NAMES}
     space.values |= {"dcp": (1,), "combine": ("reduce_scatter",)}
     if not iteration.batch:
         space.values["batch"] = (iteration.numbers(iteration.one)[0],)

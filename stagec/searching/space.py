@@ -133,7 +133,9 @@ class Space:
     clauses: tuple[str, ...] = ()
     """Clauses that all plans have."""
     left_out: Counter[str] = field(default_factory=Counter)
-    """Why combinations are no points, and how many for each reason; 1 for a value that is not tried at all."""
+    """Why combinations are no points, and how many for each reason."""
+    untried: dict[str, str] = field(default_factory=dict)
+    """The names of which some values are not tried at all, and why not."""
     names: Mapping[str, str] = field(default_factory=lambda: NAMES)
     """The names of the space, each with a description for the user."""
     node: int | None = None
@@ -161,9 +163,7 @@ class Space:
         self.check_values(name, values, origin)
         self.asked[name] = origin
         values = tuple(dict.fromkeys(values))
-        self.left_out = Counter(
-            {why: n for why, n in self.left_out.items() if not why.startswith(f"{name}: ")}
-        )
+        self.untried.pop(name, None)
         permitted, why = self.limits.get(name, (lambda value: True, ""))
         self.values[name] = tuple(filter(permitted, values))
         if values and not self.values[name]:
@@ -171,7 +171,7 @@ class Space:
                 origin, f"`{name}` is never {quoted(map(str, values), 'or')} here: {why}", ""
             )
         if len(self.values[name]) < len(values):
-            self.left_out[f"{name}: {why}"] += 1
+            self.untried[name] = why
 
     def leave_to(self, clause: str) -> None:
         """Choose nothing that a clause of all plans says: plans would differ in words alone. E0711 if the user asks for values of it as well."""
@@ -217,13 +217,13 @@ def default_space(dims: ModelDims, devices: int, node: int | None) -> Space:
     if not dims.tensor_parallel:
         why = "the model has no heads, widths or vocabulary to split"
         space.limit("tp", is_one, why)
-        space.left_out[f"tp: {why}"] += 1
+        space.untried["tp"] = why
     elif widest < devices:
-        space.left_out[f"tp: more ranks than the {widest} devices of a node"] += 1
+        space.untried["tp"] = f"more ranks than the {widest} devices of a node"
     if len(dims.sequence) != 1:
         why = "the model has not one sequence that attention sees"
         space.limit("cp", is_one, why)
-        space.left_out[f"cp: {why}"] += 1
+        space.untried["cp"] = why
     if not dims.sequence:
         space.limit("sequence", "off".__eq__, "the model has no sequence")
     if dims.layers:
@@ -234,7 +234,7 @@ def default_space(dims: ModelDims, devices: int, node: int | None) -> Space:
         space.limit("pp", is_one, why)
         space.limit("schedule", "none".__eq__, why)
         space.limit("virtual_stages", is_one, why)
-        space.left_out[f"pp: {why}"] += 1
+        space.untried["pp"] = why
     if dims.experts:
         experts = min(dims.values[name] for name in dims.experts)
         space.values["ep"] = tuple(n for n in divisors(experts) if n <= devices)
@@ -249,7 +249,7 @@ def default_space(dims: ModelDims, devices: int, node: int | None) -> Space:
     elif not dims.has_layers:
         why = "the model has no layers that are repeated"
         space.limit("recompute", "none".__eq__, why)
-        space.left_out[f"recompute: {why}"] += 1
+        space.untried["recompute"] = why
     elif not dims.has_attention:
         space.limit("recompute", "selective".__ne__, "the model has no attention")
     return space

@@ -786,11 +786,10 @@ def test_spaces() -> None:
     assert max(space.values["tp"]) == 8
     # These follow from the batch of a rank, and from tp.
     assert set(space.values) == set(NAMES) - {"microbatch", "etp"}
-    wide = "tp: more ranks than the 8 devices of a node"
-    assert space.left_out[wide] == 1
+    assert space.untried["tp"] == "more ranks than the 8 devices of a node"
     fix(space, "tp=2,4")
     # Of the values that it had before nothing is left out.
-    assert wide not in space.left_out
+    assert "tp" not in space.untried
     forbid(space, "tp=4 zero=3")
     read_space(space, 'pp = [1, 2]\nclauses = ["overlap { tp = true }"]\n', "space.toml")
     every = list(points(space, dims, 64, 64))
@@ -946,7 +945,7 @@ def test_values_that_a_model_does_not_permit(name: str, values: tuple[int | str,
     one = {"sequence": "off", "schedule": "none", "recompute": "none"}.get(name, 1)
     space.choose(name, (one, *values), f"--fix {name}=...")
     assert space.values[name] == (one,)
-    assert space.left_out[f"{name}: {why}"] == 1
+    assert space.untried[name] == why
     assert list(points(space, dims, 8, 48))
 
 
