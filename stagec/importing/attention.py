@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stagec.importing.config import Unsupported
+from stagec.importing.config import Unsupported, anywhere
 from stagec.importing.parts import (
     NO_NORM,
     Norm,
@@ -15,6 +15,12 @@ from stagec.importing.parts import (
     tower_text,
 )
 from stagec.importing.text import Module, Writer
+
+ROTATED = (
+    *("partial_rotary_factor", "rotary_pct", "rotary_dim", "rope_parameters", "rope_scaling"),
+    *("head_dim", "num_attention_heads", "n_head", "hidden_size", "n_embd"),
+)
+"""Keys that say how much of a head is rotated, and how wide it is."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +88,9 @@ class Attention:
     def write(self, w: Writer) -> str:
         s = self.stream
         if self.rotary > self.width:
-            raise Unsupported(f"{self.rotary} of a head's {self.width} numbers cannot be rotated")
+            message = f"{self.rotary} of a head's {self.width} numbers cannot be rotated"
+            help_ = f"choose a part of a head, at most {self.width} numbers"
+            raise Unsupported(message, anywhere(*ROTATED), help_)
         H = w.dim(head_name(s, "H"), self.heads, self.said("query heads", "heads"))
         K = (
             H

@@ -32,15 +32,18 @@ Place = tuple[str, ...]
 """A key, behind those of the parts that it is in."""
 
 
+WITHOUT = "import the configuration without it, and write it into the text of the model"
+
+
 class Unsupported(Exception):
     """What a configuration asks for and the language, or its class here, has not."""
 
-    def __init__(self, message: str, help: str = "", at: Sequence[Place] = ()) -> None:
+    def __init__(self, message: str, at: Sequence[Place], help: str = "") -> None:
         super().__init__(message)
         self.message = message
-        self.help = help
         self.at = at
         """What it is about: the first of these that the file has."""
+        self.help = help or WITHOUT
 
 
 @dataclass
@@ -105,7 +108,8 @@ class Config:
             if self.data[other] != self.data[given[0]]:
                 raise Unsupported(
                     f"`{given[0]}` is {self.data[given[0]]!r} and `{other}` is {self.data[other]!r}: they are one key of this class",
-                    at=self.at(other),
+                    [(*self.path, other)],
+                    "leave out one of the two",
                 )
         for source in (self.data, self.defaults):
             for name in names:
@@ -146,7 +150,11 @@ class Config:
 
     def wrong(self, key: str, message: str, help: str = "") -> Unsupported:
         """About one key."""
-        return Unsupported(message, help or f"write the `{key}` that the model has", self.at(key))
+        return self.unsupported(message, key, help=help or f"write the `{key}` that the model has")
+
+    def unsupported(self, message: str, *keys: str, help: str = "") -> Unsupported:
+        """About some keys, of which the first that is written says it."""
+        return Unsupported(message, self.at(*keys), help)
 
     def flag(self, key: str, otherwise: bool = False) -> bool:
         return bool(self.get(key, otherwise))
@@ -172,6 +180,11 @@ class Config:
     def layer_types(self) -> Sequence[str] | None:
         value = self.get("layer_types")
         return value if isinstance(value, list | tuple) else None
+
+
+def anywhere(*keys: str) -> list[Place]:
+    """Keys of the model, or of one of its parts."""
+    return [(*part, key) for part in ((), ("text_config",), ("vision_config",)) for key in keys]
 
 
 def shown(value: Any) -> str:

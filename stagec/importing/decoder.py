@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from stagec.importing.config import Unsupported
+from stagec.importing.config import Unsupported, anywhere
 from stagec.importing.layers import RepeatedParts, calls, rolled
 from stagec.importing.parts import NO_NORM, Norm, Stream, number, scaled, tower_text
 from stagec.importing.text import LayerPart, Module, Writer
@@ -222,7 +222,9 @@ class Decoder:
         """Each sequence has an image, whose tokens stand before those of the text; the names of the results."""
         seen, tokens = self.projector.num_tokens, w.dims["S"].value
         if seen >= tokens:
-            raise Unsupported(f"an image of {seen} tokens leaves no room for text among {tokens}")
+            message = f"an image of {seen} tokens leaves no room for text among {tokens}"
+            help_ = "choose smaller images, or longer sequences"
+            raise Unsupported(message, anywhere("image_size", "max_position_embeddings"), help_)
         w.images.append(w.dim("M", seen, "tokens of an image"))
         w.dim("U", tokens - seen, "tokens of text", "S - M")
         tower = self.tower.write(w)

@@ -68,8 +68,9 @@ def import_configuration(
             f"`stagec import --architectures` lists the {len(FAMILIES)} that are"
         )
         what = "is not imported" if model_type in classes() else "is not known"
-        raise failure(file, f"the architecture `{model_type}` {what}", "E0802", known)
-    refuse_other_heads(data, model_type, file)
+        message = f"the architecture `{model_type}` {what}"
+        raise refused_at([("model_type",)], file, text, message, known)
+    refuse_other_heads(data, model_type, file, text)
     config = Config.of(data, model_type)
     writer = Writer()
     try:
@@ -78,7 +79,9 @@ def import_configuration(
         stored = quantized(config, writer, model)
     except Unsupported as error:
         message = f"`{model_type}`: {error.message}"
-        raise refused_at(error.at, file, text, message, error.help) from None
+        # What its class takes without a key, the class says.
+        places = [*error.at, *(place[:-1] for place in error.at), ("model_type",)]
+        raise refused_at(places, file, text, message, error.help) from None
     except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
         last = config.asked[-1:]
         keys = f": the last that was read is `{last[0][-1]}`" if last else ""
@@ -132,7 +135,7 @@ HEADS = {
 OTHER_HEADS = ("Classification", "QuestionAnswering", "ForPreTraining", "Model", "ForMaskedLM")
 
 
-def refuse_other_heads(data: Mapping[str, Any], model_type: str, file: str) -> None:
+def refuse_other_heads(data: Mapping[str, Any], model_type: str, file: str, text: str) -> None:
     """A class with another head than that which is written."""
     given = data.get("architectures") or []
     for name in given[:1] if isinstance(given, list) else ():
@@ -140,7 +143,8 @@ def refuse_other_heads(data: Mapping[str, Any], model_type: str, file: str) -> N
         wrong = not str(name).endswith(written) if written else str(name).endswith(OTHER_HEADS)
         if wrong and not str(name).endswith("LMHeadModel"):
             message = f"`{model_type}`: the head of `{name}` is not imported"
-            raise failure(file, message, "E0802", "leave out `architectures` for the usual head")
+            help_ = "leave out `architectures` for the usual head"
+            raise refused_at([("architectures",)], file, text, message, help_)
 
 
 def refused_at(
@@ -181,5 +185,6 @@ def read_configuration(path: Path) -> Mapping[str, Any]:
     except ValueError as error:
         raise no_json(str(file), error) from None
     if not isinstance(data, dict):
-        raise failure(str(path), f"`{path}` is not a configuration", "E0801")
+        help_ = 'a configuration is a mapping, such as `{"model_type": "llama"}`'
+        raise failure(str(path), f"`{path}` is not a configuration", "E0801", help_)
     return data

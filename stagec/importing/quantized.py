@@ -40,9 +40,8 @@ def quantized(c: Config, w: Writer, model: Module) -> Quantized:
         return Quantized()
     if not isinstance(said, Mapping):
         message = f"`{key}` is {shown(said)}, and no mapping"
-        raise Unsupported(
-            message, 'write `{"quant_method": "fp8"}`, or leave it out', [(*path, key)]
-        )
+        help_ = 'write `{"quant_method": "fp8"}`, or leave it out'
+        raise Unsupported(message, [(*path, key)], help_)
     method = said.get("quant_method") or said.get("quant_algo") or "no method"
     form = format_of(said)
     # Of DeepSeek-V4: experts in mxfp4, everything else in fp8.

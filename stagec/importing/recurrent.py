@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stagec.importing.config import Unsupported
+from stagec.importing.config import Unsupported, anywhere
 from stagec.importing.parts import Stream, activated, scaled
 from stagec.importing.text import Module, Writer
 from stagec.importing.tower import linear
@@ -13,6 +13,10 @@ from stagec.importing.tower import linear
 
 def filter_dim(w: Writer, length: int) -> str:
     return w.dim("KC", length, "tokens that a convolution sees")
+
+
+GROUPED = ("n_groups", "mamba_n_groups", "mamba_num_heads", "mamba_n_heads", "num_heads")
+"""Keys that say how many heads there are, and in how many groups."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,9 @@ class Mamba2:
     def write(self, w: Writer) -> str:
         s = self.stream
         if self.heads % self.groups:
-            raise Unsupported(f"{self.heads} heads do not divide into {self.groups} groups")
+            message = f"{self.heads} heads do not divide into {self.groups} groups"
+            help_ = f"choose a number of groups that divides {self.heads}"
+            raise Unsupported(message, anywhere(*GROUPED), help_)
         H = w.dim("HS", self.heads, "heads of the scan")
         E = w.dim("ES", self.width, "their width")
         w.widths.append(H)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stagec.importing.config import Unsupported
+from stagec.importing.config import Unsupported, anywhere
 from stagec.importing.feedforward import Mlp
 from stagec.importing.parts import Stream, activated, head_name, number, tower_text
 from stagec.importing.text import Writer
@@ -133,7 +133,9 @@ class Experts:
             self.experts % r.groups or self.experts < 2 * r.groups or not 1 <= r.limit <= r.groups
         ):
             raise Unsupported(
-                f"{r.limit} of {r.groups} groups of two and more cannot be chosen of {self.experts} experts"
+                f"{r.limit} of {r.groups} groups of two and more cannot be chosen of {self.experts} experts",
+                anywhere("n_group", "topk_group", "n_routed_experts", "num_experts"),
+                f"choose a number of groups that divides {self.experts}, and of these some or all",
             )
         m = w.module("Router", f"x{s.shape}", f"[{s.rows}, {A}], [{s.rows}, {A}]: i32")
         m.weight("router", f"{s.dim} {X}", self.stem + r.tensor)

@@ -194,6 +194,9 @@ def test_counts_of_further_classes(
 NO_HEAD = {"vision_use_head": False}
 
 
+SCALED = "scores scaled by the number of their layer are not in the language"
+
+
 @pytest.mark.parametrize(
     ("model_type", "given", "said"),
     [
@@ -265,14 +268,65 @@ NO_HEAD = {"vision_use_head": False}
             {"layer_types": ["sliding_attention"] * 32},
             "layers of the kind `sliding_attention` are not known in this class",
         ),
+        (
+            "deepseek_v3",
+            {"n_group": 7},
+            "4 of 7 groups of two and more cannot be chosen of 256 experts",
+        ),
+        (
+            "mixtral",
+            {"num_experts_per_tok": 9},
+            "9 experts of a token are more than 8",
+        ),
+        (
+            "axk1",
+            {"moe_layer_freq": 2},
+            "`moe_layer_freq` is 1 here",
+        ),
+        ("albert", {"inner_group_num": 2}, "layers of several groups are not imported"),
+        (
+            "gpt_neo",
+            {"attention_layers": ["global"]},
+            "`attention_layers` says 1 layers, not 24",
+        ),
+        ("mamba2", {"num_heads": 3}, "3 heads of 64 are not 2 times the width"),
+        ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, SCALED),
+        (
+            "internvl",
+            {"vision_feature_layer": -2},
+            "other features than those of patches in the last layer are not imported",
+        ),
+        (
+            "internvl",
+            {"vision_config": {"use_mask_token": True}},
+            "a mask token (`use_mask_token`) is not imported in this class",
+        ),
+        (
+            "llava",
+            {"vision_feature_layer": [1, 2]},
+            "`vision_feature_layer` is [1, 2], not one layer",
+        ),
+        (
+            "t5",
+            {"feed_forward_proj": "gated-sin"},
+            "the activation `gated-sin` of `feed_forward_proj` is not in the language",
+        ),
     ],
 )
 def test_what_contradicts_itself_is_refused(model_type: str, given: dict, said: str):
+    """In the text, at one of the keys that say so, or at the class whose defaults do; and with a help."""
+    config = {"model_type": model_type, **given}
+    text = json.dumps(config)
     with pytest.raises(CompileError) as refused:
-        import_configuration({"model_type": model_type, **given}, model_type)
+        import_configuration(config, model_type, text=text)
     (diagnostic,) = refused.value.diagnostics
     assert diagnostic.message == f"`{model_type}`: {said}"
     assert diagnostic.code == "E0802"
+    assert diagnostic.helps
+    assert diagnostic.span is not None
+    shown = text[diagnostic.span.column - 1 :]
+    keys = [*given, *given.get("vision_config", {}), *given.get("text_config", {})]
+    assert shown.startswith(tuple(f'"{key}"' for key in keys) or '"model_type"'), shown
 
 
 @pytest.mark.parametrize(

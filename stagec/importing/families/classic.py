@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from stagec.importing.config import Config, Unsupported
+from stagec.importing.config import Config
 from stagec.importing.families.common import biases
 from stagec.importing.families.rows import (
     NO_DECODER,
@@ -103,7 +103,9 @@ def gpt_neo_windows(c: Config) -> list[int]:
     for names, times in c.get("attention_types", [[["global", "local"], layers // 2]]):
         kinds += [] if c.has("attention_layers") else list(names) * times
     if len(kinds) != layers:
-        raise Unsupported(f"`attention_types` says {len(kinds)} layers, not {layers}")
+        key = "attention_layers" if c.has("attention_layers") else "attention_types"
+        message = f"`{key}` says {len(kinds)} layers, not {layers}"
+        raise c.unsupported(message, key, "num_layers", help=f"list {layers} layers")
     return [c.number("window_size") if kind == "local" else 0 for kind in kinds]
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
+from stagec.diagnostics import suggestion
 from stagec.importing.attention import Attention
-from stagec.importing.config import Config, Unsupported
+from stagec.importing.config import Config
 from stagec.importing.feedforward import Mlp
 from stagec.importing.parts import ACTIVATIONS, Stream
 from stagec.importing.text import Module, Writer
@@ -31,7 +32,7 @@ def activation(c: Config, key: str = "hidden_act", otherwise: str = "") -> str:
     name = c.get(key) or otherwise
     if name not in ACTIVATIONS and name != "quick_gelu":
         message = f"the activation `{name}` of `{key}` is not in the language"
-        raise Unsupported(message, at=c.at(key))
+        raise c.unsupported(message, key, help=suggestion(str(name), sorted(ACTIVATIONS)))
     return name
 
 
@@ -43,12 +44,12 @@ def head_width(c: Config) -> int:
     return divided(c.number("hidden_size"), c.number("num_attention_heads"), "heads", c)
 
 
-def divided(whole: int, parts: int, what: str, c: Config | None = None, *keys: str) -> int:
+def divided(whole: int, parts: int, what: str, c: Config, *keys: str) -> int:
     """`keys` are those that say what is divided, or how."""
     if whole % parts:
-        at = c.at(*(keys or ("hidden_size", "num_attention_heads"))) if c is not None else ()
         message = f"{whole} does not divide into {parts} {what}"
-        raise Unsupported(message, f"choose a number of {what} that divides {whole}", at)
+        help_ = f"choose a number of {what} that divides {whole}"
+        raise c.unsupported(message, *(keys or ("hidden_size", "num_attention_heads")), help=help_)
     return whole // parts
 
 
@@ -73,31 +74,36 @@ def layer_kinds(c: Config, otherwise: Callable[[int], str]) -> list[str]:
         return [otherwise(i) for i in range(layers)]
     if len(given) != layers:
         message = f"`layer_types` has {len(given)} entries for {layers} layers"
-        raise Unsupported(message, at=c.at("layer_types"))
+        raise c.unsupported(message, "layer_types", help=f"list {layers} layers")
     return list(given)
 
 
 T = TypeVar("T")
 
 
-def by_kind(kinds: Sequence[str], known: Mapping[str, T]) -> list[T]:
-    """What layers of each kind have."""
+def by_kind(
+    c: Config, kinds: Sequence[str], known: Mapping[str, T], key: str = "layer_types"
+) -> list[T]:
+    """What layers of each kind have, which `key` lists."""
     for kind in kinds:
         if kind not in known:
-            raise Unsupported(f"layers of the kind `{kind}` are not known in this class")
+            message = f"layers of the kind `{kind}` are not known in this class"
+            raise c.unsupported(message, key, help=suggestion(kind, known))
     return [known[kind] for kind in kinds]
 
 
-def windows(kinds: Sequence[str], window: int | None) -> list[int]:
+def windows(c: Config, kinds: Sequence[str], window: int | None) -> list[int]:
     """The window of each layer, 0 for none."""
-    return by_kind(kinds, {"full_attention": 0, "sliding_attention": window or 0})
+    return by_kind(c, kinds, {"full_attention": 0, "sliding_attention": window or 0})
 
 
-def square(attention: Attention) -> Attention:
+def square(c: Config, attention: Attention) -> Attention:
     """The attention of a class that takes all heads together to be as wide as the model."""
     heads, width, whole = attention.heads, attention.width, attention.stream.width
     if heads * width != whole:
-        raise Unsupported(f"{heads} heads of {width} are not the {whole} that this class has")
+        message = f"{heads} heads of {width} are not the {whole} that this class has"
+        keys = ("head_dim", "num_attention_heads", "hidden_size")
+        raise c.unsupported(message, *keys, help=f"{heads} heads of {whole} / {heads} are")
     return attention
 
 
@@ -120,7 +126,7 @@ def llama_attention(c: Config, s: Stream, **more: Any) -> Attention:
     if heads % settings["kv_heads"]:
         message = f"{heads} heads do not share {settings['kv_heads']} of keys and values evenly"
         help_ = f"choose a number of heads of keys that divides {heads}"
-        raise Unsupported(message, help_, c.at("num_key_value_heads", "num_attention_heads"))
+        raise c.unsupported(message, "num_key_value_heads", "num_attention_heads", help=help_)
     return Attention(s, **settings)
 
 

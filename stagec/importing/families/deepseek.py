@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from stagec.importing.config import Config, Unsupported
+from stagec.importing.config import Config, shown
 from stagec.importing.decoder import Block, Decoder
 from stagec.importing.families.common import (
     biases,
@@ -150,20 +150,20 @@ def dots_windows(c: Config) -> list[int]:
     kinds = layer_kinds(
         c, lambda i: "sliding_attention" if window and i >= first else "full_attention"
     )
-    return windows(kinds, window)
+    return windows(c, kinds, window)
 
 
 def mimo_v2_flash(c: Config) -> Decoder:
     s = stream(c)
     layers = c.number("num_hidden_layers")
     kinds = layer_kinds(c, lambda i: "sliding_attention" if i and (i + 1) % 6 else "full_attention")
-    local = [bool(p) for p in c.get("hybrid_layer_pattern", windows(kinds, 1))]
+    local = [bool(p) for p in c.get("hybrid_layer_pattern", windows(c, kinds, 1))]
     frequency = c.get("moe_layer_freq")
     sparse = [bool(f) for f in frequency] if isinstance(frequency, list) else dense_first(c, 1)
     if len(local) < layers or len(sparse) < layers:
-        raise Unsupported(
-            "`hybrid_layer_pattern` and `moe_layer_freq` have an entry for each layer"
-        )
+        key = "hybrid_layer_pattern" if len(local) < layers else "moe_layer_freq"
+        message = f"`{key}` has no entry for each layer"
+        raise c.unsupported(message, key, help=f"list {layers} layers")
     factor = c.real("attention_value_scale", 1.0)
     width, kv_heads = head_width(c), c.number("num_key_value_heads")
     far = llama_attention(
@@ -192,7 +192,8 @@ def mimo_v2_flash(c: Config) -> Decoder:
         ("add_full_attention_sink_bias", False),
     ):
         if (said := c.get(key, value)) != value:
-            raise Unsupported(f"`{key}` is {said!r}, and {value!r} in this class")
+            message = f"`{key}` is {shown(said)}, and {shown(value)} in this class"
+            raise c.unsupported(message, key, help="leave it out")
     moe = deepseek_experts(c, s, deepseek_router(c))
     mlp = llama_mlp(c, s)
     blocks = [

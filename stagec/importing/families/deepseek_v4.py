@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, cast
 
-from stagec.importing.config import Config, Unsupported
+from stagec.importing.config import Config
 from stagec.importing.decoder import Block, Decoder
 from stagec.importing.families.common import by_kind
 from stagec.importing.families.deepseek import deepseek_experts
@@ -310,12 +310,14 @@ def attention_kinds(c: Config, rates: dict[str, int]) -> list[str]:
         known = {0: "sliding_attention"} | {rate: kind for kind, rate in rates.items()}
         unknown = [r for r in ratios if r not in known]
         if unknown:
-            raise Unsupported(f"keys of {unknown[0]} tokens (`compress_ratios`) are not imported")
+            message = f"keys of {unknown[0]} tokens (`compress_ratios`) are not imported"
+            known_ratios = " and ".join(map(str, sorted(known)))
+            raise c.unsupported(message, "compress_ratios", help=f"there are {known_ratios}")
         given = [known[r] for r in ratios]
     if given is None:
         sparse, strong = "compressed_sparse_attention", "heavily_compressed_attention"
         given = [strong, strong, *(sparse if i % 2 else strong for i in range(2, layers))]
-    by_kind(given, KINDS)
+    by_kind(c, given, KINDS)
     return list(given[:layers])
 
 
@@ -324,16 +326,20 @@ def deepseek_v4(c: Config) -> Decoder:
     width = c.number("head_dim")
     rotated = c.count("qk_rope_head_dim") or int(width * c.get("partial_rotary_factor", 0.125))
     if c.count("num_key_value_heads", 1) != 1:
-        raise Unsupported("more than one head of keys (`num_key_value_heads`) is not imported")
+        message = "more than one head of keys (`num_key_value_heads`) is not imported"
+        raise c.unsupported(message, "num_key_value_heads")
     if c.get("scoring_func") != "sqrtsoftplus":
-        raise Unsupported(f"scores `{c.get('scoring_func')}` of this class are not imported")
+        message = f"scores `{c.get('scoring_func')}` of this class are not imported"
+        raise c.unsupported(message, "scoring_func", help="there are `sqrtsoftplus`")
     rates = {"compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
     for kind, key in zip(rates, ("compress_rate_csa", "compress_rate_hca"), strict=True):
         rates[kind] = c.number(key, rates[kind])
     rates |= c.get("compress_rates", {})
     chooses = (c.number("index_n_heads"), c.number("index_head_dim"), c.number("index_topk"))
     if rotated >= min(width, chooses[1]):
-        raise Unsupported(f"{rotated} rotated numbers leave none of a head that are not")
+        message = f"{rotated} rotated numbers leave none of a head that are not"
+        help_ = f"choose less than {min(width, chooses[1])}"
+        raise c.unsupported(message, "qk_rope_head_dim", "partial_rotary_factor", help=help_)
 
     def attention(kind: str) -> StreamAttention:
         return StreamAttention(

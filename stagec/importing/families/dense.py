@@ -94,7 +94,7 @@ def smollm_windows(c: Config) -> list[int]:
     kinds = layer_kinds(
         c, lambda i: "sliding_attention" if window and not turned[i] else "full_attention"
     )
-    return windows(kinds, window)
+    return windows(c, kinds, window)
 
 
 def theta_by_layer(c: Config) -> Sequence[Any]:
@@ -111,7 +111,7 @@ def exaone4_windows(c: Config) -> list[int]:
         is_local = window and each and (i + 1) % each and i != last
         return "sliding_attention" if is_local else "full_attention"
 
-    return windows(layer_kinds(c, kind), window)
+    return windows(c, layer_kinds(c, kind), window)
 
 
 LLAMA = FamilyRow("Llama", BIASES, MLP_BIAS)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from stagec.importing.attention import Attention
-from stagec.importing.config import Config, Unsupported
+from stagec.importing.config import Config
 from stagec.importing.decoder import Block, Decoder, LayerStack
 from stagec.importing.families.common import (
     activation,
@@ -125,7 +125,9 @@ def bert(
 ) -> MaskedDecoder:
     """`post`: norms stand after the sums; without them before the parts, and one behind the layers."""
     if c.flag("is_decoder") or c.flag("add_cross_attention"):
-        raise Unsupported("this class as a decoder is not imported")
+        message = "this class as a decoder is not imported"
+        key = "is_decoder" if c.flag("is_decoder") else "add_cross_attention"
+        raise c.unsupported(message, key, help="leave it out")
     s = stream(c)
     stem = f"{prefix}encoder.layer.{{i}}."
     attention = plain_attention(
@@ -175,7 +177,8 @@ def roberta(c: Config, name: str = "Roberta", post: bool = True) -> MaskedDecode
     made = bert(c, "roberta.", names, name, post)
     made.sequence = made.positions - 2
     if made.sequence < 1:
-        raise Unsupported(f"of {made.positions} positions two are those of padding")
+        message = f"of {made.positions} positions two are those of padding"
+        raise c.unsupported(message, "max_position_embeddings", help="choose more than two")
     return made
 
 
@@ -222,7 +225,7 @@ def modernbert(c: Config) -> MaskedDecoder:
     )
     every = c.number("global_attn_every_n_layers", 3)
     kinds = layer_kinds(c, lambda i: "sliding_attention" if i % every else "full_attention")
-    near = windows(kinds, 2 * (c.number("local_attention") // 2) + 1)
+    near = windows(c, kinds, 2 * (c.number("local_attention") // 2) + 1)
     block = Block(None, mlp, norm, norms=("attn_norm", "mlp_norm"), stream=s)
     blocks = by_window(near, attention, block)
     blocks[0] = replace(blocks[0], norms=("", "mlp_norm"), name="FirstBlock")
@@ -396,7 +399,10 @@ def beit(c: Config) -> Classifier:
     stem, side = "beit.layers.{i}.", c.number("image_size") // c.number("patch_size")
     each, shared = (c.flag(f"use_{kind}relative_position_bias") for kind in ("", "shared_"))
     if each and shared:
-        raise Unsupported("tables of distances of each layer beside one for all are not imported")
+        message = "tables of distances of each layer beside one for all are not imported"
+        raise c.unsupported(
+            message, "use_shared_relative_position_bias", help="leave one of the two out"
+        )
     blocks = vit_blocks(
         c,
         stem,
@@ -586,11 +592,13 @@ def siglip(c: Config) -> TwoTowers:
     )
     width = v.number("hidden_size")
     if not v.flag("vision_use_head", True):
-        raise Unsupported(
+        message = (
             "without the pooling head (`vision_use_head`) this class makes nothing of an image"
         )
+        raise v.unsupported(message, "vision_use_head", help="leave it out")
     if t.number("projection_size", t.number("hidden_size")) != width:
-        raise Unsupported("texts and images of different widths cannot be compared")
+        message = "texts and images of different widths cannot be compared"
+        raise t.unsupported(message, "projection_size", "hidden_size", help=f"write {width}")
     tower = siglip_tower(v, "vision_model.")
 
     def body(w: Writer, m: Module, seen: str, read: str) -> None:
@@ -722,10 +730,13 @@ def bart(
     """`post`: norms stand after the sums, and none behind the layers. `offset`: rows of the positions' tables beyond those of
     tokens; without one positions are no parameters."""
     if c.flag("is_decoder") and not c.flag("is_encoder_decoder", True):
-        raise Unsupported("the decoder of this class alone is not imported")
+        message = "the decoder of this class alone is not imported"
+        raise c.unsupported(message, "is_decoder", "is_encoder_decoder", help="leave it out")
     shared = c.flag("tie_word_embeddings") and c.flag("share_encoder_decoder_embeddings", True)
     if not shared or c.get("decoder_vocab_size", rows := c.number("vocab_size")) != rows:
-        raise Unsupported("more tables of tokens than one are not imported")
+        message = "more tables of tokens than one are not imported"
+        keys = ("decoder_vocab_size", "share_encoder_decoder_embeddings", "tie_word_embeddings")
+        raise c.unsupported(message, *keys[shared - 1 :])
     encoder, decoder = blocks_of_sides(c, post)
     length = c.number("max_position_embeddings")
     factor = " * sqrt(D)" if c.flag("scale_embedding") else ""

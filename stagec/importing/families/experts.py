@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from stagec.importing.config import Config, Unsupported
+from stagec.diagnostics import suggestion
+from stagec.importing.config import Config
 from stagec.importing.families.common import (
     activation,
     biases,
@@ -55,9 +56,10 @@ def experts(c: Config, s: Stream, router: Router, **more: Any) -> Experts:
     if "act" not in settings:
         settings["act"] = activation(c)
     if settings["per_token"] > settings["experts"]:
-        raise Unsupported(
-            f"{settings['per_token']} experts of a token are more than {settings['experts']}"
-        )
+        message = f"{settings['per_token']} experts of a token are more than {settings['experts']}"
+        keys = ("num_experts_per_tok", "num_experts", "num_local_experts", "n_routed_experts")
+        help_ = f"choose at most {settings['experts']}"
+        raise c.unsupported(message, *keys, help=help_)
     return Experts(s, router=router, **settings)
 
 
@@ -119,9 +121,8 @@ def heads_of(kind: str) -> Callable[[Config], int]:
         kinds = layer_kinds(c, lambda i: "full_attention")
         found = {each for each, own in zip(many, kinds, strict=False) if own == kind}
         if len(found) > 1:
-            raise Unsupported(
-                "heads of queries that differ among layers of a kind are not imported"
-            )
+            message = "heads of queries that differ among layers of a kind are not imported"
+            raise c.unsupported(message, "num_attention_heads_per_layer")
         return found.pop() if found else c.number("num_attention_heads")
 
     return heads
@@ -169,7 +170,9 @@ def hunyuan_chosen(c: Config) -> int:
     if isinstance(chosen, list) and len(set(chosen)) == 1:
         chosen = chosen[0]
     if not isinstance(chosen, int) or isinstance(c.get("num_experts"), list):
-        raise Unsupported("experts that differ from layer to layer are not imported")
+        message = "experts that differ from layer to layer are not imported"
+        key = "num_experts" if isinstance(c.get("num_experts"), list) else "moe_topk"
+        raise c.unsupported(message, key)
     return chosen
 
 
@@ -208,7 +211,9 @@ def minimax_turned(c: Config) -> int:
 def dbrx_activation(c: Config) -> str:
     act = c.part("ffn_config").get("ffn_act_fn", {}).get("name", "silu")
     if act not in ACTIVATIONS:
-        raise Unsupported(f"the activation `{act}` of `ffn_act_fn` is not in the language")
+        message = f"the activation `{act}` of `ffn_act_fn` is not in the language"
+        help_ = suggestion(str(act), sorted(ACTIVATIONS))
+        raise c.part("ffn_config").unsupported(message, "ffn_act_fn", help=help_)
     return act
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from stagec.importing.attention import Attention
-from stagec.importing.config import Config, Unsupported
+from stagec.importing.config import Config
 from stagec.importing.decoder import Block, Decoder
 from stagec.importing.families.common import activation, biases, by_kind
 from stagec.importing.families.multimodal import pooled, seeing, vit_blocks
@@ -196,7 +196,7 @@ def gemma4_text(c: Config) -> Decoder:
             stem="model.layers.{i}.",
         )
     known = {"sliding_attention": near, "full_attention": far}
-    by_kind(kinds, known)
+    by_kind(c, kinds, known)
     own = None
     if c.count("hidden_size_per_layer_input"):
         vocabulary = c.number("vocab_size_per_layer_input", c.number("vocab_size"))
@@ -213,7 +213,7 @@ def gemma4_text(c: Config) -> Decoder:
             name=block_name(attention),
             own=own,
         )
-        for attention in sharing(kinds, known, shared)
+        for attention in sharing(c, kinds, known, shared)
     ]
     return decoder(
         c,
@@ -225,13 +225,14 @@ def gemma4_text(c: Config) -> Decoder:
     )
 
 
-def sharing(kinds: Sequence[str], known: dict[str, Attention], shared: int) -> list[Attention]:
+def sharing(
+    c: Config, kinds: Sequence[str], known: dict[str, Attention], shared: int
+) -> list[Attention]:
     """The attention of each layer: the last ones use keys and values of the last of their kind before them."""
     first = len(kinds) - shared
     if shared and not {*kinds[first:]} <= {*kinds[: max(first, 0)]}:
-        raise Unsupported(
-            f"`num_kv_shared_layers = {shared}`: no layer before the last {shared} has keys for each of them"
-        )
+        message = f"`num_kv_shared_layers = {shared}`: no layer before the last {shared} has keys for each of them"
+        raise c.unsupported(message, "num_kv_shared_layers", help="choose a smaller number")
     sources = {kinds[:first][::-1].index(kind): kind for kind in {*kinds[first:]}} if shared else {}
     sources = {first - 1 - back: kind for back, kind in sources.items()}
     found = []
@@ -254,9 +255,12 @@ def gemma4(c: Config) -> Decoder:
     text = seeing(c, gemma4_text(c.part("text_config", "gemma4_text")))
     v = c.part("vision_config", "gemma4_vision")
     if isinstance(c.get("audio_config"), dict):
-        raise Unsupported("a tower that hears (`audio_config`) is not imported")
+        message = "a tower that hears (`audio_config`) is not imported"
+        raise c.unsupported(message, "audio_config", help="leave it out")
     if not isinstance(c.data.get("vision_config"), dict):
-        raise Unsupported("without `vision_config` this class is not imported")
+        message = "without `vision_config` this class is not imported"
+        help_ = "the class of the language model alone is `gemma4_text`"
+        raise c.unsupported(message, "vision_config", "model_type", help=help_)
     stem = "model.vision_tower.encoder.layers.{i}."
     names = {letter: f"{letter}_proj.linear" for letter in "qkvo"}
     blocks = vit_blocks(

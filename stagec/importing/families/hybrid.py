@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from stagec.importing.attention import Attention
-from stagec.importing.config import Config, Unsupported
+from stagec.importing.config import Config
 from stagec.importing.decoder import Block, Decoder
 from stagec.importing.families.common import (
     activation,
@@ -53,7 +53,10 @@ def mamba2(c: Config) -> Decoder:
     s = stream(c)
     heads, width = c.number("num_heads"), c.number("head_dim")
     if heads * width != c.number("expand") * s.width:
-        raise Unsupported(f"{heads} heads of {width} are not {c.number('expand')} times the width")
+        times = c.number("expand")
+        message = f"{heads} heads of {width} are not {times} times the width"
+        help_ = f"{heads} heads of {times * s.width} / {heads} are"
+        raise c.unsupported(message, "num_heads", "head_dim", "expand", help=help_)
     mixer = Mamba2(
         s,
         heads,
@@ -145,7 +148,7 @@ def jamba(c: Config) -> Decoder:
     many = c.number("num_experts")
     blocks = []
     known = {"full_attention": True, "attention": True, "linear_attention": False, "mamba": False}
-    for i, attends in enumerate(by_kind(kinds, known)):
+    for i, attends in enumerate(by_kind(c, kinds, known)):
         sparse = many > 1 and i % period == offset
         name = ("Attention" if attends else "Mamba") + ("ExpertsBlock" if sparse else "Block")
         blocks.append(
@@ -236,7 +239,7 @@ def nemotron_h(c: Config) -> Decoder:
         "moe": "ExpertsBlock",
         "mlp": "MlpBlock",
     }
-    kinds = by_kind(pattern, NEMOTRON_KINDS)
+    kinds = by_kind(c, pattern, NEMOTRON_KINDS)
     made = {kind: part(kind) for kind in dict.fromkeys(kinds)}
     blocks = [
         Block(
@@ -296,7 +299,7 @@ def delta_blocks(c: Config, s: Stream, ffn: LayerPart, tensors: tuple[str, ...])
         "full_attention": Block(attention, ffn, RMS, name="AttentionBlock", stream=s),
         "linear_attention": Block(linear, ffn, RMS, name="DeltaBlock", stream=s),
     }
-    return by_kind(kinds, known)
+    return by_kind(c, kinds, known)
 
 
 def qwen3_next(c: Config) -> Decoder:
@@ -334,7 +337,7 @@ def olmo_hybrid(c: Config) -> Decoder:
     kinds = layer_kinds(
         c, lambda i: "full_attention" if i % 4 == 3 or i == last < 3 else "linear_attention"
     )
-    return decoder(c, "OlmoHybrid", by_kind(kinds, known))
+    return decoder(c, "OlmoHybrid", by_kind(c, kinds, known))
 
 
 def qwen3_5(c: Config) -> Decoder:
@@ -356,7 +359,7 @@ def kimi_linear(c: Config) -> Decoder:
         full, deltas = (own.get(key) for key in ("full_attn_layers", "kda_layers"))
         if sorted([*full, *deltas]) != list(range(1, len(kinds) + 1)):
             message = "`full_attn_layers` and `kda_layers` do not have each layer once"
-            raise Unsupported(message)
+            raise own.unsupported(message, "kda_layers", help="list each layer, counted from 1")
         kinds = [
             "full_attention" if i in full else "linear_attention" for i in range(1, 1 + len(kinds))
         ]
@@ -381,7 +384,7 @@ def kimi_blocks(
         "full_attention": Block(attention, moe, RMS, name="AttentionBlock", stream=s),
         "linear_attention": Block(linear, moe, RMS, name="DeltaBlock", stream=s),
     }
-    return with_dense(dense_first(c, first), by_kind(kinds, known), llama_mlp(c, s))
+    return with_dense(dense_first(c, first), by_kind(c, kinds, known), llama_mlp(c, s))
 
 
 def bailing_hybrid(c: Config) -> Decoder:
@@ -442,7 +445,7 @@ def minimax(c: Config) -> Decoder:
         )
 
     made = {f"{prefix}_attention": block(prefix) for prefix in ("full", "linear")}
-    return decoder(c, "MiniMax", by_kind(kinds, made))
+    return decoder(c, "MiniMax", by_kind(c, kinds, made))
 
 
 HYBRID = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from stagec.importing.attention import Attention
-from stagec.importing.config import Config, Unsupported
+from stagec.importing.config import Config
 from stagec.importing.decoder import Block
 from stagec.importing.families.common import (
     activation,
@@ -98,7 +98,7 @@ class Disentangled:
 
     def write(self, w: Writer) -> str:
         s = self.stream
-        width = divided(s.width, self.heads, "heads")
+        width = s.width // self.heads
         H = w.dim("H", self.heads, "heads")
         E = w.dim("E", width, "width of a head", f"D / {H}")
         R = w.dim("R", self.rows, "distances")
@@ -160,15 +160,15 @@ class FarTable:
 def deberta_v2(c: Config) -> MaskedDecoder:
     s = stream(c)
     if c.count("conv_kernel_size"):
-        raise Unsupported(
-            "the convolution beside the first layer (`conv_kernel_size`) is not imported"
-        )
+        message = "the convolution beside the first layer (`conv_kernel_size`) is not imported"
+        raise c.unsupported(message, "conv_kernel_size")
     if not c.flag("relative_attention"):
-        raise Unsupported("`relative_attention = false` is not imported in this class")
+        message = "`relative_attention = false` is not imported in this class"
+        raise c.unsupported(message, "relative_attention")
     if c.number("embedding_size", s.width) != s.width or c.get("attention_head_size") is not None:
-        raise Unsupported(
-            "an embedding, or heads, of another width than the model's are not imported"
-        )
+        message = "an embedding, or heads, of another width than the model's are not imported"
+        is_narrow = c.number("embedding_size", s.width) != s.width
+        raise c.unsupported(message, "embedding_size" if is_narrow else "attention_head_size")
     kinds = c.get("pos_att_type", ())
     kinds = tuple(kinds.lower().split("|") if isinstance(kinds, str) else kinds)
     span = c.get("max_relative_positions", -1)
@@ -177,9 +177,9 @@ def deberta_v2(c: Config) -> MaskedDecoder:
     rows = 2 * (buckets if buckets > 0 else span)
     stem = "deberta.encoder.layer.{i}."
     shared = c.flag("share_att_key")
-    attention = Disentangled(
-        s, c.number("num_attention_heads"), rows, kinds, shared, f"{stem}attention."
-    )
+    heads = c.number("num_attention_heads")
+    divided(s.width, heads, "heads", c)
+    attention = Disentangled(s, heads, rows, kinds, shared, f"{stem}attention.")
     names = ("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm")
     names += ("cls.predictions.bias", "cls.predictions.decoder")
     legacy = c.flag("legacy", True)
@@ -249,8 +249,9 @@ class Shared:
 
 
 def albert(c: Config) -> MaskedDecoder:
-    if c.number("num_hidden_groups") > 1 or c.number("inner_group_num") > 1:
-        raise Unsupported("layers of several groups are not imported")
+    for key in ("num_hidden_groups", "inner_group_num"):
+        if c.number(key) > 1:
+            raise c.unsupported("layers of several groups are not imported", key)
     head = "predictions."
     told = (f"{head}dense", f"{head}LayerNorm", f"{head}bias", f"{head}decoder")
     made = bert(c, "albert.", told, "Albert")

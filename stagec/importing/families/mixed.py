@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from stagec.importing.config import Config, Unsupported
+from stagec.diagnostics import suggestion
+from stagec.importing.config import Config, shown
 from stagec.importing.decoder import Block, Decoder
 from stagec.importing.families.common import (
     activation,
@@ -52,7 +53,9 @@ def mamba_mixer(c: Config, s: Stream, inner: int, **more: Any) -> Mamba2:
         else c.number("mamba_d_head")
     )
     if heads * width != inner:
-        raise Unsupported(f"{heads} heads of {width} are not the {inner} of the mixer")
+        message = f"{heads} heads of {width} are not the {inner} of the mixer"
+        keys = ("mamba_d_head", "mamba_n_heads")
+        raise c.unsupported(message, *keys, help=f"{heads} heads of {inner} / {heads} are")
     return Mamba2(
         s,
         heads,
@@ -81,7 +84,7 @@ def granitemoehybrid(c: Config) -> Decoder:
     shared = granite_shared(c, s, c.number("shared_intermediate_size"))
     ffn = granite_experts(c, s, shared=shared) if c.count("num_local_experts") else shared
     block = Block(attention, ffn, RMS, stream=s, residual=c.real("residual_multiplier"))
-    attends = by_kind(layer_kinds(c, lambda i: "mamba"), ATTENDS)
+    attends = by_kind(c, layer_kinds(c, lambda i: "mamba"), ATTENDS)
     blocks = with_mixers(attends, block, mamba, "MambaBlock")
     return decoder(c, "GraniteMoeHybrid", blocks, **asked(c, GRANITE_FACTORS))
 
@@ -131,7 +134,8 @@ def factors(c: Config, key: str, many: int) -> tuple[float, ...]:
     """A list of so many numbers; ones if there is none."""
     given = c.get(key, [1.0] * many)
     if not isinstance(given, list) or len(given) != many:
-        raise Unsupported(f"`{key}` is {given!r}, not {many} numbers")
+        message = f"`{key}` is {shown(given)}, not {many} numbers"
+        raise c.unsupported(message, key, help=f"list {many} numbers, or leave it out")
     return tuple(float(each) for each in given)
 
 
@@ -181,7 +185,7 @@ def liquid_blocks(c: Config, s: Stream, kinds: list[str]) -> list[Block]:
     filter = ShortConvolution(s, c.number("conv_L_cache"), c.flag("conv_bias"))
     norms = ("operator_norm", "ffn_norm")
     block = Block(attention, None, RMS, norms=norms, stream=s)
-    return with_mixers(by_kind(kinds, ATTENDS), block, filter, "ConvolutionBlock")
+    return with_mixers(by_kind(c, kinds, ATTENDS), block, filter, "ConvolutionBlock")
 
 
 def liquid(c: Config, name: str, blocks: list[Block]) -> Decoder:
@@ -214,7 +218,7 @@ def lfm2_moe(c: Config) -> Decoder:
     first = c.count("num_dense_layers")
     given = c.layer_types()
     if given is None:
-        raise Unsupported("`layer_types` is absent")
+        raise c.unsupported("`layer_types` is absent", "layer_types", help="list all layers")
     blocks = [
         replace(b, ffn=mlp, name=f"Dense{b.name}") if i < first else replace(b, ffn=moe)
         for i, b in enumerate(liquid_blocks(c, s, layer_kinds(c, lambda i: "conv")))
@@ -254,7 +258,9 @@ def lfm3(c: Config) -> Decoder:
         if kind == "conv":
             blocks[i] = replace(block, mixer=filter, name="ConvolutionBlock")
         elif kind not in ATTENDS and kind != "sliding_attention":
-            raise Unsupported(f"layers of the kind `{kind}` are not known in this class")
+            message = f"layers of the kind `{kind}` are not known in this class"
+            help_ = suggestion(kind, ("conv", *ATTENDS, "sliding_attention"))
+            raise c.unsupported(message, "layer_types", help=help_)
     return decoder(c, "Lfm3", blocks, norm="embedding_norm")
 
 

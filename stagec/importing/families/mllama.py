@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from stagec.importing.attention import Attention
-from stagec.importing.config import Config, Unsupported
+from stagec.importing.config import Config
 from stagec.importing.decoder import Block, Decoder, LayerStack
 from stagec.importing.families.common import llama_attention, llama_mlp
 from stagec.importing.families.multimodal import patches_of, seeing, vit_blocks
@@ -65,9 +65,9 @@ class TiledTower:
         padded = -(-(num + 1) // 8) * 8  # as the class pads them
         kept = v.get("intermediate_layers_indices", [3, 7, 15, 23, 30])
         if any(i >= len(self.blocks) for i in kept):
-            raise Unsupported(
-                f"`intermediate_layers_indices` is {kept} for {len(self.blocks)} layers"
-            )
+            message = f"`intermediate_layers_indices` is {kept} for {len(self.blocks)} layers"
+            help_ = f"layers are counted from 0 to {len(self.blocks) - 1}"
+            raise v.unsupported(message, "intermediate_layers_indices", help=help_)
         patch, side = v.number("patch_size"), v.number("image_size")
         w.dim("DV", width, "width of the vision tower")
         w.images.append(w.dim("NT", tiles, "tiles of an image"))
@@ -159,7 +159,8 @@ class CrossDecoder(Decoder):
 
 def mllama(c: Config) -> Decoder:
     t, v = c.part("text_config"), c.part("vision_config")
-    v = Config.of({**v.data, "num_attention_heads": v.number("attention_heads")}, v.model_type)
+    more = {"num_attention_heads": v.number("attention_heads")}
+    v = Config.of({**v.data, **more}, v.model_type, v.path, v.asked)
     s, mlp = stream(t), llama_mlp(t, stream(t))
     tower = TiledTower(v)
     seen = Stream(s.width, IMAGES, "NS")
@@ -185,9 +186,12 @@ def mllama(c: Config) -> Decoder:
     layers = t.number("num_hidden_layers")
     at = t.get("cross_attention_layers", [3, 8, 13, 18, 23, 28, 33, 38])
     if any(i >= layers for i in at):
-        raise Unsupported(f"`cross_attention_layers` is {at} for {layers} layers")
+        message = f"`cross_attention_layers` is {at} for {layers} layers"
+        help_ = f"layers are counted from 0 to {layers - 1}"
+        raise t.unsupported(message, "cross_attention_layers", help=help_)
     if t.flag("tie_word_embeddings"):
-        raise Unsupported("a head that has fewer rows than the embedding is not tied to it")
+        message = "a head that has fewer rows than the embedding is not tied to it"
+        raise t.unsupported(message, "tie_word_embeddings", help="write `false`")
     text = decoder(t, "Mllama", [reads if i in at else plain for i in range(layers)])
     made = replace(seeing(c, text), tied=False, tower=tower)
     return CrossDecoder(**vars(made), rows=made.vocabulary + 8)

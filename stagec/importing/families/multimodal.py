@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, cast
 
+from stagec.diagnostics import did_you_mean, suggestion
 from stagec.importing.attention import Attention
-from stagec.importing.config import Config, Unsupported
+from stagec.importing.config import Config, shown
 from stagec.importing.decoder import Block, Decoder
 from stagec.importing.families.common import activation, biases, divided, square
 from stagec.importing.families.deepseek import DEEPSEEK_V3
@@ -57,7 +58,9 @@ def text_decoder(c: Config) -> Decoder:
     """The decoder that `text_config` describes, under the names that it has there."""
     part = c.part("text_config")
     if part.model_type not in TEXTS:
-        raise Unsupported(f"a language model `{part.model_type}` behind a tower is not imported")
+        message = f"a language model `{part.model_type}` behind a tower is not imported"
+        help_ = did_you_mean(part.model_type, TEXTS)
+        raise part.unsupported(message, "model_type", help=help_)
     return seeing(c, TEXTS[part.model_type](part))
 
 
@@ -136,7 +139,8 @@ def vit_blocks(
 def patches_of(v: Config, side: int) -> int:
     patch = v.number("patch_size")
     if side < patch:
-        raise Unsupported(f"an image of {side} rows has no patch of {patch}")
+        message = f"an image of {side} rows has no patch of {patch}"
+        raise v.unsupported(message, "image_size", "patch_size", help="choose smaller patches")
     return (side // patch) ** 2
 
 
@@ -245,7 +249,8 @@ def tower_of_llava(c: Config) -> tuple[Tower, str]:
     layer = c.get("vision_feature_layer")
     layers = v.number("num_hidden_layers")
     if not isinstance(layer, int):
-        raise Unsupported(f"`vision_feature_layer` is {layer!r}, not one layer")
+        message = f"`vision_feature_layer` is {shown(layer)}, not one layer"
+        raise c.unsupported(message, "vision_feature_layer", help="write the number of one layer")
     kept = (layer if layer >= 0 else layers + 1 + layer) - 1
     keep = () if kept == layers - 1 else (kept,)
     whole = c.get("vision_feature_select_strategy") == "full"
@@ -253,12 +258,16 @@ def tower_of_llava(c: Config) -> tuple[Tower, str]:
     if v.model_type == "clip_vision_model":
         if whole:
             message = "the class token as a token of the language model is not imported"
-            raise Unsupported(message)
+            raise c.unsupported(message, "vision_feature_select_strategy")
         return clip_tower(v, stem, keep=keep), "first"
     if v.model_type not in ("siglip_vision_model", "pixtral"):
-        raise Unsupported(f"a tower of the kind `{v.model_type}` is not imported in this class")
+        message = f"a tower of the kind `{v.model_type}` is not imported in this class"
+        known = ("clip_vision_model", "siglip_vision_model", "pixtral")
+        raise v.unsupported(message, "model_type", help=suggestion(v.model_type, known))
     if not whole:
-        raise Unsupported("a tower without a class token has no token to leave out")
+        message = "a tower without a class token has no token to leave out"
+        help_ = 'write `"vision_feature_select_strategy": "full"`'
+        raise c.unsupported(message, "vision_feature_select_strategy", help=help_)
     if v.model_type == "siglip_vision_model":
         return siglip_tower(v, stem, keep=keep), ""
     return pixtral_tower(v, stem, 1, keep=keep), ""
@@ -363,7 +372,7 @@ def mistral3(c: Config) -> Decoder:
 def ministral3(c: Config) -> Decoder:
     """The name stands for the language model alone, and in files for the whole."""
     if c.has("text_config"):
-        return mistral3(Config.of(c.data, "mistral3"))
+        return mistral3(Config.of(c.data, "mistral3", c.path, c.asked))
     return DENSE["mistral"](c)
 
 
@@ -421,10 +430,10 @@ def qwen2_text(c: Config) -> Decoder:
     """The text's keys stand in `text_config`, or in the file itself."""
     part = c.part("text_config", c.parts["text_config"])
     if not c.has("text_config"):
-        part = Config.of(c.data, part.model_type)
+        part = Config.of(c.data, part.model_type, c.path, c.asked)
     text = seeing(c, DENSE["qwen2"](part))
     for block in text.blocks[:1]:
-        square(cast(Attention, block.mixer))
+        square(part, cast(Attention, block.mixer))
     return text
 
 
@@ -444,7 +453,7 @@ def qwen2_vl(c: Config) -> Decoder:
         "intermediate_size": int(width * v.real("mlp_ratio")),
         "out_hidden_size": v.number("hidden_size"),
     }
-    v = Config.of({**v.data, **widths}, "qwen2_vl_vision")
+    v = Config.of({**v.data, **widths}, "qwen2_vl_vision", v.path, v.asked)
     merge = v.number("spatial_merge_size")
     blocks = qwen_blocks(v, {})
     num, kernel = qwen_patches(v, merge), f"{VISUAL}patch_embed.proj"
@@ -507,7 +516,9 @@ def qwen3_tower(c: Config, kind: str, text: Decoder, name: str) -> Decoder:
     blocks = qwen_blocks(v, {"up": "linear_fc1", "down": "linear_fc2"})
     deep = v.get("deepstack_visual_indexes", []) if "qwen3_vl" in kind else []
     if any(layer >= len(blocks) for layer in deep):
-        raise Unsupported(f"`deepstack_visual_indexes` is {deep} for {len(blocks)} layers")
+        message = f"`deepstack_visual_indexes` is {deep} for {len(blocks)} layers"
+        help_ = f"layers are counted from 0 to {len(blocks) - 1}"
+        raise v.unsupported(message, "deepstack_visual_indexes", help=help_)
     num = qwen_patches(v, merge)
     tower = Tower(
         v.number("hidden_size"),
@@ -557,7 +568,8 @@ def qwen3_vl_moe(c: Config) -> Decoder:
 
 def kimi_k25(c: Config) -> Decoder:
     text = text_decoder(c)
-    v = Config.of(renamed_kimi(c.data.get("vision_config") or {}), "kimi_k25_vision")
+    v = c.part("vision_config")
+    v = Config.of(renamed_kimi(v.data), "kimi_k25_vision", v.path, v.asked)
     stem = "model.vision_tower.layers.{i}."
     side = v.get("merge_kernel_size")
     merge = side[0] * side[1] if isinstance(side, list) else int(side) ** 2
@@ -585,7 +597,8 @@ def kimi_k25(c: Config) -> Decoder:
     )
     p = "model.mm_projector."
     if c.number("projection_hidden_size", tower.width) != tower.width:
-        raise Unsupported("`projection_hidden_size` is the width of the tower in this class")
+        message = "`projection_hidden_size` is the width of the tower in this class"
+        raise c.unsupported(message, "projection_hidden_size", help=f"write {tower.width}")
 
     def project(w: Writer, m: Module) -> str:
         m.line(f"x = {LAYER.of(m, 'x', 'norm', 'DV', p + 'pre_norm')}")

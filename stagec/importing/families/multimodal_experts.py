@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stagec.importing.attention import Attention
-from stagec.importing.config import Config, Unsupported
+from stagec.importing.config import Config
 from stagec.importing.decoder import Block, Decoder
 from stagec.importing.families.common import (
     biases,
@@ -123,9 +123,9 @@ def llama4(c: Config) -> Decoder:
     between, seen = v.number("projector_input_dim"), v.number("vision_output_dim")
     fits = together * width == inner and out == seen
     if between != out:
-        raise Unsupported(
-            "`projector_input_dim` and `projector_output_dim` are one width in this class"
-        )
+        message = "`projector_input_dim` and `projector_output_dim` are one width in this class"
+        keys = ("projector_input_dim", "projector_output_dim")
+        raise v.unsupported(message, *keys, help=f"write {out} and {out}")
 
     def project(w: Writer, m: Module) -> str:
         m.line("x, _token = split(x, over = PO, to = [P, O])")
@@ -267,7 +267,7 @@ def minimax_m3_text(c: Config) -> Decoder:
             **fused,
         ),
     )
-    mixers = by_kind(kinds[:layers], {"minimax_m3_sparse": indexed, "full_attention": attention})
+    mixers = by_kind(c, kinds[:layers], {"minimax_m3_sparse": indexed, "full_attention": attention})
     made = [
         Block(
             mixer,
@@ -338,7 +338,7 @@ def step3p5_text(c: Config) -> Decoder:
     layers = c.number("num_hidden_layers")
     kinds = list(c.layer_types() or ["full_attention"] * layers)[:layers]
     window = c.count("sliding_window")
-    local = windows(kinds, 1)
+    local = windows(c, kinds, 1)
     far = llama_attention(c, s, qk_norm=RMS, head_gate="g_proj", **biases(c.flag("attention_bias")))
     heads = c.number("num_sliding_attention_heads", far.heads)
     near = replace(far, name="LocalAttention", window=window, heads=heads)
@@ -388,9 +388,8 @@ def step3p7(c: Config) -> Decoder:
     text = seeing(c, step3p5_text(c.part("text_config", "step3p5")))
     v = c.part("vision_config", "step3p5_vision")
     width = v.number("hidden_size")
-    v = Config.of(
-        {**v.data, "intermediate_size": int(width * v.get("mlp_ratio"))}, "step3p5_vision"
-    )
+    more = {"intermediate_size": int(width * v.get("mlp_ratio"))}
+    v = Config.of({**v.data, **more}, "step3p5_vision", v.path, v.asked)
     stem = "model.vision_model.layers.{i}."
     blocks = vit_blocks(
         v,
@@ -416,7 +415,9 @@ def step3p7(c: Config) -> Decoder:
         first_norm=(LAYER, "model.vision_model.pre_layernorm"),
     )
     if (side // patch) % 4:
-        raise Unsupported(f"rows of {side // patch} patches are not halved twice")
+        message = f"rows of {side // patch} patches are not halved twice"
+        help_ = f"choose a multiple of {4 * patch}"
+        raise v.unsupported(message, "image_size", "patch_size", help=help_)
     tokens = num // 16
 
     def project(w: Writer, m: Module) -> str:

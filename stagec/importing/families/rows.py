@@ -76,13 +76,14 @@ class FamilyRow:
 
     def __call__(self, c: Config) -> Decoder:
         for asks, message in self.refused:
+            before = len(c.asked)
             if asks(c):
-                raise Unsupported(message)
+                raise Unsupported(message, c.asked[before:])
         s, settings = stream(c), asked(c, self.attention)
         attend = self.attend or (plain_attention if "stem" in settings else llama_attention)
         attention = attend(c, s, **settings)
         if self.square:
-            square(attention)
+            square(c, attention)
         norm = asked_value(c, self.norm)
         network = self.ffn(c, s, **asked(c, self.mlp))
         block = Block(attention, network, norm, stream=s, **asked(c, self.block))
@@ -189,7 +190,7 @@ def by_rule(rule: Callable[[Config], Callable[[int], Any]]) -> Callable[[Config]
     def near(c: Config) -> list[int]:
         is_local = rule(c)
         kinds = layer_kinds(c, lambda i: "sliding_attention" if is_local(i) else "full_attention")
-        return windows(kinds, c.count("sliding_window"))
+        return windows(c, kinds, c.count("sliding_window"))
 
     return near
 
@@ -216,7 +217,7 @@ def qwen_windows(c: Config) -> list[int]:
     kinds = layer_kinds(
         c, lambda i: "sliding_attention" if window and i >= first else "full_attention"
     )
-    return windows(kinds, window)
+    return windows(c, kinds, window)
 
 
 # Layers, and what stands around them

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from stagec.importing.config import Config, Unsupported
+from stagec.diagnostics import suggestion
+from stagec.importing.config import Config, shown
 from stagec.importing.decoder import Decoder
 from stagec.importing.families.common import activation, biases
 from stagec.importing.families.deepseek import GLM4_MOE
@@ -54,7 +55,8 @@ def paligemma(c: Config) -> Decoder:
     tower = siglip_tower(c.part("vision_config"), "model.vision_tower.")
     text = text_decoder(c)
     if c.number("projection_dim") != text.width:
-        raise Unsupported("`projection_dim` is not the width of the language model")
+        message = "`projection_dim` is not the width of the language model"
+        raise c.unsupported(message, "projection_dim", help=f"write {text.width}")
 
     def project(w: Writer, m: Module) -> str:
         out = linear(m, "x", "linear", "DV D", f"{PROJECTOR}linear", True)
@@ -121,7 +123,8 @@ def side_of(v: Config, key: str) -> int:
     if isinstance(value, list) and len(set(value)) == 1:
         value = value[0]
     if not isinstance(value, int):
-        raise Unsupported(f"`{key}` is {value!r}, not one size")
+        message = f"`{key}` is {shown(value)}, not one size"
+        raise v.unsupported(message, key, help="write one number for rows and columns")
     return value
 
 
@@ -150,7 +153,8 @@ def internvl(c: Config) -> Decoder:
     mean = v.flag("use_mean_pooling")
     places = v.flag("use_absolute_position_embeddings")
     if v.flag("use_mask_token"):
-        raise Unsupported("a mask token (`use_mask_token`) is not imported in this class")
+        message = "a mask token (`use_mask_token`) is not imported in this class"
+        raise v.unsupported(message, "use_mask_token")
     tower = Tower(
         v.number("hidden_size"),
         blocks,
@@ -164,8 +168,10 @@ def internvl(c: Config) -> Decoder:
         num_places=num + 1,
         last_norm=(NO_NORM if mean else LAYER, f"{stem}layernorm"),
     )
-    if c.get("vision_feature_select_strategy") != "default" or c.get("vision_feature_layer") != -1:
-        raise Unsupported("other features than those of patches in the last layer are not imported")
+    for key, usual in (("vision_feature_select_strategy", "default"), ("vision_feature_layer", -1)):
+        if c.get(key) != usual:
+            message = "other features than those of patches in the last layer are not imported"
+            raise c.unsupported(message, key, help=f"write `{shown(usual)}`")
     together = int(1 / c.real("downsample_ratio")) ** 2
     act = activation(c, "projector_hidden_act")
     text = text_decoder(c)
@@ -273,7 +279,9 @@ def glm46v(c: Config) -> Decoder:
     """GLM-4.1V's or GLM-4.5V's, as its parts say."""
     part = c.part("text_config")
     if part.model_type not in ("glm4v_text", "glm4v_moe_text"):
-        raise Unsupported(f"a language model `{part.model_type}` is not imported in this class")
+        message = f"a language model `{part.model_type}` is not imported in this class"
+        help_ = suggestion(part.model_type, ("glm4v_text", "glm4v_moe_text"))
+        raise part.unsupported(message, "model_type", help=help_)
     text = (GLM4V_TEXT if part.model_type == "glm4v_text" else GLM4_MOE)(part)
     return glm_seeing(c, c.part("vision_config").model_type, seeing(c, text), "Glm46V")
 

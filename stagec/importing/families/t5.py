@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from stagec.diagnostics import suggestion
 from stagec.importing.attention import Attention
-from stagec.importing.config import Config, Unsupported
+from stagec.importing.config import Config
 from stagec.importing.families.encoders import Written
 from stagec.importing.feedforward import Mlp
 from stagec.importing.parts import ACTIVATIONS, RMS, Stream
@@ -20,7 +21,9 @@ def t5(c: Config, name: str = "T5", each: bool = False) -> Written:
     gated = c.flag("is_gated_act", said.startswith("gated-"))
     act = c.get("dense_act_fn", said.removeprefix("gated-"))
     if act not in ACTIVATIONS:
-        raise Unsupported(f"the activation `{said}` of `feed_forward_proj` is not in the language")
+        message = f"the activation `{said}` of `feed_forward_proj` is not in the language"
+        help_ = suggestion(str(act), sorted(ACTIVATIONS))
+        raise c.unsupported(message, "dense_act_fn", "feed_forward_proj", help=help_)
     tied = c.flag("tie_word_embeddings", True)
     encoder_layers = c.number("num_layers")
     decoder_layers = c.number("num_decoder_layers", encoder_layers)
