@@ -2,8 +2,7 @@
 
 Two peaks are held against what a device has. That in the order in which nodes are issued is the plan's alone: too much is an error, E0501, where
 the plan says what there is. That along the estimated time depends on the network too, for communication that lags behind keeps its buffers: too
-much is a warning, W0501. And what attention multiplies in, switches add up, or an engine
-all-reduces or computes, where no time depends on it, W0304.
+much is a warning, W0501.
 """
 
 from __future__ import annotations
@@ -11,24 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
-from stagec.analysis.sequences import ModuleSequences
 from stagec.compiled import Compiled
-from stagec.diagnostics import CompileError, Diagnostic, Span, quoted
+from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import dist, stg
 from stagec.dialects.memory import Kind
-from stagec.dialects.sched import COMPUTE_STREAM
-from stagec.dialects.sched.actions import Collective, Compute
 from stagec.estimate.missing_units import missing_units
 from stagec.pictures.scales import size_of
 from stagec.plans.clause_text import name_text, written
-from stagec.plans.clauses import Device, Link, Plan, Recompute, Zero
+from stagec.plans.clauses import Device, Plan, Recompute, Zero
 from stagec.rewriting import programs
 
 if TYPE_CHECKING:
-    from stagec.backend.program import TraceProgram, TraceSet
-    from stagec.dialects.sched.actions import NodeAction
     from stagec.estimate.step import Estimate
     from stagec.memory import ClassPlan, TimedPeak
 
@@ -296,12 +290,6 @@ def idle_parts(compiled: Compiled) -> list[Diagnostic]:
     return [*compiled.idle, *missing_units(compiled)]
 
 
-def idle_in_times(compiled: Compiled) -> list[Diagnostic]:
-    """W0304 for settings that decide nothing but times, where none depends on them, and for exchanges that nothing can run beside."""
-    found = (idle_attention, idle_sums, idle_engine, idle_exchanges)
-    return [each for idle in found for each in idle(compiled)]
-
-
 def warnings(compiled: Compiled, found: Estimate | None) -> list[Diagnostic]:
     """What is doubtful, seen from the end: also W0501. `found` is the estimate of the step, if its time is known."""
     device, idle = compiled.plan.device, idle_parts(compiled)
@@ -310,175 +298,6 @@ def warnings(compiled: Compiled, found: Estimate | None) -> list[Diagnostic]:
     from stagec.estimate.memory import timed_peaks
 
     return [*idle, *doubt(compiled, compiled.memory, timed_peaks(found))]
-
-
-def idle_sums(compiled: Compiled) -> Iterator[Diagnostic]:
-    """W0304 for switches that add up what passes through them, and for an engine's all-reduce, where no all-reduce takes another time for it."""
-    plan = compiled.plan
-    is_said = "all_reduce" in plan.device.given or any("reduces" in x.given for x in plan.links)
-    if not is_said or compiled.traces is None or plan.device.flops_per_s is None:
-        return
-    from stagec.estimate.network import Network
-
-    traces = compiled.trace_set
-    sums = list(filter(is_all_reduce, actions_of(traces)))
-
-    def is_idle(span: Span | None, device: Device, links: tuple[Link, ...]) -> TypeGuard[Span]:
-        """Whether what the plan says itself at `span` could be left out for this."""
-        if not is_own(span, compiled):
-            return False
-        networks = (
-            Network(traces.mesh, plan.device, plan.links),
-            Network(traces.mesh, device, links),
-        )
-        return not any(len({network.collective(each) for network in networks}) > 1 for each in sums)
-
-    for number, link in enumerate(plan.links):
-        others = (*plan.links[:number], replace(link, reduces=False), *plan.links[number + 1 :])
-        span = link.unusual.get("reduces")
-        if is_idle(span, plan.device, others):
-            axes = quoted(link.axes)
-            label = f"nothing is all-reduced over {axes} alone"
-            if any(set(each.axes) <= set(link.axes) for each in sums):
-                label = (
-                    f"all-reduces over {axes} stay in a node, where what switches do is measured"
-                )
-            message = "`reduces` of `link` changes nothing here"
-            yield Diagnostic("W0304", message, span, label=label, help="leave it out")
-    span = plan.device.unusual.get("all_reduce")
-    # Iterations of a series have sums of other sizes.
-    is_one_step = not sums or compiled.num_iterations == 1
-    if is_one_step and is_idle(span, replace(plan.device, all_reduce="nccl"), plan.links):
-        label = "NCCL's all-reduces take no longer here" if sums else "nothing is all-reduced"
-        message = "`all_reduce` of `device` changes nothing here"
-        yield Diagnostic("W0304", message, span, label=label, help="leave it out")
-
-
-def idle_engine(compiled: Compiled) -> Iterator[Diagnostic]:
-    """W0304 for the engine that computes experts, where no time is taken from a table that it has of its own. It decides nothing else of what is served."""
-    plan, span = compiled.plan, compiled.plan.device.unusual.get("experts")
-    told = [each.span for each in compiled.idle]
-    if compiled.traces is None or compiled.stated.is_training or span in told:
-        return
-    if not is_own(span, compiled):
-        return
-    from stagec.estimate.prices import kernel_prices, works_of
-
-    traces, engine = compiled.trace_set, plan.device.experts
-    works = works_of(traces)
-    own = kernel_prices(plan, works)
-    label, help_ = "", "it needs a `device` whose kernels are measured"
-    if own is not None:
-        other = replace(own, engine="trtllm")
-        if any(own.layer_tables(each) != other.layer_tables(each) for each in actions_of(traces)):
-            return
-        label = f"`{plan.device.preset}` has no table of `{engine}` for these experts"
-        help_ = "leave it out"
-    message = "`experts` of `device` changes nothing here"
-    yield Diagnostic("W0304", message, span, label=label, help=help_)
-
-
-def idle_exchanges(compiled: Compiled) -> Iterator[Diagnostic]:
-    """W0304 for `overlap { ep = true }` of what is served in one microbatch, where computation waits for all that communicates by its data anyway."""
-    span = compiled.plan.overlap.unusual.get("ep")
-    told = [each.span for each in compiled.idle]
-    if compiled.traces is None or compiled.stated.is_training or span in told:
-        return
-    if is_own(span, compiled) and all(in_turn(each.program) for each in compiled.trace_set.classes):
-        message = "`ep` of `overlap` changes nothing here"
-        label = "with one microbatch, what is computed waits for its own exchanges"
-        help_ = "leave it out, or serve in several microbatches"
-        yield Diagnostic("W0304", message, span, label=label, help=help_)
-
-
-def in_turn(program: TraceProgram) -> bool:
-    """Whether a program of one microbatch computes nothing beside what communicates: what is issued before an exchange ends before it, what is issued after
-    it begins after it, whether it is `serial` or not.
-    """
-    if program.ahead is not None or len(set(program.microbatch.tolist()) - {-1}) > 1:
-        return False
-    first, slots = program.first_node.tolist(), program.slots.tolist()
-    behind: list[dict[str, int]] = []
-    """For each node, and for each queue, the last node there that it is or waits for."""
-    issued: dict[str, int] = {}
-    for i, number in enumerate(program.segment.tolist()):
-        for node in program.segments[number].nodes:
-            known: dict[str, int] = {}
-            for dep in (*node.data_deps, *node.ctrl_deps):
-                place = slots[i][dep.slot] if dep.slot >= 0 else first[i] + dep.node
-                for queue, last in behind[place].items() if place >= 0 else ():
-                    known[queue] = max(known.get(queue, -1), last)
-            is_computing = node.serial or node.stream == COMPUTE_STREAM
-            queue = COMPUTE_STREAM if is_computing else node.stream
-            others = issued if is_computing else (COMPUTE_STREAM,)
-            if any(known.get(each) != issued.get(each) for each in others):
-                return False
-            issued[queue] = known[queue] = len(behind)
-            behind.append(known)
-    return True
-
-
-def actions_of(traces: TraceSet) -> set[NodeAction]:
-    """All that nodes do."""
-    programs = [each.program for each in traces.classes]
-    return {n.action for program in programs for part in program.segments for n in part.nodes}
-
-
-def is_own(span: Span | None, compiled: Compiled) -> TypeGuard[Span]:
-    """Whether a setting at `span` is one that the plan says itself, or a command."""
-    own = compiled.model.own_settings if compiled.model else ()
-    return span is not None and (span.is_flag or span in own)
-
-
-def is_all_reduce(action: object) -> TypeGuard[Collective]:
-    return isinstance(action, Collective) and action.kind == "all_reduce"
-
-
-def idle_attention(compiled: Compiled) -> Iterator[Diagnostic]:
-    """W0304 for what attention multiplies in, which the plan says itself and none of its times depends on. It decides nothing else."""
-    plan, setting = compiled.plan, "attention"
-    span = plan.precision.unusual.get(setting)
-    if compiled.model is None or compiled.traces is None or span is None:
-        return
-    if span not in compiled.model.own_settings or attention_decides(compiled):
-        return
-    device, dtype = plan.device.model, plan.precision.attention
-    if device is not None and dtype is not None and not device.multiplies(dtype):
-        return  # W0502 says so
-    reason = "no time depends on what fused attention multiplies in"
-    help_ = "leave it out"
-    if plan.device.model is None:
-        help_ = "it needs a `device` whose kernels are measured"
-    elif not compiled.stated.is_training:
-        help_ = "leave it out: the time of a single new token depends on `cache`"
-    message = f"`{setting}` of `precision` changes nothing here"
-    yield Diagnostic("W0304", message, span, label=reason, help=help_)
-
-
-def attention_decides(compiled: Compiled) -> bool:
-    """Whether some kernel takes another time for what fused attention multiplies in; of a series, whether some sequence has more than one new token."""
-    from stagec.estimate.prices import BACKWARD, kernel_prices, works_of
-
-    plan, traces = compiled.plan, compiled.trace_set
-    works = works_of(traces)
-    prices = kernel_prices(plan, works)
-    other = kernel_prices(replace(plan, precision=replace(plan.precision, attention=None)), works)
-    if prices is None or other is None:
-        return False
-    sequences = ModuleSequences.of(compiled.module)
-    if sequences is not None and compiled.num_iterations > 1:
-        return bool((sequences.dealt.kinds[:, 1] > 1).any())
-    found = {
-        (node.action, node.phase in BACKWARD)
-        for each in traces.classes
-        for segment in each.program.segments
-        for node in segment.nodes
-        if isinstance(node.action, Compute) and node.action.kernel is not None
-    }
-    return any(
-        prices.price(action, backward) != other.price(action, backward)
-        for action, backward in found
-    )
 
 
 def doubt(

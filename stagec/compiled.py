@@ -15,6 +15,7 @@ from stagec.backend.lowering.programs import Unroller
 from stagec.backend.program import PooledTraces, PoolSeries, SeriesTraces, TraceSet
 from stagec.diagnostics import Diagnostic, refused, told_of_parts
 from stagec.dialects import dist, sched
+from stagec.dialects.work import Work
 from stagec.plans.clauses import Plan
 from stagec.plans.in_ir import stated_plan
 from stagec.rewriting import programs
@@ -89,6 +90,17 @@ class Compiled:
     def trace_set(self) -> TraceSet:
         assert self.traces is not None, "the compilation stopped before"
         return self.traces
+
+    @property
+    def has_programs(self) -> bool:
+        """Whether it is said what ranks run: `build-programs` has been there."""
+        return any(isinstance(op, sched.RankProgramOp) for op in self.module.body.ops)
+
+    @property
+    def works(self) -> set[Work]:
+        """The kinds of work of its ops."""
+        ops = (op for op in self.module.walk() if isinstance(op, sched.ComputeOp))
+        return set(map(sched.work_of, ops))
 
     @property
     def num_iterations(self) -> int:

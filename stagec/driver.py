@@ -16,7 +16,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 
-from stagec.advice import Suggestion, check_memory, idle_in_times
+from stagec.advice import Suggestion, check_memory
 from stagec.analysis.placement import contexts_of_nothing
 from stagec.analysis.sequences import ModuleSequences
 from stagec.backend.lowering.programs import Unroller
@@ -33,6 +33,7 @@ from stagec.frontend import (
     plan_of_model,
 )
 from stagec.frontend.checker import Adapt, on_device_of_command
+from stagec.idle_times import idle_exchanges, idle_in_times
 from stagec.ir_text import Said, locate, parse_ir, verify_ir
 from stagec.pass_manager import (
     PassLoader,
@@ -207,13 +208,15 @@ def finish(
     watching = parts.watching if stops.verify else not_watched
     stopped = run_passes(module, passes, stops, watching, context)
     start = replace(start, idle=(*start.idle, *parts.diagnostics()))
+    if stops.verify:
+        start = replace(start, idle=(*start.idle, *idle_in_times(start)))
     if stopped or not stops.unroll:
         return start
     runs = rank_runs(module, context.unrolled)
     unroller = Unroller(context.unrolled.arrangements, context.unrolled.queues)
     traces = unroller.trace_set(module, runs)
-    compiled = replace(start, traces=traces, runs=runs, unroller=unroller)
-    compiled = replace(compiled, idle=(*compiled.idle, *idle_in_times(compiled)))
+    idle = (*start.idle, *idle_exchanges(start, lambda: traces))
+    compiled = replace(start, traces=traces, runs=runs, unroller=unroller, idle=idle)
     check_memory(compiled, lambda change: compiled_with(start, change, load_pass, handed))
     return compiled
 

@@ -460,7 +460,7 @@ def matrix_flops(module: ModuleOp, counts: Sequence[ClassCount]) -> MatrixFlops:
     An op whose operands and results an axis does not split is the same on all ranks along it.
     """
     sizes = mesh_of(module)
-    mesh = Mesh(tuple(sizes), tuple(sizes.values()))
+    mesh = Mesh.of(sizes)
     pads = without_padding(module)
     model, hardware = Fraction(0), 0
     for counted in counts:

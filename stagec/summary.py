@@ -104,7 +104,7 @@ def summarize(module: ModuleOp, counts: Sequence[ClassCount], plan: str = "") ->
             padding += count - elements.integer({**stage.values, **unpadded})
     values = conditions.unread(size_values(module)) if pads else {}
     sizes = mesh_of(module)
-    mesh = Mesh(tuple(sizes), tuple(sizes.values()))
+    mesh = Mesh.of(sizes)
     sequences = ModuleSequences.of(module)
     return Summary(
         model=programs(module)[0].model.data,

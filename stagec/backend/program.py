@@ -29,6 +29,11 @@ class Mesh:
     axes: tuple[str, ...]
     sizes: tuple[int, ...]
 
+    @staticmethod
+    def of(sizes: Mapping[str, int]) -> Mesh:
+        """The grid of these axes, each with its size."""
+        return Mesh(tuple(sizes), tuple(sizes.values()))
+
     @property
     def num_ranks(self) -> int:
         product = 1

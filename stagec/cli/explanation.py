@@ -46,9 +46,9 @@ def explain(options: argparse.Namespace) -> int:
         plug_ins=options.plug_ins,
         adapt=(lambda plan: planned(plan, options)) if takes_time else (lambda plan: plan),
     )
+    for each in parts.values():
+        sys.stderr.write(render(idle_parts(each), each.sources))
     if takes_time:
-        for each in parts.values():
-            sys.stderr.write(render(idle_parts(each), each.sources))
         pages = [step_page(each, len(parts) > 1) for each in parts.values()]
     else:
         pages = [explained(NamedJob(each), options) for each in parts.values()]

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from stagec.analysis.kernels import kernel_form
 from stagec.compiled import Compiled
 from stagec.diagnostics import Diagnostic, quoted
-from stagec.dialects.sched.actions import Compute
+from stagec.dialects import sched
 from stagec.dialects.work import Work
 
 
 def missing_units(compiled: Compiled) -> Iterator[Diagnostic]:
     """A warning (W0502) for each such dtype. Its products are timed as if their operands were converted to bf16 first."""
     plan, model = compiled.plan, compiled.plan.device.model
-    if model is None or compiled.traces is None:
+    if model is None or not compiled.has_programs:
         return
     settings = {plan.precision.products: "products", plan.precision.attention: "attention"}
-    read = {
-        node.action.kernel.dtype
-        for each in compiled.trace_set.classes
-        for segment in each.program.segments
-        for node in segment.nodes
-        if isinstance(node.action, Compute)
-        and node.action.kernel is not None
-        and node.action.kernel.kind == Work.PRODUCT
-    }
+    ops = (op for op in compiled.module.walk() if isinstance(op, sched.ComputeOp))
+    forms = (kernel_form(op) for op in ops)
+    read = {form.dtype for form in forms if form is not None and form.kind == Work.PRODUCT}
     asked = sorted({*read, *(dtype for dtype in settings if dtype is not None)})
     for dtype in asked:
         if not model.multiplies(dtype):

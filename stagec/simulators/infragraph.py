@@ -348,7 +348,7 @@ class InfraGraph:
 
     def links_of_axes(self, sizes: Mapping[str, int], nodes: list[list[str]]) -> AxisLinks:
         """The links of a network in which each axis of the mesh has links of its own: which groups each kind of link joins."""
-        mesh = Mesh(tuple(sizes), tuple(sizes.values()))
+        mesh = Mesh.of(sizes)
         groups = {
             axis: [mesh.stride(axis) * place for place in range(size)]
             for axis, size in sizes.items()

@@ -18,12 +18,14 @@ from stagec.explaining.names import MICROBATCH
 from stagec.explaining.quantities import Answer, ClassAnswer
 from stagec.explaining.questions import ask
 from stagec.frontend import CheckedModel
+from stagec.idle_times import idle_exchanges
 from stagec.plans.clauses import Plan
 from stagec.sweeping.conditions import (
     Feasible,
     named_sizes,
     with_definitions,
 )
+from stagec.sweeping.idle_times import idle_in_all
 from stagec.sweeping.peaks import EXACT
 from stagec.sweeping.plans import (
     Followed,
@@ -160,6 +162,14 @@ class Sweep:
     def idle(self) -> list[Diagnostic]:
         return in_all(self.idle_in, told_by)
 
+    def told_of(self, job: NamedJob, in_several: bool = False) -> list[Diagnostic]:
+        """W0304: what changes nothing in a plan that was compiled. `in_several`: another of its structure has several microbatches."""
+        compiled = job.compiled
+        told = [*compiled.checked.warnings, *compiled.idle]
+        if self.measure is None and self.until is None and not in_several:
+            told += idle_exchanges(compiled, lambda: job.unrolled.trace_set)
+        return [each for each in told if each.code == "W0304"]
+
     # Points
 
     def sizes(self, columns: dict[str, np.ndarray], count: int, found: Feasible) -> Columns:
@@ -268,9 +278,6 @@ class Sweep:
         found: Feasible,
     ) -> None:
         """Write into `values` the quantities of plans of one structure. `rows` are their numbers among the points, `sizes` their sizes."""
-        compiled = structure.job.compiled
-        told = (*compiled.checked.warnings, *compiled.idle)
-        self.idle_in.append([each for each in told if each.code == "W0304"])
         table = structure.job.compiled.checked.sizes
         axes = {name: table.axes[name].size for parts in table.copied.values() for name in parts}
         # The module's own definitions hold the microbatch that was compiled; here each plan has its own.
@@ -284,6 +291,9 @@ class Sweep:
             sizes = Columns(left, sizes.count)
         sizes = with_definitions(sizes, {**definitions, **axes})
         if differs_in_sizes_alone(structure.job):
+            several = (sizes.number(structure.names.num_microbatches) > 1).any()
+            told = self.told_of(structure.job, in_several=bool(several))
+            self.idle_in.append(idle_in_all(structure, sizes, told))
             columns = self.evaluate(structure, sizes, given)
         elif self.measure is not None:
             # Whether each of them compiles turns out when its memory is computed.
@@ -380,6 +390,7 @@ class Sweep:
                     raise
                 left.drop(rows[row : row + 1], error.diagnostics[0].message)
                 continue
+            self.idle_in.append(self.told_of(job))
             for what, column in found.items():
                 is_timed = what == STEP_TIME and not self.is_too_large(found, row)
                 is_asked = is_timed or what != STEP_TIME

@@ -47,9 +47,8 @@ class Unroller:
 
     def trace_set(self, module: ModuleOp, runs: Sequence[RankRun]) -> TraceSet:
         """The trace programs of every rank class."""
-        sizes = mesh_of(module)
-        mesh = Mesh(tuple(sizes), tuple(sizes.values()))
-        return TraceSet(programs(module)[0].model.data, mesh, tuple(self.classes(runs)))
+        mesh, name = Mesh.of(mesh_of(module)), programs(module)[0].model.data
+        return TraceSet(name, mesh, tuple(self.classes(runs)))
 
     def classes(self, runs: Sequence[RankRun]) -> Iterator[RankClass]:
         for run in runs:
