@@ -6,16 +6,27 @@ Unlike xDSL's own, both name the place in the file. A mistake in the text is a `
 from __future__ import annotations
 
 import bisect
+import re
 from collections.abc import Iterator, Mapping
 from io import StringIO
+from typing import Any
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import LocationAttr, ModuleOp, UnknownLoc
 from xdsl.ir import ErasedSSAValue, Operation, SSAValue
 from xdsl.parser import Parser
 from xdsl.parser.core import ForwardDeclaredValue
+from xdsl.parser.generic_parser import ParserState
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import ParseError, VerifyException
+from xdsl.utils.lexer import Input, Span as Extent, Token
+from xdsl.utils.mlir_lexer import (
+    KIND_BY_PUNCTUATION_SPELLING,
+    MLIRLexer,
+    MLIRToken,
+    MLIRTokenKind,
+    StringLiteral,
+)
 
 from stagec.diagnostics import CompileError, Diagnostic, Span, location_of, refused, span_of
 from stagec.dialects.marks import verify_attributes
@@ -103,13 +114,69 @@ class TextPlaces:
         return Span.point(self.file, line + self.line_offset, column)
 
 
+class Lexer(MLIRLexer):
+    """xDSL's lexer, which takes most tokens of a text by one expression."""
+
+    COMMON = re.compile(
+        r"(?:\s+|//[^\n]*+)*+"
+        r"(?:([a-zA-Z_][\w$.]*)|(%(?:\d+|[a-zA-Z$._-][\w$.-]*))|(!(?:\d+|[a-zA-Z$._-][\w$.-]*))"
+        r"|(->|\{(?!-#)|[-:,()}\[\]<>=+/*?|])"
+        r'|("[^"\\\n\v\f]*"))',
+        re.ASCII,
+    )
+    KINDS = (
+        MLIRTokenKind.BARE_IDENT,
+        MLIRTokenKind.PERCENT_IDENT,
+        MLIRTokenKind.EXCLAMATION_IDENT,
+    )
+
+    _unescaped_characters_regex = re.compile(r'"(?:[^"\\\n\v\f]++|\\(?:["nt\\]|[0-9A-Fa-f]{2}))*+"')
+    """xDSL's, but that it gives nothing back: where a string is not closed, xDSL's tries all ways to cut what there is of it."""
+
+    def lex(self) -> MLIRToken:
+        found = self.COMMON.match(self.input.content, self.pos)
+        if found is None:
+            return super().lex()
+        group = found.lastindex or 0
+        start, self.pos = found.span(group)
+        match group:
+            case 4:
+                kind = KIND_BY_PUNCTUATION_SPELLING[found[4]]
+            case 5:
+                return Token(MLIRTokenKind.STRING_LIT, StringLiteral(start, self.pos, self.input))
+            case _:
+                kind = self.KINDS[group - 1]
+        return Token(kind, Extent(start, self.pos, self.input))
+
+
 class LocatingParser(Parser):
     """Gives each op the place where it stands in the text, and notes where the text says that it comes from."""
 
+    BODY = re.compile(r'<(?:[^<>"]++|"[^"\\\n]*+"|<[^<>"]*+>)*+>')
+
     def __init__(self, context: Context, text: str, places: TextPlaces) -> None:
-        super().__init__(context, text, places.file)
+        super().__init__(context, "", places.file)
+        self._parser_state = ParserState(Lexer(Input(text, places.file)))
         self.places = places
         self.said: Said = {}
+        self._read: dict[tuple[str, bool, str], Any] = {}
+
+    def _parse_dialect_type_or_attribute_body(
+        self, attr_name: str, is_type: bool, is_opaque: bool, starting_opaque_pos: int | None
+    ) -> Any:
+        """What stands in many places, as most types do, is read in the first."""
+        content = self.lexer.input.content
+        body = None if is_opaque else self.BODY.match(content, self.pos)
+        key = (attr_name, is_type, body[0] if body else "")
+        if body and key in self._read:
+            self._resume_from(body.end())
+            return self._read[key]
+        found = super()._parse_dialect_type_or_attribute_body(
+            attr_name, is_type, is_opaque, starting_opaque_pos
+        )
+        if body and body.end() <= self.pos and not content[body.end() : self.pos].strip():
+            self._read[key] = found
+        return found
 
     def parse_operation(self) -> Operation:
         start = self.pos
