@@ -34,6 +34,7 @@ from stagec.schedules import (
     prove,
 )
 from stagec.schedules.custom import rows_of
+from stagec.schedules.errors import DEADLOCKS
 from stagec.schedules.table import FIRST_TRANSFER, columns
 from stagec.symbolic import Size, conditions, constant, symbol
 from stagec.trust import may_run
@@ -267,7 +268,7 @@ def explained(op: sched.ScheduleOp, make: Callable[[], T]) -> T:
         notes = list(error.cycle) if isinstance(error, InvalidSchedule) else []
         place, help_, name = dist.clause_span(op, *SCHEDULE), error.help, op.schedule.data
         secondary: list[tuple[Span, str]] = []
-        if transfers(op) is not None and error.reason.startswith("deadlock"):
+        if transfers(op) is not None and error.reason in DEADLOCKS:
             place = dist.clause_span(op, "pipeline.given.transfers", *SCHEDULE)
             help_ = "leave out `transfers`: in the order that it has without, ranks get through"
         elif name.endswith(".csv") and error.row is not None:

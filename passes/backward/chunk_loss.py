@@ -115,10 +115,10 @@ class ChunkLoss(ModulePass):
                 "there is no cross-entropy to compute in chunks",
                 "the loss is `cross_entropy(logits, targets)`, fused, outside of repeats",
             )
-        define_axis(op, all_programs[0], self.chunks)
+        define_axis(all_programs[0], self.chunks)
 
 
-def define_axis(module: ModuleOp, program: stg.ProgramOp, chunks: int) -> None:
+def define_axis(program: stg.ProgramOp, chunks: int) -> None:
     size = stg.DimOp(CHUNK_AXIS, symbolic.constant(chunks))
     insert_before(program, [size])
 

@@ -139,13 +139,6 @@ def reduced_from(value: SSAValue) -> SSAValue | None:
     return op.operand if isinstance(op, sched.ViewOp) else None
 
 
-def before_reductions(value: SSAValue) -> SSAValue:
-    """What collectives, copies into their buffers and views were made from."""
-    while (source := reduced_from(value)) is not None:
-        value = source
-    return value
-
-
 def roots(value: SSAValue, through_reductions: bool = False) -> Iterable[SSAValue]:
     """The results of nodes that a value may be, in any iteration, the same order each time; also those that its reductions read, if asked for."""
     found: dict[SSAValue, None] = {}

@@ -44,7 +44,7 @@ def gzip_template(plain: TraceTemplate) -> TraceTemplate:
         starts.append(start)
         moved.append(len(out))
         out += content[start:end]
-        deflate.compress(_window(plain, start, end, filler))
+        deflate.compress(_window(end - start, filler))
         deflate.flush(zlib.Z_SYNC_FLUSH if filler is not None else zlib.Z_FULL_FLUSH)
         at = end
     out += deflate.compress(content[at:]) + deflate.flush(zlib.Z_FINISH)
@@ -85,10 +85,10 @@ def _stored_runs(plain: TraceTemplate) -> Iterator[tuple[int, int]]:
     yield start, end
 
 
-def _window(plain: TraceTemplate, start: int, end: int, filler: int | None) -> bytes:
+def _window(length: int, filler: int | None) -> bytes:
     """What the compressor is told stands in a stored block. Nothing may refer to it, so all of it is
     filler; where there is none, the compressor forgets everything instead."""
-    return bytes([filler or 0]) * (end - start)
+    return bytes([filler or 0]) * length
 
 
 def _move(positions: np.ndarray, starts: np.ndarray, moved: np.ndarray) -> np.ndarray:

@@ -81,7 +81,6 @@ class WriteReport:
     num_linked: int
     num_kept: int
     bytes_written: int
-    comm_group_bytes: int
     num_groups: int
     elapsed_s: float
     notes: tuple[str, ...] = ()
@@ -153,7 +152,6 @@ def write_traces(
         num_linked=tally.num_linked,
         num_kept=tally.num_kept,
         bytes_written=tally.bytes_written,
-        comm_group_bytes=groups.entry.num_bytes,
         num_groups=groups.number,
         elapsed_s=time.monotonic() - start,
         notes=tuple(_notes(traces, out, ranks, options)),
@@ -211,7 +209,7 @@ def _write_ranks(
         verify=destination.resumed,
     )
     batches = list(rank_batches(traces, ranks, output))
-    _check_space(traces, batches, options, destination)
+    _check_space(batches, options, destination)
     tally = _Tally()
     for result in run_tasks(executor, write_batch, batches):
         tally.add(result)
@@ -221,9 +219,7 @@ def _write_ranks(
     return tally
 
 
-def _check_space(
-    traces: Encoded, batches: list[RankBatch], options: WriteOptions, destination: Destination
-) -> None:
+def _check_space(batches: list[RankBatch], options: WriteOptions, destination: Destination) -> None:
     """Plain sizes are known; of compressed traces the first class tells how far they shrink, and
     readable ones are never smaller."""
     num_bytes = num_files = 0

@@ -112,7 +112,7 @@ def _check_type(
     )
     for name in REQUIRED[node_type] + OPTIONAL.get(node_type, ()):
         _check_number(table, found, kind_of_node, name, rows)
-    _check_costs(table, found, node_type, rows, astra_sim)
+    _check_costs(table, found, node_type, rows)
 
 
 def _check_number(
@@ -157,9 +157,7 @@ def _kind_in_words(number: int) -> str:
     return f"is {'an' if kind.startswith('int') else 'a'} {kind}"
 
 
-def _check_costs(
-    table: NodeTable, found: FileFindings, node_type: int, rows: np.ndarray, astra_sim: bool
-) -> None:
+def _check_costs(table: NodeTable, found: FileFindings, node_type: int, rows: np.ndarray) -> None:
     if node_type == COMP:
         zeros = (("num_ops", "E0634"), ("tensor_size", "E0634"))
     elif node_type in (MEM_LOAD, MEM_STORE):

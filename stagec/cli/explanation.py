@@ -17,6 +17,7 @@ from stagec.cli.step_page import step_page
 from stagec.cli.tables import label, lines_of, plain_table, text_of
 from stagec.cli.usage import usage_error
 from stagec.diagnostics import did_you_mean, quoted, render
+from stagec.dialects.types import TIME_AXIS
 from stagec.driver import Stops
 from stagec.explaining import algebra
 from stagec.explaining.job import NamedJob
@@ -223,7 +224,7 @@ def derivatives(
     job: NamedJob, answer: Answer, shown: Sequence[Shown], options: argparse.Namespace
 ) -> str:
     """How each form changes with one name, dims that are defined by it included."""
-    known = [n for n in job.names.values if not n.startswith("mb")]
+    known = [n for n in job.names.values if n.partition(".")[0] != TIME_AXIS]
     if options.d not in job.names.values:
         help_ = did_you_mean(options.d, known) or f"there are {quoted(shortened(known))}"
         raise usage_error(f"--d {options.d}", f"there is no size `{options.d}`", "E0710", help_)

@@ -149,7 +149,7 @@ class Attention:
             x = "source" if self.source and letter != "q" else "x"
             return f"{x} @ {weight}" + (f" + {bias}" if bias else "")
 
-        query = self.position(w, m, "q", projected("q", q), H, E, 0)
+        query = self.position(m, "q", projected("q", q), H, E, 0)
         m.line(f"q[{s.rows}, {H}, {E}] = {query}")
         if self.turns_part:
             m.line(f"q = {rotate_part(w, m, s, 'q', E, self.rotary, self.width)}")
@@ -158,7 +158,7 @@ class Attention:
             if self.keys_are_values:
                 m.line(f"kv[{s.rows}, {K}, {E}] = {raw}")
                 raw = "kv"
-            key = self.position(w, m, "k", raw, K, E, 1)
+            key = self.position(m, "k", raw, K, E, 1)
             if self.turns_part:
                 m.line(f"k[{src.rows}, {K}, {E}] = {key}")
                 key = rotate_part(w, m, s, "k", E, self.rotary, self.width)
@@ -172,7 +172,7 @@ class Attention:
         else:
             rows = f"{s.batch}, {self.positions(w)}"
             m.parameters += f", k[{rows}, {K}, {E}], v[{rows}, {K}, {G}]"
-        core = self.core(w, m, s, H, K, E, G)
+        core = self.core(w, m, s, H)
         if self.sub_norm.kind != "none":
             core = self.sub_norm.of(m, core, "sub_norm", f"{H} {G}", stem + "attn_sub_norm")
         if extra:
@@ -242,7 +242,7 @@ class Attention:
             rows, x = f"{self.stream.batch}, {T}", f"append({cache}, {x}{window})"
         m.line(f"{name}[{rows}, {K}, {width}] = {x}")
 
-    def core(self, w: Writer, m: Module, s: Stream, H: str, K: str, E: str, G: str) -> str:
+    def core(self, w: Writer, m: Module, s: Stream, H: str) -> str:
         """Scores, softmax and their product with the values."""
         options = ["causal = true"] if self.causal else []
         if self.scale and abs(self.scale * self.width**0.5 - 1) > 1e-6:
@@ -267,9 +267,7 @@ class Attention:
             about = plain
         return tower_text(self.stream, about)
 
-    def position(
-        self, w: Writer, m: Module, letter: str, x: str, heads: str, width: str, index: int
-    ) -> str:
+    def position(self, m: Module, letter: str, x: str, heads: str, width: str, index: int) -> str:
         """Norm and rotation of queries or keys."""
         name = self.qk_norm_names[index]
         dims = width if self.qk_norm_over == "head" else f"{heads} {width}"

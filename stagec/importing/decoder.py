@@ -122,6 +122,7 @@ class LayerStack:
         rows = [rolled(names[start:end]) for start, end in stretches]
         counts = [r.count for row in rows for r in row if isinstance(r, RepeatedParts)]
         letter = "L" + self.stream.dim[1:]
+        sizes: list[str] = []
         rolls_all = (
             all(isinstance(r, RepeatedParts) for row in rows for r in row) and not self.after
         )
@@ -130,31 +131,30 @@ class LayerStack:
                 m.call(name)
                 w.layers.setdefault(name, []).append([start + layer for layer in layers])
             for each in row:
-                m.lines += self.lines(w, each, x, letter if len(counts) == 1 else f"{letter}1")
+                size = ""
+                if isinstance(each, RepeatedParts):
+                    size = self.count_dim(w, letter if len(counts) == 1 else f"{letter}1", each)
+                    sizes.append(size)
+                m.lines += self.lines(w, each, x, size)
             m.lines += self.after.get(end - 1, ())
         if rolls_all and (self.stream.sequence, self.stream.dim) == ("S", "D"):
-            w.stack = [
-                line.split()[1]
-                for line in m.lines
-                if line.startswith("repeat ") and line.split()[1] in w.dims
-            ]
+            w.stack = sizes
         return list(dict.fromkeys(names))
 
-    def lines(self, w: Writer, row: str | RepeatedParts, x: str, count: str = "") -> list[str]:
+    def lines(self, w: Writer, row: str | RepeatedParts, x: str, size: str = "") -> list[str]:
+        """The calls of a row; of several, in a repeat that runs `size` times, or as often as they are there."""
         if isinstance(row, str):
             gives, takes = self.ways[row]
             return [f"{x}{gives} = {row}({x}{takes})"]
-        if count:
-            about = self.what if len(row.parts) == 1 else f"times that {self.what} repeat"
-            size = self.count_dim(w, count, row, about)
-        else:
-            size = str(row.count)
+        size = size or str(row.count)
         inner = [line for part in row.parts for line in self.lines(w, part, x)]
         if len(inner) == 1:
             return [f"repeat {size} {{ {inner[0]} }}"]
         return [f"repeat {size} {{", *(f"  {line}" for line in inner), "}"]
 
-    def count_dim(self, w: Writer, name: str, row: RepeatedParts, about: str) -> str:
+    def count_dim(self, w: Writer, name: str, row: RepeatedParts) -> str:
+        """The dim that is how often a repeat of layers runs: numbered, where several are."""
+        about = self.what if len(row.parts) == 1 else f"times that {self.what} repeat"
         kind = row.parts[0] if len(row.parts) == 1 and isinstance(row.parts[0], str) else ""
         if name.endswith("1") and kind:
             about = f"{about} of `{kind}`"

@@ -101,13 +101,12 @@ def left_as_they_are(
 ) -> tuple[list[str], list[str]]:
     """Modules and weights of repeated blocks that patterns name, in the words of `unquantized`; and those that they name in some layers only.
 
-    Routers are no linear layers in transformers and engines (`Router`s have a parameter of their own), whether they are named or not.
+    Routers are no linear layers in transformers and engines (they have a parameter of their own), whether they are named or not.
     """
     ignored: dict[str, dict[str, set[bool]]] = {}
     for module, weight, names in of_layers(w, model, [], {}):
-        is_router = module.name.startswith("Router")
         said = ignored.setdefault(module.name, {}).setdefault(weight.name, set())
-        said |= {is_router or any(matches(p, name) for p in patterns) for name in names}
+        said |= {module.is_router or any(matches(p, name) for p in patterns) for name in names}
     wide, partly = [], []
     for name, weights in ignored.items():
         whole = [weight for weight, said in weights.items() if said == {True}]

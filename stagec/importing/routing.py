@@ -72,6 +72,7 @@ class Experts:
         w.experts.append((X, T))
         w.widths.append(F)
         router = self.write_router(w, X, A)
+        w.modules[router].is_router = True
         shared = w.part(self.shared) if self.shared else ""
         m = w.module(self.name, f"x{s.shape}", s.shape, self.about)
         m.call(router)

@@ -60,6 +60,8 @@ class Module:
     """Modules that it calls."""
     caches: list[str] = field(default_factory=list)
     """What is kept of each token for the tokens after it, as it is declared."""
+    is_router: bool = False
+    """Whether it chooses experts, by a parameter of its own rather than a linear layer."""
 
     def cache(self, name: str, *dims: str) -> str:
         """Declare a cache; its name."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from stagec.arrays import Bools, Ints
 from stagec.schedules.dependencies import positions
+from stagec.schedules.errors import EAGER, RENDEZVOUS
 from stagec.schedules.table import ActionKind, Schedule
 from stagec.schedules.wait_cycles import deadlock
 
@@ -103,6 +104,6 @@ def prove_no_deadlock(schedule: Schedule) -> None:
         {rank: int(index[head]) for rank, head in (eager_heads or heads).items()},
         lambda head: int(index[transfers.mate[number[head]]]),
         what=f"schedule `{schedule.name}` deadlocks with {sends}",
-        reason="deadlock-eager" if eager_heads else "deadlock-rendezvous",
+        reason=EAGER if eager_heads else RENDEZVOUS,
         help="move a receive before the send, or batch the two: `[SEND_F3 RECV_B0]`",
     )

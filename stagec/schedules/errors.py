@@ -20,6 +20,9 @@ class ScheduleError(ValueError):
         return f"{self.message}\nhelp: {self.help}" if self.help else self.message
 
 
+DEADLOCKS = EAGER, RENDEZVOUS = "deadlock-eager", "deadlock-rendezvous"
+"""The reasons for which transfers wait for each other for ever: those of eager sends, and of rendezvous sends alone."""
+
 ONCE = "each stage runs each microbatch once: F, and B or both of I and W; what another rank reads is sent once"
 WHAT_HOLDS = {
     "away": "a microbatch's F, B, I and W at a stage, and its transfers there, are on one rank",
