@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,7 +47,7 @@ def tasks_of(
         rows = np.flatnonzero(program.segment == index)
         if not at or not len(rows):
             continue
-        letter = np.full(len(rows), LETTERS.index(letter_of(segment, at, halves)))
+        letter = np.full(len(rows), LETTERS.index(letter_of(segment, halves)))
         letter[program.microbatch[rows] < 0] = LETTERS.index(STEP)
         begin, end = start_us[first_node[rows] + at[0]], end_us[first_node[rows] + at[-1]]
         found.append(
@@ -71,11 +70,9 @@ def tasks_of(
     return [TaskSpan(LETTERS[kind], *rest) for kind, *rest in zip(*columns, strict=True)]
 
 
-def letter_of(segment: TraceSegment, at: Sequence[int], halves: bool) -> str:
-    """The letter of the task that a segment belongs to. `at` are its nodes that compute."""
-    phases = {segment.nodes[i].phase for i in at}
-    if phases == {"fwd"}:
-        return "F"
-    if not halves:
-        return "B"
-    return "W" if phases == {"wgrad"} else "I"
+def letter_of(segment: TraceSegment, halves: bool) -> str:
+    """The letter of the task that a segment belongs to. What computes for a pass on gathered parameters before it belongs to the pass."""
+    task = segment.task.removeprefix("GATHER_")
+    if task not in LETTERS:
+        return STEP
+    return "B" if task in ("I", "W") and not halves else task
