@@ -237,6 +237,8 @@ class _SizeResolver:
             if (multiple := whole(expr, self.table.values, Diagnostics(), "")) is not None:
                 self.table.multiples[name] = multiple.size
         self.share()
+        for name in self.table.products:
+            conditions.know(name, self.table.values.get(name))
         return self.table
 
     def share(self) -> None:

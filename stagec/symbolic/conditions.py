@@ -68,7 +68,7 @@ class Conditions:
     settings: Mapping[str, str] = field(default_factory=dict)
     """Settings of a plan that are varied like sizes, and what they are called in conditions."""
     numbers: dict[str, int] = field(default_factory=dict)
-    """What those settings are in the plan that is compiled."""
+    """What those settings are in the plan that is compiled, and axes that its mesh has as a product of others."""
     found: dict[Condition, None] = field(default_factory=dict)
     definitions: dict[str, Size] = field(default_factory=dict)
     """What names that the compiler made stand for."""
@@ -170,6 +170,13 @@ def setting(name: str, value: int) -> Size:
     known = recorder.settings[name]
     recorder.numbers[known] = value
     return symbol(known)
+
+
+def know(name: str, value: int | None) -> None:
+    """Say what a name is in the plan that is compiled, whose program has others in its place."""
+    recorder = _RECORDER.get()
+    if recorder is not None and value is not None:
+        recorder.numbers[name] = value
 
 
 class Observed(dict[str, Value]):

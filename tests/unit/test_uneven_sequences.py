@@ -10,6 +10,11 @@ import pytest
 from stagec.analysis.sequences import ModuleSequences
 from stagec.analysis.sizes import dim_sizes, dims_by_place, mesh_of, size_values
 from stagec.driver import compile_text
+from stagec.estimate.step import step_summary
+from stagec.frontend import parse_text
+from stagec.sweeping.grid import Grid
+from stagec.sweeping.plans import SweepRequest
+from stagec.sweeping.pools import table_of
 from stagec.symbolic import Size, call, constant, symbol
 from tests.unit.seldom import some
 
@@ -67,3 +72,38 @@ def test_members_of_a_group_agree_whichever_part_they_have(seed: int) -> None:
             groups.setdefault(group, set()).add(size.evaluate(values))
         agree = all(len(each) == 1 for each in groups.values())
         assert known.agree(size, axes, dims_by_place(module)) == agree, (str(size), axes)
+
+
+COPIES = """
+dim B = 8
+dim S = 1
+dim T = S
+dim D = 16
+dim H = 4
+dim K = 1
+dim E = 4
+model Net(x[B, S, D]) {
+  weight q[D, H, E], k[D, K, E], v[D, K, E], o[H, E, D]
+  cache keys[B, T, K, E], values[B, T, K, E]
+  return attention(x @ q, append(keys, x @ k), append(values, x @ v), causal = true) @ o
+}
+plan p {
+  mesh dp = 3, tp = 2
+  shard B over dp
+  shard H over tp
+  shard K over tp { replicate = true }
+  serve { decode B at 9 }
+  device h100
+}
+"""
+
+
+@pytest.mark.parametrize("tp", [2, 4])
+def test_an_axis_with_copies_may_be_sized_beside_other_sequences(tp: int) -> None:
+    """Where it is two axes of the mesh, what was asked of its size has an answer on devices that differ in their sequences."""
+    written = COPIES.replace("tp = 2", f"tp = {tp}")
+    one, other = compile_text(written), compile_text(COPIES, overrides={"tp": str(tp)})
+    assert [x.peak_bytes for x in one.memory] == [x.peak_bytes for x in other.memory]
+    assert step_summary(one) == step_summary(other)
+    swept = SweepRequest(parse_text(COPIES), None, {}, Grid({"tp": (2, 4)}, {}), ("step_time",))
+    assert table_of(swept).row(int(tp == 4))["step_time"] == pytest.approx(step_summary(one).step_s)
