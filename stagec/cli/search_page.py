@@ -61,6 +61,7 @@ from stagec.searching.space import (
     read_space,
     word_of,
 )
+from stagec.searching.texts import LINKED, axis_of_link
 from stagec.searching.whole_plans import (
     IdleSetting,
     WholePlan,
@@ -335,6 +336,10 @@ def check_clauses(options: argparse.Namespace, text: str, clauses: Sequence[str]
         if word in CHOSEN:
             message = f"`{clause}` says what a search chooses: `{word}` stands in each of its plans"
             raise usage_error(origin_of(options, clause), message, "E0710", CHOSEN[word])
+        if (axis := axis_of_link(clause)) not in ("", *LINKED):
+            message = f"`{axis}` is no axis that plans of a search have links along"
+            help_ = suggestion(axis, LINKED)
+            raise usage_error(origin_of(options, clause), message, "E0710", help_)
         if word in OF_THE_MODEL:
             check_of_the_model(options, text, clause)
 
@@ -392,7 +397,9 @@ def iteration_of(
 
     def checked_at(size: int, beside: str = "") -> CheckedModel:
         sized = f"set {batch} = {size}\n" if batch and size else ""
-        plan = f"plan {NAME} {{\n{sized}{served[0]}\n{beside}\n}}\n"
+        axis = axis_of_link(beside)
+        mesh = f"mesh {axis} = 1\n" if axis else ""
+        plan = f"plan {NAME} {{\n{sized}{mesh}{served[0]}\n{beside}\n}}\n"
         source = source_with(text, plan, options.model)
         return check(source, NAME, options.sizes, options.plug_ins.functions)
 

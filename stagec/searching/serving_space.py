@@ -252,4 +252,4 @@ def serving_text(
     if is_cut(point) and not settings:
         served = re.sub(r"\s*\}\s*$", f", microbatches = {number} }}", iteration.clause)
         clauses = [served if each == iteration.clause else each for each in clauses]
-    return with_clauses(name, lines, clauses)
+    return with_clauses(name, lines, clauses, sizes)

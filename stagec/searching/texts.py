@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from stagec.schedules.catalogue import CATALOGUE, FORWARD_ONLY
@@ -149,7 +150,7 @@ def plan_text(
     lines += pipeline_lines(point, dims)
     lines += storage_lines(point, sizes, dims, split_data)
     lines += option_lines(point, dims)
-    return with_clauses(name, lines, clauses)
+    return with_clauses(name, lines, clauses, sizes)
 
 
 def rule(names: Sequence[str], axes: Sequence[str]) -> list[str]:
@@ -157,12 +158,29 @@ def rule(names: Sequence[str], axes: Sequence[str]) -> list[str]:
     return [f"shard {', '.join(names)} over {', '.join(axes)}"] if names and axes else []
 
 
-def with_clauses(name: str, lines: Sequence[str], clauses: Sequence[str]) -> str:
-    """A plan of these lines. `clauses` are added at its end, in place of those of its own that say the same."""
+def with_clauses(
+    name: str, lines: Sequence[str], clauses: Sequence[str], sizes: Mapping[str, int]
+) -> str:
+    """A plan of these lines. `clauses` are added at its end, in place of those of its own that say the same, but no links along axes that its mesh has not.
+
+    `sizes` are those of the axes of its mesh.
+    """
+    axes = {*sizes, *(name for name, parts in PRODUCTS.items() if sizes.keys() & set(parts))}
+    clauses = [each for each in clauses if axis_of_link(each) in ("", *axes)]
     given = OPTIONS.intersection(map(word_of, clauses))
     lines = [line for line in lines if word_of(line) not in given]
     body = "\n".join(f"  {line}" for line in (*lines, *clauses))
     return f"plan {name} {{\n{body}\n}}\n"
+
+
+LINKED = ("tp", "cp", "pp", "dp", "ep")
+"""Axes to which links belong that are said of all plans: what else a mesh has are parts of these."""
+
+
+def axis_of_link(clause: str) -> str:
+    """The axis whose link a clause says; nothing of another clause."""
+    found = re.match(r"\s*link\s+(\w+)", clause)
+    return found[1] if found else ""
 
 
 def tensor_lines(point: Point, dims: ModelDims) -> list[str]:
