@@ -16,7 +16,7 @@ from stagec.searching.coarse_times import BOUNDS, STEP, Turns, outline
 from stagec.searching.memory_bound import Storage, held
 from stagec.sweeping.grid import Listed
 from stagec.sweeping.plans import SweepRequest
-from stagec.sweeping.run import FurtherColumns, Sweep
+from stagec.sweeping.run import PEAK, FurtherColumns, Sweep
 from stagec.sweeping.structures import Structure
 from stagec.symbolic.columns import Columns
 
@@ -79,7 +79,7 @@ class Found:
     numbers: tuple[int, ...]
     """For each plan, its number among the points of the search."""
     columns: dict[str, list[float]] = field(default_factory=dict)
-    """The numbers that were asked for by name, one for each plan; NaN where a point is no plan."""
+    """The numbers that were asked for by name, one for each plan; NaN where a point is no plan. Of one that needs too much memory it has how much."""
     reasons: dict[str, int] = field(default_factory=dict)
     """Why points are no plans, and how many for each reason."""
 
@@ -145,7 +145,11 @@ def evaluate(task: FormsTask) -> Found:
         return left_out(task, error.message)
     except MemoryError:
         return left_out(task, NO_MEMORY)
+    told = dict.fromkeys(names, found.left)
+    if task.memory is not None:
+        # Of a plan that needs too much it is known how much.
+        told[PEAK] = found.left | (values[PEAK] > task.memory)
     columns = {
-        name: np.where(found.left, values[name].astype(float), np.nan).tolist() for name in names
+        name: np.where(told[name], values[name].astype(float), np.nan).tolist() for name in names
     }
     return Found(task.numbers, columns, dict(found.reasons))

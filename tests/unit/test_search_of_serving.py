@@ -364,3 +364,43 @@ def test_sequences_of_several_lengths_are_as_many_as_a_dim_says() -> None:
     """`serve` gives `B` another size, which a plan may give it first."""
     plan = "plan p { set B = 9 serve { decode B at uniform { least = 5, most = 50, seed = 1 }, experts = average } }"
     assert batch_of(compile_text(f"{MODEL}\n{plan}"))[0] == 9
+
+
+@pytest.mark.seldom
+def test_numbers_of_sequences_that_ranks_do_not_divide_say_nothing_of_others(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of sequences that are not alike the best is found where the first numbers are none of a plan, and the last ones make it too large."""
+    serve, numbers = "decode B at uniform { most = 2000, seed = 3 }", (4, 12, 16, 20, 24, 28, 40)
+    some = ("--devices", "2", "--fix", "pp=1", "--fix", "tp=1", "--fix", "ep=2", "--top", "1")
+    some += ("--fix", "microbatches=1", "--fix", f"batch={','.join(map(str, numbers))}")
+    first = searched(model, capsys, serve, *some)["best"]
+    assert isinstance(first, list)
+    (best,), known = first, dict[int, tuple[float, int]]()
+    for number in numbers:
+        plan = best["plan"].replace(f"set B = {best['choices']['batch']}", f"set B = {number}")
+        if number % 8 == 0:
+            seconds, peak, tokens = compiled(plan)
+            known[number] = seconds / tokens, peak
+        else:
+            with pytest.raises(CompileError):
+                compiled(plan)
+    limit = known[24][1] + 1
+    (one,) = searched(model, capsys, serve, *some, "--within", f"memory.peak < {limit}")["best"]
+    assert (best["choices"]["batch"], one["choices"]["batch"]) == (40, 24)
+    assert known[40] < known[24] < known[16]
+
+
+def test_a_link_stands_in_the_plans_that_have_its_axis(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    link = "link tp { bytes_per_s = 1GB }"
+    some = ("--devices", "2", "--fix", "batch=8", "--fix", "ep=1", "--fix", "pp=1")
+    flags = ("--clause", link, *some, "--top", "9")
+    best = searched(model, capsys, "decode B at 9, experts = average", *flags)["best"]
+    assert isinstance(best, list)
+    assert {each["choices"]["tp"]: link in each["plan"] for each in best} == {1: False, 2: True}
+    for each in best:
+        assert each["step_time"] == pytest.approx(compiled(each["plan"])[0])
+    with pytest.raises(CompileError, match="`tpp` is no axis that plans of a search have links"):
+        searched(model, capsys, "decode B at 9", *some, "--clause", link.replace("tp", "tpp"))
