@@ -192,11 +192,12 @@ def refused(
     return CompileError([found], sources)
 
 
-def refused_line(path: str, line: int, message: str, help_: str) -> CompileError:
-    """E0421: a mistake in a line of a file of numbers, or, where that is 0, in the file."""
-    if not line:
+def refused_line(path: str, place: Span | int, message: str, help_: str) -> CompileError:
+    """E0421: a mistake in a line of a file of numbers, or in a part of it; or, where that is 0, in the file."""
+    if not place:
         return refused("E0421", message, origin=path, help=help_)
-    return refused("E0421", message, Span.whole_line(path, line), help=help_)
+    span = place if isinstance(place, Span) else Span.whole_line(path, place)
+    return refused("E0421", message, span, help=help_)
 
 
 @dataclass

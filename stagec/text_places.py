@@ -7,6 +7,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import islice
 from json import JSONDecodeError
 from typing import Any
 
@@ -53,6 +54,23 @@ def json_place(error: ValueError, file: str) -> tuple[Span | None, str]:
     if not isinstance(error, JSONDecodeError):
         return None, str(error)
     return Span.point(file, error.lineno, error.colno), f"{error.msg[:1].lower()}{error.msg[1:]}"
+
+
+CELL = re.compile(r'\s*(?P<cell>"(?:[^"]|"")*"|[^,]*?)\s*(?:,|$)')
+
+
+def csv_place(text: str, file: str, line: int, cell: int, word: str = "") -> Span:
+    """Where a cell of a line stands, counted from 0, and in it a word; the line where it has no such cell."""
+    written = text.splitlines()[line - 1]
+    begin, end = next(
+        islice((each.span("cell") for each in CELL.finditer(written)), cell, None), (0, 0)
+    )
+    inner = re.compile(rf'(?<![^\s|",]){re.escape(word)}(?![^\s|",])').search(written, begin, end)
+    if word and inner is not None:
+        begin, end = inner.span()
+    return (
+        Span(file, line, begin + 1, line, end + 1) if begin < end else Span.whole_line(file, line)
+    )
 
 
 JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},:]|[^\s\[\]{},:"]+')

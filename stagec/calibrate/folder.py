@@ -18,6 +18,7 @@ from stagec.devices.rules import cache_part
 from stagec.diagnostics import CompileError, Span, quoted, refused
 from stagec.dialects.types import FLOATS, bytes_per_element
 from stagec.reading import parse_csv, read_whole_text
+from stagec.text_places import csv_place
 
 MOST_BYTES = 1 << 30
 MAY_BE_ZERO = ("window", "ms")
@@ -70,12 +71,9 @@ def read_file(path: Path, *readers: Reader) -> Iterator[Row | LeftOut]:
 
     def wrong(line: int, message: str, column: str = "", help: str = "") -> CompileError:
         """A mistake in a line, and in its cell of a column if one is named."""
-        written = text.splitlines()[line - 1]
-        cells = written.split(",")
-        at = head.index(column) if column in head and len(cells) == len(head) else -1
-        begin = sum(len(cell) + 1 for cell in cells[:at]) if at >= 0 else 0
-        end = begin + len(cells[at]) if at >= 0 else len(written)
-        span = Span(str(path), line, begin + 1, line, end + 1)
+        span = Span.whole_line(str(path), line)
+        if column in head:
+            span = csv_place(text, str(path), line, head.index(column))
         return refused("E0418", message, span, help=help, sources={str(path): text})
 
     twice = next((name for name in head if name and head.count(name) > 1), None)

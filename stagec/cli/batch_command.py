@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from stagec.cli.usage import (
     whole_number,
 )
 from stagec.compiled import Compiled
-from stagec.diagnostics import refused, refused_line
+from stagec.diagnostics import CompileError, refused, refused_line
 from stagec.dialects.dist.sequences import DealtSequences
 from stagec.driver import Stops, compile_checked
 from stagec.estimate.batcher import (
@@ -52,6 +53,7 @@ from stagec.plans.clauses import Serve
 from stagec.plugins import Registry, registry
 from stagec.pools import CompiledPools, compile_pools, overrides_by_pool
 from stagec.reading import parse_csv, read_whole_text
+from stagec.text_places import csv_place
 
 COLUMNS = ("arrival", "prompt", "output")
 MOST_ENGINES = 4096
@@ -68,35 +70,52 @@ def run(arguments: Sequence[str]) -> int:
     policy = Policy(
         options.tokens, options.sequences, options.block, options.blocks, not options.whole_prompts
     )
-    requests = read_requests(options.requests)
-    check_fit(options.requests, requests, policy)
+    asked = read_requests(options.requests)
+    check_fit(asked, policy)
     if options.model is not None and has_pools(model_named(options.model), options.plan):
-        sys.stdout.write(serve_in_pools(options, requests, policy))
+        sys.stdout.write(serve_in_pools(options, asked, policy))
         return 0
-    lines = serve_on_one(options, requests, policy, clock_of(options, policy))
+    lines = serve_on_one(options, asked, policy, clock_of(options, policy))
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
 
 
 def serve_on_one(
-    options: argparse.Namespace, requests: Sequence[Request], policy: Policy, pool: BatchedPool
+    options: argparse.Namespace, asked: RequestFile, policy: Policy, pool: BatchedPool
 ) -> list[str]:
     """All of it on devices that compute each iteration together; one file of iterations."""
-    check_fit(options.requests, requests, pool.policy(policy))
-    found = batch(requests, policy, pool)
+    check_fit(asked, pool.policy(policy))
+    found = batch(asked.requests, policy, pool)
     served, *waits = users_lines(found.served, found.iterations[-1].end_s)
     iterations, *cache = engine_lines(found, pool.policy(policy))
     return [served, iterations, *waits, *cache, *written(options.out, found)]
 
 
-def check_fit(path: str, requests: Sequence[Request], policy: Policy) -> None:
+@dataclass
+class RequestFile:
+    """A file of requests: what it says, and in which line it says each."""
+
+    path: str
+    text: str = ""
+    requests: list[Request] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+
+    def wrong(self, line: int, message: str, help_: str, cell: int | None = None) -> CompileError:
+        """E0421 in a line, or in a cell of it."""
+        place = line if cell is None else csv_place(self.text, self.path, line, cell)
+        return refused_line(self.path, place, message, help_)
+
+
+def check_fit(asked: RequestFile, policy: Policy) -> None:
     """E0421 for a request that no engine can serve."""
-    for number in unfit(requests, policy):
-        message = f"request {number + 1} fits no engine: {requests[number].prompt:,} tokens and {requests[number].output:,} more"
-        raise refused_line(path, 0, message, "allow more `--tokens`, more `--blocks`, or chunks")
+    for number in unfit(asked.requests, policy):
+        request = asked.requests[number]
+        message = f"request {number + 1} fits no engine: {request.prompt:,} tokens and {request.output:,} more"
+        help_ = "allow more `--tokens`, more `--blocks`, or chunks"
+        raise asked.wrong(asked.lines[number], message, help_)
 
 
-def serve_in_pools(options: argparse.Namespace, requests: Sequence[Request], policy: Policy) -> str:
+def serve_in_pools(options: argparse.Namespace, asked: RequestFile, policy: Policy) -> str:
     """Prompts in one pool of the plan, further tokens in the other; a file of iterations for each. E0422 for more pools than two."""
     source, plug_ins = parse_file(model_named(options.model)), registry(options.load_pass)
     sizes = overrides(options.set)
@@ -104,7 +123,7 @@ def serve_in_pools(options: argparse.Namespace, requests: Sequence[Request], pol
     first = compiled.first
     if first.model is not None and first.model.part is not None:
         pool = clock_of_parts(source, options, plug_ins, policy)
-        return "\n".join(serve_on_one(options, requests, policy, pool)) + "\n"
+        return "\n".join(serve_on_one(options, asked, policy, pool)) + "\n"
     names = order(compiled.traces)
     if len(names) != 2:
         message = f"plan `{compiled.name}` has {len(names)} pools, and a batcher knows two: one that computes prompts, and one that goes on with them"
@@ -118,7 +137,8 @@ def serve_in_pools(options: argparse.Namespace, requests: Sequence[Request], pol
         clock_in(source, *each, options.step_time, plug_ins, policy) for each in of_pools
     )
     for pool in (first, second):
-        check_fit(options.requests, requests, pool.policy(policy))
+        check_fit(asked, pool.policy(policy))
+    requests = asked.requests
     ways = transfer_s(compiled.pools, names[0], names[1], (first.engines, second.engines))
     prompts, further = batch_pools(requests, policy, first, second, ways)
     both = zip(prompts.served, sorted(requests, key=lambda r: r.arrival_s), strict=True)
@@ -215,43 +235,53 @@ def positive(flag: str, text: str) -> float:
     return found
 
 
-def read_requests(path: str) -> list[Request]:
+def read_requests(path: str) -> RequestFile:
     """E0421 for a file that cannot be read, or a line that is no request."""
     help_ = (
         "write `arrival,prompt,output` above the requests, and a line like `0.25,1500,120` for each"
     )
+    found = RequestFile(path)
     try:
-        rows = parse_csv(read_whole_text(path))
+        found.text = read_whole_text(path)
+        rows = parse_csv(found.text)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise refused_line(path, 0, f"cannot read `{path}`: {reason}", help_) from None
+        raise found.wrong(0, f"cannot read `{path}`: {reason}", help_) from None
     names = [word.strip() for word in rows[0][1]] if rows else []
     if not all(name in names for name in COLUMNS):
         message = "the first line does not name `arrival`, `prompt` and `output`"
-        raise refused_line(path, rows[0][0] if rows else 0, message, help_)
+        raise found.wrong(rows[0][0] if rows else 0, message, help_)
     places = [names.index(name) for name in COLUMNS]
-    found: list[Request] = []
     for number, words in rows[1:]:
         if not any(words):
             continue
         if any(words[len(names) :]):
             message = f"a line of {len(words)} cells, where {len(names)} columns have names"
-            raise refused_line(path, number, message, help_)
-        try:
-            arrival, prompt, output = (words[at].strip() for at in places)
-            request = Request(float(arrival), int(prompt), int(output))
-        except (ValueError, IndexError):
-            raise refused_line(path, number, "this is not a request", help_) from None
+            raise found.wrong(number, message, help_, len(names))
+        if len(words) <= max(places):
+            raise found.wrong(number, "this is not a request", help_)
+        said: list[float] = []
+        for at, kind in zip(places, (float, int, int), strict=True):
+            try:
+                said.append(kind(words[at]))
+            except ValueError:
+                message = (
+                    f"this is not a request: `{words[at].strip()}` is no number of {names[at]}"
+                )
+                raise found.wrong(number, message, help_, at) from None
+        request = Request(said[0], int(said[1]), int(said[2]))
         if request.prompt < 1 or request.output < 1:
-            raise refused_line(path, number, "a request has a prompt, and an output", help_)
+            at = places[1 if request.prompt < 1 else 2]
+            raise found.wrong(number, "a request has a prompt, and an output", help_, at)
         if not 0 <= request.arrival_s < 1e12:
             message = (
                 f"a request comes so many seconds after the first, not `{words[places[0]].strip()}`"
             )
-            raise refused_line(path, number, message, help_)
-        found.append(request)
-    if not found:
-        raise refused_line(path, 0, "there are no requests in it", help_)
+            raise found.wrong(number, message, help_, places[0])
+        found.requests.append(request)
+        found.lines.append(number)
+    if not found.requests:
+        raise found.wrong(0, "there are no requests in it", help_)
     return found
 
 

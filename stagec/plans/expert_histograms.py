@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from stagec.diagnostics import CompileError, Span, refused
 from stagec.reading import read_whole_text
+from stagec.text_places import csv_place
 
 
 def read_histograms(path: str, span: Span) -> list[tuple[int, ...]]:
@@ -19,22 +18,18 @@ def read_histograms(path: str, span: Span) -> list[tuple[int, ...]]:
     for number, line in enumerate(text.splitlines(), 1):
         content = line.partition("#")[0].strip()
         if content:
-            line_span = Span.whole_line(path, number)
-            rows.append(row_of(content, line_span, span))
+            words = [word.strip() for word in content.split(",")]
+            for at, word in enumerate(words):
+                if not (word.isascii() and word.isdecimal()) or len(word) > 18:
+                    place = csv_place(text, path, number, at, word)
+                    raise failed(f"`{word}` is not a count of tokens", place, span)
+            rows.append(tuple(map(int, words)))
             if len(rows[-1]) != len(rows[0]):
                 message = f"a line of {len(rows[-1])} numbers, and the first has {len(rows[0])}"
-                raise failed(message, line_span, span)
+                raise failed(message, Span.whole_line(path, number), span)
     if not rows:
         raise failed(f"`{path}` has no numbers", span)
     return rows
-
-
-def row_of(content: str, place: Span, span: Span) -> tuple[int, ...]:
-    words: Sequence[str] = [word.strip() for word in content.split(",")]
-    wrong = next((w for w in words if not (w.isascii() and w.isdecimal()) or len(w) > 18), None)
-    if wrong is not None:
-        raise failed(f"`{wrong}` is not a count of tokens", place, span)
-    return tuple(map(int, words))
 
 
 def failed(message: str, span: Span, named: Span | None = None) -> CompileError:

@@ -64,7 +64,7 @@ def test_a_table_needs_the_columns_that_it_is_said_to_need(name: str, tmp_path: 
         ("dtype,m,n,k,ms\nbf16,8,8,8\n", "2:1", "this row has 4 cells, and the head 5"),
         ("dtype,m,n,k,ms\nbf16,8,8,8,1,2\n", "2:1", "this row has 6 cells, and the head 5"),
         ("dtype,m,n,k,ms,ms\nbf16,8,8,8,1,2\n", "1:1", "two columns are `ms`"),
-        ("dtype,m,n,k,ms\nbf16,8, 8x,8,1\n", "2:8", "`n` is `8x`, and no whole number"),
+        ("dtype,m,n,k,ms\nbf16,8, 8x,8,1\n", "2:9", "`n` is `8x`, and no whole number"),
         ("dtype,m,n,k,ms\nbf16,8,8,8.5,1\n", "2:10", "`k` is `8.5`, and no whole number"),
         ("dtype,m,n,k,ms\n\nbf16,8,8,8,inf\n", "3:12", "`ms` is `inf`, and no time"),
         ("dtype,m,n,k,ms\nbf17,8,8,8,1\n", "2:1", "`dtype` is `bf17`"),

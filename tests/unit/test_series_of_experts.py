@@ -206,7 +206,7 @@ def test_the_clock_of_the_batcher_is_that_of_the_series(tmp_path: Path) -> None:
     )
     pool = clock_of_parts(parse_file(model), options, registry(), Policy())
     assert pool.engines == 2
-    found = batch(read_requests(str(requests)), Policy(tokens=30), pool)
+    found = batch(read_requests(str(requests)).requests, Policy(tokens=30), pool)
     out.write_text(rows_of(found))
     source = parse_file(model)
     series = compile_series_of_parts(

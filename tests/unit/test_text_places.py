@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import random
 import re
@@ -12,11 +14,13 @@ from typing import Any
 import pytest
 
 from stagec.cli import main
+from stagec.cli.batch_command import check_fit, read_requests
 from stagec.diagnostics import CompileError, Span
+from stagec.estimate.batcher import Policy
 from stagec.frontend.plans.iterations import read_iterations
 from stagec.importing.launch import import_plan
 from stagec.plans.expert_histograms import read_histograms
-from stagec.text_places import NoToml, TomlText, read_toml
+from stagec.text_places import NoToml, TomlText, csv_place, read_toml
 
 Path_ = tuple[str | int, ...]
 
@@ -154,14 +158,85 @@ def test_a_network_that_is_no_yaml_is_placed(tmp_path: Path, capsys: pytest.Capt
 def test_lines_of_tables_are_placed(tmp_path: Path):
     here = Span("p.stg", 1, 1, 1, 2)
     file = tmp_path / "x.csv"
-    for text, line in (("1, 2\n3, x", 2), ("# a\n1, 2\n3", 3)):
+    for text, shown in (("1, 2\n3, x", "x"), ("# a\n1, 2\n3", "3")):
         file.write_text(text)
         with pytest.raises(CompileError) as caught:
             read_histograms(str(file), here)
         (found,) = caught.value.diagnostics
-        assert found.span == Span.whole_line(str(file), line)
+        assert underlined(found.span, text) == shown
         assert [place for place, _ in found.secondary] == [here]
     file.write_text("prefill,decode\n1x2,\n,3\n")
     with pytest.raises(CompileError) as caught:
         read_iterations(str(file))
-    assert underlined(caught.value.diagnostics[0].span, file.read_text()) == ",3"
+    assert underlined(caught.value.diagnostics[0].span, file.read_text()) == "3"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_cells_of_a_table_are_found(seed: int):
+    """Each cell of a random line that the csv module reads, and each word of it."""
+    draws = random.Random(seed)
+    words = ("1x2", "3@4", "1x2|3", '"5"', "a,b", "x")
+    rows = [[" ".join(draws.sample(words, 2)) for _ in range(4)] for _ in range(5)]
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(rows)
+    text = out.getvalue()
+    for line, row in enumerate(rows, 1):
+        for at, cell in enumerate(row):
+            found = underlined(csv_place(text, "f", line, at), text)
+            assert next(csv.reader([found]))[0] == cell
+            if not set(cell) & {'"', "|"}:
+                word = draws.choice(cell.split())
+                assert underlined(csv_place(text, "f", line, at, word), text) == word
+        assert underlined(csv_place(text, "f", line, 9), text) == text.split("\n")[line - 1]
+
+
+@pytest.mark.parametrize(
+    ("rows", "shown"),
+    [
+        ("prefill,decode\n1x2, 63@1500 3|4@5\n", " 63@1500 3|4@5"),
+        ("prefill,decode\n1x2, 63@1500 64\n", "64"),
+        ("decode,prefill,taken\n3@1, 1x2, 1x0@1\n", "1x0@1"),
+        ("prefill,decode\n1x2,3@0\n", "3@0"),
+        ("prefill,decode\n,3@1,x\n", "x"),
+        ("prefill,decode,other\n", "other"),
+    ],
+)
+def test_words_of_iterations_are_placed(rows: str, shown: str, tmp_path: Path):
+    file = tmp_path / "x.csv"
+    file.write_text(rows)
+    with pytest.raises(CompileError) as caught:
+        read_iterations(str(file))
+    (found,) = caught.value.diagnostics
+    assert found.helps
+    assert underlined(found.span, rows) == shown.strip()
+
+
+@pytest.mark.parametrize(
+    ("line", "shown", "says"),
+    [
+        ("0, 5, x", "x", "`x` is no number of output"),
+        ("0, 0, 5", "0", "a request has a prompt"),
+        ("-1, 5, 5", "-1", "so many seconds after the first"),
+        ("0, 5, 5, 5", "5", "a line of 4 cells"),
+        ("0, 5", "0, 5", "this is not a request"),
+    ],
+)
+def test_cells_of_requests_are_placed(line: str, shown: str, says: str, tmp_path: Path):
+    file = tmp_path / "x.csv"
+    file.write_text(f"arrival,prompt,output\n0,1,1\n{line}\n")
+    with pytest.raises(CompileError) as caught:
+        read_requests(str(file))
+    (found,) = caught.value.diagnostics
+    assert says in found.message
+    assert found.span is not None
+    assert found.span.line == 3
+    assert underlined(found.span, file.read_text()) == shown
+
+
+def test_a_request_that_fits_no_engine_is_placed(tmp_path: Path):
+    file = tmp_path / "x.csv"
+    file.write_text("arrival,prompt,output\n0,1,1\n\n0,100,1\n")
+    with pytest.raises(CompileError) as caught:
+        check_fit(read_requests(str(file)), Policy(tokens=10, chunked=False))
+    (found,) = caught.value.diagnostics
+    assert found.span == Span.whole_line(str(file), 4)

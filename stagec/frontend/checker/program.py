@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from stagec.diagnostics import Diagnostic, Diagnostics, Kind, Mistake, Span, closest, quoted
+from stagec.diagnostics import (
+    CompileError,
+    Diagnostic,
+    Diagnostics,
+    Kind,
+    Mistake,
+    Span,
+    closest,
+    quoted,
+    refused,
+)
 from stagec.dialects import stg
 from stagec.frontend import syntax
 from stagec.frontend.checker.bodies import check_body
@@ -412,6 +422,27 @@ def _trains_nothing(merged: Merged, serve: syntax.Serve, findings: Diagnostics) 
             )
 
 
+def _serves_nothing(
+    source: Source, definitions: Definitions, merged: Merged, iterations: Iterations
+) -> CompileError:
+    """E0421 at the plan, where the file has one."""
+    plans = definitions.plans
+    serving = dict.fromkeys(
+        name.partition(DOT)[0]
+        for name, plan in plans.items()
+        if merge(plan, plans, Diagnostics()).get(syntax.Serve) is not None
+    )
+    help_ = "add `serve { decode 1 at 1 }`: its settings hold, and the file says what"
+    if serving:
+        help_ = f"name one that serves: {' or '.join(f'`--plan {name}`' for name in serving)}"
+    if merged.plan is None:
+        message = "the model has no plan that serves"
+        return refused("E0421", message, origin=iterations.path, help=help_)
+    name = merged.plan.name
+    message = f"plan `{name}` serves nothing"
+    return refused("E0421", message, name.span, help=help_, sources=source.texts)
+
+
 def _batch(
     source: Source,
     definitions: Definitions,
@@ -428,11 +459,7 @@ def _batch(
     if clause is None:
         if iterations is not None:
             findings.raise_errors(source.texts)  # the plan may not be there
-            raise iterations.wrong(
-                0,
-                "the plan serves nothing",
-                "add `serve { decode 1 at 1 }`: its settings hold, and the file says what",
-            )
+            raise _serves_nothing(source, definitions, merged, iterations)
         return None
     unheard = Diagnostics()
     with unrecorded():

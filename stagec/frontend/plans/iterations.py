@@ -25,6 +25,7 @@ from stagec.diagnostics import CompileError, Diagnostic, Span, refused_line
 from stagec.dialects.dist.sequences import DealtSequences, Kind
 from stagec.frontend.plans.merge import DOT
 from stagec.reading import parse_csv, read_whole_text
+from stagec.text_places import csv_place
 
 COLUMNS = ("prefill", "decode")
 TAKEN = "taken"
@@ -54,6 +55,8 @@ class Iterations:
     """Which of the file's iterations these are, from 0; nothing for all."""
     in_rows: bool = False
     """Sequences are rows of the batch, which are of one kind on each device."""
+    text: str = field(default="", repr=False)
+    """What the file says, for what is wrong with it."""
     joined: DealtSequences | None = None
     """As another pool has dealt them to its devices: all are served here."""
 
@@ -95,8 +98,12 @@ class Iterations:
         kinds = [kind for row in self.rows for kind in row[0]]
         return DealtSequences(np.array(kinds, np.int64).reshape(-1, 4), ends[:, None])
 
-    def wrong(self, line: int, message: str, help_: str = HELP) -> CompileError:
-        return refused_line(self.path, line, message, help_)
+    def wrong(
+        self, line: int, message: str, help_: str = HELP, *, cell: int | None = None, word: str = ""
+    ) -> CompileError:
+        """E0421 in a line, or in a cell of it, or in a word of that."""
+        place = line if cell is None else csv_place(self.text, self.path, line, cell, word)
+        return refused_line(self.path, place, message, help_)
 
     def idle_taken(self, plan: str) -> list[Diagnostic]:
         """What it says of other pools, where a plan has none. A pool alone leaves it to the others."""
@@ -125,7 +132,8 @@ def read_iterations(path: str, help_: str = HELP) -> Iterations:
     """E0421 for a file that cannot be read, as `help_` says what to do about, or a line that is no iteration."""
     found = Iterations(path)
     try:
-        rows = parse_csv(read_whole_text(path))
+        found.text = read_whole_text(path)
+        rows = parse_csv(found.text)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise found.wrong(0, f"cannot read `{path}`: {reason}", help_) from None
@@ -143,22 +151,25 @@ def read_iterations(path: str, help_: str = HELP) -> Iterations:
             if not all(name in names for name in COLUMNS):
                 message = "the first line does not name the columns `prefill` and `decode`"
                 raise found.wrong(line, message, "write `prefill,decode` above the iterations")
-            for name in names:
+            for at, name in enumerate(names):
                 if name and name not in (*COLUMNS, TAKEN):
                     message = f"a column is called `{name}`, which says nothing of an iteration"
-                    raise found.wrong(line, message, "there are `prefill`, `decode` and `taken`")
+                    help_ = "there are `prefill`, `decode` and `taken`"
+                    raise found.wrong(line, message, help_, cell=at)
             places = [names.index(name) for name in COLUMNS]
             places += [names.index(TAKEN)] if TAKEN in names else []
             continue
         if any(words[len(names) :]):
             message = f"a line of {len(words)} cells, where {len(names)} columns have names"
-            raise found.wrong(line, message, "put a space between several of a cell: `63@1500 1@9`")
+            help_ = "put a space between several of a cell: `63@1500 1@9`"
+            raise found.wrong(line, message, help_, cell=len(names))
         prefill, decode, *more = (words[at].strip() if at < len(words) else "" for at in places)
         said = prefill, decode
         if any(more):
-            found.taken[len(found.rows)] = list(taken(found, line, more[0]))
+            found.taken[len(found.rows)] = list(taken(found, line, places[2], more[0]))
         if said not in cells:
-            cells[said] = tuple(tuple(device) for device in iteration(found, line, *said, known))
+            read = iteration(found, line, places, *said, known)
+            cells[said] = tuple(tuple(device) for device in read)
         found.rows.append(cells[said])
         found.lines.append(line)
     if not found.rows:
@@ -167,43 +178,50 @@ def read_iterations(path: str, help_: str = HELP) -> Iterations:
 
 
 def iteration(
-    file: Iterations, line: int, prefill: str, decode: str, words: Mapping[re.Pattern[str], Words]
+    file: Iterations,
+    line: int,
+    places: Sequence[int],
+    prefill: str,
+    decode: str,
+    words: Mapping[re.Pattern[str], Words],
 ) -> list[list[Kind]]:
     """What each device computes in an iteration: first what is decoded, as engines order it, then what is prefilled."""
     parts = [prefill.split("|"), decode.split("|")]
     number = max(map(len, parts))
     if any(len(part) != number for part in parts if part != [""]):
-        raise file.wrong(line, "`prefill` and `decode` are of other numbers of devices")
+        message = "`prefill` and `decode` are of other numbers of devices"
+        raise file.wrong(line, message, "write as many bars in both", cell=places[1])
     found: list[list[Kind]] = [[] for _ in range(number)]
-    for part, form in zip(reversed(parts), (DECODE, PREFILL), strict=True):
+    for cell, form in ((1, DECODE), (0, PREFILL)):
         known = words[form]
-        for own, text in zip(found, part, strict=False):
+        for own, text in zip(found, parts[cell], strict=False):
             for word in text.split():
                 if word not in known:
-                    known[word] = kind_of(file, line, word, form)
+                    known[word] = kind_of(file, line, places[cell], word, form)
                 own.append(known[word])
     if not any(found):
         raise file.wrong(line, "an iteration that computes nothing")
     return found
 
 
-def taken(file: Iterations, line: int, text: str) -> Iterator[TakenSequences]:
+def taken(file: Iterations, line: int, cell: int, text: str) -> Iterator[TakenSequences]:
     for word in text.split():
         match = FROM_POOL.fullmatch(word)
         if match is None or not int(match[1]) or not int(match[2]):
             help_ = "write `2x2048@17` for two sequences of 2048 positions, which iteration 17 of the other pool completes"
-            raise file.wrong(line, f"`{word}` says nothing that is taken", help_)
+            message = f"`{word}` says nothing that is taken"
+            raise file.wrong(line, message, help_, cell=cell, word=word)
         count, positions, number = map(int, match.groups())
         yield count, positions, number
 
 
-def kind_of(file: Iterations, line: int, word: str, form: re.Pattern[str]) -> Kind:
+def kind_of(file: Iterations, line: int, cell: int, word: str, form: re.Pattern[str]) -> Kind:
     match = form.fullmatch(word)
     if match is None:
-        raise file.wrong(
-            line, f"`{word}` is nothing that one {'decodes' if form is DECODE else 'prefills'}"
-        )
+        message = f"`{word}` is nothing that one {'decodes' if form is DECODE else 'prefills'}"
+        raise file.wrong(line, message, cell=cell, word=word)
     count, new, context = int(match[1]), int(match[2] or 1), int(match[3] or 0)
     if not count or not new or (form is DECODE and not context):
-        raise file.wrong(line, f"`{word}` computes nothing, or goes on from nothing")
+        message = f"`{word}` computes nothing, or goes on from nothing"
+        raise file.wrong(line, message, cell=cell, word=word)
     return count, new, context, new if form is DECODE else 1

@@ -21,6 +21,7 @@ from stagec.frontend.numbers import Sizes, as_read, whole
 from stagec.frontend.plans.settings import SettingsReader
 from stagec.plans.clauses import Clause, setting
 from stagec.reading import read_whole_text
+from stagec.text_places import csv_place
 from stagec.trust import may_read, outside
 
 SCALE = 2**40
@@ -47,9 +48,9 @@ class Drawn(Clause):
 class WrongLine(Exception):
     """A line of a file that says no length."""
 
-    def __init__(self, number: int, message: str) -> None:
+    def __init__(self, number: int, message: str, cell: int, word: str) -> None:
         super().__init__(message)
-        self.number = number
+        self.number, self.cell, self.word = number, cell, word
 
 
 class LengthsReader:
@@ -132,15 +133,21 @@ class LengthsReader:
             self.findings.add(outside(path, name.span))
             return None
         try:
-            rows = lengths_of(read_whole_text(path), self.least)
-        except WrongLine as error:
-            line = Span.whole_line(path, error.number)
-            named = [(name.span, "the plan names it")]
-            self.findings.say("E0421", str(error), line, secondary=named, help=LINES)
-            return None
+            text = read_whole_text(path)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             message = f"cannot read `{name.text}`: {reason}"
+            self.findings.say("E0421", message, name.span, help=LINES)
+            return None
+        try:
+            rows = lengths_of(text, self.least)
+        except WrongLine as error:
+            place = csv_place(text, path, error.number, error.cell, error.word)
+            named = [(name.span, "the plan names it")]
+            self.findings.say("E0421", str(error), place, secondary=named, help=LINES)
+            return None
+        except ValueError as error:
+            message = f"cannot read `{name.text}`: {error}"
             self.findings.say("E0421", message, name.span, help=LINES)
             return None
         return self.chosen(rows)
@@ -173,11 +180,14 @@ def lengths_of(text: str, least: int) -> list[tuple[int, int]]:
             continue
         if not rows and not any(word[:1].isdigit() for word in words):
             continue
-        if len(words) > 2 or not all(w.isascii() and w.isdecimal() and len(w) < 16 for w in words):
-            raise WrongLine(number, "this is neither a length nor a length and a number")
+        for at, word in enumerate(words):
+            if at > 1 or not (word.isascii() and word.isdecimal() and len(word) < 16):
+                message = "this is neither a length nor a length and a number"
+                raise WrongLine(number, message, at, word)
         length, times = int(words[0]), int(words[1]) if len(words) > 1 else 1
         if length < least:
-            raise WrongLine(number, f"a length of {length}, and {least} is the least")
+            message = f"a length of {length}, and {least} is the least"
+            raise WrongLine(number, message, 0, words[0])
         rows.append((length, times))
     if not any(times for _, times in rows):
         raise ValueError("it has no lengths")
