@@ -188,18 +188,7 @@ def on_device(plan: Plan, device: str | Device) -> Plan:
     old, new = plan.device, device if isinstance(device, Device) else Device.of(device)
     kept = {
         name: getattr(old, name)
-        for name in (
-            *(
-                "kernels",
-                "graphs",
-                "captured",
-                "exchange_units",
-                "tile_scheduler",
-                "all_reduce",
-                "experts",
-            ),
-            *("swizzle", "norms", "fused_activations", "memory"),
-        )
+        for name in Device.uses()
         if name in old.given and name not in new.given
     }
     places = {name: span for name, span in old.given.items() if name.partition(".")[0] in kept}

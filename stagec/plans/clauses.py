@@ -456,6 +456,13 @@ class Device(Clause):
     price_per_hour: float | None = setting("number", None)
     """The price of a device, for what tokens cost."""
 
+    @classmethod
+    def uses(cls) -> tuple[str, ...]:
+        """The settings that say how a plan uses a device, and describe none."""
+        kinds = {each.name: each.metadata["kind"].name for each in fields(cls) if each.metadata}
+        numbers = ("rate", "bandwidth", "number")
+        return tuple(n for n, kind in kinds.items() if kind not in numbers and n != "node")
+
     @property
     def model(self) -> DeviceModel | None:
         """What the file says, but for what the plan sets. Made anew each time."""
