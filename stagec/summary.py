@@ -15,10 +15,10 @@ from stagec.analysis.sequences import MICROBATCH, ModuleSequences
 from stagec.analysis.sizes import mesh_of, size_values, slots_in_words
 from stagec.backend.program import Mesh
 from stagec.dialects import stg
-from stagec.dialects.types import StackType, ValueType, tensor_of
+from stagec.dialects.types import ValueType
 from stagec.rewriting import programs
 from stagec.step_count import ClassCount, Costs, CountedOp, pads_of, weights_of_stages
-from stagec.symbolic import ONE, Size, conditions, symbol
+from stagec.symbolic import conditions, symbol
 from stagec.unrolling.rank import StageRun
 
 
@@ -97,7 +97,7 @@ def summarize(module: ModuleOp, counts: Sequence[ClassCount], plan: str = "") ->
     whole = padding = 0
     parts = {op.dim.data: symbol(op.parts.data) for op in dims_of(module) if op.parts is not None}
     for op, stage in weights_of_stages(stages.values()):
-        elements = whole_elements(op).substitute(parts)
+        elements = op.num_parameters.substitute(parts)
         whole += (count := elements.integer(stage.values))
         if not pads.keys().isdisjoint(elements.names):
             unpadded = {name: stage.values[hidden] for name, hidden in pads.items()}
@@ -192,10 +192,3 @@ def stored_parameters(stages: Sequence[StageRun]) -> Parameters:
         count += kind.num_elements.integer(stage.values)
         num_bytes += kind.num_bytes.integer(stage.values)
     return Parameters(count, num_bytes)
-
-
-def whole_elements(op: stg.WeightOp) -> Size:
-    """However it is spread."""
-    kind = op.weight.type
-    count = kind.total_count if isinstance(kind, StackType) else ONE
-    return count * tensor_of(kind).unsplit.num_elements

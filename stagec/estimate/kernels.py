@@ -143,6 +143,11 @@ class KernelPrices:
         """Whether the kernels are those of an inference engine."""
         return not self.trains
 
+    @property
+    def memory_rate(self) -> float:
+        """The bytes per second that kernels reach which are bound by memory."""
+        return float(self.device.numbers["memory_bytes_per_s"]) * self.device.reached.memory
+
     def price(self, compute: Compute, backward: bool = False) -> Price:
         """How long a node that computes takes. `backward`: it belongs to the backward pass."""
         kernel = compute.kernel
@@ -211,8 +216,7 @@ class KernelPrices:
     def products_in_turn(self, compute: Compute, dtype: str) -> Price:
         """The time of square products on matrix units, one after the other: FLOPs at the dtype's peak, but no faster than memory allows."""
         peak = self.device.peak(dtype) or self.device.peak("bf16") or 1.0
-        rate = float(self.device.numbers["memory_bytes_per_s"]) * self.device.reached.memory
-        seconds = max(compute.num_ops / peak, compute.num_bytes / rate)
+        seconds = max(compute.num_ops / peak, compute.num_bytes / self.memory_rate)
         return Price(1e6 * seconds + self.device.launch_us, Basis.ROOFLINE)
 
     def moved(self, num_bytes: float, num_ops: float = 0.0) -> Price:
@@ -316,9 +320,8 @@ class KernelPrices:
         found = self.by_table(("memory",), {"bytes": np.float64(max(num_bytes, 1))})
         if found is not None:
             return found
-        rate = float(self.device.numbers["memory_bytes_per_s"]) * self.device.reached.memory
         peak = self.device.peak("fp32")
-        seconds = max(num_bytes / rate, num_ops / peak if peak else 0.0)
+        seconds = max(num_bytes / self.memory_rate, num_ops / peak if peak else 0.0)
         return Price(1e6 * seconds + self.device.launch_us, Basis.ROOFLINE)
 
     def product(self, kernel: Kernel, backward: bool) -> Price:
@@ -360,10 +363,9 @@ class KernelPrices:
         step, when updated weights have been gathered (`post_all_gather_processing` in its `pytorch/tensor/utils.py`), each microbatch a part of it.
         """
         sizes = dict(kernel.sizes)
-        rate = float(self.device.numbers["memory_bytes_per_s"]) * self.device.reached.memory
         if "transposed" in sizes:
             made = sizes["updated" if self.keeps_transposed else "transposed"]
-            return 1e6 * 2 * made / rate if self.device.transposes_fp8 else 0.0
+            return 1e6 * 2 * made / self.memory_rate if self.device.transposes_fp8 else 0.0
         if "whole" not in sizes:
             return 0.0
         if kernel.dtype == "nvfp4":
@@ -376,7 +378,7 @@ class KernelPrices:
             moved = sizes["whole"] + 2 * sizes["gathered"]
         else:
             return 0.0
-        return 1e6 * moved / rate
+        return 1e6 * moved / self.memory_rate
 
     def swizzled(self, kernel: Kernel) -> list[int]:
         """The elements of each operand of a product, or of all that are one product with it, whose scales a kernel puts into another order before.
@@ -415,8 +417,7 @@ class KernelPrices:
             return 0.0
         copies = 2 if kernel.dtype in SCALES or self.device.transposes_fp8 else 1
         written = copies * sizes["filled"] * bytes_per_element(kernel.dtype)
-        rate = float(self.device.numbers["memory_bytes_per_s"]) * self.device.reached.memory
-        return 1e6 * (2 * sizes["wide_filled"] + written) / rate
+        return 1e6 * (2 * sizes["wide_filled"] + written) / self.memory_rate
 
     def copied_us(self, kernel: Kernel) -> float:
         """The time in µs to copy what was gathered of parameters into place, in front of the op that reads the first of them.
@@ -442,14 +443,14 @@ class KernelPrices:
             return self.divided_us(sizes)
         once = RESULT_BYTES * sizes["batch"] * sizes["m"] * sizes["n"]
         # Sums are as many as weights: none is left in a cache from the microbatch before.
-        rate = float(self.device.numbers["memory_bytes_per_s"]) * self.device.reached.memory
         besides = self.accesses * sizes.get("reduced", 0)
         if self.products_add:
-            return 1e6 * (2 * sizes["summed"] + sizes["zeroed"] + besides - once) / rate
+            return 1e6 * (2 * sizes["summed"] + sizes["zeroed"] + besides - once) / self.memory_rate
         us = max(
-            1e6 * (2 * sizes["summed"] + once) / rate, self.scalars_us(sizes.get("converted", 0))
+            1e6 * (2 * sizes["summed"] + once) / self.memory_rate,
+            self.scalars_us(sizes.get("converted", 0)),
         )
-        return us + 1e6 * besides / rate + self.device.launch_us
+        return us + 1e6 * besides / self.memory_rate + self.device.launch_us
 
     @property
     def accesses(self) -> int:
@@ -463,9 +464,8 @@ class KernelPrices:
         """
         if not (self.accesses and "divided" in sizes):
             return 0.0
-        rate = float(self.device.numbers["memory_bytes_per_s"]) * self.device.reached.memory
         launched = (self.averages + self.checks) * self.device.launch_us
-        return 1e6 * self.accesses * sizes["divided"] / rate + launched
+        return 1e6 * self.accesses * sizes["divided"] / self.memory_rate + launched
 
     def added_us(self, kernel: Kernel) -> float:
         """The time in µs of a kernel that adds a finished gradient to the sum over earlier microbatches, as Megatron-LM's hooks do (`main_grad.add_`)."""
@@ -474,12 +474,11 @@ class KernelPrices:
             return self.divided_us(sizes)
         if not self.sums_tables or "summed" not in sizes:
             return 0.0
-        rate = float(self.device.numbers["memory_bytes_per_s"]) * self.device.reached.memory
         once = sizes["zeroed"] if self.products_add else 0
         once += self.accesses * sizes.get("reduced", 0)
-        added = 1e6 * (2 * sizes["summed"] + sizes["made"]) / rate
+        added = 1e6 * (2 * sizes["summed"] + sizes["made"]) / self.memory_rate
         us = max(added, self.scalars_us(sizes.get("converted", 0)))
-        return us + 1e6 * once / rate + self.device.launch_us
+        return us + 1e6 * once / self.memory_rate + self.device.launch_us
 
     def experts(self, dtype: str, own: Mapping[str, np.float64]) -> Price | None:
         """The time of a product of a device's experts where an engine serves or tokens are few: its share, by FLOPs, of a measured layer of experts. None if
@@ -573,10 +572,9 @@ class KernelPrices:
         """The time of a product without a table: FLOPs at the dtype's peak, or reading operands and writing the result, whichever is longer."""
         peak = self.device.peak(dtype) or self.device.peak("bf16") or 1.0
         batch, m, n, k = (float(sizes[name]) for name in ("batch", "m", "n", "k"))
-        rate = float(self.device.numbers["memory_bytes_per_s"]) * self.device.reached.memory
         wide = element_bytes(dtype)
         moved = batch * (wide * (m * k + n * k) + max(wide, 2) * m * n)
-        seconds = max(2 * batch * m * n * k / peak, moved / rate)
+        seconds = max(2 * batch * m * n * k / peak, moved / self.memory_rate)
         return Price(1e6 * seconds + self.device.launch_us, Basis.ROOFLINE)
 
     def delta_rule(self, compute: Compute, kernel: Kernel) -> Price:

@@ -8,14 +8,13 @@ from functools import cached_property
 from stagec import symbolic
 from stagec.compiled import Compiled
 from stagec.dialects import stg
-from stagec.dialects.types import StackType, TensorType, tensor_of
 from stagec.estimate.few_microbatches import of_whole_step, with_few_microbatches
 from stagec.explaining.more_layers import with_more_layers
 from stagec.explaining.names import Names
 from stagec.explaining.rolled_operations import ClassOperations, class_operations
 from stagec.memory import ClassPlan, Moment, plan_memory
 from stagec.memory.plan import moment
-from stagec.symbolic import ONE, Size
+from stagec.symbolic import Size
 from stagec.unrolling.module import rank_runs
 
 
@@ -74,11 +73,5 @@ class NamedJob:
     @cached_property
     def whole_parameters(self) -> Size:
         """The number of parameters of the model, each counted once."""
-        sizes: list[Size] = []
-        for op in self.compiled.as_written.walk():
-            if isinstance(op, stg.WeightOp):
-                kind = op.weight.type
-                assert isinstance(kind, TensorType | StackType)
-                count = kind.total_count if isinstance(kind, StackType) else ONE
-                sizes.append(count * tensor_of(kind).num_elements)
-        return symbolic.total(sizes)
+        ops = self.compiled.as_written.walk()
+        return symbolic.total(op.num_parameters for op in ops if isinstance(op, stg.WeightOp))

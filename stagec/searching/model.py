@@ -13,11 +13,10 @@ from xdsl.ir import Operation
 from stagec.analysis.sizes import size_values
 from stagec.analysis.units import is_call
 from stagec.dialects import dist, stg
-from stagec.dialects.types import StackType, TensorType, tensor_of
+from stagec.dialects.types import TensorType, tensor_of
 from stagec.frontend import CheckedModel, lower, plan_of_model
 from stagec.pipelines import make
 from stagec.rewriting import programs
-from stagec.symbolic import ONE
 
 
 @dataclass(frozen=True)
@@ -120,7 +119,7 @@ def read_model(checked: CheckedModel) -> ModelDims:
         has_layers=bool(repeats(module)),
         has_attention=bool(attention),
         is_training=stated.is_training,
-        num_parameters=sum(num_parameters(op, values) for op in weights),
+        num_parameters=sum(op.num_parameters.integer(values) for op in weights),
         own_parameters=own_parameters(weights, values),
     )
 
@@ -230,17 +229,10 @@ def units_of(module: ModuleOp) -> tuple[str, ...]:
     return tuple(found)
 
 
-def num_parameters(weight: stg.WeightOp, values: Mapping[str, int]) -> int:
-    """How many parameters a weight has in all layers."""
-    kind = weight.weight.type
-    count = kind.total_count if isinstance(kind, StackType) else ONE
-    return (count * tensor_of(kind).num_elements).integer(values)
-
-
 def own_parameters(weights: Iterable[stg.WeightOp], values: Mapping[str, int]) -> Mapping[str, int]:
     """How many parameters have a dtype that the text gives, by that dtype."""
     found: Counter[str] = Counter()
     for op in weights:
         if op.own is not None:
-            found[tensor_of(op.weight.type).dtype] += num_parameters(op, values)
+            found[tensor_of(op.weight.type).dtype] += op.num_parameters.integer(values)
     return found

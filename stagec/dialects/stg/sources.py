@@ -13,7 +13,15 @@ from stagec.dialects.interfaces import NO_FLOPS, CostInterface
 from stagec.dialects.marks import MarkedOp
 from stagec.dialects.op import DefaultBuilder
 from stagec.dialects.stg.base import wider
-from stagec.dialects.types import QUANTIZED, TensorType, ValueType, rows_of_matrix, tensor_of
+from stagec.dialects.types import (
+    QUANTIZED,
+    StackType,
+    TensorType,
+    ValueType,
+    rows_of_matrix,
+    tensor_of,
+)
+from stagec.symbolic import ONE, Size
 
 
 @irdl_op_definition
@@ -94,6 +102,13 @@ class WeightOp(DefaultBuilder, MarkedOp):
         if self.rows is not None:
             return self.rows.value.data
         return rows_of_matrix(tensor_of(self.weight.type))
+
+    @property
+    def num_parameters(self) -> Size:
+        """The elements of all layers together, however they are spread over devices."""
+        kind = self.weight.type
+        count = kind.total_count if isinstance(kind, StackType) else ONE
+        return count * tensor_of(kind).unsplit.num_elements
 
     def gradient_dtype(self, dtype: str, own: str) -> str:
         """What its gradient is in where those of others are in `dtype`: one that is not quantized has its `own`, or what is `wider`, or what `others` have."""
