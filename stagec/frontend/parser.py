@@ -91,10 +91,18 @@ def build_parser(strict: bool = False, tables: str | None = None) -> Lark:
 @cache
 def parser() -> Lark:
     """The parser, built once for a process."""
-    return without_steps(build_parser(tables=tables_file()))
+    return without_detours(build_parser(tables=tables_file()))
 
 
-def without_steps(built: Lark) -> Lark:
+class OnlyRule(Rule):
+    """A rule of one parser, which is equal to itself alone. Each step of parsing looks one up, and Lark's are compared by all that they say."""
+
+    __slots__ = ()
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+
+def without_detours(built: Lark) -> Lark:
     """The same parser, that does nothing at rules like `?sum: product`, which stand for their only part.
 
     An operand passes a dozen of them, one for each precedence; at each Lark would look anew where the part begins and ends. That is
@@ -105,6 +113,12 @@ def without_steps(built: Lark) -> Lark:
         is_step = rule.options.expand1 and not rule.alias and len(rule.expansion) == 1
         if is_step and not rule.expansion[0].is_term:
             callbacks[rule] = itemgetter(0)
+    done = [*callbacks.items()]
+    callbacks.clear()
+    for rule, _ in done:
+        if isinstance(rule, Rule):
+            rule.__class__ = OnlyRule
+    callbacks.update(done)
     return built
 
 
