@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from importlib import resources
 from importlib.util import cache_from_source
@@ -19,6 +19,7 @@ from typing import Any
 from lark import Lark, Token, Tree
 from lark.exceptions import UnexpectedInput
 from lark.grammar import Rule
+from lark.parse_tree_builder import PropagatePositions
 
 from stagec.diagnostics import Diagnostics, Span, refused
 from stagec.frontend import syntax, syntax_errors
@@ -98,8 +99,39 @@ class OnlyRule(Rule):
     """A rule of one parser, which is equal to itself alone. Each step of parsing looks one up, and Lark's are compared by all that they say."""
 
     __slots__ = ()
-    __eq__ = object.__eq__
+    __eq__: Any = object.__eq__
     __hash__ = object.__hash__
+
+
+class Placed:
+    """Gives what a rule builds its place, as Lark's own does.
+
+    What it was made of may reach further: of `(x)`, there is `x` left, and what begins with it begins with its parenthesis. Lark notes
+    the numbers of both, and finds them by name; here the first and the last word are noted.
+    """
+
+    def __init__(self, build: Callable[[list[Any]], Any]) -> None:
+        self.build = build
+
+    def __call__(self, parts: list[Any]) -> Any:
+        tree = self.build(parts)
+        if not isinstance(tree, Tree):
+            return tree
+        first: Any = None
+        last: Any = None
+        for part in parts:
+            if isinstance(part, Token):
+                begins, ends = part, part
+            else:
+                begins, ends = getattr(part.meta, "words", (None, None))
+            first, last = first or begins, ends or last
+        if first is not None:
+            meta: Any = tree.meta
+            if meta.empty:
+                meta.line, meta.column, meta.empty = first.line, first.column, False
+                meta.end_line, meta.end_column = last.end_line, last.end_column
+            meta.words = first, last
+        return tree
 
 
 def without_detours(built: Lark) -> Lark:
@@ -113,6 +145,8 @@ def without_detours(built: Lark) -> Lark:
         is_step = rule.options.expand1 and not rule.alias and len(rule.expansion) == 1
         if is_step and not rule.expansion[0].is_term:
             callbacks[rule] = itemgetter(0)
+        elif isinstance(placed := callbacks[rule], PropagatePositions):
+            callbacks[rule] = Placed(placed.node_builder)
     done = [*callbacks.items()]
     callbacks.clear()
     for rule, _ in done:
