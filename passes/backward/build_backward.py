@@ -489,10 +489,14 @@ class RepeatGradient:
             level.terms.setdefault(stack, []).append(result)
 
     def carried_on(self, inner: BackwardBlock, argument: BlockArgument) -> SSAValue:
-        """The cotangent that one iteration hands to the one before it."""
+        """The cotangent that one iteration hands to the one before it, in the dtype in which the last one gets it."""
+        dtype = stg.tensor_type(argument).dtype
         if argument in inner.terms:
-            total = inner.cotangent(argument)
-            return inner.reduced_to(total, set())
+            total = inner.reduced_to(inner.cotangent(argument), set())
+            if stg.tensor_type(total).dtype == dtype:
+                return total
+            # A cast from few bits leaves what comes back as it is.
+            return inner.add(stg.CastOp(total, dtype), self.repeat, "bwd").results[0]
         zeros = stg.ZerosOp(like=stg.tensor_type(argument).with_partial(()))
         return inner.add(zeros, self.repeat, "bwd").results[0]
 

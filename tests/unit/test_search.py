@@ -331,11 +331,9 @@ def test_dtypes_that_weights_have_of_their_own_are_in_the_bounds(seed: int) -> N
     """Where a text says that weights are narrower than others, or need no master copy, no plan is taken to need more than it does."""
     rng = Random(seed)
     end, written = ENDS[seed % 2], (": fp8", ": bf16", ": fp32", "")
-    products = [": fp8", *(rng.choice(written) for _ in range(2))]
-    rng.shuffle(products)
-    up, down, head = products
-    norm, embed = (rng.choice(written[1:]) for _ in range(2))
-    text = OWN_DTYPES.format(up, down, norm, end[0], embed, head, end[1])
+    own = [": fp8", ": fp8", *(rng.choice(written) for _ in range(3))]
+    rng.shuffle(own)
+    text = OWN_DTYPES.format(*own[:3], end[0], *own[3:], end[1])
     dims = read_model(check(parse_text(text, "own.stg")))
     space = default_space(dims, 2, 2)
     space.values |= {"precision": ("bf16", "fp32"), "offload": ("none", "optimizer")}
