@@ -120,11 +120,11 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
     options.model = model_named(options.model)
     if options.sweep is None and options.solve is None:
         check_question(options)
-    options.parts = 12 if options.parts is None else options.parts
     options.sizes = overrides(options.set)
     options.plug_ins = registry(options.load_pass)
     check_formats(options)
     check_model(options)
+    options.parts = 12 if options.parts is None else options.parts
     return options
 
 
@@ -180,7 +180,7 @@ def check_formats(options: argparse.Namespace) -> None:
             message = f"`{options.what}` is to be explained, and `--solve` says itself what it asks"
             help_ = "leave out one of the two: the condition names the quantity"
             raise usage_error(options.what, message, "E0711", help_)
-        for flag in ("sweep", "d", "rank_class", "format"):
+        for flag in ("sweep", "d", "rank_class", "parts", "format"):
             if getattr(options, flag) is not None:
                 name = "--class" if flag == "rank_class" else f"--{flag}"
                 message = f"`{name}` does not go with `--solve`"
@@ -191,7 +191,8 @@ def check_formats(options: argparse.Namespace) -> None:
                 message = f"`--{flag}` is about a sweep, and there is none"
                 raise usage_error(f"--{flag}", message, "E0711", "add `--sweep tp=1,2,4`")
     else:
-        for flag, value in (("--d", options.d), ("--class", options.rank_class)):
+        of_one = {"--d": options.d, "--class": options.rank_class, "--parts": options.parts}
+        for flag, value in of_one.items():
             if value is not None:
                 message = f"`{flag}` is about one plan, and `--sweep` about many"
                 raise usage_error(flag, message, "E0711", "leave out one of the two")

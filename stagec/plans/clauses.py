@@ -520,6 +520,8 @@ class Sequences:
     span: Span
     shared: Quantity | None = None
     """Of the positions before: those at the beginning that are the same for all sequences of the entry, and stored once on a device."""
+    shared_at: Span | None = None
+    """Where that is said."""
     source: str = ""
     """The pool that computes those in this iteration, and hands them over; empty: they are here."""
     is_verified: bool = False

@@ -763,3 +763,54 @@ def test_a_device_on_the_command_line_is_told_of_as_one_in_a_plan(seed: int):
         found.append((step_summary(made).step_s, sorted(told)))
     assert found[0] == found[1] == found[2]
     assert found[0][1]
+
+
+SERVED = """
+dim B = 8
+dim S = 64
+dim T = S
+dim D = 64
+dim H = 4
+dim E = D / H
+
+module Attention(x[B, S, D]) -> [B, S, D] {{
+  weight wq[D, H, E], wk[D, H, E], wv[D, H, E], wo[H, E, D]
+  cache k[B, T, H, E], v[B, T, H, E]
+  return attention(x @ wq, append(k, x @ wk{window}), append(v, x @ wv{window}), causal = true{window}) @ wo
+}}
+
+model Net(x[B, S, D]) {{
+  repeat 2 {{ x = Attention(x) }}
+  return x
+}}
+
+plan p {{
+  mesh dp = 2
+  shard B over dp
+  serve {{ decode {count} at 64{sharing}, prefill 2 x 4, block = {block} }}
+  device h100
+}}
+
+plan q extends p {{ }}
+"""
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_prefix_that_is_stored_once_and_saves_nothing_is_told(seed: int):
+    """And no other: what devices store of caches is the same without it where it is told, and less where it is not."""
+    draws = random.Random(seed)
+    words = {
+        "count": draws.choice((2, 4, 8)),
+        "block": draws.choice((1, 16, 32)),
+        "window": draws.choice(("", ", window = 20")),
+    }
+    sharing = f" sharing {draws.choice((8, 16, 40, 64))}"
+    made, plain = (compile_text(SERVED.format(sharing=s, **words), plan="p") for s in (sharing, ""))
+    is_told = told(made) == ["sharing"]
+    assert (whole(made) == whole(plain)) == is_told, words
+    if is_told:
+        assert digest(made) == digest(plain)
+        (found,) = (each for each in made.checked.warnings if each.code == "W0304")
+        assert found.span is not None
+        line = SERVED.format(sharing=sharing, **words).split("\n")[found.span.line - 1]
+        assert line[found.span.column - 1 : found.span.end_column - 1] == sharing.strip()

@@ -57,6 +57,7 @@ from stagec.frontend.plans.serving import (
     Roles,
     ServeReader,
     batch_of,
+    idle_sharing,
     roles_of,
     spread_rules,
     spreads_of,
@@ -286,6 +287,7 @@ def check(
         *idle_microbatch(resolved, served_as, said, own),
         *idle_unit(resolved, said),
         *idle_split(served_as, own),
+        *idle_sharing(batch, table, own),
         *(idle_training(said, serves=batch is not None) if not trains else ()),
     ]
     if served_as is None:

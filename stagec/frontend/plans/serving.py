@@ -11,11 +11,12 @@ a causal mask.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from math import prod
+from operator import mul
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from stagec.analysis.coordinates import joint_index
 from stagec.analysis.placement import PlacementRule, split_dims
 from stagec.analysis.sequences import OtherPrograms
 from stagec.analysis.sizes import at_first
-from stagec.diagnostics import Diagnostics, Span, quoted
+from stagec.diagnostics import Diagnostic, Diagnostics, Span, quoted
 from stagec.dialects import stg
 from stagec.dialects.dist import MAX
 from stagec.dialects.dist.sequences import (
@@ -338,7 +339,9 @@ class ServeReader:
         kinds = self.kinds(entry, given, count)
         if sharing is not None and kinds:
             shared = self.shared(sharing, kinds)
-            kinds = [replace(s, shared=shared) for s in kinds] if shared is not None else []
+            at = sharing.span
+            kinds = [replace(s, shared=shared, shared_at=at) for s in kinds]
+            kinds = kinds if shared is not None else []
         is_verified = not is_prefill and NEW in given
         return [replace(s, source=source, is_verified=is_verified) for s in kinds]
 
@@ -681,6 +684,43 @@ class Batch:
         )
 
 
+def idle_sharing(
+    batch: Batch | None, table: SizeTable, own: Collection[Span]
+) -> Iterator[Diagnostic]:
+    """A warning for each of a plan's own entries whose sequences store as much on each device without what they share: no whole block, or one sequence."""
+    if batch is None or batch.sums is not None:
+        return
+    entries: dict[Span, list[Sequences]] = {}
+    for each in batch.serve.sequences:
+        if each.shared_at is not None and each.span in own:
+            entries.setdefault(each.shared_at, []).append(each)
+    with conditions.unrecorded():
+        caches = [
+            (window, int(batch.block(name).evaluate(table.known)))
+            for name, window in batch.roles.positions.items()
+        ]
+        for span, kinds in entries.items():
+            wholes = [[whole_blocks(each, *cache) for each in kinds] for cache in caches]
+            counts = [as_read(each.count) for each in kinds]
+            rows = as_read(batch.rows)
+            if any(sum(map(mul, counts, each)) > rows * max(each) for each in wholes):
+                continue
+            help_ = "it needs several sequences of the entry on a device"
+            if not any(map(any, wholes)):
+                least = min((block for _, block in caches), default=1)
+                help_ = f"whole blocks are shared: of {least} positions here"
+            yield Diagnostic("W0304", "`sharing` changes nothing here", span, help=help_)
+
+
+def whole_blocks(each: Sequences, window: Quantity | None, block: int) -> int:
+    """The positions that sequences share, as `Batch.stored_in_all` has them."""
+    assert each.shared is not None
+    seen = as_read(each.shared)
+    if window is not None:
+        seen -= max(0, as_read(each.context) + as_read(each.new) - as_read(window))
+    return max(0, seen) // block * block
+
+
 def reach(positions: Size, window: Size | None, more: int) -> Size:
     return positions if window is None else symbolic.call("min", positions, window + more)
 
@@ -791,7 +831,7 @@ def batch_of(
         if all(divide):
             message = "sequences that share what they begin with are served in one microbatch"
             help_ = "leave out `microbatches`, or `sharing`"
-        findings.say("E0414", message, sharing.span, help=help_)
+        findings.say("E0414", message, sharing.shared_at or sharing.span, help=help_)
         return None
     is_packed = iterations is None or not iterations.in_rows if sums is not None else is_packed
     rows = first.count
