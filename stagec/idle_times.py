@@ -123,13 +123,16 @@ ATTENTION = (Work.ATTENTION, Work.ATTENTION_GRAD, Work.LATENT_ATTENTION)
 
 
 def of_engine(compiled: Compiled) -> Iterator[TimedSetting]:
-    """The engine that computes experts. It decides nothing else of what is served: times of those that it has a table for."""
+    """The engine that computes experts: of what is served it decides times of those that it has a table for, in a step that trains whether they take turns."""
     plan, span = compiled.plan, compiled.plan.device.unusual.get("experts")
-    if compiled.stated.is_training or not is_own(span, compiled):
-        return
-    other = replace(plan, device=replace(plan.device, experts="trtllm"))
-    costs, device = of_kernels(compiled, other, layer_tables), plan.device
+    trains, device = compiled.stated.is_training, plan.device
+    if not is_own(span, compiled) or (trains and device.experts != "grouped"):
+        return  # The plan alone tells of engines that serve, where nothing is served.
+    other = replace(plan, device=replace(device, experts="trtllm"))
+    costs = of_kernels(compiled, other, price_and_launches if trains else layer_tables)
     label = f"`{device.preset}` has no table of `{device.experts}` for these experts"
+    if trains:
+        label = f"with `kernels = {device.kernels}` no kernel of experts takes another time"
     yield TimedSetting(
         "`experts` of `device` changes nothing here",
         span,
@@ -208,8 +211,8 @@ def of_kernels(
     """What is asked of the times of kernels; nothing where none are measured."""
     from stagec.estimate.prices import kernel_prices
 
-    works = compiled.works
-    own, without = kernel_prices(compiled.plan, works), kernel_prices(other, works)
+    trains = compiled.stated.is_training
+    own, without = kernel_prices(compiled.plan, trains), kernel_prices(other, trains)
     if own is None or without is None:
         return None
     return lambda node, mesh: (asked(own, node), asked(without, node))
@@ -220,6 +223,10 @@ def price(kernels: KernelPrices, node: Node) -> object:
 
     assert isinstance(node.action, Compute)
     return kernels.price(node.action, node.phase in BACKWARD)
+
+
+def price_and_launches(kernels: KernelPrices, node: Node) -> object:
+    return price(kernels, node), kernels.further_launches(node.action)
 
 
 def layer_tables(kernels: KernelPrices, node: Node) -> object:

@@ -243,6 +243,8 @@ class TraceSet:
     model: str
     mesh: Mesh
     classes: tuple[RankClass, ...]
+    is_training: bool = False
+    """Whether a step trains, and does not only evaluate or serve."""
     attributes: dict[str, object] = field(default_factory=dict)
 
 

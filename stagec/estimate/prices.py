@@ -82,7 +82,7 @@ class Prices:
 
     @staticmethod
     def of(traces: TraceSet, plan: Plan) -> Prices:
-        prices = kernel_prices(plan, works_of(traces))
+        prices = kernel_prices(plan, traces.is_training)
         kernels = None if prices is None else prices.among(traces.mesh.num_ranks)
         return Prices(plan, Network.of(plan, traces.mesh), kernels)
 
@@ -487,8 +487,8 @@ class Prices:
         return found
 
 
-def kernel_prices(plan: Plan, works: Collection[Work]) -> KernelPrices | None:
-    """The times of kernels on the plan's device, in a step that does these kinds of work; None for a device without a file."""
+def kernel_prices(plan: Plan, is_training: bool) -> KernelPrices | None:
+    """The times of kernels on the plan's device, in a step that trains or not; None for a device without a file."""
     model = plan.device.model
     if model is None:
         return None
@@ -508,7 +508,7 @@ def kernel_prices(plan: Plan, works: Collection[Work]) -> KernelPrices | None:
         averages=plan.gradients.average == "before",
         checks=plan.gradients.check,
         sums_tables=plan.microbatch is not None or plan.pipeline is not None,
-        trains=TRAINING_ATTENTION[plan.device.kernels] if Work.ATTENTION_GRAD in works else "",
+        trains=TRAINING_ATTENTION[plan.device.kernels] if is_training else "",
         engine=plan.device.experts,
         swizzle=plan.device.swizzle,
         fuses=plan.device.fused_activations,
@@ -549,24 +549,19 @@ TRAINING_ATTENTION = {"fused": "cudnn", "compiled": "flash2", "eager": "flash2"}
 """For each setting `kernels`, whose attention kernels run in training: those that Transformer Engine calls, or PyTorch's `scaled_dot_product_attention`."""
 
 
-def notes_on_kernels(traces: TraceSet, plan: Plan) -> list[str]:
-    """Notes for the user on what the setting `kernels` decides in a step that trains, besides which ops share a kernel."""
-    works = works_of(traces)
-    if plan.device.model is None or Work.ATTENTION_GRAD not in works:
+def notes_on_kernels(plan: Plan, works: Collection[Work]) -> list[str]:
+    """Notes for the user on what the setting `kernels` decides in a step that trains and does this work, besides which ops share a kernel."""
+    if plan.device.model is None:
         return []
-    kernels = plan.device.kernels
-    if TRAINING_ATTENTION[kernels] == "cudnn":
-        return [f"kernels = {kernels}: attention has kernels of cuDNN where the device has tables"]
-    return [
-        f"kernels = {kernels}: attention has kernels of FlashAttention-2 where the device has tables, not those of "
-        "cuDNN as under `fused`, and a kernel of its own adds a weight's gradient to that of earlier microbatches"
-    ]
-
-
-def works_of(traces: TraceSet) -> set[Work]:
-    """The kinds of work of a job."""
-    programs = (each.program for each in traces.classes)
-    return {work_of(node) for p in programs for s in p.segments for node in s.nodes}
+    kernels, is_fused = plan.device.kernels, TRAINING_ATTENTION[plan.device.kernels] == "cudnn"
+    found: list[str] = []
+    if not {*works}.isdisjoint((*ATTENTION, Work.ATTENTION_GRAD)):
+        own = "cuDNN" if is_fused else "FlashAttention-2"
+        others = "" if is_fused else ", not those of cuDNN as under `fused`"
+        found.append(f"attention has kernels of {own} where the device has tables{others}")
+    if not is_fused:
+        found.append("a kernel of its own adds a weight's gradient to that of earlier microbatches")
+    return [f"kernels = {kernels}: {', and '.join(found)}"] if found else []
 
 
 def work_of(node: Node) -> Work:

@@ -215,7 +215,7 @@ def step_summary(compiled: Compiled, device: str | None = None) -> StepSummary:
         roofline=parts.basis[Basis.ROOFLINE],
         breakdown=parts,
         price_per_hour=plan.device.price_per_hour,
-        notes=notes_on_kernels(compiled.trace_set, plan),
+        notes=notes_on_kernels(plan, compiled.works) if compiled.stated.is_training else [],
     )
 
 

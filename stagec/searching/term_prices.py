@@ -80,13 +80,12 @@ class TermPrices:
     @cached_property
     def columns(self) -> PriceColumns:
         """The prices of single ops in all plans."""
-        terms = [term for each in self.job.classes for term in each.terms]
-        works = {sched.work_of(term.counted.op) for term in terms}
-        found = kernel_prices(self.job.compiled.plan, works)
+        compiled = self.job.compiled
+        found = kernel_prices(compiled.plan, compiled.stated.is_training)
         kernels = None
         if found is not None:
             kernels = shared(found)
-        return PriceColumns(self.job.compiled.plan, self.sizes, tuple(self.job.names.mesh), kernels)
+        return PriceColumns(compiled.plan, self.sizes, tuple(self.job.names.mesh), kernels)
 
     @cached_property
     def prices(self) -> Prices:

@@ -575,6 +575,45 @@ def test_a_context_of_no_sequence_is_told(made: str, split: str):
     assert is_told == (digest(given) == digest(plain)) == IDLE_CONTEXTS[made, split]
 
 
+SERVED = """
+dim B = 4
+dim S = 16
+dim T = S
+dim D = 32
+dim H = 4
+dim E = D / H
+dim V = 64
+module Attention(x[B, S, D]) -> [B, S, D] {
+  weight wq[D, H, E], wk[D, H, E], wv[D, H, E], wo[H, E, D]
+  cache k[B, T, H, E], v[B, T, H, E]
+  return attention(x @ wq, append(k, x @ wk), append(v, x @ wv), causal = true) @ wo
+}
+model M(tokens[B, S]: i32, targets[B, S]: i32) {
+  weight embed[V, D], head[D, V]
+  x = embedding(tokens, embed)
+  repeat 2 { x = Attention(x) }
+  loss = cross_entropy(x @ head, targets)
+}
+plan p { mesh dp = 2 shard B over dp precision { weights = bf16, activations = bf16 } serve { decode 4 at 32 } device h100 }
+"""
+
+
+@pytest.mark.parametrize(
+    ("clause", "what"),
+    {
+        "zero 3 over dp { reshard = false }": "zero 3",
+        "zero 3 over dp": "",
+        "precision { loss = fp32 }": "loss",
+    }.items(),
+)
+def test_what_is_served_is_told_of_weights_that_stay_and_of_losses(clause: str, what: str):
+    given, plain = (
+        compile_text(f"{SERVED}plan q extends p {{ {each} }}", plan="q") for each in (clause, "")
+    )
+    assert told(given) == ([what] if what else [])
+    assert (digest(given) == digest(plain)) == bool(what)
+
+
 ATTENTION = """
 dim B = 4
 dim S = 16

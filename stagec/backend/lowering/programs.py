@@ -25,6 +25,7 @@ from stagec.backend.program import (
     TraceSet,
 )
 from stagec.dialects import sched, stg
+from stagec.plans.in_ir import stated_plan
 from stagec.rewriting import programs
 from stagec.symbolic.columns import add
 from stagec.unrolling.queues import QueueFinder
@@ -48,7 +49,8 @@ class Unroller:
     def trace_set(self, module: ModuleOp, runs: Sequence[RankRun]) -> TraceSet:
         """The trace programs of every rank class."""
         mesh, name = Mesh.of(mesh_of(module)), programs(module)[0].model.data
-        return TraceSet(name, mesh, tuple(self.classes(runs)))
+        is_training = stated_plan(module).is_training
+        return TraceSet(name, mesh, tuple(self.classes(runs)), is_training)
 
     def classes(self, runs: Sequence[RankRun]) -> Iterator[RankClass]:
         for run in runs:

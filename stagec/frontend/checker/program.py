@@ -38,6 +38,7 @@ from stagec.frontend.plans.idle_settings import (
     idle_split,
     idle_training,
     idle_unit,
+    idle_zero,
     is_of_training,
     title_of,
 )
@@ -256,7 +257,11 @@ def check(
         _check_copies(resolved.load, batch.serve, bool(experts), findings)
         _check_load(resolved.load, batch.serve, bool(tokens), findings)
     num_errors = findings.num_errors
-    bodies = _check_bodies(source, definitions, table, resolved, findings)
+    read = resolved
+    if batch is not None:
+        # Logits are what is served, and no loss converts them.
+        read = replace(resolved, precision=replace(resolved.precision, loss=None))
+    bodies = _check_bodies(source, definitions, table, read, findings)
     if findings.num_errors != num_errors:
         # Of caches, and of where the plan has values, nothing is known of bodies with mistakes.
         raise_errors(findings, definitions, source)
@@ -289,6 +294,7 @@ def check(
         *idle_split(served_as, own),
         *idle_sharing(batch, table, own),
         *(idle_training(said, serves=batch is not None) if not trains else ()),
+        *(idle_zero(resolved, said) if not trains else ()),
     ]
     if served_as is None:
         resolved = resolved.with_nccl

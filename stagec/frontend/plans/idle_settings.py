@@ -291,6 +291,17 @@ def idle_unit(plan: Plan, said: Merged) -> Iterator[Diagnostic]:
             yield Diagnostic("W0304", message, clause.span, help=help_)
 
 
+def idle_zero(plan: Plan, said: Merged) -> Iterator[Diagnostic]:
+    """A warning for a plan's own `zero 3` that keeps what it gathers, where nothing is trained: all weights stay whole from one step to the next."""
+    if plan.zero is not None and plan.zero.level == 3 and not plan.zero.reshard:
+        for clause in said.all(syntax.Zero):
+            message, where = "`zero 3` changes nothing here", plan.zero.given.get("reshard")
+            label = "what is gathered once is never freed, so that weights are whole on each rank"
+            places = [(where, label)] if where is not None else []
+            help_ = "leave it out, or free weights behind each pass: `reshard = true`"
+            yield Diagnostic("W0304", message, clause.span, secondary=places, help=help_)
+
+
 Weights = Sequence[tuple[Scope, str]]
 """Where each weight is, and what it is called there."""
 

@@ -222,3 +222,58 @@ def test_a_measured_loss_takes_what_it_does_as_a_whole() -> None:
     ahead = prices.kernels.moved(moved - behind.action.num_written).us
     whole = 1e6 * 2 * moved / (0.2795 * 8000 * 2**30)
     assert ahead + prices.node(behind).us == pytest.approx(whole, rel=1e-3)
+
+
+WITHOUT_ATTENTION = """
+dim B = 16
+dim S = 64
+dim D = 256
+dim F = 512
+dim X = 8
+dim A = 1
+dim H = 4
+dim E = 64
+dim N = B * S / X
+module Experts(x[B, S, D]) -> [B, S, D] {
+  weight router[D, X], up[X, D, F], down[X, F, D]
+  gates, chosen = topk(softmax(x @ router, over = X), over = X, to = A)
+  h[X, N, F] = silu(dispatch(x, chosen, experts = X, tokens = N) @ up)
+  o[X, N, D] = h @ down
+  return x + combine(o, gates, chosen)
+}
+module Attention(x[B, S, D]) -> [B, S, D] {
+  weight q[D, H, E], k[D, H, E], v[D, H, E], o[H, E, D]
+  return x + attention(x @ q, x @ k, x @ v) @ o
+}
+model M(x[B, S, D]) {
+  %s
+  x = Experts(x)
+  loss = mean(x, over = [B, S, D])
+}
+plan p { precision { weights = bf16, activations = bf16 } microbatch 4 device h100 { %s } }
+plan q extends p { %s }
+"""
+
+
+@pytest.mark.parametrize("kernels", ["kernels = fused", "experts = grouped", "kernels = eager"])
+@pytest.mark.parametrize("around", ["x = Attention(x)", "repeat 2 { x = Attention(x) }"])
+@pytest.mark.parametrize("clause", ["", "freeze Attention"])
+def test_experts_are_trained_alike_whether_attention_is_or_not(
+    kernels: str, around: str, clause: str
+) -> None:
+    found = []
+    for before, own in ((around, clause), ("", "")):
+        compiled = compile_text(WITHOUT_ATTENTION % (before, kernels, own), plan="q")
+        prices = Prices.of(compiled.trace_set, compiled.plan)
+        assert compiled.trace_set.is_training
+        found.append(
+            {
+                (node.op, node.phase, *kernel_sizes(node).items()): prices.node(node).us
+                for segment in compiled.trace_set.classes[0].program.segments
+                for node in segment.nodes
+                if kernel_sizes(node).get("batch") == 8 and work_of(node) == Work.PRODUCT
+            }
+        )
+    with_attention, alone = found
+    assert alone.items() <= with_attention.items()
+    assert len(alone) >= 4
