@@ -36,6 +36,7 @@ from stagec.frontend import CheckedModel, Source, check, parse_text, syntax as w
 from stagec.frontend.checker import pools_in
 from stagec.frontend.printing import text_of as clause_text
 from stagec.pictures.scales import amount
+from stagec.plans.clause_text import name_text, written as written_clause
 from stagec.plans.clauses import Device
 from stagec.reports.plans_chart import plans_page
 from stagec.searching.candidates import STATE_TOO_LARGE, TOO_LARGE, TOO_LATE, Candidates
@@ -223,13 +224,9 @@ def device_of_network(options: argparse.Namespace, text: str) -> str:
         )
         help_ = "leave `--network` out, and say links in `--device`: `h100 { network_bytes_per_s = 50e9 }`"
         raise usage_error(f"--network {options.network}", message, "E0419", help_)
-    settings = dict(re.findall(r"(\w+)\s*=\s*([^,}]+)", options.device.partition("{")[2]))
-    for name in NETWORK_NUMBERS:
-        number = getattr(device, name)
-        if number is not None and number != getattr(known, name):
-            settings[name] = f"{number:.17g}"
-    said = ", ".join(f"{name} = {value.strip()}" for name, value in settings.items())
-    return f"{options.device.partition('{')[0].strip()} {{ {said} }}"
+    numbers = {name: getattr(device, name) for name in NETWORK_NUMBERS}
+    others = {n: x for n, x in numbers.items() if x is not None and x != getattr(known, n)}
+    return written_clause(name_text(known.preset or ""), known, **others)
 
 
 def probed(options: argparse.Namespace, text: str, *clauses: str) -> CheckedModel:

@@ -26,9 +26,15 @@ MODEL = """
 dim B = 48
 dim D = 96
 dim E = 96
-model Net(x[B, D]) {
+module Up(x[B, D]) -> [B, E] {
   weight w[D, E]
-  y = x @ w
+  return x @ w
+}
+module Down(y[B, E]) -> [B, E] {
+  return relu(y)
+}
+model Net(x[B, D]) {
+  y = Down(Up(x))
   loss = mean(mean(y, over = E), over = B)
 }
 plan p {
@@ -52,7 +58,7 @@ def test_a_search_takes_nodes_and_links_of_a_network(tmp_path: Path) -> None:
     file.write_text(infragraph_json(made.trace_set.mesh, made.plan))
     options = Namespace(
         model="net.stg",
-        device="h100 { kernels = eager }",
+        device="h100 { kernels = eager, captured = [Up, Down], memory = 40GiB }",
         network=str(file),
         numbers=(8,),
         sizes={},
@@ -62,7 +68,8 @@ def test_a_search_takes_nodes_and_links_of_a_network(tmp_path: Path) -> None:
     options.device = device_of_network(options, text)
     device = probed(options, text).plan.device
     assert (device.node, device.link_bytes_per_s, device.network_bytes_per_s) == (4, 3e11, 25e9)
-    assert device.kernels == "eager"
+    assert (device.preset, device.kernels, device.memory) == ("h100", "eager", 40 << 30)
+    assert device.captured == ("Up", "Down")
     with pytest.raises(CompileError, match="8 XPUs"):
         device_of_network(Namespace(**{**vars(options), "numbers": (16,)}), text)
 
