@@ -22,14 +22,17 @@ from tests.resuming.texts import random_text
 Compile = Callable[[Stops], Compiled]
 
 
-def texts_after_passes(compile_it: Compile) -> tuple[dict[str, str], Compiled]:
-    """The IR that each pass leaves, in order, and what the uninterrupted compilation gives."""
+def texts_after_passes(compile_it: Compile, *passes: str) -> tuple[dict[str, str], Compiled]:
+    """The IR that each pass leaves, or each of those that are named, in order, and what the uninterrupted compilation gives."""
     texts: dict[str, str] = {}
 
     def keep(name: str, module: ModuleOp) -> None:
-        texts[f"{len(texts):02} {name}"] = print_ir(module)
+        if not passes or name in passes:
+            texts[f"{len(texts):02} {name}"] = print_ir(module)
 
-    return texts, compile_it(Stops(on_pass=keep))
+    whole = compile_it(Stops(on_pass=keep))
+    assert {name.partition(" ")[2] for name in texts}.issuperset(passes)
+    return texts, whole
 
 
 @cache

@@ -22,6 +22,7 @@ from stagec.frontend import check
 from stagec.ir_text import print_ir
 from stagec.rewriting import inherit, insert_after, insert_before, programs, rewrite, set_type
 from tests.unit.examples import FOLDER, parsed
+from tests.unit.seldom import some
 
 HERE = FileLineColLoc(StringAttr("model.stg"), IntAttr(3), IntAttr(7))
 THERE = FileLineColLoc(StringAttr("model.stg"), IntAttr(9), IntAttr(1))
@@ -125,7 +126,7 @@ def test_a_mark_is_of_the_ops_that_it_means_something_for():
     assert stg.phase_of(op) == "wgrad"
 
 
-@pytest.mark.parametrize(("name", "plan"), [("gpt", "dp4_tp8"), ("t5_base", "pp4")])
+@pytest.mark.parametrize(("name", "plan"), some([("gpt", "dp4_tp8"), ("t5_base", "pp4")]))
 def test_ops_and_patterns_are_xdsls(name: str, plan: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is not asked again for each op changes nothing: xDSL's builder makes the same ops, and patterns pass over the same ones."""
     source, stops = check(parsed(FOLDER / f"{name}.stg"), plan), Stops(unroll=False)
