@@ -66,8 +66,9 @@ class HandOverCaches(ModulePass):
         pool = dist.pool_of(op)
         if pool is None:
             return
-        for said in list(op.body.ops):
-            if isinstance(said, dist.GivesOp | dist.TakesOp):
+        # What is received takes the place of a cache where it is read, so what writes it is looked for before.
+        for kind in (dist.GivesOp, dist.TakesOp):
+            for said in [each for each in op.body.ops if isinstance(each, kind)]:
                 for program in programs(op):
                     hand_over(op, pool, said, program)
 

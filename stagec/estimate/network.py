@@ -161,21 +161,29 @@ class Network:
     def collective(self, action: Collective) -> Price:
         """The time of a collective: by the device's table if the group is within a node, else by a rule."""
         route = self.route(action)
-        model = self.model
+        model, switch_us = self.model, self.switch_us(action)
         if model is None:
-            return Price(self.ring_collective_us(action), Basis.ROOFLINE)
-        in_switch = action.kind == "all_reduce" and route.in_switch_us is not None
-        in_node = route.in_node
+            return Price(min(self.ring_collective_us(action), switch_us), Basis.ROOFLINE)
+        in_switch, in_node = switch_us < math.inf, route.in_node
         # What a node's own switches do is measured.
         measured = not in_switch or model.reduces_in_switch
         asked = in_switch or in_node == route.size
         known = self.in_node(action, route) if measured and asked and in_node > 1 else None
         if known is not None and in_node == route.size:
             return known
-        us = self.ring_collective_us(action)
         if known is not None and in_switch:
-            us = max(us, known.us)
-        return Price(us, Basis.RULE)
+            switch_us = max(switch_us, known.us)
+        # NCCL takes the algorithm that it expects to take least (`topoGetAlgoInfo`).
+        return Price(min(self.ring_collective_us(action), switch_us), Basis.RULE)
+
+    def switch_us(self, action: Collective) -> float:
+        """The time in µs of an all-reduce in switches: a rank sends its operand once and receives the sum once, both at the same time (Graham et al., SHARP,
+        2016). Infinite where they do not reduce.
+        """
+        route = self.route(action)
+        if action.kind != "all_reduce" or route.in_switch_us is None:
+            return math.inf
+        return route.in_switch_us + 1e6 * action.operand_bytes / route.bytes_per_s
 
     def in_node(self, action: Collective, route: Route) -> Price | None:
         """The time of a collective among the ranks of the group in one node, by the device's table; None without one.
@@ -236,12 +244,8 @@ class Network:
     def ring_collective_us(self, action: Collective) -> float:
         """The time of a collective in µs without a table. On a ring of n ranks each sends (n-1)/n of the whole tensor in an all-gather or a reduce-scatter,
         and twice that in an all-reduce (Patarasuk and Yuan 2009); for an all-to-all see `exchange_us`.
-
-        Where switches reduce, a rank sends its operand once and receives the sum once, both at the same time (Graham et al., SHARP, 2016).
         """
         route = self.route(action)
-        if action.kind == "all_reduce" and route.in_switch_us is not None and route.size > 1:
-            return route.in_switch_us + 1e6 * action.operand_bytes / route.bytes_per_s
         if action.kind == "all_reduce":
             ring = route.ring_us(action.operand_bytes, 2)
             if route.tree_latency_us is None:

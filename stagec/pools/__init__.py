@@ -45,7 +45,7 @@ from stagec.pools.towers import (
     wrong,
 )
 from stagec.rewriting import programs, programs_by_kind
-from stagec.symbolic import ONE, Size, conditions
+from stagec.symbolic import ONE, ZERO, Size, conditions
 
 KNOWN_AFTER = "insert-collectives"
 """The pass after which nothing changes any more of how devices hold caches."""
@@ -246,6 +246,16 @@ class Alike:
     def end(self) -> int:
         return self.new + self.context
 
+    @property
+    def is_passed_on(self) -> bool:
+        """Whether what was computed of them before comes from another pool in the same iteration, so that whoever goes on with them lacks that too."""
+        return bool(self.said.source)
+
+    @property
+    def handed(self) -> int:
+        """The positions of one that another pool is handed."""
+        return self.end if self.is_passed_on else self.new
+
 
 @dataclass(frozen=True)
 class Pool:
@@ -347,16 +357,19 @@ class Going:
 
     @property
     def plain(self) -> Numbers:
-        return symbolic.constant(self.count), symbolic.constant(self.giver.new)
+        return symbolic.constant(self.count), symbolic.constant(self.giver.handed)
 
     @property
     def given(self) -> Numbers:
-        return self.here(self.giver), self.giver.said.new.size
+        said = self.giver.said
+        before = said.context.size if self.giver.is_passed_on else ZERO
+        return self.here(self.giver), said.new.size + before
 
     @property
     def taken(self) -> Numbers:
         _, new = self.plain
-        return self.here(self.taker), new if self.giver.context else self.taker.said.context.size
+        is_whole = self.giver.handed == self.giver.end
+        return self.here(self.taker), self.taker.said.context.size if is_whole else new
 
 
 Numbers = tuple[Size, Size]
@@ -518,7 +531,7 @@ class Exchange:
                     raise wrong(message, other.span, help_)
 
     def moving(self, one: Pool, other: Pool, path: str, sequences: Sequence[Numbers]) -> Size:
-        """Elements of a layer that are handed over: of each sequence the positions that are new, or all that is kept of it."""
+        """Elements of a layer that are handed over: of each sequence the positions that the other pool lacks, or all that is kept of it."""
         holds = one.caches[path].holds
         assert one.checked.batch is not None
         roles = one.checked.batch.roles
@@ -560,7 +573,7 @@ class Exchange:
         self, one: Pool, other: Pool, path: str, moving: Size, sequences: Sequence[Going]
     ) -> None:
         """Check that sequences and bytes divide over the devices of both. E0423 else."""
-        self.check_positions(one, other, path, (each.giver.new for each in sequences))
+        self.check_positions(one, other, path, (each.giver.handed for each in sequences))
         found = self.of_one(one, other, path)
         for each in sequences:
             if each.count % found.num_parts:

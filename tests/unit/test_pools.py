@@ -214,6 +214,40 @@ def test_each_byte_is_handed_over_once(seed: int, tmp_path: Path) -> None:
     assert not report.findings, report.text()
 
 
+@pytest.mark.parametrize("seed", some(range(40, 44), 4))
+def test_a_pool_between_two_others_passes_on_what_it_takes(seed: int, tmp_path: Path) -> None:
+    """It hands over as much as a pool that computes all positions itself, and takes as much as if nobody went on with it."""
+    (one, other, count, positions), last = drawn(seed), drawn(seed + 100)[0]
+    count, more = lcm(count, other.dp * last.dp), 48
+    clauses = {
+        "prefill": one.clauses(f"prefill {count} x {positions}"),
+        "decode": other.clauses(f"decode {count} x {more} at {positions} from prefill"),
+        "last": last.clauses(f"decode {count} at {positions + more} from decode"),
+    }
+    whole = {
+        "decode": other.clauses(f"prefill {count} x {positions + more}"),
+        "last": clauses["last"],
+    }
+    first = {name: clauses[name] for name in ("prefill", "decode")}
+
+    def compiled(pools: Mapping[str, str]) -> CompiledPools:
+        texts = "".join(f"pool {name} {{\n{text}\n}}\n" for name, text in pools.items())
+        plan = f"plan p {{\nprecision {{ weights = bf16 }}\n{texts}}}\n"
+        return compile_pools(parse_text(f"{MODEL}\n{plan}"), "p", {})
+
+    chain, taking, giving = map(compiled, (clauses, first, whole))
+    assert messages(chain, "decode", "recv") == messages(taking, "decode", "recv")
+    before = one.mesh.num_ranks
+    given = messages(giving, "decode", "send")
+    shifted = {(a + before, b + before, *rest): size for (a, b, *rest), size in given.items()}
+    assert messages(chain, "decode", "send") == messages(chain, "last", "recv") == shifted
+    encoded = encode_traces(chain.traces)
+    assert not replay(*traces_of(encoded)).missing
+    write_traces(encoded, str(tmp_path / "set"))
+    report = check_traces(tmp_path / "set", jobs=1)
+    assert not report.findings, report.text()
+
+
 def alone(source: Source, plan: str) -> Compiled:
     return compile_program(check(source, plan))
 
