@@ -757,9 +757,10 @@ def show_changes(options: argparse.Namespace, text: str, source: Source) -> int:
     minimised = options.minimise or STEP_TIME
     value = objective(minimised)
     ranks = float(checked.plan.num_ranks)
-    good = [each for each in answers if not each.error]
+    why = {n: each.error or found[n].why_idle(each.idle) for n, each in enumerate(answers)}
+    good = [each for each in answers if not why[each.number]]
     tell_idle(options, (), [each.idle for each in good])
-    refused = [each for each in answers if each.error]
+    refused = [each for each in answers if why[each.number]]
     # No change is one of tokens.
     alike = {"ranks": ranks, TOKENS: 1.0}
     numbers = {
@@ -778,7 +779,7 @@ def show_changes(options: argparse.Namespace, text: str, source: Source) -> int:
             }
             for each in good
         ]
-        no_plans = {found[each.number].title: each.error for each in refused}
+        no_plans = {found[each.number].title: why[each.number] for each in refused}
         said = {"version": 1, "changes": rows, "no_plans": no_plans}
         sys.stdout.write(json.dumps(said, indent=1) + "\n")
         return 0
@@ -797,7 +798,7 @@ def show_changes(options: argparse.Namespace, text: str, source: Source) -> int:
         )
     sys.stdout.write(f"minimises {minimised}{limit_text(limit, options)}\n\n{text_of(shown)}")
     if refused:
-        listed = "".join(f"  {found[each.number].title}: {each.error}\n" for each in refused)
+        listed = "".join(f"  {found[n].title}: {reason}\n" for n, reason in why.items() if reason)
         sys.stdout.write(f"\nno plans\n{listed}")
     return 0
 

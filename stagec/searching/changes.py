@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import permutations
 from math import prod
 
 from stagec.frontend import CheckedModel
 from stagec.plans.clauses import Plan
+from stagec.schedules.catalogue import build_named
+from stagec.schedules.errors import ScheduleError
 from stagec.searching.evaluation import NAME
 from stagec.searching.model import ModelDims
 from stagec.searching.space import divisors, is_file
+from stagec.searching.whole_plans import IdleSetting
 
 SCHEDULES = ("1f1b", "zb_h1", "gpipe")
 
@@ -26,6 +29,10 @@ class PlanChange:
     """The clauses that replace those of the plan."""
     sizes: tuple[tuple[str, str], ...] = ()
     """The sizes that replace those of the plan, as `--set` takes them."""
+
+    def why_idle(self, told: Iterable[IdleSetting]) -> str:
+        """Why the change is none; empty if it is one. `told` is what of the changed plan changes nothing."""
+        return next((each.message for each in told if each.line in self.clauses), "")
 
     def text(self, plan: str, further: tuple[str, ...]) -> str:
         """The text of a plan that extends the user's by this change, and by further clauses."""
@@ -113,12 +120,12 @@ def with_pipeline(plan: Plan, title: str, **other: object) -> PlanChange:
     }
     if pipeline.scatter_gather:
         settings["scatter_gather"] = "true"
-    if pipeline.first_backward != "split":
-        settings["first_backward"] = pipeline.first_backward
     if pipeline.transfers is not None and "schedule" not in other:
         # Not all schedules get through with all orders.
         settings["transfers"] = pipeline.transfers
     settings |= other
+    if pipeline.first_backward != "split" and splits_backward(plan, settings):
+        settings["first_backward"] = pipeline.first_backward
     if is_file(str(settings["schedule"])):
         settings["schedule"] = f'"{settings["schedule"]}"'
     if pipeline.layers and "virtual_stages" not in other:
@@ -127,6 +134,19 @@ def with_pipeline(plan: Plan, title: str, **other: object) -> PlanChange:
     said = ", ".join(f"{name} = {value}" for name, value in settings.items())
     counts = ", ".join(pipeline.counts)
     return PlanChange(title, (f"pipeline {counts} over {pipeline.axis} {{ {said} }}",))
+
+
+def splits_backward(plan: Plan, settings: Mapping[str, object]) -> bool:
+    """Whether a pipeline with these settings has several stages, and a schedule that splits backward passes. Of one of the user's own only running it tells."""
+    schedule, virtual = str(settings["schedule"]), int(str(settings["virtual_stages"]))
+    assert plan.pipeline is not None
+    ranks = plan.mesh[plan.pipeline.axis]
+    if is_file(schedule) or ranks * virtual == 1:
+        return ranks * virtual > 1
+    try:
+        return build_named(schedule, ranks, virtual, 2 * ranks).some_in_halves
+    except ScheduleError:
+        return False
 
 
 def of_storage(plan: Plan, dims: ModelDims) -> Iterator[PlanChange]:

@@ -57,10 +57,10 @@ from stagec.searching.space import (
     read_space,
 )
 from stagec.searching.texts import at_least, in_turn, plan_text
-from stagec.searching.whole_plans import WholePlan, compile_plan, compiled_whole
+from stagec.searching.whole_plans import IdleSetting, WholePlan, compile_plan, compiled_whole
 from stagec.sweeping.run import PEAK, Sweep
 from tests.attack.models import MODELS
-from tests.differential.random_plans import model
+from tests.differential.random_plans import draw, model
 from tests.unit.seldom import mostly, some
 
 DEVICES, BATCH = 8, 16
@@ -430,10 +430,13 @@ def test_no_plan_of_a_space_is_warned_of(seed: int) -> None:
     text, dims = drawn(seed)
     every = list(points(default_space(dims, DEVICES, 4), dims, DEVICES, BATCH))
     split = [point for point in every if point["cp"] != 1]
-    for point in Random(seed).sample(every, 8) + Random(seed).sample(split, 4):
+    chosen = Random(seed).sample(every, 8) + Random(seed).sample(split, 4)
+    for number, point in enumerate(chosen):
         plan = plan_text(NAME, point, dims, BATCH, ("device h100",))
         checked = check(parse_text(f"{text}\n{plan}", "random.stg"), NAME)
         assert not warnings_of(checked, lower(checked)), plan
+        if number % 6 == 0:
+            assert not compiled_whole(WholePlan("random.stg", f"{text}\n{plan}", 0)).idle, plan
 
 
 @pytest.mark.parametrize(
@@ -545,6 +548,53 @@ def test_changes_of_odd_numbers() -> None:
         "microbatch 15",
         "microbatch 3",
     }
+
+
+LATER = """
+plan later {
+  mesh pp = 2, dp = 2
+  shard B over dp
+  pipeline L over pp { schedule = SCHEDULE, first_backward = whole, microbatch = 2 }
+  device h100
+}
+"""
+
+
+@pytest.mark.parametrize("schedule", some(["1f1b", "zb_h1", "gpipe", "zb_h2"], 4))
+def test_a_change_has_no_setting_that_changes_nothing(schedule: str) -> None:
+    """Beside another schedule, or a number of microbatches, a first stage is said to be whole only where it is not so anyway."""
+    text = MODELS["words"] + LATER.replace("SCHEDULE", schedule)
+    checked = check(parse_text(text, "words.stg"), "later")
+    kept: set[bool] = set()
+    for each in changes(checked, read_model(checked)):
+        whole = any("first_backward" in clause for clause in each.clauses)
+        kept |= {whole} if any(clause.startswith("pipeline") for clause in each.clauses) else set()
+        plan = WholePlan("words.stg", f"{text}\n{each.text('later', ())}", 0, each.sizes)
+        answer = compiled_whole(plan)
+        if not answer.error and not each.why_idle(answer.idle):
+            assert not answer.idle, each.title
+    assert kept == {True, False}
+
+
+@pytest.mark.seldom
+@pytest.mark.parametrize("seed", range(4))
+def test_what_a_search_proposes_beside_a_plan_is_told_nothing(seed: int) -> None:
+    """Of a random plan's single changes, those that are told of themselves to change nothing are proposed to nobody; the others compile without a word."""
+    text = draw(Random(seed), "device h100").text
+    checked = check(parse_text(text, "random.stg"), "p")
+    begin = text.count("\n") + 1
+    for each in changes(checked, read_model(checked)):
+        whole = f"{text}\n{each.text('p', ())}"
+        try:
+            found = check(parse_text(whole, "random.stg"), NAME, dict(each.sizes))
+            made = compile_program(found)
+        except CompileError:
+            continue
+        if each.why_idle(IdleSetting.of(made)):
+            continue
+        told = [*warnings_of(found, lower(found)), *made.idle]
+        own = [d for d in told if d.span is not None and d.span.line > begin]
+        assert not own, each.title
 
 
 def test_why_one_plan_is_better() -> None:
