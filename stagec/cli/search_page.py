@@ -34,6 +34,7 @@ from stagec.diagnostics import (
 )
 from stagec.frontend import CheckedModel, Source, check, parse_text, syntax as written
 from stagec.frontend.checker import pools_in
+from stagec.frontend.numbers import names_in
 from stagec.frontend.printing import text_of as clause_text
 from stagec.pictures.scales import amount
 from stagec.plans.clause_text import name_text, written as written_clause
@@ -390,7 +391,7 @@ def iteration_of(
     if len(served) > 1:
         message, help_ = "`serve` is said twice", "leave out one"
         raise usage_error(origin_of(options, served[1]), message, "E0711", help_)
-    batch = dims.batch if re.search(rf"\b{re.escape(dims.batch)}\b", served[0]) else ""
+    batch = dims.batch if dims.batch in names_of_counts(served[0]) else ""
 
     def checked_at(size: int, beside: str = "") -> CheckedModel:
         sized = f"set {batch} = {size}\n" if batch and size else ""
@@ -414,6 +415,16 @@ def iteration_of(
             origin = origin_of(options, each or served[0])
             raise refused(first.code, first.message, origin=origin, help=first.help) from None
     return ServedIteration(served[0], batch, checked_at, size)
+
+
+def names_of_counts(clause: str) -> list[str]:
+    """The names by which a `serve` clause says how many sequences there are."""
+    (item,) = parse_text(f"plan {NAME} {{\n{clause}\n}}\n", "").files[""].items
+    assert isinstance(item, written.Plan)
+    served = [each.what for each in item.clauses if isinstance(each, written.Serve)]
+    entries = [e for what in served if isinstance(what, written.Served) for e in what.entries]
+    counts = [e.count for e in entries if isinstance(e, written.Prefill | written.Decode)]
+    return [name for count in counts for name in names_in(count)]
 
 
 SIZES = tuple(2**n for n in range(18))

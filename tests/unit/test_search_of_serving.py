@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from stagec.cli.search_command import run
+from stagec.cli.search_page import names_of_counts
 from stagec.diagnostics import CompileError
 from stagec.driver import compile_text
 from stagec.estimate.step import batch_of, estimate
@@ -358,6 +359,31 @@ def test_a_number_of_sequences_stays(model: str, capsys: pytest.CaptureFixture[s
     assert isinstance(best, list)
     assert {each["choices"]["batch"] for each in best} == {16}
     assert all("set B" not in each["plan"] for each in best)
+
+
+@pytest.mark.parametrize(
+    ("serve", "counts"),
+    [
+        ("decode B at 1500", ["B"]),
+        ("decode 128 at B", []),
+        ("prefill 2 * (N + B) x B, decode 4 at 8", ["N", "B"]),
+        ('prefill 4 x 32, decode 8 at uniform { most = B, file = "B.csv" } # B', []),
+        ("decode 8 at 1500, microbatches = B, logits = last", []),
+    ],
+)
+def test_numbers_of_sequences_are_what_counts_name(serve: str, counts: list[str]) -> None:
+    """A dim that says how long sequences are is none that a search may choose."""
+    assert names_of_counts(f"serve {{ {serve}\n}}") == counts
+
+
+def test_a_length_stays(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    fixed = ("--fix", "pp=1", "--fix", "tp=1", "--fix", "ep=1", "--devices", "1")
+    found = searched(model, capsys, "decode 16 at B, experts = average", *fixed)
+    same = searched(model, capsys, "decode 16 at 4, experts = average", *fixed)
+    assert isinstance(found["best"], list) and isinstance(same["best"], list)
+    (best,), (other,) = found["best"], same["best"]
+    assert best["choices"] == other["choices"]
+    assert (best["step_time"], best["memory_peak"]) == (other["step_time"], other["memory_peak"])
 
 
 def test_sequences_of_several_lengths_are_as_many_as_a_dim_says() -> None:
