@@ -114,6 +114,9 @@ def to_bytes(bundle: Bundle) -> bytes:
     )
 
 
+MAKE_ANEW = "copy it again, or make it anew with `stagec MODEL --bundle FILE`"
+
+
 def from_bytes(data: bytes, name: str = "bundle") -> Bundle:
     """E0606 where the bytes are no bundle, or a damaged one."""
     if not data.startswith(MAGIC):
@@ -123,7 +126,8 @@ def from_bytes(data: bytes, name: str = "bundle") -> Bundle:
     try:
         return _parse(data)
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        raise TraceError("E0606", f"the bundle `{name}` is damaged", note=str(error)) from None
+        message = f"the bundle `{name}` is damaged"
+        raise TraceError("E0606", message, help=MAKE_ANEW, note=str(error)) from None
 
 
 def write_bundle(path: str | Path, bundle: Bundle) -> int:

@@ -46,7 +46,9 @@ def dask_workers(argument: str) -> Workers:
             "E0608",
             f"no Dask scheduler answers at `{argument}`" if argument else "Dask does not start",
             note=f"{type(error).__name__}: {error}".removesuffix(": "),
-            help="start `dask scheduler` there, or choose another executor" if argument else "",
+            help="start `dask scheduler` there, or choose another executor"
+            if argument
+            else "choose another executor",
         ) from None
     return DaskWorkers(client)
 

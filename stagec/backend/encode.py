@@ -164,6 +164,7 @@ def encode_unproved(
         raise TraceError(
             "E0610",
             f"transfers need {channels * tag_span} different tags",
+            help="fewer microbatches, or stages of a rank, need fewer",
             note=f"{channels} channels with {tag_span} tags each; ASTRA-sim has {MAX_TAG}",
         )
     num_nodes = max(p.num_nodes for p in programs)

@@ -9,11 +9,11 @@ class TraceError(Exception):
 
     code: str
     message: str
+    help: str
     note: str = ""
-    help: str = ""
 
     def __post_init__(self) -> None:
-        super().__init__(self.code, self.message, self.note, self.help)
+        super().__init__(self.code, self.message, self.help, self.note)
 
     def __str__(self) -> str:
         lines = [f"error[{self.code}]: {self.message}"]

@@ -26,6 +26,9 @@ _MAX_LENGTH_BYTES = 5  # of a 32-bit varint
 
 _M = TypeVar("_M", bound=Message)
 
+WHOLE = "copy it again, or write it anew"
+CHAKRA = "name a file of length-delimited protobuf messages, as Chakra's `et_def.proto` has them"
+
 
 class TraceReader:
     """The nodes of one trace, in file order. Raises E0607 where the bytes are no trace.
@@ -42,7 +45,7 @@ class TraceReader:
         self._records = read_records(_blocks(stream, name), name)
         first = next(self._records, None)
         if first is None:
-            raise TraceError("E0607", f"`{name}` is empty")
+            raise TraceError("E0607", f"`{name}` is empty", help=WHOLE)
         self.metadata = self._parse(GlobalMetadata, first)
 
     @classmethod
@@ -50,7 +53,10 @@ class TraceReader:
         try:
             stream = io.FileIO(path)
         except OSError as error:
-            raise TraceError("E0607", f"cannot read `{path}`: {error.strerror}") from None
+            message = f"cannot read `{path}`: {error.strerror}"
+            raise TraceError(
+                "E0607", message, help="name a file that is there, and yours"
+            ) from None
         try:
             return cls(stream, str(path))
         except BaseException:
@@ -73,6 +79,7 @@ class TraceReader:
             raise TraceError(
                 "E0607",
                 f"`{self.name}` is not a Chakra trace",
+                help=CHAKRA,
                 note=f"a record of {len(record)} bytes does not parse as a `{name}`",
             ) from None
 
@@ -103,6 +110,7 @@ def read_records(blocks: Iterator[bytes], name: str) -> Iterator[bytes]:
             raise TraceError(
                 "E0607",
                 f"`{name}` is not a Chakra trace",
+                help=CHAKRA,
                 note=f"byte {before + at} announces a record of {length} bytes",
             )
         if length >= 0 and start + length <= len(buffer):
@@ -117,6 +125,7 @@ def read_records(blocks: Iterator[bytes], name: str) -> Iterator[bytes]:
         raise TraceError(
             "E0607",
             f"`{name}` is cut short",
+            help=WHOLE,
             note=f"the record at byte {before + at} ends beyond the file",
         )
 
@@ -147,4 +156,5 @@ def _blocks(stream: io.RawIOBase | io.BytesIO, name: str) -> Iterator[bytes]:
             while data := unzipped.read(_BLOCK_BYTES):
                 yield data
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise TraceError("E0607", f"`{name}` is damaged", note=f"gzip: {error}") from None
+        message = f"`{name}` is damaged"
+        raise TraceError("E0607", message, help=WHOLE, note=f"gzip: {error}") from None

@@ -130,7 +130,8 @@ def _make(spec: str) -> Executor:
             missing = isinstance(error, ImportError | AttributeError)
             reason = str(error) if missing else f"{type(error).__name__}: {error}"
             message = f"there is no executor `{spec}`" if missing else f"`{spec}` failed"
-            raise TraceError("E0608", message, note=reason) from None
+            help_ = f"let `{argument}` of `{name}` return a `concurrent.futures.Executor`"
+            raise TraceError("E0608", message, help=help_, note=reason) from None
         return _checked(made, spec)
     known = sorted({*_BUILT_IN, *brought})
     raise TraceError(
@@ -146,6 +147,7 @@ def _checked(made: Any, spec: str) -> Executor:
         raise TraceError(
             "E0608",
             f"`{spec}` is not an executor",
+            help="let it return one",
             note=f"it made a `{type(made).__name__}`, not a `concurrent.futures.Executor`",
         )
     return made

@@ -139,7 +139,8 @@ def _open_special(path: str) -> int:
             if error.errno != errno.ENXIO:
                 raise
             if time.monotonic() > until:
-                raise TraceError("E0603", f"nobody reads the pipe `{path}`") from None
+                message = f"nobody reads the pipe `{path}`"
+                raise TraceError("E0603", message, help="start its reader first") from None
             time.sleep(0.05)
         else:
             os.set_blocking(file, True)
@@ -205,7 +206,7 @@ def disk_error(error: OSError, path: str, *, of_ranks: bool = False) -> TraceErr
             return TraceError(
                 "E0603",
                 f"`{there}` is a file, not a directory",
-                help="choose another directory" if there != path else "",
+                help="choose another directory" if there != path else "name another file",
             )
         case errno.EACCES | errno.EPERM if there != path:
             return TraceError(
@@ -239,9 +240,11 @@ def disk_error(error: OSError, path: str, *, of_ranks: bool = False) -> TraceErr
                 "E0603", f"`{path}` is not yours to write or read", help="choose another directory"
             )
         case errno.ENOENT:
-            return TraceError("E0603", f"there is no `{path}`")
+            return TraceError("E0603", f"there is no `{path}`", help="name one that is there")
         case 0:  # of `read_file`, which says why in words
-            return TraceError("E0603", f"`{path}` cannot be read: {error.strerror}")
+            message = f"`{path}` cannot be read: {error.strerror}"
+            return TraceError("E0603", message, help="name another file")
         case _:
             reason = (error.strerror or str(error)).lower()
-            return TraceError("E0603", f"the disk failed at `{path}`: {reason}")
+            message = f"the disk failed at `{path}`: {reason}"
+            return TraceError("E0603", message, help="try again, or on another disk")

@@ -89,6 +89,7 @@ class GroupIds:
             raise TraceError(
                 "E0610",
                 f"ranks would belong to {num_kinds} kinds of groups",
+                help="fewer axes, or products of them, need fewer",
                 note=f"ASTRA-sim tells {TAG_PERIOD} apart",
             )
         order = {axis: number for number, axis in enumerate(mesh.axes)}

@@ -98,4 +98,5 @@ def remote_errors(place: str) -> Iterator[None]:
         raise
     except Exception as error:
         reason = str(error) or type(error).__name__
-        raise TraceError("E0603", f"cannot reach `{place}`", note=reason) from error
+        help_ = "look whether the place is there, and whether you may write to it"
+        raise TraceError("E0603", f"cannot reach `{place}`", help=help_, note=reason) from error

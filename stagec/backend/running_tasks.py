@@ -172,5 +172,5 @@ def extra(module: str, extra: str) -> Any:
         "E0608",
         f"the package {package} is there, and cannot be loaded",
         note=reason.strip().splitlines()[0],
-        help="install an MPI library: `pip install mpich`" if extra == "mpi" else "",
+        help="install an MPI library: `pip install mpich`" if extra == "mpi" else "install it anew",
     )

@@ -111,6 +111,7 @@ def test_truncated_file_is_refused(data) -> None:
         list(et_file.TraceReader.of_bytes(whole[:cut], "m.0.et"))
     assert caught.value.code == "E0607"
     assert "`m.0.et`" in caught.value.message
+    assert caught.value.help
 
 
 @given(st.binary(max_size=200))
@@ -121,6 +122,7 @@ def test_any_bytes_are_a_trace_or_an_error(data: bytes) -> None:
             list(et_file.TraceReader.of_bytes(start + data))
         except TraceError as error:
             codes.add(error.code)
+            assert error.help
         assert codes <= {"E0607"}
 
 

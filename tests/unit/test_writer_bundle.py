@@ -79,6 +79,7 @@ def test_damaged_bundles_are_refused(data) -> None:
         from_bytes(bytes(whole), "job.bundle")
     assert error.value.code == "E0606"
     assert "`job.bundle`" in error.value.message
+    assert error.value.help
 
 
 @given(st.binary(max_size=300))

@@ -272,7 +272,7 @@ def test_error_in_a_worker_process_arrives_whole() -> None:
 
 
 def _fail() -> None:
-    raise TraceError("E0603", "m", "n", "h")
+    raise TraceError("E0603", "m", "h", "n")
 
 
 def test_manifest_of_a_store_is_json(traces, memory) -> None:
