@@ -4,18 +4,11 @@ import pytest
 
 from stagec.driver import Compiled, compile_text
 from stagec.estimate.step import step_summary
+from tests.unit.model_texts import served_experts
 from tests.unit.seldom import some
 
-MODEL = """
-dim B = 64
-dim S = 1
-dim P = S
-dim D = 256
-dim F = 512
-dim X = 16
-dim A = 2
-dim T = B * S * A / X
-module Experts(x[B, S, D]) -> [B, S, D] {
+MODEL = served_experts(
+    """
   weight router[D, X], up[X, D, F], down[X, F, D], w[D, F], v[F, D]
   gates, chosen = topk(softmax(x @ router, over = X), over = X, to = A)
   r = dispatch(x, chosen, experts = X, tokens = T)
@@ -23,14 +16,9 @@ module Experts(x[B, S, D]) -> [B, S, D] {
   h[X, T, F] = r @ up
   y[X, T, D] = silu(h) @ down
   return SUM
-}
-model Net(x[B, S, D]) {
-  cache past[B, P, D]
-  x = x + mean(append(past, x), over = P)
-  repeat 3 { x = Experts(x) }
-  return x
-}
-"""
+""",
+    layers=3,
+)
 SUMS = {
     "experts": ("combine(y, gates, chosen)", True),
     "shared behind": ("combine(y, gates, chosen) + silu(x @ w) @ v", True),

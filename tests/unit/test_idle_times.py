@@ -13,6 +13,7 @@ from stagec.frontend import parse_text
 from stagec.sweeping.grid import Grid
 from stagec.sweeping.plans import SweepRequest
 from stagec.sweeping.pools import table_of
+from tests.unit.model_texts import served_experts
 from tests.unit.seldom import some
 
 MODEL = """
@@ -34,29 +35,16 @@ module Block(x[B, S, D]) -> [B, S, D] {
 }
 model Net(x[B, S, D]) { repeat L { x = Block(x) } return x }
 """
-EXCHANGES = """
-dim B = 64
-dim S = 1
-dim P = S
-dim D = 256
-dim F = 256
-dim X = 16
-dim A = 2
-dim T = B * S * A / X
-module Experts(x[B, S, D]) -> [B, S, D] {
+EXCHANGES = served_experts(
+    """
   weight router[D, X], up[X, D, F], down[X, F, D]
   gates, chosen = topk(softmax(x @ router, over = X), over = X, to = A)
   h[X, T, F] = dispatch(x, chosen, experts = X, tokens = T) @ up
   y[X, T, D] = h @ down
   return combine(y, gates, chosen)
-}
-model Net(x[B, S, D]) {
-  cache past[B, P, D]
-  x = x + mean(append(past, x), over = P)
-  repeat 3 { x = Experts(x) }
-  return x
-}
-"""
+""",
+    layers=3,
+)
 MESH = "mesh dp = 2, tp = 4 shard B over dp shard H, K over tp"
 WIDTH = "precision { weights = bf16, activations = bf16 }"
 PLANS = {

@@ -4,18 +4,11 @@ import pytest
 
 from stagec.driver import compile_text
 from stagec.estimate.step import step_summary
+from tests.unit.model_texts import served_experts
 from tests.unit.seldom import some
 
-MODEL = """
-dim B = 64
-dim S = 1
-dim P = S
-dim D = 256
-dim F = 512
-dim X = 16
-dim A = 2
-dim T = B * S * A / X
-module Experts(x[B, S, D]) -> [B, S, D] {
+MODEL = served_experts(
+    """
   weight router[D, X], gate[X, D, F], up[X, D, F], down[X, F, D]
   gates, chosen = topk(softmax(x @ router, over = X), over = X, to = A)
   r = dispatch(x, chosen, experts = X, tokens = T)
@@ -23,14 +16,9 @@ module Experts(x[B, S, D]) -> [B, S, D] {
   u[X, T, F] = r @ up
   y[X, T, D] = (silu(g) * u) @ down
   return combine(y, gates, chosen)
-}
-model Net(x[B, S, D]) {
-  cache past[B, P, D]
-  x = x + mean(append(past, x), over = P)
-  repeat 2 { x = Experts(x) }
-  return x
-}
-"""
+""",
+    layers=2,
+)
 DTYPES = ("bf16", "fp8", "fp8_1x128", "fp4")
 TABLES = {"h100": ("fp8_1x128",), "b200": ("fp8_1x128", "fp4"), "a100": ()}
 """For which of these a device has tables of several engines."""
