@@ -570,7 +570,3 @@ def stages(
             space.left_out[refused] += 1
             continue
         yield {"schedule": schedule, "virtual_stages": virtual, "uneven": uneven}
-
-
-SIZES = ("tp", "cp", "pp", "dp", "ep", "etp", "replicas", "microbatch")
-"""The names in which points may differ that share a text."""

@@ -13,7 +13,6 @@ from stagec.searching.space import (
     NAMES,
     NO_EXPERTS,
     SAID_BY,
-    SIZES,
     Point,
     ends,
     experts_of_context,
@@ -37,8 +36,11 @@ PRODUCTS = {
 RECOMPUTE = {"none": "none", "selective": "attention", "full": "full"}
 
 
+SIZES = ("tp", "cp", "pp", "dp", "ep", "etp", "replicas", "microbatch")
+"""The names in which points may differ that share a text."""
 CHOICES = tuple(name for name in NAMES if name not in SIZES)
 FLAGS = ("tp", "cp", "pp", "ep", "replicas", "dp")
+"""The names that a text has if their size is not 1."""
 
 
 def text_key(point: Point) -> tuple[object, ...]:
