@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from math import prod
 from random import Random
 
 import pytest
@@ -130,6 +131,9 @@ def test_a_patch_embedding_takes_as_long_as_the_product_of_its_patches(seed: int
         works = (Work.PRODUCT, Work.CONVOLUTION)
         actions = [(n, n.action) for n in nodes if isinstance(n.action, Compute)]
         products = [(node, action.kernel) for node, action in actions if action.work in works]
+        for _, action in actions:
+            if action.work in works and action.kernel is not None:
+                assert action.num_ops == 2 * prod(size for _, size in action.kernel.sizes[:4])
         sizes.append({node.phase: kernel.sizes[:4] for node, kernel in products if kernel})
         took.append({node.phase: found.prices.node(node).us for node, _ in products})
         assert found.breakdown.parts[PRODUCTS] == pytest.approx(sum(took[-1].values()), rel=1e-6)
