@@ -1,7 +1,7 @@
 """The graph of what waits for what in one step of a whole job, with one rank for each rank class.
 
 Every node has a position: those of the first class come first, in issue order, then those of the next. A node waits for the nodes that its trace names:
-those that make what it reads, and those before it on its streams. Besides, a receive waits for its send, and a collective whose members are of several
+those that make what it reads, and those before it on its streams, but for what it waits for through others (`stagec.estimate.waits`). Besides, a receive waits for its send, and a collective whose members are of several
 classes waits for all that any of its members waits for. All ranks of a class do the same at the same time.
 
 Nodes are not kept one by one. A *piece* is a run of nodes of a segment between which nothing is heard of other ranks; it is kept once, with the positions
@@ -11,7 +11,7 @@ of all of its instances.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -24,6 +24,7 @@ from stagec.backend.program import Node, RankClass, TraceProgram, TraceSegment, 
 from stagec.backend.ranks import ranks_where, shifted
 from stagec.diagnostics import CompileError, refused
 from stagec.dialects.sched.actions import Collective, Transfer
+from stagec.estimate.waits import Waits
 
 MOST_NOTES = 4
 
@@ -63,6 +64,35 @@ class GraphPiece:
         self.columns += columns
         self.outside[0] += new
         return new
+
+
+@dataclass
+class Awaited:
+    """What nodes of a piece wait for outside of it, in all instances."""
+
+    positions: Ints
+    """`[instance]`: the position of a node; -1 for none."""
+    by: list[int]
+    """The numbers of the nodes that wait for it."""
+
+    def add(self, by: int, positions: Ints) -> None:
+        """Let another node wait, in the instances in which `positions` names one."""
+        self.positions = np.maximum(self.positions, positions)
+        if by not in self.by:
+            self.by.append(by)
+
+
+def joined(awaited: Iterable[Awaited]) -> list[Awaited]:
+    """The same in fewer columns: those of the same nodes, of which no instance waits for more than one, are one."""
+    found: list[Awaited] = []
+    for each in awaited:
+        for other in found:
+            if other.by == each.by and not ((other.positions >= 0) & (each.positions >= 0)).any():
+                other.positions = np.maximum(other.positions, each.positions)
+                break
+        else:
+            found.append(each)
+    return found
 
 
 @dataclass(frozen=True)
@@ -268,12 +298,12 @@ class GraphBuilder:
             program = rank_class.program
             first = begins[-1] + program.first_node
             slots = np.where(program.slots >= 0, program.slots + begins[-1], -1)
-            told = self.told(program, first)
+            told, waits = self.told(program, first), Waits(program)
             for index, segment in enumerate(program.segments):
                 rows = np.flatnonzero(program.segment == index)
                 if len(rows):
                     self.note_sends(number, segment, first[rows], program.tag[rows])
-                    self.split(number, index, rows, first[rows], slots[rows], told)
+                    self.split(number, index, rows, first[rows], slots[rows], told, waits)
             begins.append(int(first[-1]))
         meetings = self.join_collectives()
         self.join_transfers()
@@ -314,9 +344,19 @@ class GraphBuilder:
         return np.union1d(told, computing[before[before > 0] - 1])
 
     def split(
-        self, number: int, index: int, rows: Ints, first: Ints, slots: Ints, told: Ints
+        self,
+        number: int,
+        index: int,
+        rows: Ints,
+        first: Ints,
+        slots: Ints,
+        told: Ints,
+        waits: Waits,
     ) -> None:
-        """Cut a segment into pieces. A node that hears of other ranks is a piece by itself; behind a node whose result the host has to read, a piece begins."""
+        """Cut a segment into pieces. A node that hears of other ranks is a piece by itself; behind a node whose result the host has to read, a piece begins.
+
+        What a node waits for through others (`waits`) is left out.
+        """
         segment = self.traces.classes[number].program.segments[index]
         into = told - first[np.searchsorted(first[1:], told, side="right")]
         here = (into >= 0) & (into < len(segment.nodes))
@@ -326,21 +366,25 @@ class GraphBuilder:
                 bounds |= {i, i + 1}
         edges = sorted(bounds)
         for begin, end in pairwise(edges):
-            columns: dict[tuple[int, int], int] = {}
-            inside: list[list[int]] = []
-            outside: list[list[int]] = []
-            for node in segment.nodes[begin:end]:
-                deps = (*node.data_deps, *node.ctrl_deps)
-                near = [d.node - begin for d in deps if d.slot < 0 and d.node >= begin]
-                keys = [
-                    (d.slot, 0 if d.slot >= 0 else d.node)
-                    for d in deps
-                    if d.slot >= 0 or d.node < begin
-                ]
-                inside.append(near)
-                outside.append([columns.setdefault(key, len(columns)) for key in keys])
-            arrays = [slots[:, slot] if slot >= 0 else first + node for slot, node in columns]
             nodes = segment.nodes[begin:end]
+            inside: list[list[int]] = [[] for _ in nodes]
+            awaited: dict[tuple[int, int], Awaited] = {}
+            for i, node in enumerate(nodes):
+                for k, dep in enumerate((*node.data_deps, *node.ctrl_deps)):
+                    is_needed = waits.is_needed(index, begin + i, k)
+                    if not is_needed.any():
+                        continue
+                    if dep.slot < 0 and dep.node >= begin:
+                        inside[i].append(dep.node - begin)
+                        continue
+                    key = (dep.slot, 0 if dep.slot >= 0 else dep.node)
+                    found = first + dep.node if dep.slot < 0 else slots[:, dep.slot]
+                    awaited.setdefault(key, Awaited(np.full(len(rows), -1), [])).add(
+                        i, np.where(is_needed, found, -1)
+                    )
+            columns = joined(awaited.values())
+            outside = [[k for k, each in enumerate(columns) if i in each.by] for i in range(len(nodes))]
+            arrays = [each.positions for each in columns]
             piece = GraphPiece(
                 number, nodes, inside, outside, first + begin, arrays, rows, [], index, begin
             )
