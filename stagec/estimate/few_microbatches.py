@@ -33,7 +33,7 @@ from stagec.dialects.sched.actions import Compute, Kernel
 from stagec.dialects.sched.tasks import Order, StageOfRank
 from stagec.dialects.types import TIME_AXIS
 from stagec.estimate.graph import PieceGraph, build_graph
-from stagec.estimate.interference import lost_us, slowdown, takes_units
+from stagec.estimate.interference import lost_by_class, slowdown, takes_units
 from stagec.estimate.many_microbatches import ManyMicrobatches
 from stagec.estimate.prices import Prices
 from stagec.estimate.repetition import (
@@ -134,17 +134,8 @@ class FewMicrobatches:
             return None
         if takes_units(plan.device):
             spent = [
-                [
-                    np.array(column)
-                    for column in zip(
-                        *(
-                            lost_us(plan.device, ranks, *timeline.of_class(number))
-                            for number, ranks in enumerate(each.trace_set.classes)
-                        ),
-                        strict=True,
-                    )
-                ]
-                for (each, _, _), timeline in zip(steps, found, strict=True)
+                lost_by_class(graph, prices, timeline)
+                for (_, prices, graph), timeline in zip(steps, found, strict=True)
             ]
             factors = slowdown(*(self.grown(a, b) for a, b in zip(*spent, strict=True)))
             if (factors != 1).any():

@@ -1,8 +1,9 @@
 """The graph of what waits for what in one step of a whole job, with one rank for each rank class.
 
-Every node has a position: those of the first class come first, in issue order, then those of the next. A node waits for the nodes that its trace names:
-those that make what it reads, and those before it on its streams, but for what it waits for through others (`stagec.estimate.waits`). Besides, a receive waits for its send, and a collective whose members are of several
-classes waits for all that any of its members waits for. All ranks of a class do the same at the same time.
+Every node has a position: those of the first class come first, in issue order, then those of the next. A node waits for the nodes that its trace names,
+those that make what it reads and those before it on its streams, but for what it waits for through others (`stagec.estimate.waits`). Besides, a receive
+waits for its send, and a collective whose members are of several classes waits for all that any of its members waits for. All ranks of a class do the same
+at the same time.
 
 Nodes are not kept one by one. A *piece* is a run of nodes of a segment between which nothing is heard of other ranks; it is kept once, with the positions
 of all of its instances.
@@ -105,6 +106,8 @@ class PieceGraph:
     meetings: list[dict[int, list[int]]]
     """For each group of ranks of several classes, the numbers of the pieces that are its collectives, by the number of the class."""
     classes: Sequence[RankClass]
+    waits: Sequence[Waits]
+    """What the nodes of each class wait for on their own rank."""
 
     @cached_property
     def instances(self) -> Instances:
@@ -128,9 +131,20 @@ class PieceGraph:
         return found
 
     @cached_property
-    def columns(self) -> InstanceColumns:
-        """The columns and exits of all pieces as arrays."""
-        return InstanceColumns.of(self)
+    def every_node(self) -> AskedNodes:
+        """The ends of all nodes."""
+        return AskedNodes(self, [np.arange(len(piece.first)) for piece in self.pieces])
+
+    @cached_property
+    def exits_alone(self) -> AskedNodes:
+        """The ends of the exits, from which the end of the step follows."""
+        return self.with_nodes(np.zeros(0, np.int64))
+
+    def with_nodes(self, positions: Ints) -> AskedNodes:
+        """The ends of the exits, and those of all instances that have a node at one of these positions, which are in ascending order."""
+        ends = [np.searchsorted(positions, p.first + len(p.nodes)) for p in self.pieces]
+        begins = [np.searchsorted(positions, p.first) for p in self.pieces]
+        return AskedNodes(self, [np.flatnonzero(b < e) for b, e in zip(begins, ends, strict=True)])
 
     @cached_property
     def is_exit(self) -> Bools:
@@ -139,6 +153,10 @@ class PieceGraph:
         for piece, exits in zip(self.pieces, self.exits, strict=True):
             found[(piece.first[:, None] + exits).ravel()] = True
         return found
+
+    def exits_of(self, number: int) -> Bools:
+        """`[node]`: whether a node of a class is an exit."""
+        return self.is_exit[self.begins[number] : self.begins[number + 1]]
 
 
 @dataclass(frozen=True)
@@ -154,6 +172,47 @@ class Instances:
 
 
 @dataclass(frozen=True)
+class AskedNodes:
+    """Nodes of a graph whose ends are asked for: those of some instances, and the exits of all."""
+
+    graph: PieceGraph
+    rows: list[Ints]
+    """For each piece, its instances whose nodes are all asked for."""
+
+    @cached_property
+    def index(self) -> Ints:
+        """`[position + 1]`: the number of a node among those that are asked for, or -1; the last entry is that of the start of the step, which comes last."""
+        is_asked = np.append(self.graph.is_exit, True)
+        for piece, rows in zip(self.graph.pieces, self.rows, strict=True):
+            is_asked[piece.first[rows, None] + np.arange(len(piece.nodes))] = True
+        return np.where(is_asked, np.cumsum(is_asked) - 1, -1)
+
+    @property
+    def count(self) -> int:
+        """How many there are, with the start of the step."""
+        return int(self.index[-1]) + 1
+
+    @cached_property
+    def exits(self) -> list[Ints]:
+        """For each piece, `[instance, exit]`: the numbers of its exits."""
+        pieces = zip(self.graph.pieces, self.graph.exits, strict=True)
+        return [self.index[piece.first[:, None] + at] for piece, at in pieces]
+
+    @cached_property
+    def awaited(self) -> list[Ints]:
+        """For each piece, `[instance, column]`: the numbers of the nodes that its instances wait for, and last that of the start of the step."""
+        return [
+            self.index[np.stack([*piece.columns, np.full(len(piece.first), -1)], axis=1)]
+            for piece in self.graph.pieces
+        ]
+
+    @cached_property
+    def columns(self) -> InstanceColumns:
+        """The columns and exits of all pieces as arrays."""
+        return InstanceColumns.of(self)
+
+
+@dataclass(frozen=True)
 class InstanceColumns:
     """The columns and exits of the pieces of all instances as arrays, wide enough for the piece that has most. Instances are ordered as in `Instances`."""
 
@@ -164,23 +223,25 @@ class InstanceColumns:
     place: Ints
     """`[instance]`: its number if instances are counted piece by piece."""
     reads: Ints
-    """`[column, instance]`: the position that is waited for; -1 for the start of the step."""
+    """`[column, instance]`: the number, among those that are asked for, of the node that is waited for; first that of the start of the step."""
     writes: Ints
-    """`[instance, exit]`: the position of an exit. A piece with fewer exits repeats its last one."""
+    """`[instance, exit]`: the number of an exit. A piece with fewer exits repeats its last one."""
 
     @staticmethod
-    def of(graph: PieceGraph) -> InstanceColumns:
+    def of(asked: AskedNodes) -> InstanceColumns:
+        graph = asked.graph
         pieces, exits, instances = graph.pieces, graph.exits, graph.instances
         widths = np.array([len(piece.columns) + 1 for piece in pieces], np.int64)
         heights = np.array([len(own) for own in exits], np.int64)
         begin = np.cumsum([0, *(len(piece.first) for piece in pieces)])
-        reads = np.full((widths.max(initial=0), begin[-1]), -1)
+        reads = np.full((widths.max(initial=0), begin[-1]), asked.index[-1])
         writes = np.zeros((begin[-1], heights.max(initial=0)), np.int64)
-        for start, stop, piece, at in zip(begin, begin[1:], pieces, exits, strict=False):
-            for k, column in enumerate(piece.columns, 1):
-                reads[k, start:stop] = column
-            writes[start:stop, : len(at)] = piece.first[:, None] + at
-            writes[start:stop, len(at) :] = piece.first[:, None] + at[-1]
+        for start, stop, awaited, own in zip(
+            begin, begin[1:], asked.awaited, asked.exits, strict=False
+        ):
+            reads[1 : awaited.shape[1], start:stop] = awaited[:, :-1].T
+            writes[start:stop, : own.shape[1]] = own
+            writes[start:stop, own.shape[1] :] = own[:, -1:]
         place = begin[instances.piece] + instances.row
         return InstanceColumns(widths, heights, place, reads[:, place], writes[place])
 
@@ -293,12 +354,12 @@ class GraphBuilder:
 
     def build(self) -> PieceGraph:
         """The graph: the pieces of each class, then what pieces of different classes wait for of each other."""
-        begins = [0]
+        begins, every = [0], [Waits(each.program) for each in self.traces.classes]
         for number, rank_class in enumerate(self.traces.classes):
             program = rank_class.program
             first = begins[-1] + program.first_node
             slots = np.where(program.slots >= 0, program.slots + begins[-1], -1)
-            told, waits = self.told(program, first), Waits(program)
+            told, waits = self.told(program, first), every[number]
             for index, segment in enumerate(program.segments):
                 rows = np.flatnonzero(program.segment == index)
                 if len(rows):
@@ -307,7 +368,7 @@ class GraphBuilder:
             begins.append(int(first[-1]))
         meetings = self.join_collectives()
         self.join_transfers()
-        return PieceGraph(self.pieces, begins, meetings, self.traces.classes)
+        return PieceGraph(self.pieces, begins, meetings, self.traces.classes, every)
 
     # One class
 
@@ -383,7 +444,9 @@ class GraphBuilder:
                         i, np.where(is_needed, found, -1)
                     )
             columns = joined(awaited.values())
-            outside = [[k for k, each in enumerate(columns) if i in each.by] for i in range(len(nodes))]
+            outside = [
+                [k for k, each in enumerate(columns) if i in each.by] for i in range(len(nodes))
+            ]
             arrays = [each.positions for each in columns]
             piece = GraphPiece(
                 number, nodes, inside, outside, first + begin, arrays, rows, [], index, begin

@@ -11,19 +11,20 @@ Blocks for which a collective leaves no multiprocessor run when it has ended, or
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from stagec.arrays import Floats, Ints
-from stagec.backend.program import Node, RankClass, TraceProgram, TraceSet
+from stagec.arrays import Floats, Ints, distinct
+from stagec.backend.program import Node, TraceProgram, TraceSet
 from stagec.dialects.sched.actions import Collective, Compute
 from stagec.dialects.work import Work
 from stagec.estimate import intervals
 from stagec.estimate.graph import PieceGraph, build_graph
 from stagec.estimate.prices import Prices
 from stagec.estimate.timeline import Arrivals, Timeline, simulate_graph
+from stagec.estimate.waits import Waits
 from stagec.plans.clauses import Device
 
 LEAST = 1.001
@@ -39,20 +40,42 @@ def slowed(
     """The timeline of a job in which computation is slowed by communication beside it. `graph` is built if it is not given."""
     graph = graph or build_graph(traces, launches=prices.host_launch_us > 0)
     timeline = simulate_graph(graph, traces, prices, arrived=arrived)
-    factors = factors_of(traces, prices, timeline)
+    factors = factors_of(graph, prices, timeline)
     if (factors == 1).all():
         return timeline
     return simulate_graph(graph, traces, prices, factors, arrived)
 
 
-def factors_of(traces: TraceSet, prices: Prices, timeline: Timeline) -> Floats:
+def factors_of(graph: PieceGraph, prices: Prices, timeline: Timeline) -> Floats:
     """`[class]`: how many times as long the computation of each rank class takes as its prices say, given what runs at the same time in `timeline`."""
-    device = prices.plan.device
-    if not takes_units(device):
-        return np.ones(len(traces.classes))
-    classes = enumerate(traces.classes)
-    spent = [lost_us(device, each, *timeline.of_class(number)) for number, each in classes]
-    return slowdown(*(np.array(column) for column in zip(*spent, strict=True)))
+    if not takes_units(prices.plan.device):
+        return np.ones(len(graph.classes))
+    return slowdown(*lost_by_class(graph, prices, timeline))
+
+
+def lost_by_class(graph: PieceGraph, prices: Prices, timeline: Timeline) -> tuple[Floats, Floats]:
+    """`[class]` each, in µs: how long its ranks compute, and how much longer they would because of collectives that run at the same time."""
+    beside = neighbours(prices.plan.device, graph)
+    computing = [
+        computing_us(
+            (len(rows), segment.nodes, prices.segment(rank_class, index).us)
+            for index, (segment, rows) in enumerate(
+                zip(rank_class.program.segments, waits.rows, strict=True)
+            )
+        )
+        for rank_class, waits in zip(graph.classes, graph.waits, strict=True)
+    ]
+    lost = [each.lost(*timeline.of_class(number)) for number, each in enumerate(beside)]
+    return np.array(computing), np.array(lost)
+
+
+def computing_us(parts: Iterable[tuple[int, Sequence[Node], Floats]]) -> Floats:
+    """How long nodes compute, given how often some of them run one after the other, and what each of these takes: `[node]`, or `[node, plan]`."""
+    found = np.zeros(())
+    for times, nodes, us in parts:
+        computes = np.array([node.computes for node in nodes], bool)
+        found = found + times * us[computes].sum(axis=0)
+    return found
 
 
 def takes_units(device: Device) -> bool:
@@ -67,23 +90,10 @@ def slowdown(computing: Floats, lost: Floats) -> Floats:
     return np.where(factors.max(axis=0) < LEAST, 1.0, factors)
 
 
-def lost_us(
-    device: Device, rank_class: RankClass, starts: Floats, ends: Floats
-) -> tuple[Floats, Floats]:
-    """How long a rank of a class computes, and how much longer it would because of collectives that run at the same time, both in µs.
-
-    `starts` and `ends` are those of its nodes in µs, `[node]`, or `[node, plan]` for several plans, whose results are `[plan]`.
-    """
-    beside = Neighbours.of(device, rank_class.program)
-    if starts.ndim == 1:
-        found = beside.lost(starts, ends)
-        return np.array(found[0]), np.array(found[1])
-    columns = zip(
-        map(np.ascontiguousarray, starts.T), map(np.ascontiguousarray, ends.T), strict=True
-    )
-    each = [beside.lost(begun, ended) for begun, ended in columns]
-    busy, lost = zip(*each, strict=True)
-    return np.array(busy), np.array(lost)
+def neighbours(device: Device, graph: PieceGraph) -> list[Neighbours]:
+    """For each class what may run beside its computation."""
+    classes = zip(graph.classes, graph.waits, strict=True)
+    return [Neighbours.of(device, each.program, waits) for each, waits in classes]
 
 
 Shares = Mapping[float, Ints]
@@ -92,10 +102,13 @@ Shares = Mapping[float, Ints]
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Which nodes of a program compute, and which take multiprocessors from those that run beside them."""
+    """Which nodes of a program compute, and which take multiprocessors from those that run beside them.
+
+    Where nothing is shared out beforehand, nodes that never run at the same time, because of what they wait for, are left out.
+    """
 
     computing: Ints
-    """The positions of all nodes that compute but for `products`."""
+    """The positions of nodes that compute but for `products`."""
     moving: Shares
     """What nodes take from computation beside them."""
     products: Ints
@@ -104,50 +117,91 @@ class Neighbours:
     """The nodes that leave some blocks of these products no multiprocessor."""
 
     @staticmethod
-    def of(device: Device, program: TraceProgram) -> Neighbours:
+    def of(device: Device, program: TraceProgram, waits: Waits) -> Neighbours:
         shares, is_static = share_by_node(device), device.tile_scheduler == "static"
         known = {shares(node) for each in program.segments for node in each.nodes} - {0.0}
+        computing = nodes_of(program, lambda node: node.computes)
+        moving = {
+            share: nodes_of(program, lambda node, least=share: shares(node) >= least)
+            for share in sorted(known, reverse=True)
+        }
+        if not is_static:
+            computing, moving = beside_each_other(waits, computing, moving)
+        products = nodes_of(program, lambda node: is_static and is_product(node))
         return Neighbours(
-            nodes_of(program, lambda node: node.computes and not (is_static and is_product(node))),
-            {
-                share: nodes_of(program, lambda node, least=share: shares(node) >= least)
-                for share in sorted(known, reverse=True)
-            },
-            nodes_of(program, lambda node: is_static and is_product(node)),
+            np.setdiff1d(computing, products, assume_unique=True),
+            moving,
+            products,
             nodes_of(program, lambda node: shares(node) > 0 and not leaves_units(node)),
         )
 
-    def lost(self, starts: Floats, ends: Floats) -> tuple[float, float]:
-        """How long the nodes compute, and how much longer they would because of what runs beside them, in µs. `starts` and `ends` are `[node]`, in µs."""
-        computed, lost = lost_in(starts, ends, self.computing, self.moving)
+    @property
+    def positions(self) -> Ints:
+        """All nodes whose times are asked for, in ascending order."""
+        of_products = [self.products, self.awaited] if len(self.products) else []
+        return distinct(np.concatenate([self.computing, *self.moving.values(), *of_products]))
+
+    def numbered(self, numbers: Ints) -> Neighbours:
+        """The same with other `numbers` for the positions: `[position]`."""
+        return Neighbours(
+            numbers[self.computing],
+            {share: numbers[nodes] for share, nodes in self.moving.items()},
+            numbers[self.products],
+            numbers[self.awaited],
+        )
+
+    def lost(self, starts: Floats, ends: Floats) -> Floats:
+        """How much longer nodes compute because of what runs beside them, in µs. `starts` and `ends` are `[node]` in µs, or `[node, plan]`.
+
+        Of several plans it is `[plan]`.
+        """
+        lost = lost_in(starts, ends, self.computing, self.moving)
         if not len(self.products):
-            return computed, lost
-        multiplied, shared = lost_in(starts, ends, self.products, self.moving, self.awaited)
-        waited = lost_in_waves(starts, ends, self.products, self.awaited)
-        return computed + multiplied, lost + shared + waited
+            return lost
+        shared = lost_in(starts, ends, self.products, self.moving, self.awaited)
+        if starts.ndim == 1:
+            return lost + shared + lost_in_waves(starts, ends, self.products, self.awaited)
+        waited = [
+            lost_in_waves(*each, self.products, self.awaited)
+            for each in zip(starts.T, ends.T, strict=True)
+        ]
+        return lost + shared + np.array(waited)
+
+
+def beside_each_other(waits: Waits, computing: Ints, moving: Shares) -> tuple[Ints, Shares]:
+    """The nodes that compute, in ascending order, and those that move, without those that wait for all of the others or are waited for by them."""
+    is_beside = np.zeros(len(computing) + 1, np.int64)
+    found: dict[float, Ints] = {}
+    for share, nodes in moving.items():
+        begin, end = waits.between(nodes, computing)
+        is_apart = begin >= end
+        found[share] = nodes[~is_apart]
+        np.add.at(is_beside, begin[~is_apart], 1)
+        np.subtract.at(is_beside, end[~is_apart], 1)
+    return computing[np.cumsum(is_beside[:-1]) > 0], found
 
 
 def lost_in(
     starts: Floats, ends: Floats, computing: Ints, moving: Shares, apart: Ints | None = None
-) -> tuple[float, float]:
-    """How long nodes compute, and how much longer they would beside those that move, in µs. Of several that run at once, the one counts that takes most.
+) -> Floats:
+    """How much longer nodes compute beside those that move, in µs. Of several that run at once, the one counts that takes most.
 
-    `computing` are the positions of nodes that compute. What runs beside nodes that are `apart` loses nothing here.
+    `starts` and `ends` are `[node]`, or `[node, plan]`; then it is `[plan]`. `computing` are the positions of nodes that compute. What runs beside nodes that
+    are `apart` loses nothing here.
     """
-    busy = intervals.union(starts[computing], ends[computing])
+    busy = intervals.Covered.of(starts[computing], ends[computing])
     free = np.zeros(0, np.int64) if apart is None else apart
-    lost, before = 0.0, hidden_by(busy, starts, ends, free)
+
+    def hidden(nodes: Ints) -> Floats:
+        """How long any of some nodes runs while others compute."""
+        return busy.shared_with(intervals.Covered.of(starts[nodes], ends[nodes]))
+
+    lost, before = np.zeros(starts.shape[1:]), hidden(free)
     for share, nodes in moving.items():
-        hidden = hidden_by(busy, starts, ends, np.concatenate([free, nodes]))
-        lost += share * (hidden - before)
-        before = hidden
-    return intervals.length(busy), lost
-
-
-def hidden_by(busy: intervals.Intervals, starts: Floats, ends: Floats, nodes: Ints) -> float:
-    """How long any of some nodes runs within `busy`."""
-    running = intervals.union(starts[nodes], ends[nodes])
-    return float(intervals.overlap(busy, running[:, 0], running[:, 1]).sum())
+        beside = hidden(np.concatenate([free, nodes]))
+        lost = lost + share * (beside - before)
+        before = beside
+    return lost
 
 
 def lost_in_waves(starts: Floats, ends: Floats, products: Ints, awaited: Ints) -> float:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
+
+from stagec.arrays import Floats
 
 Intervals = np.ndarray
 SAME = 1e-9
@@ -81,3 +85,52 @@ def at_most(intervals: Intervals, count: int) -> Intervals:
     starts, ends = intervals.T
     gaps = np.sort(starts[1:] - ends[:-1])
     return union(starts, ends, float(gaps[len(starts) - count - 1]))
+
+
+@dataclass(frozen=True)
+class Covered:
+    """The times that any of some intervals covers, in one plan or in several: intervals that follow each other without overlap, some of them empty."""
+
+    starts: Floats
+    """`[interval]`, or `[interval, plan]`, in ascending order."""
+    ends: Floats
+
+    @staticmethod
+    def of(starts: Floats, ends: Floats) -> Covered:
+        """The times that intervals cover, which may overlap: `[n]` each, or `[n, plan]`."""
+        if not len(starts):
+            return Covered(starts, ends)
+        order = np.argsort(starts, axis=0, kind="stable")
+        starts, ends = (np.take_along_axis(each, order, axis=0) for each in (starts, ends))
+        ends = np.maximum.accumulate(ends, axis=0)
+        starts[1:] = np.maximum(starts[1:], ends[:-1])
+        return Covered(starts, np.maximum(ends, starts))
+
+    def shared_with(self, other: Covered) -> Floats:
+        """How long both last at once: one number, or `[plan]`."""
+        if not len(self.starts) or not len(other.starts):
+            return np.zeros(self.starts.shape[1:])
+        plans = self.starts.shape[1:]
+        mine, others = (
+            np.stack([each.starts, each.ends]).reshape(2, len(each.starts), -1)
+            for each in (self, other)
+        )
+        found = [
+            (_before(own, ends) - _before(own, begins)).sum()
+            for own, (begins, ends) in zip(
+                np.ascontiguousarray(np.moveaxis(mine, -1, 0)),
+                np.ascontiguousarray(np.moveaxis(others, -1, 0)),
+                strict=True,
+            )
+        ]
+        return np.array(found).reshape(plans)
+
+
+def _before(intervals: Floats, times: Floats) -> Floats:
+    """For each time, how long intervals that follow each other, `[2, interval]`, last before it."""
+    starts, ends = intervals
+    gone = np.append(0.0, np.cumsum(ends - starts))
+    at = np.searchsorted(starts, times, side="right")
+    last = np.maximum(at - 1, 0)
+    part = np.minimum(times, ends[last]) - starts[last]
+    return np.where(at > 0, gone[last] + part, 0.0)

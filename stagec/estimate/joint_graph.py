@@ -43,6 +43,7 @@ class JointGraph:
         meetings: list[dict[int, list[int]]] = []
         pool_of: list[str] = []
         classes_ = [each for graph in own.values() for each in graph.classes]
+        waits = [each for graph in own.values() for each in graph.waits]
         for name, graph in own.items():
             classes, above, before = len(begins) - 1, begins[-1], len(pieces)
             pieces += [renumbered(piece, classes, above) for piece in graph.pieces]
@@ -52,7 +53,7 @@ class JointGraph:
             ]
             pool_of += [name] * len(graph.pieces)
             begins += [above + begin for begin in graph.begins[1:]]
-        joint = JointGraph(PieceGraph(pieces, begins, meetings, classes_), own, pool_of)
+        joint = JointGraph(PieceGraph(pieces, begins, meetings, classes_, waits), own, pool_of)
         joint.meet()
         joint.link(traces)
         return joint

@@ -121,8 +121,8 @@ def timeline_of_all(
     timeline = simulate_pieces(joint.graph, durations, networks, hosts)
     factors = np.concatenate(
         [
-            factors_of(each, prices[name], joint.of_pool(timeline, name))
-            for name, each in traces.pools
+            factors_of(joint.own[name], prices[name], joint.of_pool(timeline, name))
+            for name, _ in traces.pools
         ]
     )
     if (factors != 1).any():

@@ -17,7 +17,7 @@ import numpy as np
 from stagec.arrays import Floats, Ints
 from stagec.backend.program import TraceSet
 from stagec.dialects.sched.actions import Transfer
-from stagec.estimate.graph import GraphPiece, PieceGraph
+from stagec.estimate.graph import AskedNodes, GraphPiece, PieceGraph
 from stagec.estimate.network import Network
 from stagec.estimate.prices import Prices
 
@@ -81,7 +81,7 @@ def simulate_pieces(
     if factors is not None:
         durations = slower(graph, durations, factors)
     came = arrived_by_piece(graph, arrived or {})
-    times = solve(graph, durations, came=came, hosts=hosts)
+    times = solve(graph.every_node, durations, came=came, hosts=hosts)
     starts, ends = times.starts, times.ends
     for i, piece in enumerate(graph.pieces):
         if piece.sends or i in came:
@@ -188,31 +188,40 @@ def slower(graph: PieceGraph, durations: list[Floats], factors: Floats) -> list[
 
 @dataclass(frozen=True)
 class Times:
-    """When each node of a graph ends, in µs, in one plan, or in several plans with the same graph: then all arrays have a last axis `plan`."""
+    """When nodes of a graph end, in µs, in one plan, or in several plans with the same graph: then all arrays have a last axis `plan`."""
 
-    graph: PieceGraph
+    asked: AskedNodes
+    """The nodes."""
     durations: list[Floats]
     """For each piece, `[node]`."""
     slowest: dict[int, Floats]
     """For each piece that is a collective of several classes, by its number, `[instance]`: how long it takes."""
     ends: Floats
-    """`[position + 1]`: the last entry is the start of the step, so that position -1 stands for it."""
+    """`[number]`: of the nodes that are asked for (`AskedNodes.index`), and last the start of the step."""
 
     @property
     def makespan(self) -> Floats:
         """When the last node ends."""
-        return np.fmax.reduce(self.ends, axis=0)
+        return self.ends.max(axis=0)
+
+    def exits_of(self, number: int) -> Floats:
+        """When the exits of a class end, in ascending order of their positions."""
+        begin = self.asked.graph.begins[number]
+        here = np.flatnonzero(self.asked.graph.exits_of(number)) + begin
+        return self.ends[self.asked.index[here]]
 
     @cached_property
     def starts(self) -> Floats:
-        """`[position]`: when each node starts. A receive starts at its end, as if the whole message came at once."""
-        starts = np.empty((len(self.ends) - 1, *self.ends.shape[1:]))
-        for i, (piece, own) in enumerate(zip(self.graph.pieces, self.durations, strict=True)):
+        """`[number]`: when each node starts, if all nodes of its instance are asked for. A receive starts at its end, as if the whole message came at once."""
+        starts = np.full((len(self.ends) - 1, *self.ends.shape[1:]), np.nan)
+        pieces = zip(self.asked.graph.pieces, self.durations, self.asked.rows, strict=True)
+        for i, (piece, own, rows) in enumerate(pieces):
+            first = self.asked.index[piece.first[rows]]
             if i in self.slowest:
-                starts[piece.first] = self.ends[piece.first] - self.slowest[i]
+                starts[first] = self.ends[first] - self.slowest[i][rows]
                 continue
             for at, duration in enumerate(own):
-                starts[piece.first + at] = self.ends[piece.first + at] - duration
+                starts[first + at] = self.ends[first + at] - duration
         return starts
 
 
@@ -279,69 +288,70 @@ def longest_paths(piece: GraphPiece, durations: Floats) -> Floats:
 
 Launches = tuple[Floats, Floats, Ints]
 """What launching means for a piece: the longest path to the end of each node from the launch of its first, `[node]`; how long after the last result that the
-host has to read that launch can be, `[instance]`; and the position of the node with that result, `[instance]`."""
+host has to read that launch can be, `[instance]`; and the number of the node with that result, `[instance]`."""
 
 
 def launch_paths(
-    graph: PieceGraph, durations: Sequence[Floats], hosts: Hosts | None
+    asked: AskedNodes, durations: Sequence[Floats], hosts: Hosts | None
 ) -> list[Launches]:
     """The launches of each piece; empty where graphs launch all kernels."""
     if hosts is None:
         return []
     paths = [
-        hosts.paths(i, *own) for i, own in enumerate(zip(graph.pieces, durations, strict=True))
+        hosts.paths(i, *own)
+        for i, own in enumerate(zip(asked.graph.pieces, durations, strict=True))
     ]
-    return list(zip(paths, hosts.before_us, hosts.told, strict=True))
+    told = [asked.index[at] for at in hosts.told]
+    return list(zip(paths, hosts.before_us, told, strict=True))
 
 
 def solve(
-    graph: PieceGraph,
+    asked: AskedNodes,
     durations: list[Floats],
-    only_exits: bool = False,
     came: Mapping[int, Floats] | None = None,
     hosts: Hosts | None = None,
 ) -> Times:
-    """Find when every node ends, given for each piece the durations of its nodes in µs, `[node]`, or for several plans `[node, plan]`.
+    """Find when nodes end, given for each piece the durations of its nodes in µs, `[node]`, or for several plans `[node, plan]`.
 
-    `only_exits`: find the ends of the exits of pieces alone, from which the end of the step follows; all others are NaN. `came`: when messages of other pools
-    are there, `[instance]` by the number of the piece, if there is one plan.
+    `came`: when messages of other pools are there, `[instance]` by the number of the piece, if there is one plan.
     """
-    came = came or {}
+    came, graph = came or {}, asked.graph
     slowest = shared_durations(graph, durations)
     plans = durations[0].shape[1:] if durations else ()
     if plans and plans[0] < FEW:
-        each = [
-            solve(graph, [own[:, p] for own in durations], only_exits, hosts=hosts)
-            for p in range(*plans)
-        ]
-        return Times(graph, durations, slowest, np.stack([one.ends for one in each], axis=1))
-    ends = np.full((graph.begins[-1] + 1, *plans), np.nan)
-    ends[-1] = 0.0
+        each = [solve(asked, [own[:, p] for own in durations], hosts=hosts) for p in range(*plans)]
+        return Times(asked, durations, slowest, np.stack([one.ends for one in each], axis=1))
+    ends = np.zeros((asked.count, *plans))
     lasting = [0 * each if i in slowest else each for i, each in enumerate(durations)]
     paths = [longest_paths(piece, own) for piece, own in zip(graph.pieces, lasting, strict=True)]
-    behind = launch_paths(graph, lasting, hosts)
+    behind = launch_paths(asked, lasting, hosts)
     follow = follow_each if plans else follow_levels
-    follow(graph, paths, slowest, came, behind, ends)
-    if not only_exits:
-        for number, (piece, own) in enumerate(zip(graph.pieces, paths, strict=True)):
-            found = own[:, -1] + np.zeros((len(piece.first), *own[:, -1].shape))
-            later = np.empty_like(found)
-            for column, path in zip(piece.columns, np.moveaxis(own, 1, 0), strict=False):
-                np.maximum(found, np.add(path, ends[column][:, None], out=later), out=found)
-            if behind:
-                path, before, at = behind[number]
-                begin = np.expand_dims(before, tuple(range(1, ends.ndim))) + ends[at]
-                np.maximum(found, begin[:, None] + path, out=found)
-            if number in slowest:
-                found += slowest[number][:, None]
-            if number in came:
-                found = np.maximum(found, came[number][:, None])
-            ends[piece.first[:, None] + np.arange(len(own))] = found
-    return Times(graph, durations, slowest, ends)
+    follow(asked, paths, slowest, came, behind, ends)
+    for number, (rows, own) in enumerate(zip(asked.rows, paths, strict=True)):
+        if not len(rows):
+            continue
+        found = own[:, -1] + np.zeros((len(rows), *own[:, -1].shape))
+        later = np.empty_like(found)
+        # The last column is the start of the step.
+        for column, path in zip(
+            asked.awaited[number][rows].T[:-1], np.moveaxis(own, 1, 0), strict=False
+        ):
+            np.maximum(found, np.add(path, ends[column][:, None], out=later), out=found)
+        if behind:
+            path, before, at = behind[number]
+            begin = np.expand_dims(before[rows], tuple(range(1, ends.ndim))) + ends[at[rows]]
+            np.maximum(found, begin[:, None] + path, out=found)
+        if number in slowest:
+            found += slowest[number][rows, None]
+        if number in came:
+            found = np.maximum(found, came[number][rows, None])
+        first = asked.index[graph.pieces[number].first[rows]]
+        ends[first[:, None] + np.arange(len(own))] = found
+    return Times(asked, durations, slowest, ends)
 
 
 def follow_each(
-    graph: PieceGraph,
+    asked: AskedNodes,
     paths: Sequence[Floats],
     slowest: Mapping[int, Floats],
     came: Mapping[int, Floats],
@@ -349,14 +359,11 @@ def follow_each(
     ends: Floats,
 ) -> None:
     """Write the ends of all exits into `ends`, instance by instance, for several plans at once."""
+    graph = asked.graph
     exits = [own[at] for own, at in zip(paths, graph.exits, strict=True)]
-    # Column -1, which is 0, stands for the start of the step.
-    tables = [
-        np.stack([*piece.columns, np.full(len(piece.first), -1)], axis=1) for piece in graph.pieces
-    ]
     instances = graph.instances
     for number, row in zip(instances.piece.tolist(), instances.row.tolist(), strict=True):
-        found = (exits[number] + ends[tables[number][row]]).max(axis=1)
+        found = (exits[number] + ends[asked.awaited[number][row]]).max(axis=1)
         if behind:
             path, before, at = behind[number]
             found = np.maximum(found, path[graph.exits[number]] + before[row] + ends[at[row]])
@@ -364,11 +371,11 @@ def follow_each(
             found += slowest[number][row]
         if number in came:
             found = np.maximum(found, came[number][row])
-        ends[graph.exits[number] + int(graph.pieces[number].first[row])] = found
+        ends[asked.exits[number][row]] = found
 
 
 def follow_levels(
-    graph: PieceGraph,
+    asked: AskedNodes,
     paths: Sequence[Floats],
     slowest: Mapping[int, Floats],
     came: Mapping[int, Floats],
@@ -379,7 +386,8 @@ def follow_levels(
 
     To that end the columns and exits of all pieces are put side by side, as wide as those of the piece that has most.
     """
-    pieces, exits, table_of = graph.pieces, graph.exits, graph.columns
+    graph, table_of = asked.graph, asked.columns
+    pieces, exits = graph.pieces, graph.exits
     widths, heights = table_of.widths, table_of.heights
     width, height = widths.max(initial=0), heights.max(initial=0)
     table = np.full((width, len(pieces), height), -np.inf)

@@ -134,9 +134,7 @@ class Waits:
             is_new = any(not np.array_equal(further[s], found[s]) for s in known)
             found = further
         return found, {
-            s
-            for s in known
-            if (direct[s][self.streams[s][1:]] < self.streams[s][:-1]).any()
+            s for s in known if (direct[s][self.streams[s][1:]] < self.streams[s][:-1]).any()
         }
 
     def with_own(self, stream: int, reached: Ints) -> Ints:
@@ -167,3 +165,17 @@ class Waits:
         """`[instance]`: whether a node of a segment has to wait by one of its dependencies, and waits through others for no less."""
         begin = self.blocks[segment, node, dep]
         return ~self.implied[begin : begin + len(self.rows[segment])]
+
+    def between(self, nodes: Ints, others: Ints) -> tuple[Ints, Ints]:
+        """Which of some `others` may run at the same time as each of these nodes: their numbers, from the first up to the one after the last.
+
+        Others stand on one stream, in ascending order. Of a stream of which nothing is known, all may.
+        """
+        begin, end = np.zeros(len(nodes), np.int64), np.full(len(nodes), len(others))
+        if not len(others) or (along := int(self.stream[others[0]])) not in self.reached:
+            return begin, end
+        begin = np.searchsorted(others, self.reached[along][nodes], side="right")
+        for stream, reached in self.reached.items():
+            own = self.stream[nodes] == stream
+            end[own] = np.searchsorted(reached[others], nodes[own])
+        return begin, end

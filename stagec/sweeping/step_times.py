@@ -22,8 +22,14 @@ from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError
 from stagec.dialects.types import TIME_AXIS
 from stagec.estimate.costs import require_numbers
-from stagec.estimate.graph import PieceGraph, build_graph
-from stagec.estimate.interference import lost_us, slowdown, takes_units
+from stagec.estimate.graph import AskedNodes, PieceGraph, build_graph
+from stagec.estimate.interference import (
+    Neighbours,
+    computing_us,
+    neighbours,
+    slowdown,
+    takes_units,
+)
 from stagec.estimate.prices import NodeCosts, Prices
 from stagec.estimate.repetition import (
     SAME,
@@ -43,7 +49,7 @@ from stagec.symbolic.columns import Columns
 from stagec.unrolling.rank import RankBody, RankRun
 
 AT_ONCE = 2**20
-"""How many times of nodes are computed together at most: the number of nodes times the number of plans. It bounds memory."""
+"""How many times of nodes are computed together at most: the number of nodes whose times are asked for times the number of plans. It bounds memory."""
 
 CompileAt = Callable[[int, Mapping[str, int]], Compiled]
 """Compiles the plan of a row, with other values for some of its sizes."""
@@ -92,9 +98,53 @@ class CompiledStep:
             if of_class == number
         ]
 
-    def solve(self, durations: list[Floats], only_exits: bool = False) -> Times:
-        """When each node starts and ends, if nodes take these `durations` in µs: for each piece of the graph, `[node, plan]`."""
-        return solve(self.graph, durations, only_exits, hosts=self.hosts)
+    @cached_property
+    def neighbours(self) -> list[Neighbours]:
+        """For each rank class what may run beside its computation, by positions; empty if nothing is slowed by that."""
+        device = self.prices.plan.device
+        return neighbours(device, self.graph) if takes_units(device) else []
+
+    @cached_property
+    def watched(self) -> AskedNodes:
+        """The nodes whose times say how much computation is slowed by what runs beside it."""
+        begins = self.graph.begins
+        return self.graph.with_nodes(
+            np.concatenate(
+                [np.zeros(0, np.int64)]
+                + [
+                    each.positions + begin
+                    for each, begin in zip(self.neighbours, begins, strict=False)
+                ]
+            )
+        )
+
+    @cached_property
+    def watched_neighbours(self) -> list[Neighbours]:
+        """The same as `neighbours` by the numbers of nodes among those that are watched."""
+        index = self.watched.index
+        return [
+            each.numbered(index[begin:])
+            for each, begin in zip(self.neighbours, self.graph.begins, strict=False)
+        ]
+
+    def solve(self, durations: list[Floats], asked: AskedNodes) -> Times:
+        """When nodes that are asked for start and end, if nodes take these `durations` in µs: for each piece of the graph, `[node, plan]`."""
+        return solve(asked, durations, hosts=self.hosts)
+
+    def lost(self, durations: list[Floats], times: Times) -> tuple[Floats, Floats]:
+        """`[class, plan]` each, in µs: how long ranks compute, and how much longer they would because of what runs beside that.
+
+        `times` are those of all watched nodes.
+        """
+        parts: list[list[tuple[int, Sequence[Node], Floats]]] = [[] for _ in self.graph.classes]
+        for piece, us in zip(self.graph.pieces, durations, strict=True):
+            parts[piece.rank_class].append((len(piece.first), piece.nodes, us))
+        return (
+            np.stack([computing_us(own) for own in parts]),
+            np.stack(
+                [each.lost(times.starts, times.ends[:-1]) for each in self.watched_neighbours]
+            ),
+        )
 
     def durations(self, columns: PriceColumns, rows: Ints) -> list[Floats]:
         """The durations of the nodes of each piece of the graph in µs, `[node, plan]`, in the plans with the numbers `rows`."""
@@ -257,7 +307,7 @@ class StepTimes:
         def grown(of: Sequence[Floats]) -> Floats:
             return of[1] + times * (of[1] - of[0])
 
-        alone = [s.solve(own) for s, own in zip(steps, durations, strict=True)]
+        alone = [s.solve(own, s.watched) for s, own in zip(steps, durations, strict=True)]
         holds = shifts_evenly(alone, blocks)
         made = slowed_times(steps, durations, grown, alone)
         holds &= shifts_evenly(made, blocks)
@@ -265,7 +315,7 @@ class StepTimes:
 
     def durations(self, steps: Sequence[CompiledStep], rows: Ints) -> Iterator[list[list[Floats]]]:
         """The durations of the nodes of each step (`CompiledStep.durations`), for some of the plans at a time, so that arrays stay small (`AT_ONCE`)."""
-        nodes = max(step.graph.begins[-1] for step in steps)
+        nodes = max(step.watched.count for step in steps)
         size = max(1, AT_ONCE // max(nodes, 1))
         for at in range(0, len(rows), size):
             yield [step.durations(self.columns, rows[at : at + size]) for step in steps]
@@ -346,35 +396,23 @@ def slowed_times(
 
     The factor is that of the whole step: `of_whole` extrapolates to it what these steps lose (µs, `[plan]` for each step). `alone`: the times without slowing.
     """
-    alone = alone or [s.solve(own) for s, own in zip(steps, durations, strict=True)]
-    device = steps[0].prices.plan.device
-    if not takes_units(device):
+    alone = alone or [s.solve(own, s.watched) for s, own in zip(steps, durations, strict=True)]
+    if not steps[0].neighbours:
         return list(alone)
-    classes = range(len(steps[0].traces.classes))
     spent = [
-        [lost_us(device, step.traces.classes[n], *of_class(times, n)) for n in classes]
-        for step, times in zip(steps, alone, strict=True)
+        step.lost(own, times) for step, own, times in zip(steps, durations, alone, strict=True)
     ]
-    factors = slowdown(
-        np.stack([of_whole([own[n][0] for own in spent]) for n in classes]),
-        np.stack([of_whole([own[n][1] for own in spent]) for n in classes]),
-    )
+    factors = slowdown(*(of_whole(each) for each in zip(*spent, strict=True)))
     if (factors == 1).all():
         return list(alone)
     return [
-        step.solve(slower(step.graph, own, factors), only_exits=True)
+        step.solve(slower(step.graph, own, factors), step.graph.exits_alone)
         for step, own in zip(steps, durations, strict=True)
     ]
 
 
-def of_class(times: Times, number: int) -> tuple[Floats, Floats]:
-    """When the nodes of one rank class start and end, in µs: `[node, plan]` each."""
-    here = slice(times.graph.begins[number], times.graph.begins[number + 1])
-    return times.starts[here], times.ends[here]
-
-
 def blocks_of(few: CompiledStep, more: CompiledStep) -> list[RepeatedNodes] | None:
-    """The nodes of each rank class that the longer step has and the shorter one has not, if they repeat others; None if they do not in some class.
+    """The exits of each rank class that the longer step has and the shorter one has not, if they repeat others; None if they do not in some class.
 
     Nodes are the same if they have the same symbolic sizes. Numbers may differ: what a step does once is a larger part of each of fewer microbatches.
     """
@@ -384,24 +422,24 @@ def blocks_of(few: CompiledStep, more: CompiledStep) -> list[RepeatedNodes] | No
     ):
         same = few.segments(number) == more.segments(number)
         block = repeated_nodes(one.program, other.program) if same else None
-        if block is None:
+        before, after = (step.graph.exits_of(number) for step in (few, more))
+        if block is None or not is_put_in(before.astype(np.int8), after.astype(np.int8), block, 0):
             return None
-        found.append(block)
+        start, stop = np.cumsum(np.append(0, after))[[block.start, block.stop]].tolist()
+        found.append(RepeatedNodes(start, stop))
     return found
 
 
 def shifts_evenly(times: Sequence[Times], blocks: Sequence[RepeatedNodes]) -> Bools:
-    """`[plan]`: whether the nodes that the longer step has more (`blocks`) delay all later nodes of every rank class by the same time."""
+    """`[plan]`: whether the exits that the longer step has more (`blocks`) delay all later ones of every rank class by the same time.
+
+    Nodes of a piece that are no exits are as much later as what the piece waits for.
+    """
     few, more = times
     delay = more.makespan - few.makespan
     near = SAME * more.makespan
     holds = np.ones(len(delay), bool)
     for number, block in enumerate(blocks):
-        here = [slice(*each.graph.begins[number : number + 2]) for each in times]
-        exits = [
-            each.graph.is_exit[at].astype(np.int8) for each, at in zip(times, here, strict=True)
-        ]
-        before, after = (each.ends[at] for each, at in zip(times, here, strict=True))
+        before, after = (each.exits_of(number) for each in times)
         holds &= is_put_in(before, after, block, delay, near)
-        holds &= is_put_in(exits[0], exits[1], block, 0)
     return holds

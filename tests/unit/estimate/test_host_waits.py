@@ -208,9 +208,9 @@ def test_several_plans_at_once_wait_as_one_does(seed: int):
     hosts = Hosts.of(graph, [(traces, prices)] * len(graph.pieces))
     alone = [piece_durations(piece, traces, prices) for piece in graph.pieces]
     factors = 1 + np.arange(FEW + 1)
-    together = solve(graph, [own[:, None] * factors for own in alone], hosts=hosts)
+    together = solve(graph.every_node, [own[:, None] * factors for own in alone], hosts=hosts)
     for plan, factor in enumerate(factors.tolist()):
-        one = solve(graph, [own * factor for own in alone], hosts=hosts)
+        one = solve(graph.every_node, [own * factor for own in alone], hosts=hosts)
         np.testing.assert_allclose(together.ends[:, plan], one.ends, rtol=1e-9)
 
 

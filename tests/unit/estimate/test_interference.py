@@ -8,6 +8,7 @@ import pytest
 from stagec.devices import named
 from stagec.driver import compile_text
 from stagec.estimate.interference import lost_in, lost_in_waves
+from stagec.estimate.intervals import Covered, intersection, length, union
 from stagec.estimate.step import step_summary
 from tests.unit.estimate.test_experts_in_turn import LAYER
 
@@ -16,9 +17,23 @@ def test_of_several_that_run_at_once_the_one_that_takes_most_counts() -> None:
     """Computation from 0 to 10, beside an exchange from 2 to 6 and a sum from 4 to 9, of which nothing computes behind 8."""
     starts, ends = np.array([0.0, 2.0, 4.0, 7.0]), np.array([7.0, 6.0, 9.0, 8.0])
     moving = {0.5: np.array([1]), 0.1: np.array([1, 2])}
-    computing, lost = lost_in(starts, ends, np.array([0, 3]), moving)
-    assert computing == 8
+    lost = lost_in(starts, ends, np.array([0, 3]), moving)
     assert lost == pytest.approx(0.5 * 4 + 0.1 * 2)
+    factors = np.array([1.0, 3.0])
+    several = lost_in(starts[:, None] * factors, ends[:, None] * factors, np.array([0, 3]), moving)
+    np.testing.assert_allclose(several, lost * factors)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_both_cover_is_counted_once(seed: int) -> None:
+    """Against the length of the intersection of both sets."""
+    draw = np.random.default_rng(seed)
+    begins = [draw.uniform(0, 20, (draw.integers(8), 3)) for _ in range(2)]
+    sets = [(each, each + draw.uniform(0, 4, each.shape)) for each in begins]
+    found = Covered.of(*sets[0]).shared_with(Covered.of(*sets[1]))
+    for plan in range(3):
+        one, other = (union(begin[:, plan], end[:, plan]) for begin, end in sets)
+        assert found[plan] == pytest.approx(length(intersection(one, other)))
 
 
 def seconds(device: str) -> tuple[float, float]:

@@ -149,11 +149,17 @@ def assert_plans_together_are_what_each_is_alone(found: Compiled) -> None:
     graph, prices = build_graph(found.trace_set), Prices.of(found.trace_set, found.plan)
     own = [piece_durations(piece, found.trace_set, prices) for piece in graph.pieces]
     faster = np.linspace(1, 2, FEW)
-    for only_exits in (False, True):
-        together = solve(graph, [each[:, None] * faster for each in own], only_exits)
+    whole = [solve(graph.every_node, [each * factor for each in own]) for factor in faster]
+    some = graph.with_nodes(np.arange(0, graph.begins[-1], 7))
+    for asked in (graph.every_node, graph.exits_alone, some):
+        together = solve(asked, [each[:, None] * faster for each in own])
+        known = asked.index[:-1] >= 0
+        assert known[::7].all() or asked is graph.exits_alone
         for k, factor in enumerate(faster):
-            alone = solve(graph, [each * factor for each in own], only_exits)
+            alone = solve(asked, [each * factor for each in own])
             np.testing.assert_array_equal(together.ends[:, k], alone.ends)
+            np.testing.assert_array_equal(alone.ends[:-1], whole[k].ends[:-1][known])
+            assert alone.makespan == whole[k].makespan
 
 
 def pp_coordinate(job: Job, rank: int) -> int:

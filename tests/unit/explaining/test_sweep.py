@@ -495,3 +495,27 @@ plan p {{
     assert table.num_rows == 4 * 3 * 2
     uneven = [i for i, row in enumerate(table.rows()) if row["N"] == 7]
     same_rows(asked, table, [*random.Random(0).sample(range(table.num_rows), 3), uneven[0]])
+
+
+SCHEDULES = {
+    "1f1b": "zero 1 over dp\n  device h100 { tile_scheduler = static }",
+    "interleaved_1f1b, virtual_stages = 2": "recompute full in Block\n  device h100",
+    "zb_h1": "zero 2 over dp\n  device h100",
+    "gpipe": "zero 3 over dp\n  unit Block\n  device h100 { graphs = false }",
+}
+
+
+@pytest.mark.parametrize("schedule", mostly(lambda name: "virtual" in name, SCHEDULES))
+def test_step_times_of_pipelines(schedule: str) -> None:
+    """Random points over ranks, microbatches, and lengths of which the longest hide what ranks send each other."""
+    rng = random.Random(schedule)
+    pipeline = f"pipeline L over pp {{ schedule = {schedule}, microbatch = 1 }}"
+    clauses = f"{pipeline}\n  {SCHEDULES[schedule]}\n  shard S over tp"
+    source = parse_text(TINY.replace("CLAUSES", clauses), "tiny.stg")
+    asked = request(source, "p", ("step_time",), "pp=2,3", "B=12,24,96", "S=24,4800")
+    rows = sweep(asked).rows()
+    assert len(rows) == 12
+    for row in rng.sample(rows, 3):
+        compiled = compile_program(asked.checked_at({n: int(row[n]) for n in asked.grid.names}))
+        step_s = estimate(compiled).step_time_us / 1e6
+        assert row["step_time"] == pytest.approx(step_s, rel=1e-9), row

@@ -1,0 +1,70 @@
+"""What nodes of a program wait for through others, against the sets of all nodes that each waits for."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pytest
+
+from stagec.driver import compile_text
+from stagec.estimate.waits import Waits
+from tests.unit.explaining.test_sweep import CLAUSES, TINY
+from tests.unit.seldom import mostly
+
+CUT = {**CLAUSES, "in_pieces": "shard S over tp\n  overlap { tp = true }\n  microbatch 1"}
+
+
+def programs(clauses: str) -> Iterator[Waits]:
+    text = TINY.replace("CLAUSES", CUT[clauses]).replace("dim L = 12", "dim L = 4")
+    text = text.replace("[5, 7]", "[1, 3]").replace("[4, 5, 3, 0]", "[1, 2, 1, 0]")
+    for each in compile_text(text).trace_set.classes[:2]:
+        yield Waits(each.program)
+
+
+def closed(waits: Waits, kept: Sequence[bool] | np.ndarray) -> list[set[int]]:
+    """For each node all that it waits for, by those waits that are `kept`."""
+    found: list[set[int]] = [set() for _ in waits.stream]
+    waiting, awaited = (each[kept] for each in waits.pairs)
+    for at in np.argsort(waiting, kind="stable").tolist():
+        if awaited[at] >= 0:
+            found[waiting[at]] |= {int(awaited[at])} | found[awaited[at]]
+    return found
+
+
+@pytest.mark.parametrize(
+    "clauses", mostly(lambda name: name in ("interleaved", "zero_3", "in_pieces"), CUT)
+)
+def test_what_is_left_out_is_waited_for_through_others(clauses: str) -> None:
+    rng = random.Random(clauses)
+    for waits in programs(clauses):
+        every = closed(waits, np.ones(len(waits.implied), bool))
+        assert closed(waits, ~waits.implied) == every
+        needed = np.flatnonzero(~waits.implied)
+        assert len(needed) < 0.7 * len(waits.implied)
+        for stream, reached in waits.reached.items():
+            own = waits.streams[stream]
+            for node in rng.sample(range(len(every)), 20):
+                of_stream = every[node] & set(own.tolist())
+                assert of_stream == set(own[own <= reached[node]].tolist())
+        # None of the rest is left out for nothing.
+        for at in rng.sample(needed.tolist(), 3):
+            kept = ~waits.implied
+            kept[at] = False
+            assert closed(waits, kept) != every
+
+
+@pytest.mark.parametrize(
+    "clauses", mostly(lambda name: name in ("1f1b", "zero_3", "in_pieces"), CUT)
+)
+def test_nodes_run_beside_those_that_they_do_not_wait_for(clauses: str) -> None:
+    rng = random.Random(clauses)
+    for waits in programs(clauses):
+        every = closed(waits, np.ones(len(waits.implied), bool))
+        others = waits.streams[0]
+        nodes = np.array(rng.sample(np.concatenate(waits.streams[1:]).tolist(), 20))
+        for node, begin, end in zip(nodes.tolist(), *waits.between(nodes, others), strict=True):
+            for number, other in enumerate(others.tolist()):
+                is_apart = other in every[node] or node in every[other]
+                assert is_apart == (not begin <= number < end)
