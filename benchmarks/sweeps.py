@@ -1,9 +1,9 @@
 """What a sweep over 10,000 plans costs, in CPU seconds, with the compilations that it starts from.
 
-    python benchmarks/sweeps.py [--timed] [MODEL.stg PLAN SETTING...]
+    python benchmarks/sweeps.py [--timed] [--pipelines] [MODEL.stg PLAN SETTING...]
 
-A SETTING is as for `stagec explain --sweep`: `tp=1,2,4,8`. `--timed` asks for the time of a step on an H100.
-Exit status 1 if it takes 10 s or more, 20 s if timed.
+A SETTING is as for `stagec explain --sweep`: `tp=1,2,4,8`. `--timed` asks for the time of a step on an H100. `--pipelines` sweeps Llama 3 70B over stages
+and microbatches, each number of which has a graph of its own. Exit status 1 if it takes 10 s or more, 20 s if timed.
 """
 
 import sys
@@ -11,15 +11,16 @@ import time
 from pathlib import Path
 
 from stagec.estimate.step import on_device
-from stagec.frontend import check, parse_file
+from stagec.frontend import check, parse_text
 from stagec.sweeping.grid import grid
 from stagec.sweeping.plans import SweepRequest
 from stagec.sweeping.run import sweep
 
 LIMIT_S = {False: 10.0, True: 20.0}
 COLUMNS = {False: ("flops", "comm", "memory.peak"), True: ("step_time",)}
+EXAMPLES = Path(__file__).parents[1] / "examples"
 DEFAULT = (
-    str(Path(__file__).parents[1] / "examples" / "llama3_8b.stg"),
+    str(EXAMPLES / "llama3_8b.stg"),
     "dp8_tp8",
     "tp=1,2,4,8",
     "dp=1,2,4,8,16,32,64,128",
@@ -27,12 +28,29 @@ DEFAULT = (
     "B=128,256,512,1024,2048,4096",
     "S=1024..1036",
 )
+PIPELINES = (
+    str(EXAMPLES / "llama3_70b.stg"),
+    "pipelined",
+    "pp=1,2,4,8",
+    "tp=1,2,4,8",
+    "dp=4,8,16,32",
+    "microbatch=1,2",
+    "B=256,512,1024,2048",
+    f"S={','.join(str(512 * number) for number in range(1, 21))}",
+)
+PLAN = """
+plan pipelined extends dp8_tp8 {
+  mesh dp = 8, pp = 4, tp = 8
+  pipeline L over pp { schedule = 1f1b, microbatch = 1 }
+}
+"""
 
 
 def main(arguments: list[str]) -> int:
     timed = "--timed" in arguments
-    model, plan, *settings = [a for a in arguments if a != "--timed"] or DEFAULT
-    source = parse_file(model)
+    default = PIPELINES if "--pipelines" in arguments else DEFAULT
+    model, plan, *settings = [a for a in arguments if not a.startswith("--")] or default
+    source = parse_text(Path(model).read_text() + PLAN * (default is PIPELINES), model)
     sizes = check(source, plan).sizes
     known = [*sizes.dims, *sizes.axes, "microbatch"]
     listed = grid(settings, known)

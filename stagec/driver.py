@@ -43,6 +43,7 @@ from stagec.pass_manager import (
     check_whole,
     not_watched,
     plan_passes,
+    remaining_passes,
     run_passes,
     told,
     with_notes_closed,
@@ -219,6 +220,13 @@ def finish(
     compiled = replace(start, traces=traces, runs=runs, unroller=unroller, idle=idle)
     check_memory(compiled, lambda change: compiled_with(start, change, load_pass, handed))
     return compiled
+
+
+def resumed(like: Compiled, module: ModuleOp, load_pass: PassLoader) -> Compiled:
+    """What becomes of a module in the middle of its compilation, whose plan is that of a compiled one but for sizes. It is neither verified nor unrolled."""
+    start = replace(like, module=module, traces=None, runs=(), unroller=Unroller(), idle=())
+    stops = Stops(unroll=False, verify=False)
+    return finish(start, remaining_passes(module, load_pass), stops, load_pass)
 
 
 def compiled_with(

@@ -147,6 +147,10 @@ def default_pipeline(
         yield make("hand-over-caches")
 
 
+BEFORE_ORDER = "cut-segments"
+"""The last pass before tasks get their order. Up to there a module is the same however many microbatches there are: their number is a size."""
+
+
 def final_passes(plan: Plan) -> Iterator[ModulePass]:
     """From there to tasks: their order, their streams, their memory."""
     if any(rule.uneven for rule in plan.rules):
@@ -154,7 +158,7 @@ def final_passes(plan: Plan) -> Iterator[ModulePass]:
     yield make("lower-to-tasks", **arguments.lower_to_tasks(plan.overlap))
 
     # What runs when
-    yield make("cut-segments", **arguments.cut_segments(plan))
+    yield make(BEFORE_ORDER, **arguments.cut_segments(plan))
     yield make("build-programs")
     yield make("prefetch-gathers")
     yield make("fill-buckets")

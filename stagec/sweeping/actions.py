@@ -57,12 +57,12 @@ class ActionForm:
                 return None
 
 
-def action_sizes(body: RowBody) -> list[tuple[tuple[Size, ...], ...]] | None:
+def action_sizes(body: RowBody, known: Forms) -> list[tuple[tuple[Size, ...], ...]] | None:
     """For each node of a body, its numbers in the order of `ActionForm`. Each number is a tuple of sizes that are to be added.
 
-    A bucket is one node, whose numbers are sums over all of its ops. None if sizes alone do not describe one of the ops (`ActionForm.of`).
+    A bucket is one node, whose numbers are sums over all of its ops. None if sizes alone do not describe one of the ops (`ActionForm.of`). `known` keeps the
+    forms of kernels that were already derived.
     """
-    known: Forms = {}
     forms = [ActionForm.of(op, known) for op in body.ops]
     sizes = [form.sizes for form in forms if form is not None]
     if len(sizes) != len(forms):

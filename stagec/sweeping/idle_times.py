@@ -44,6 +44,7 @@ def concerned(
 ) -> Iterator[tuple[Node, tuple[Size, ...]]]:
     """The nodes that a setting may concern, each with the sizes from which its numbers follow."""
     known: Forms = {}
+    found: dict[object, Size] = {}
     for each in structure.job.classes:
         for term in each.terms:
             form = (
@@ -52,4 +53,7 @@ def concerned(
                 else None
             )
             if form is not None:
-                yield term.node, named(form.sizes, sizes.names.keys(), term.counted.stage.values)
+                yield (
+                    term.node,
+                    named(form.sizes, sizes.names.keys(), term.counted.stage.values, found),
+                )

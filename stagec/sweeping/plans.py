@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
+from xdsl.dialects.builtin import ModuleOp
+
 from stagec.analysis.coordinates import axes_in, sizes_stated
 from stagec.analysis.expert_loads import Loads
 from stagec.analysis.sequences import ModuleSequences
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError
-from stagec.driver import Stops, compile_program
+from stagec.driver import Stops, compile_program, resumed
 from stagec.explaining.job import NamedJob
 from stagec.explaining.names import MICROBATCH
 from stagec.frontend import CheckedModel, check
@@ -34,6 +36,7 @@ MOST_KEPT = 16
 """How many programs of a request are kept for its next sweeps."""
 
 Made = TypeVar("Made")
+Seen = Callable[[str, ModuleOp], None]
 
 
 @dataclass(frozen=True)
@@ -87,19 +90,33 @@ class SweepRequest:
             checked = replace(checked, plan=plan)
         return checked if limited else without_limit(checked)
 
-    def compiled_at(self, point: Point, verify: bool = True, until: str | None = None) -> Compiled:
-        """The plan of one point, compiled but not unrolled. `until` names the last pass to run.
+    def compiled_at(
+        self,
+        point: Point,
+        verify: bool = True,
+        until: str | None = None,
+        seen: Seen | None = None,
+    ) -> Compiled:
+        """The plan of one point, compiled but not unrolled. `until` names the last pass to run; `seen` is told the IR after each.
 
         Inside `stagec.symbolic.conditions.recording` this also notes what the structure of the plan depends on.
         """
-        return self.compiled_from(self.checked_at(point), verify, until)
+        return self.compiled_from(self.checked_at(point), verify, until, seen)
 
     def compiled_from(
-        self, checked: CheckedModel, verify: bool = True, until: str | None = None
+        self,
+        checked: CheckedModel,
+        verify: bool = True,
+        until: str | None = None,
+        seen: Seen | None = None,
     ) -> Compiled:
         """Compile a model and plan that were checked already; see `compiled_at`."""
-        stops = Stops(after=until, unroll=False, verify=verify)
+        stops = Stops(after=until, on_pass=seen, unroll=False, verify=verify)
         return compile_program(checked, stops=stops, load_pass=self.plug_ins.make_pass)
+
+    def resumed(self, like: Compiled, module: ModuleOp) -> Compiled:
+        """What becomes of a module in the middle of its compilation; see `stagec.driver.resumed`."""
+        return resumed(like, module, self.plug_ins.make_pass)
 
 
 def without_limit(checked: CheckedModel) -> CheckedModel:

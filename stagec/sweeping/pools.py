@@ -41,7 +41,14 @@ from stagec.pools import (
 from stagec.pools.towers import PoolKnown
 from stagec.sweeping.conditions import Feasible, named_sizes
 from stagec.sweeping.grid import Listed
-from stagec.sweeping.plans import MOST_TRIED, Followed, Point, SweepRequest, first_that_checks
+from stagec.sweeping.plans import (
+    MOST_TRIED,
+    Followed,
+    Point,
+    Seen,
+    SweepRequest,
+    first_that_checks,
+)
 from stagec.sweeping.run import (
     PEAK,
     RANKS,
@@ -164,7 +171,13 @@ class PoolRequest(SweepRequest):
     def checked_at(self, point: Point, limited: bool = False) -> CheckedModel:
         return super().checked_at({n: v for n, v in point.items() if n != NUMBER}, limited)
 
-    def compiled_at(self, point: Point, verify: bool = True, until: str | None = None) -> Compiled:
+    def compiled_at(
+        self,
+        point: Point,
+        verify: bool = True,
+        until: str | None = None,
+        seen: Seen | None = None,
+    ) -> Compiled:
         return self.pools.compiled(point[NUMBER], (self.pool,))[self.pool]
 
 

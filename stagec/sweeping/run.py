@@ -37,7 +37,7 @@ from stagec.sweeping.plans import (
     without_limit,
 )
 from stagec.sweeping.step_times import StepTimes
-from stagec.sweeping.structures import OF_PEAK, PEAKS, Structure
+from stagec.sweeping.structures import OF_PEAK, PEAKS, Begun, Structure
 from stagec.symbolic import ZERO
 from stagec.symbolic.columns import Columns
 from stagec.symbolic.conditions import recording
@@ -216,8 +216,12 @@ class Sweep:
             try:
                 checked = self.request.checked_at(self.point(sizes, row))
                 plan = checked.plan
-                compiled = self.request.compiled_from(checked, self.verify, self.until)
-                structure = Structure(NamedJob(compiled, rounded=True, sampled=True))
+                begun = Begun() if STEP_TIME in self.quantities else None
+                seen = begun.see if begun is not None else None
+                compiled = self.request.compiled_from(checked, self.verify, self.until, seen)
+                structure = Structure(NamedJob(compiled, rounded=True, sampled=True), begun)
+                if begun is not None:
+                    begun.compiled = compiled
                 self.first = self.point(sizes, row), compiled
             except CompileError as error:
                 message = error.diagnostics[0].message
@@ -347,10 +351,13 @@ class Sweep:
     def step_times(self, structure: Structure, sizes: Columns, given: Columns) -> np.ndarray:
         """`[plan]`: the time of a step in seconds. Plans that cannot be timed together are compiled one by one."""
 
-        def compile_at(row: int, others: Mapping[str, int]) -> Compiled:
-            return self.compiled_at({**self.point(given, row), **others})
+        def compile_at(row: int, others: Mapping[str, int]) -> Begun:
+            begun = Begun()
+            point = {**self.point(given, row), **others}
+            begun.compiled = self.request.compiled_at(point, until=self.until, seen=begun.see)
+            return begun
 
-        found = StepTimes(structure, sizes, compile_at).seconds()
+        found = StepTimes(structure, sizes, compile_at, self.request.resumed).seconds()
         alone = np.flatnonzero(np.isnan(found))
         found[alone] = self.one_by_one(select(given, alone), [STEP_TIME])[STEP_TIME]
         return found

@@ -14,12 +14,16 @@ from functools import cached_property
 from itertools import islice
 
 import numpy as np
+from xdsl.dialects.builtin import ModuleOp
 
+from stagec.analysis.kernels import Forms
 from stagec.analysis.sizes import size_values
 from stagec.arrays import Bools, Floats, Ints
 from stagec.backend.program import Node, TraceProgram, TraceSegment, TraceSet
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError
+from stagec.dialects import stg
+from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.types import TIME_AXIS
 from stagec.estimate.costs import require_numbers
 from stagec.estimate.graph import AskedNodes, PieceGraph, build_graph
@@ -43,15 +47,15 @@ from stagec.estimate.timeline import Hosts, Times, slower, solve
 from stagec.explaining.job import NamedJob
 from stagec.sweeping.actions import action_sizes, numbers_of, with_numbers
 from stagec.sweeping.op_costs import PriceColumns
-from stagec.sweeping.structures import Structure
-from stagec.symbolic import Size
+from stagec.sweeping.structures import Begun, Structure
+from stagec.symbolic import Size, constant
 from stagec.symbolic.columns import Columns
 from stagec.unrolling.rank import RankBody, RankRun
 
 AT_ONCE = 2**20
 """How many times of nodes are computed together at most: the number of nodes whose times are asked for times the number of plans. It bounds memory."""
 
-CompileAt = Callable[[int, Mapping[str, int]], Compiled]
+CompileAt = Callable[[int, Mapping[str, int]], Begun]
 """Compiles the plan of a row, with other values for some of its sizes."""
 
 
@@ -177,6 +181,10 @@ class StepTimes:
     sizes: Columns
     """The sizes of the plans, one row each."""
     compile_at: CompileAt
+    resumed: Callable[[Compiled, ModuleOp], Compiled]
+    """Runs the passes that a module has before it, whose plan is that of a compiled one but for sizes."""
+    _begun: dict[object, Begun] = field(default_factory=dict)
+    """By `grouping_keys` the plan that was compiled first, whose IR others with these start from."""
     _steps: dict[object, CompiledStep] = field(default_factory=dict)
     _columns: PriceColumns | None = None
 
@@ -186,6 +194,12 @@ class StepTimes:
         axis = names.stages.axis.data if names.stages is not None else None
         self.ranks = self.sizes.names[axis] if axis else self.sizes.constant(1)
         self.grouping_keys = self.structure.grouping_keys(self.sizes)
+        self.batch = self.structure.job.compiled.stated.batch_dim
+        if self.structure.begun is not None:
+            own = size_values(self.structure.module)
+            sizes = Columns({n: np.array([v], np.int64) for n, v in own.items()}, 1)
+            key = tuple(self.structure.grouping_keys(sizes)[0].tolist())
+            self.keep(self.structure.begun, key)
 
     def seconds(self) -> Floats:
         """`[plan]`: the time of a step in seconds; NaN where the plan has to be compiled by itself."""
@@ -238,18 +252,15 @@ class StepTimes:
         return self._steps[key]
 
     def compiled(self, row: int, microbatches: int) -> CompiledStep:
-        """The plan of a row, compiled with a batch that makes this number of microbatches. `UnlikeError` if that is not possible."""
-        others: dict[str, int] = {}
-        if microbatches != self.microbatches[row]:
-            batch = self.structure.job.compiled.stated.batch_dim
-            size, rest = divmod(
-                int(self.sizes.names[batch][row]) * microbatches, int(self.microbatches[row])
-            )
-            if rest:
-                raise UnlikeError
-            others[batch] = size
+        """The step of a plan that has the `grouping_keys` of a row, with a batch that makes this number of microbatches. `UnlikeError` if there is none."""
+        key = tuple(self.grouping_keys[row].tolist())
+        begun = self._begun.get(key)
         try:
-            made = NamedJob(self.compile_at(row, others)).unrolled
+            made = NamedJob(
+                self.compiled_anew(row, microbatches, key)
+                if begun is None
+                else self.with_microbatches(begun, microbatches)
+            ).unrolled
         except CompileError as error:
             raise UnlikeError from error
         own = size_values(made.module)
@@ -260,9 +271,43 @@ class StepTimes:
         if self._columns is None:
             names, kernels = self.structure.names, found.prices.kernels
             self._columns = PriceColumns(made.plan, self.sizes, tuple(names.mesh), kernels)
-        here = {name: int(column[row]) for name, column in self.sizes.names.items()}
-        check_forms(found, {**here, **own} if others else here)
+        check_forms(found, own)
+        if begun is None and microbatches == self.microbatches[row]:
+            here = {name: int(column[row]) for name, column in self.sizes.names.items()}
+            check_forms(found, here)
         return found
+
+    def compiled_anew(self, row: int, microbatches: int, key: object) -> Compiled:
+        """The plan of a row, compiled with a batch that makes this number of microbatches; others with this `key` start from it."""
+        others: dict[str, int] = {}
+        if microbatches != self.microbatches[row]:
+            size, rest = divmod(
+                int(self.sizes.names[self.batch][row]) * microbatches, int(self.microbatches[row])
+            )
+            if rest:
+                raise UnlikeError
+            others[self.batch] = size
+        begun = self.compile_at(row, others)
+        assert begun.compiled is not None
+        self.keep(begun, key)
+        return begun.compiled
+
+    def keep(self, begun: Begun, key: object) -> None:
+        """Let others start from a compilation, if nothing but the size of its batch has to be another one."""
+        if begun.module is not None and batch_of(begun.module, self.batch) is not None:
+            self._begun[key] = begun
+
+    def with_microbatches(self, begun: Begun, microbatches: int) -> Compiled:
+        """A compiled plan with another batch, which makes this number of microbatches. `UnlikeError` if that is not possible."""
+        assert begun.module is not None and begun.compiled is not None
+        module = begun.module.clone()
+        batch, own = batch_of(module, self.batch), size_values(begun.module)
+        assert batch is not None
+        size, rest = divmod(own[self.batch] * microbatches, own.get(TIME_AXIS, 1))
+        if rest:
+            raise UnlikeError
+        batch.size = SizeAttr(constant(size))
+        return self.resumed(begun.compiled, module)
 
     @property
     def columns(self) -> PriceColumns:
@@ -321,6 +366,13 @@ class StepTimes:
             yield [step.durations(self.columns, rows[at : at + size]) for step in steps]
 
 
+def batch_of(module: ModuleOp, batch: str) -> stg.DimOp | None:
+    """The op that says how large the batch is; None if that follows from other sizes."""
+    dims = (op for op in module.body.ops if isinstance(op, stg.DimOp))
+    found = next((op for op in dims if op.dim.data == batch), None)
+    return None if found is None or found.size.data.constant is None else found
+
+
 def check_forms(step: CompiledStep, values: Mapping[str, int]) -> None:
     """`UnlikeError` unless the forms of all nodes come to the numbers that the step has, which was compiled with these sizes.
 
@@ -345,16 +397,19 @@ def step_of(compiled: Compiled, known: Collection[str]) -> CompiledStep:
     """A compiled plan's step with the sizes behind the numbers of all nodes, written in names that are `known` of each plan."""
     traces, runs = compiled.trace_set, compiled.runs
     forms: dict[tuple[int, int], list[NodeForm]] = {}
+    kernels: Forms = {}
+
+    in_numbers: dict[object, Size] = {}
     for number, (rank_class, run) in enumerate(zip(traces.classes, runs, strict=True)):
         program = rank_class.program
         for index, body in bodies_of(program, run, compiled):
             values = run.stages[body.stage].values
-            sizes = action_sizes(body.body)
+            sizes = action_sizes(body.body, kernels)
             if sizes is None:
                 raise UnlikeError
             nodes = program.segments[index].nodes
             forms[number, index] = [
-                NodeForm(node, tuple(named(each, known, values) for each in own))
+                NodeForm(node, tuple(named(each, known, values, in_numbers) for each in own))
                 for node, own in zip(nodes, sizes, strict=True)
             ]
     try:
@@ -377,13 +432,20 @@ def bodies_of(
 
 
 def named(
-    sizes: tuple[Size, ...], known: Collection[str], values: Mapping[str, int]
+    sizes: tuple[Size, ...],
+    known: Collection[str],
+    values: Mapping[str, int],
+    found: dict[object, Size],
 ) -> tuple[Size, ...]:
-    """The sizes with numbers in place of the names that are a stage's own, such as its number of layers. `known` names stay."""
-    return tuple(
-        size.substitute({name: values[name] for name in size.names if name not in known})
-        for size in sizes
-    )
+    """The sizes with numbers in place of the names that are a stage's own, such as its number of layers. `known` names stay. `found` keeps them."""
+
+    def in_numbers(size: Size) -> Size:
+        own = tuple((name, values[name]) for name in sorted(size.names) if name not in known)
+        if (size, own) not in found:
+            found[size, own] = size.substitute(dict(own))
+        return found[size, own]
+
+    return tuple(map(in_numbers, sizes))
 
 
 def slowed_times(

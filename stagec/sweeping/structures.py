@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, cached_property, partial
 
 import numpy as np
+from xdsl.dialects.builtin import ModuleOp
 
 from stagec.analysis.buffers import owners
 from stagec.analysis.kernels import kernel_form
+from stagec.compiled import Compiled
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.memory import STORED
 from stagec.dialects.sched.tasks import Order
@@ -30,6 +33,7 @@ from stagec.passes.schedule.build_programs import (
     rank_order,
 )
 from stagec.pipeline_schedule import num_together, schedule_of_ranks, schedule_op, transfers
+from stagec.pipelines import BEFORE_ORDER
 from stagec.rewriting import programs_by_kind
 from stagec.schedules import Schedule, build
 from stagec.sweeping.equal_memory import OrderSignature, signature
@@ -59,11 +63,27 @@ RankOrders = list[tuple[list[int], Order]]
 """For each rank of a pipeline, its stages, and the order of its tasks."""
 
 
-class Structure:
-    """One compiled plan (`job`), evaluated for plans that make the same program with other sizes."""
+@dataclass
+class Begun:
+    """A compilation, with its IR before tasks have an order: up to there it is the same for other numbers of microbatches, but for the size of the batch."""
 
-    def __init__(self, job: NamedJob) -> None:
-        self.job = job
+    compiled: Compiled | None = None
+    module: ModuleOp | None = None
+
+    def see(self, name: str, module: ModuleOp) -> None:
+        """Look at what a pass leaves."""
+        if name == BEFORE_ORDER:
+            self.module = module.clone()
+
+
+class Structure:
+    """One compiled plan (`job`), evaluated for plans that make the same program with other sizes.
+
+    `begun` has its IR before tasks have an order, where somebody wants it with other numbers of microbatches.
+    """
+
+    def __init__(self, job: NamedJob, begun: Begun | None = None) -> None:
+        self.job, self.begun = job, begun
         self.module = job.compiled.module
         self.plan = job.compiled.plan
         self._tables: dict[StageLayout, ValueTable] = {}
