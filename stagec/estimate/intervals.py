@@ -108,29 +108,22 @@ class Covered:
 
     def shared_with(self, other: Covered) -> Floats:
         """How long both last at once: one number, or `[plan]`."""
-        if not len(self.starts) or not len(other.starts):
-            return np.zeros(self.starts.shape[1:])
-        plans = self.starts.shape[1:]
-        mine, others = (
-            np.stack([each.starts, each.ends]).reshape(2, len(each.starts), -1)
-            for each in (self, other)
+        count, plans = len(other.starts), self.starts.shape[1:]
+        if not len(self.starts) or not count:
+            return np.zeros(plans)
+        starts, ends = (_by_plan(each) for each in (self.starts, self.ends))
+        times = np.concatenate([_by_plan(other.starts), _by_plan(other.ends)], axis=1)
+        # Of each time, the last interval that begins before it, and how long those before that one last.
+        at = [np.searchsorted(*each, side="right") for each in zip(starts, times, strict=True)]
+        last = np.array(at) - 1
+        gone = np.cumsum(ends - starts, axis=1) - (ends - starts)
+        begun, over, before = (
+            np.take_along_axis(each, np.maximum(last, 0), axis=1) for each in (starts, ends, gone)
         )
-        found = [
-            (_before(own, ends) - _before(own, begins)).sum()
-            for own, (begins, ends) in zip(
-                np.ascontiguousarray(np.moveaxis(mine, -1, 0)),
-                np.ascontiguousarray(np.moveaxis(others, -1, 0)),
-                strict=True,
-            )
-        ]
-        return np.array(found).reshape(plans)
+        covered = np.where(last >= 0, before + np.minimum(times, over) - begun, 0.0)
+        return (covered[:, count:] - covered[:, :count]).sum(axis=1).reshape(plans)
 
 
-def _before(intervals: Floats, times: Floats) -> Floats:
-    """For each time, how long intervals that follow each other, `[2, interval]`, last before it."""
-    starts, ends = intervals
-    gone = np.append(0.0, np.cumsum(ends - starts))
-    at = np.searchsorted(starts, times, side="right")
-    last = np.maximum(at - 1, 0)
-    part = np.minimum(times, ends[last]) - starts[last]
-    return np.where(at > 0, gone[last] + part, 0.0)
+def _by_plan(times: Floats) -> Floats:
+    """`[plan, interval]`, with one plan where there is no such axis."""
+    return np.ascontiguousarray(times.reshape(len(times), -1).T)

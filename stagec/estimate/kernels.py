@@ -129,6 +129,8 @@ class KernelPrices:
     """How many devices wait for each other, and so for the slowest of them."""
     _known: dict[object, Price] = field(default_factory=dict, compare=False)
     _among: dict[int, KernelPrices] = field(default_factory=dict, compare=False)
+    _by_table: dict[object, Price | None] = field(default_factory=dict, compare=False)
+    """What tables say, which is the same among any number of devices."""
 
     def among(self, devices: int) -> KernelPrices:
         """The same kernels in a job of this many devices, which wait for each other: at their power limit no two of them are equally fast."""
@@ -877,6 +879,13 @@ class KernelPrices:
 
     def by_table(self, key: tuple[str, ...], sizes: Sizes) -> Price | None:
         """The time by one of the device's tables: measured within it, a rule beyond it. None if the device does not have the table."""
+        asked = (key, tuple(sizes.items()))
+        if asked not in self._by_table:
+            self._by_table[asked] = self.find_by_table(key, sizes)
+        return self._by_table[asked]
+
+    def find_by_table(self, key: tuple[str, ...], sizes: Sizes) -> Price | None:
+        """Compute what `by_table` keeps."""
         table = self.device.tables.get(key)
         if table is None:
             return None

@@ -52,7 +52,7 @@ from stagec.symbolic import Size, constant
 from stagec.symbolic.columns import Columns
 from stagec.unrolling.rank import RankBody, RankRun
 
-AT_ONCE = 2**20
+AT_ONCE = 2**22
 """How many times of nodes are computed together at most: the number of nodes whose times are asked for times the number of plans. It bounds memory."""
 
 CompileAt = Callable[[int, Mapping[str, int]], Begun]
