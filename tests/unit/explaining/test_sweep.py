@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import given, settings, strategies as st
 
 from stagec.arrays import Floats, Ints
 from stagec.diagnostics import CompileError
+from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.sched.tasks import Order
 from stagec.driver import Compiled, Stops, compile_program
 from stagec.estimate.step import estimate
@@ -22,9 +24,9 @@ from stagec.frontend import CheckedModel, check, parse_file, parse_text
 from stagec.sweeping.grid import grid
 from stagec.sweeping.plans import SweepRequest
 from stagec.sweeping.run import SweepTable, sweep
-from stagec.sweeping.step_times import StepTimes
-from stagec.sweeping.structures import Structure
-from stagec.symbolic import parse
+from stagec.sweeping.step_times import StepTimes, batch_of
+from stagec.sweeping.structures import Begun, Structure
+from stagec.symbolic import constant, parse
 from stagec.symbolic.columns import Columns
 from stagec.symbolic.conditions import recording
 from tests.differential import random_serving
@@ -302,9 +304,11 @@ def test_a_peak_needs_no_pass_behind_the_plan_of_memory(monkeypatch: pytest.Monk
     last: list[str | None] = []
     compiled_from = SweepRequest.compiled_from
 
-    def noted(self: SweepRequest, checked: CheckedModel, verify: bool, until: str | None) -> object:
+    def noted(
+        self: SweepRequest, checked: CheckedModel, verify: bool, until: str | None, *how: Any
+    ) -> object:
         last.append(until)
-        return compiled_from(self, checked, verify, until)
+        return compiled_from(self, checked, verify, until, *how)
 
     def unrolled(_: object) -> object:
         raise AssertionError("a whole step")
@@ -401,7 +405,7 @@ def test_a_plan_is_compiled_once_for_all_that_is_asked_of_it(
     made: list[CheckedModel] = []
     compiled_from = SweepRequest.compiled_from
 
-    def noted(self: SweepRequest, checked: CheckedModel, *how: bool | str | None) -> Compiled:
+    def noted(self: SweepRequest, checked: CheckedModel, *how: Any) -> Compiled:
         made.append(checked)
         return compiled_from(self, checked, *how)
 
@@ -519,3 +523,21 @@ def test_step_times_of_pipelines(schedule: str) -> None:
         compiled = compile_program(asked.checked_at({n: int(row[n]) for n in asked.grid.names}))
         step_s = estimate(compiled).step_time_us / 1e6
         assert row["step_time"] == pytest.approx(step_s, rel=1e-9), row
+
+
+@pytest.mark.parametrize(
+    "clauses", mostly(("v",).__contains__, [name for name in CLAUSES if name != "context"])
+)
+def test_other_numbers_of_microbatches_start_from_one_compilation(clauses: str) -> None:
+    """Up to the order of tasks, their number is a size; what becomes of the IR behind that is what the whole compilation leaves."""
+    source = parse_text(TINY.replace("CLAUSES", CLAUSES[clauses]), "tiny.stg")
+    asked = request(source, "p", ("step_time",), "B=16,24")
+    begun = Begun()
+    compiled = asked.compiled_at({"B": 16}, seen=begun.see)
+    assert begun.module is not None
+    batch = batch_of(begun.module, "B")
+    assert batch is not None
+    batch.size = SizeAttr(constant(24))
+    whole_way = asked.compiled_at({"B": 24}).module
+    assert str(asked.resumed(compiled, begun.module).module) == str(whole_way)
+    assert str(compiled.module) != str(whole_way)
