@@ -231,7 +231,8 @@ def positive(flag: str, text: str) -> float:
     except ValueError:
         found = 0.0
     if not 0 < found < 1e9:
-        raise usage_error(f"{flag} {text}", f"`{text}` is not a time in seconds", "E0710")
+        message = f"`{text}` is not a time in seconds"
+        raise usage_error(f"{flag} {text}", message, "E0710", f"for example `{flag} 0.05`")
     return found
 
 
@@ -298,7 +299,8 @@ def clock_of(options: argparse.Namespace, policy: Policy) -> BatchedPool:
         return BatchedPool(1, lambda _: options.step_time)
     path = model_named(options.model)
     if is_ir(path):
-        raise usage_error(path, "a batcher wants a model, and this is IR", "E0711")
+        message = "a batcher wants a model, and this is IR"
+        raise usage_error(path, message, "E0711", "name its text: `MODEL.stg`")
     plug_ins = registry(options.load_pass)
     sizes = overrides(options.set)
     return clock_in(parse_file(path), options.plan, sizes, options.step_time, plug_ins, policy)

@@ -171,7 +171,8 @@ def links_of(plan: Plan, texts: Iterable[str]) -> Iterator[Link]:
             )
         speed = float(match["speed"]) * UNITS[(match["unit"] or "B").replace("k", "K")]
         if speed <= 0:
-            raise usage_error(f"--link {text}", "a speed must be more than 0", "E0710")
+            help_ = f"write bytes per second: `--link {match['axis']}=450GB`"
+            raise usage_error(f"--link {text}", "a speed must be more than 0", "E0710", help_)
         if match["unit"] is None:
             given = f"--link {match['axis']}={match['speed']}"
             help_ = f"write `{given}GB`, or `{given}B` for single bytes"
@@ -189,5 +190,7 @@ def links_of(plan: Plan, texts: Iterable[str]) -> Iterator[Link]:
                 raise usage_error(f"--link {text}", message, "E0711", "leave out one")
         latency = float(match["latency"]) if match["latency"] else None
         if max(speed, latency or 0) > MOST:
-            raise usage_error(f"--link {text}", "no link is so fast, or takes so long", "E0710")
+            message = "no link is so fast, or takes so long"
+            help_ = "speeds are bytes per second, and latencies microseconds: `450GB,2us`"
+            raise usage_error(f"--link {text}", message, "E0710", help_)
         yield Link(axes=tuple(axes), bytes_per_s=speed, latency_us=latency)

@@ -76,7 +76,7 @@ def files_of(names: Sequence[str]) -> Iterator[str]:
         found = sorted(str(path) for path in Path(name).rglob("*.stg"))
         if not found:
             message = f"there is no `.stg` file in `{name}`"
-            raise refused("E0701", message, origin=name)
+            raise refused("E0701", message, origin=name, help="name a file, or another directory")
         yield from found
 
 

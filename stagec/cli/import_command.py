@@ -119,7 +119,8 @@ def write_model(
 ) -> int:
     for flag, value in (("--gpus", options.gpus), ("--model", options.model)):
         if value is not None:
-            raise usage_error(flag, f"`{flag}` is about plans, and this is a model", "E0711")
+            message = f"`{flag}` is about plans, and this is a model"
+            raise usage_error(flag, message, "E0711", "leave it out")
     is_folder = text and os.path.isdir(options.source)
     file = str(Path(options.source) / CONFIGURATION) if is_folder else options.source
     imported = import_configuration(data, file, name, text)

@@ -248,5 +248,6 @@ def text_of_ir(path: str) -> str:
     content = sys.stdin.buffer.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
         message = f"cannot read `{path}`: {too_long(MOST_BYTES).strerror}"
-        raise refused("E0701", message, origin="standard input")
+        help_ = "compile the model's text instead: `stagec MODEL.stg`"
+        raise refused("E0701", message, origin="standard input", help=help_)
     return decode(content, path)

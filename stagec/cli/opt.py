@@ -35,7 +35,7 @@ from stagec.cli.usage import (
     trust_of,
     usage_error,
 )
-from stagec.diagnostics import CompileError, refused, render
+from stagec.diagnostics import CompileError, file_meant, refused, render
 from stagec.dialects import dist, stg
 from stagec.frontend import check, lower, parse_text, warnings_of
 from stagec.frontend.files import decode
@@ -67,7 +67,9 @@ class StagecOpt(xDSLOptMain):
             allow(trust_of(self.args))
         except ArgSpecParseError as error:
             message = "`--target` is malformed"
-            raise usage_error("", message, "E0710", note=str(error).splitlines()[-1]) from None
+            help_ = "write the name of a target, and options in braces: `--target mlir`"
+            note = str(error).splitlines()[-1]
+            raise usage_error("", message, "E0710", help_, note) from None
 
     # What there is
 
@@ -124,7 +126,8 @@ class StagecOpt(xDSLOptMain):
         except OSError as error:
             reason = error.strerror or str(error)
             message = f"cannot read `{name}`: {reason.lower()}"
-            raise refused("E0701", message, origin=name) from None
+            help_ = file_meant(name) or "name another file, or `-` for standard input"
+            raise refused("E0701", message, origin=name, help=help_) from None
 
     def get_input_name(self) -> str:
         name = self.args.input_file
@@ -190,7 +193,8 @@ class StagecOpt(xDSLOptMain):
                 f"-p '{text}'",
                 f"the pass list is malformed: {message.strip().lower()}",
                 "E0705",
-                note=note,
+                "write names with commas between, and arguments in braces: `a,b{c=1}`",
+                note,
             ) from None
         for spec in specs:
             yield self.registry.make_pass(spec.name, spec.parameters)

@@ -171,7 +171,8 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
 def percentage(flag: str, text: str) -> int:
     """A flag with a share that leaves something."""
     if not re.fullmatch(r"\d{1,2}", text, flags=re.ASCII):
-        raise usage_error(f"{flag} {text}", f"`{flag}` wants a whole number from 0 to 99", "E0710")
+        message = f"`{flag}` wants a whole number from 0 to 99"
+        raise usage_error(f"{flag} {text}", message, "E0710", f"for example `{flag} 10`")
     return int(text)
 
 

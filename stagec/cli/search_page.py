@@ -321,7 +321,8 @@ def check_clauses(options: argparse.Namespace, text: str, clauses: Sequence[str]
             source = parse_text(f"{text}\nplan {NAME} {{\n{clause}\n}}\n", options.model)
         except CompileError as error:
             message = f"`{clause}` is no clause of a plan: {error.diagnostics[0].message}"
-            raise usage_error(origin_of(options, clause), message, "E0710") from None
+            help_ = "; ".join(error.diagnostics[0].helps) or "write a clause as a plan has it"
+            raise usage_error(origin_of(options, clause), message, "E0710", help_) from None
         plan = source.files[source.file].items[-1]
         if isinstance(plan, written.Plan) and (number := len(plan.clauses)) != 1:
             message = f"`{clause}` is {number or 'no'} clause{'s' * (number > 1)} of a plan"
@@ -330,7 +331,7 @@ def check_clauses(options: argparse.Namespace, text: str, clauses: Sequence[str]
         word = word_of(clause)
         if word == "pool":
             message = f"`{clause}` is a mesh of its own, and {ONE_MESH}"
-            raise usage_error(origin_of(options, clause), message, "E0710")
+            raise usage_error(origin_of(options, clause), message, "E0710", "leave it out")
         if word in CHOSEN:
             message = f"`{clause}` says what a search chooses: `{word}` stands in each of its plans"
             raise usage_error(origin_of(options, clause), message, "E0710", CHOSEN[word])
@@ -854,7 +855,8 @@ def batch_of(text: str, tokens: int) -> int:
         return amount
     if amount < tokens:
         message = f"`{text}` is less than one sequence of {tokens:,} tokens"
-        raise usage_error(f"--batch {text}", message, "E0710")
+        help_ = f"write `--batch {tokens}tokens`, or more"
+        raise usage_error(f"--batch {text}", message, "E0710", help_)
     return amount // tokens
 
 

@@ -236,7 +236,8 @@ def add_format_flag(parser: CommandParser) -> None:
 def some_text(flag: str, text: str) -> str:
     """A flag whose value is not empty."""
     if not text.strip():
-        raise usage_error(f"{flag} '{text}'", f"`{flag}` wants a value", "E0710")
+        help_ = f"write one, or leave out `{flag}`"
+        raise usage_error(f"{flag} '{text}'", f"`{flag}` wants a value", "E0710", help_)
     return text
 
 
@@ -266,7 +267,8 @@ def file_like(name: str, may_be_bare: bool = False) -> Callable[[str, str], str]
 def whole_number(flag: str, text: str) -> int:
     """A flag with a number from 1."""
     if not re.fullmatch(r"0*[1-9]\d{0,8}", text, flags=re.ASCII):
-        raise usage_error(f"{flag} {text}", f"`{flag}` wants a whole number from 1", "E0710")
+        message = f"`{flag}` wants a whole number from 1"
+        raise usage_error(f"{flag} {text}", message, "E0710", f"for example `{flag} 4`")
     return int(text)
 
 

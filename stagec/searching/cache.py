@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from stagec.backend.files import disk_error
-from stagec.diagnostics import CompileError, Diagnostic
+from stagec.diagnostics import CompileError, refused
 from stagec.reading import read_whole_text
 from stagec.searching.evaluation import FormsTask, Found
 from stagec.searching.whole_plans import IdleSetting, WholeAnswer, WholePlan
@@ -136,7 +136,8 @@ class SearchCache:
 def no_cache(path: Path, why: str) -> CompileError:
     """E0701 for a file that cannot be used as a cache."""
     message = f"cannot read `{path}`: {why}"
-    return CompileError([Diagnostic("E0701", message, origin=f"--cache {path}")])
+    help_ = "name another file: one that is not there is made"
+    return refused("E0701", message, origin=f"--cache {path}", help=help_)
 
 
 def crc_of(said: Mapping[str, object]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import random
 import re
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import stagec.cli
 from stagec.cli import main
 from stagec.diagnostics import CompileError, Diagnostic, closest, file_meant
 from stagec.frontend import check, parse_file, parse_text
@@ -371,3 +373,18 @@ def test_a_dim_with_another_name_is_one_mistake(seed: int):
     (found,) = caught.value.diagnostics
     assert re.fullmatch(rf"there is no (dim|size) `{dim}`", found.message)
     assert len(found.helps) == 1
+
+
+def test_mistakes_on_a_command_line_say_what_to_write():
+    """Each call of `usage_error` has a help: it is the fourth argument, or named."""
+    without: list[str] = []
+    for path in sorted(Path(stagec.cli.__file__).parent.glob("*.py")):
+        calls = [
+            each for each in ast.walk(ast.parse(path.read_text())) if isinstance(each, ast.Call)
+        ]
+        for call in calls:
+            is_one = isinstance(call.func, ast.Name) and call.func.id == "usage_error"
+            named = {each.arg for each in call.keywords}
+            if is_one and len(call.args) < 4 and "help" not in named:
+                without.append(f"{path.name}:{call.lineno}")
+    assert without == []
