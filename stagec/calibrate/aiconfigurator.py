@@ -17,6 +17,7 @@ from stagec.calibrate.folder import experts_kernel, unreadable
 from stagec.calibrate.measured import LeftOut, Measured, Row, gathered
 from stagec.devices.model import Key
 from stagec.devices.rules import KINDS, cache_part
+from stagec.diagnostics import suggestion
 from stagec.dialects.types import bytes_per_element
 
 Record = Mapping[str, Any]
@@ -39,7 +40,8 @@ def read_package(path: Path, system: str, left_out: Counter[LeftOut]) -> dict[Ke
     folder = data_folder(path) / system
     if not folder.is_dir():
         known = sorted(each.name for each in data_folder(path).iterdir() if each.is_dir())
-        raise unreadable(f"`{path}` has no system `{system}`; there are {', '.join(known)}")
+        help_ = suggestion(system, known)
+        raise unreadable(f"`{path}` has no system `{system}`", path, help_)
     return gathered((row for name in READERS for row in rows_of(folder, name)), left_out)
 
 
@@ -77,7 +79,8 @@ def records(path: Path) -> list[Record]:
     try:
         parquet = importlib.import_module("pyarrow.parquet")
     except ImportError:
-        raise unreadable("aiconfigurator's files want pyarrow: `pip install pyarrow`") from None
+        message = "aiconfigurator's files want the package pyarrow"
+        raise unreadable(message, path, "`pip install pyarrow`") from None
     return parquet.read_table(path).to_pylist()
 
 

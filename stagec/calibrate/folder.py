@@ -15,7 +15,7 @@ from pathlib import Path
 from stagec.calibrate.measured import LeftOut, Measured, Row, gathered
 from stagec.devices.model import DTYPE_UNITS, UNITS, Key
 from stagec.devices.rules import cache_part
-from stagec.diagnostics import CompileError, Span, quoted, refused
+from stagec.diagnostics import CompileError, Span, quoted, refused, suggestion
 from stagec.dialects.types import FLOATS, bytes_per_element
 from stagec.reading import parse_csv, read_whole_text
 from stagec.text_places import csv_place
@@ -38,22 +38,23 @@ def read_folder(folder: Path, left_out: Counter[LeftOut]) -> dict[Key, Measured]
         help_ = "`stagec calibrate --help` lists the tables that a folder may have"
         raise unreadable(
             f"`{folder}` has no table",
+            folder,
             f"name a trace: `{traces[0]}`" if traces else help_,
         )
     rows = (row for name in FILES for row in read_file(folder / name, *FILES[name]))
     return gathered(rows, left_out)
 
 
-def unreadable(message: str, help: str = "") -> CompileError:
-    return refused("E0418", message, help=help)
+def unreadable(message: str, path: Path | str, help: str) -> CompileError:
+    return refused("E0418", message, origin=str(path), help=help)
 
 
 class WrongCell(ValueError):
     """What a row has in a column is not what can be measured there."""
 
-    def __init__(self, column: str, message: str) -> None:
+    def __init__(self, column: str, message: str, help: str) -> None:
         super().__init__(message)
-        self.column = column
+        self.column, self.help = column, help
 
 
 def read_file(path: Path, *readers: Reader) -> Iterator[Row | LeftOut]:
@@ -64,7 +65,8 @@ def read_file(path: Path, *readers: Reader) -> Iterator[Row | LeftOut]:
         rows = [row for row in parse_csv(text) if row[1]]
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise unreadable(f"cannot read `{path.name}`: {reason}") from None
+        help_ = "write a line of names, and one for each that was measured, with commas between"
+        raise unreadable(f"cannot read `{path.name}`: {reason}", path, help_) from None
     if not rows:
         return
     first, head = rows[0][0], [name.strip() for name in rows[0][1]]
@@ -87,7 +89,7 @@ def read_file(path: Path, *readers: Reader) -> Iterator[Row | LeftOut]:
         try:
             found = [row for reader in readers if (row := reader(cells)) is not None]
         except WrongCell as error:
-            raise wrong(line, str(error), error.column) from None
+            raise wrong(line, str(error), error.column, error.help) from None
         except KeyError as error:
             name = str(error.args[0])
             help_ = (
@@ -118,7 +120,13 @@ def number(cells: Cells, name: str) -> float:
     least = 0 if name in MAY_BE_ZERO else LEAST
     if not least <= found <= MOST or (name != "ms" and found != int(found)):
         what = "time" if name == "ms" else "whole number of that size"
-        raise WrongCell(name, f"`{name}` is `{written[:MOST_SHOWN]}`, and no {what}")
+        message = f"`{name}` is `{written[:MOST_SHOWN]}`, and no {what}"
+        help_ = (
+            "write milliseconds"
+            if name == "ms"
+            else f"write a whole number from {int(least > 0)} on"
+        )
+        raise WrongCell(name, message, help_)
     return found
 
 
@@ -129,7 +137,8 @@ def us(cells: Cells) -> float:
 def role(cells: Cells) -> str:
     found = cells.get("role") or "primary"
     if found not in ROLES:
-        raise WrongCell("role", f"`role` is `{found[:MOST_SHOWN]}`, not {quoted(ROLES, 'or')}")
+        message = f"`role` is `{found[:MOST_SHOWN]}`, not {quoted(ROLES, 'or')}"
+        raise WrongCell("role", message, "write one of these, or nothing for `primary`")
     return found
 
 
@@ -138,7 +147,7 @@ def dtype_of(cells: Cells) -> str:
     found = cells["dtype"]
     if found not in (*UNITS, *DTYPE_UNITS):
         message = f"`dtype` is `{found[:MOST_SHOWN]}`, which no product is computed in"
-        raise WrongCell("dtype", message)
+        raise WrongCell("dtype", message, suggestion(found, (*UNITS, *DTYPE_UNITS)))
     return found
 
 
@@ -159,7 +168,8 @@ def cache_dtype(cells: Cells) -> str:
     found = cells.get("cache") or cells.get("dtype") or "bf16"
     if found not in FLOATS:
         column = "cache" if cells.get("cache") else "dtype"
-        raise WrongCell(column, f"`{column}` is `{found[:MOST_SHOWN]}`, which no cache holds")
+        message = f"`{column}` is `{found[:MOST_SHOWN]}`, which no cache holds"
+        raise WrongCell(column, message, suggestion(found, FLOATS))
     return found
 
 
@@ -183,7 +193,7 @@ def attention_training(cells: Cells) -> Row:
     along = {"forward": (1, 1), "backward": (3, 2)}.get(cells["pass"])
     if along is None:
         message = f"`pass` is `{cells['pass'][:MOST_SHOWN]}`, not `forward` or `backward`"
-        raise WrongCell("pass", message)
+        raise WrongCell("pass", message, "write one of the two")
     width, of_values = numbers(known, "head_dim", "value_dim")
     share = sum(along) * width / (along[0] * width + along[1] * of_values)
     whose = (cells["kernel"],) if cells.get("kernel") else ()

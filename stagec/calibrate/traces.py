@@ -78,12 +78,16 @@ OTHER_OPERATOR = "operators of which no table is made"
 OTHER_COLLECTIVE = "collectives of which no table is made"
 
 
+KINETO = "record it with `torch.profiler.profile(record_shapes = True)`, and export it"
+
+
 def read_trace(path: Path, node: int | None, left_out: Counter[LeftOut]) -> dict[Key, Measured]:
     """What a trace measured on devices of which a node has so many; None: all are in one. Collectives that leave a node are left out. E0418 if it is none."""
     rows = chakra_rows(path, node) if path.suffix == ".et" else kineto_rows(path, node)
     found = gathered(rows, left_out)
     if not found:
-        raise unreadable(f"`{path.name}` has no kernel whose operator says its shapes")
+        message = f"`{path.name}` has no kernel whose operator says its shapes"
+        raise unreadable(message, path, KINETO)
     return found
 
 
@@ -92,10 +96,11 @@ def kineto_rows(path: Path, node: int | None) -> Iterator[Row | LeftOut]:
         raw = read_file(path, MOST_BYTES)
         data: Any = parse_json(unpacked(raw) if path.suffix == ".gz" else raw)
     except (OSError, EOFError, ValueError) as error:
-        raise unreadable(f"`{path.name}` is not a trace of Kineto: {error}") from None
+        raise unreadable(f"`{path.name}` is not a trace of Kineto: {error}", path, KINETO) from None
     listed = data.get("traceEvents") if isinstance(data, dict) else data
     if not isinstance(listed, list):
-        raise unreadable(f"`{path.name}` is not a trace of Kineto: it has no `traceEvents`")
+        message = f"`{path.name}` is not a trace of Kineto: it has no `traceEvents`"
+        raise unreadable(message, path, KINETO)
     events: list[Event] = [
         event for event in listed if isinstance(event, dict) and isinstance(event.get("args"), dict)
     ]
@@ -287,6 +292,8 @@ def chakra_nodes(path: Path) -> list[ChakraNode]:
     try:
         return list(TraceReader.of_bytes(read_file(path, MOST_BYTES), path.name))
     except OSError as error:
-        raise unreadable(f"`{path.name}` cannot be read: {error.strerror}") from None
+        message = f"`{path.name}` cannot be read: {error.strerror}"
+        raise unreadable(message, path, "name a file that is there, and yours") from None
     except TraceError as error:
-        raise unreadable(f"{error.message}{f': {error.note}' if error.note else ''}") from None
+        message = f"{error.message}{f': {error.note}' if error.note else ''}"
+        raise unreadable(message, path, error.help) from None

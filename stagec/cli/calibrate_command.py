@@ -87,9 +87,8 @@ def calibrate(options: argparse.Namespace) -> None:
     fit = fitting()
     device = load(options.device)
     if options.update and not is_path(options.device):
-        raise unreadable(
-            f"`--update` replaces tables of a file, and `{options.device}` ships: `-o` makes one"
-        )
+        message = f"`--update` replaces tables of a file, and `{options.device}` ships"
+        raise unreadable(message, "--update", "make a file of it: `-o FILE.toml`")
     measured: dict[Key, Measured] = {}
     left_out: Counter[LeftOut] = Counter()
     for source in options.sources:
@@ -112,7 +111,7 @@ def calibrate(options: argparse.Namespace) -> None:
     ]
     if not tables:
         message = f"no table has {LEAST_ROWS} rows, and fewer say too little"
-        raise unreadable(message, "measure further shapes")
+        raise refused("E0418", message, help="measure further shapes")
     if options.update or options.out is not None:
         save(options, device, tables)
 
@@ -144,9 +143,10 @@ def read_source(
         node = device.numbers.get("node")
         return read_trace(source, None if node is None else int(node), left_out)
     if not source.exists():
-        raise unreadable(f"there is no `{source}`", file_meant(str(source)))
+        raise unreadable(f"there is no `{source}`", source, file_meant(str(source)))
     known = "`stagec calibrate --help` lists what can be read"
-    raise unreadable(f"`{source}` is no folder, no table by its name, and no trace", known)
+    message = f"`{source}` is no folder, no table by its name, and no trace"
+    raise unreadable(message, source, known)
 
 
 def suggested(only: Sequence[str], keys: Sequence[Key]) -> str:

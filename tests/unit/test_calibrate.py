@@ -84,6 +84,7 @@ def test_mistakes_in_a_table(
     assert said.startswith(f"error[E0418]: {says}")
     assert said.count("error") == 1
     assert not place or f" --> {path}:{place}\n" in said
+    assert "= help: " in said
     assert not out.exists()
 
 
