@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import fields, is_dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
+from lark import Lark
 from lark.exceptions import GrammarError
 
 from stagec.diagnostics import CompileError
@@ -30,9 +32,15 @@ from stagec.plans import clauses
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
+@cache
+def whole_parser() -> Lark:
+    """As Lark builds it. Nobody changes what this returns."""
+    return build_parser()
+
+
 def built_rules() -> set[str]:
     """Rules that build something: not those that stand for their parts."""
-    rules = build_parser().rules
+    rules = whole_parser().rules
     names = {str(r.alias or r.origin.name) for r in rules if r.alias or not r.options.expand1}
     return {n for n in names if not n.startswith("_") and not n.endswith("_list")}
 
@@ -70,8 +78,7 @@ def test_steps_that_are_left_out_change_nothing(monkeypatch: pytest.MonkeyPatch)
         path.read_text("utf-8") for path in (EXAMPLES / "gpt.stg", EXAMPLES / "mixtral_8x22b.stg")
     ]
     fast = [parse(text) for text in texts]
-    whole = build_parser()
-    monkeypatch.setattr("stagec.frontend.parser.parser", lambda: whole)
+    monkeypatch.setattr("stagec.frontend.parser.parser", whole_parser)
     assert [parse(text) for text in texts] == fast
     assert [spans(parse(text)) for text in texts] == [spans(each) for each in fast]
 
@@ -109,7 +116,7 @@ def test_reserved_words_are_those_that_name_nothing_in_the_grammar():
 
 
 def test_every_terminal_can_be_named_in_a_diagnostic():
-    lark = build_parser()
+    lark = whole_parser()
     named = {t.name for t in lark.terminals if t.pattern.type == "str"} | set(TERMINAL_NAMES)
     assert {t.name for t in lark.terminals} - named == set(lark.ignore_tokens)
 
@@ -181,7 +188,7 @@ def test_settings_that_are_called_as_clauses_need_no_commas_either(word: str):
 
 
 def test_no_other_setting_is_called_as_a_clause_is():
-    words = {each.pattern.value for each in build_parser().terminals}
+    words = {each.pattern.value for each in whole_parser().terminals}
     kinds = [each for each in vars(clauses).values() if is_dataclass(each)]
     named = {entry.name for each in kinds for entry in fields(each) if "kind" in entry.metadata}
     assert named & words == {"cache", *SETTING_WORDS}

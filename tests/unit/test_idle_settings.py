@@ -30,7 +30,7 @@ from tests.differential.random_plans import draw
 from tests.differential.sweeps import whole
 from tests.unit.examples import digest
 from tests.unit.recompute_texts import model_text
-from tests.unit.seldom import some
+from tests.unit.seldom import mostly, some
 
 SETTINGS = (
     *(
@@ -233,128 +233,132 @@ plan q extends p {{
 """
 
 
+OF_LAYERS: list[tuple[str, tuple[int, int], list[str]]] = [
+    ("zero 3 over dp { persist = 9999, reshard = false }", (2, 1), ["reshard"]),
+    ("zero 3 over dp { reshard = false } unit none", (2, 1), ["reshard"]),
+    ("zero 3 over dp { reshard = false } unit Block", (2, 1), []),
+    ("zero 3 over dp unit Block, Block", (2, 1), ["Block"]),
+    ("zero 1 over dp { like = megatron, experts = joined }", (2, 1), ["experts"]),
+    ("process { communicator = 1GiB }", (1, 1), ["communicator"]),
+    ("process { communicator = 1GiB }", (2, 1), []),
+    ("process { dummy_gradients = true } freeze Block", (2, 1), ["dummy_gradients"]),
+    ("process { dummy_gradients = true }", (2, 1), []),
+    ("optimizer adamw { bits = 8 }", (1, 1), ["bits"]),
+    ("set F = 128 optimizer adamw { bits = 8 }", (1, 1), []),
+    ("set F = 128 optimizer adamw { bits = 8 }", (1, 2), ["bits"]),
+    ("freeze n, Block.n, up, n", (1, 1), ["n", "Block.n"]),
+    ("freeze n, up", (1, 1), []),
+    ("overlap { tp = true, pieces = 2 }", (1, 2), ["pieces"]),
+    ("shard F over tp shard S over tp overlap { tp = true, pieces = 8 }", (1, 2), ["pieces"]),
+    ("shard F over tp shard S over tp overlap { tp = true, pieces = 2 }", (1, 2), []),
+    ("overlap { tp = true, bulk = false }", (1, 2), ["tp"]),
+    ("overlap { tp = true, pieces = 2, bulk = false }", (1, 2), ["tp", "pieces"]),
+    *(
+        (
+            f"shard F over tp shard S over tp overlap {{ tp = true, bulk = {each} }}",
+            (1, 2),
+            said,
+        )
+        for each, said in (
+            ("false", []),
+            ("false, pieces = 1", ["tp"]),
+            ("false, pieces = 8", ["tp", "pieces"]),
+            ("true, pieces = 1", []),
+        )
+    ),
+    ("gradients { average = before }", (2, 1), ["average"]),
+    ("gradients { average = before } device h100", (2, 1), []),
+    ("gradients { check = true }", (2, 1), ["check"]),
+    ("gradients { check = true } device h100", (2, 1), []),
+    ("precision { weights = bf16 } optimizer adamw { copies = true }", (1, 1), []),
+    ("precision { weights = fp32 } optimizer adamw { copies = true }", (1, 1), ["copies"]),
+    ("offload { optimizer = true } optimizer adamw { copies = true }", (1, 1), ["copies"]),
+    ("recompute silu, silu", (1, 1), ["silu"]),
+    ("offload { optimizer = true, update = host, prefetch = 2 }", (1, 1), ["prefetch"]),
+    ("offload { optimizer = true, update = host, nvme = true, prefetch = 2 }", (1, 1), []),
+    ("offload { optimizer = true, prefetch = 2 }", (1, 1), []),
+    ("optimizer muon { steps = 3 } freeze up, down, head", (1, 1), ["steps"]),
+    ("optimizer muon { steps = 3 }", (1, 1), []),
+    ("device h100 { experts = grouped }", (1, 1), ["experts"]),
+    ("device h100 { experts = vllm }", (1, 1), ["experts"]),
+    ("device h100 { exchange_units = 8 }", (2, 1), ["exchange_units"]),
+    ("precision { reduce = bf16 }", (1, 2), ["reduce"]),
+    ("precision { reduce = bf16 }", (2, 1), []),
+    ("zero 3 over dp precision { reduce = bf16 }", (1, 1), ["reduce"]),
+    ("zero 3 over dp precision { reduce = bf16 } microbatch 1", (2, 1), []),
+    ("device h100 { tile_scheduler = static }", (1, 1), ["tile_scheduler"]),
+    ("device h100 { tile_scheduler = static }", (2, 1), []),
+    (
+        "device h100 { tile_scheduler = static } overlap { zero = false }",
+        (2, 1),
+        ["tile_scheduler"],
+    ),
+    ("device h100 { tile_scheduler = static } zero 3 over dp", (2, 1), []),
+    *(
+        (
+            f"device h100 {{ tile_scheduler = static }} gradients {{ overlap = false }} {each}",
+            (2, 1),
+            said,
+        )
+        for each, said in (
+            ("", ["tile_scheduler"]),
+            ("microbatch 1", ["tile_scheduler"]),
+            ("zero 1 over dp", ["tile_scheduler"]),
+            ("zero 1 over dp overlap { param_gather = true }", []),
+            ("zero 2 over dp microbatch 1", []),
+            ("zero 3 over dp", []),
+            ("optimizer adamw { clip = 1 }", ["tile_scheduler"]),
+            ("optimizer muon", []),
+        )
+    ),
+    ("device b200 { swizzle = none } precision { products = mxfp8 }", (1, 1), []),
+    ("device b200 { swizzle = each } precision { products = fp8 }", (1, 1), ["swizzle"]),
+    ("zero 3 over dp { copies = false } device h100", (1, 1), ["copies"]),
+    ("zero 3 over dp { copies = false } device h100", (2, 1), []),
+    ("zero 2 over dp { copies = false } device h100", (2, 1), ["copies"]),
+    ("device b200 { norms = plain } precision { products = fp8 }", (1, 1), ["norms"]),
+    ("device b200 { norms = plain } precision { products = mxfp8 }", (1, 1), ["norms"]),
+    ("device b200 { norms = cudnn } precision { products = mxfp8 }", (1, 1), []),
+    ("device b200 { fused_activations = true } precision { products = mxfp8 }", (1, 1), []),
+    (
+        "device b200 { fused_activations = true } precision { products = fp4 }",
+        (1, 1),
+        ["fused_activations"],
+    ),
+    (
+        "device b200 { norms = plain } precision { products = fp8, scaling = current }",
+        (1, 1),
+        [],
+    ),
+    (
+        "device b200 { swizzle = each } precision { products = mxfp8, unquantized = [Block] }",
+        (1, 1),
+        ["products", "swizzle"],
+    ),
+    ("offload { activations = [silu, inputs, silu] }", (1, 1), ["silu"]),
+    ("recompute full optimizer adamw { clip = 1 }", (1, 1), []),
+    ("zero 3 over dp { persist = 9999 } offload { parameters = true }", (2, 1), ["parameters"]),
+    ("zero 3 over dp { persist = 32 } offload { parameters = true }", (2, 1), []),
+    ("optimizer sgd offload { optimizer = true }", (1, 1), ["optimizer"]),
+    ("precision { products = mxfp8, unquantized = [Block] }", (1, 1), ["products"]),
+    ("precision { products = mxfp8, unquantized = [up] }", (1, 1), []),
+    ("precision { products = bf16 }", (1, 1), []),
+    ("optimizer sgd offload { optimizer = true, update = host }", (1, 1), []),
+    ("precision { weights = bf16, cache = fp32 }", (1, 1), ["cache"]),
+    ("precision { weights = bf16, cache = bf16 }", (1, 1), []),
+    ("precision { weights = bf16, gather = bf16 }", (2, 1), []),
+    ("precision { weights = bf16, gather = fp32 }", (2, 1), ["gather"]),
+    ("shard F over tp { uneven = balanced }", (1, 2), ["uneven"]),
+    ("shard F over tp { uneven = chunk }", (1, 2), ["uneven"]),
+    ("shard F over tp { uneven = balanced }", (1, 3), []),
+    ("shard F over tp { pad = 8 }", (1, 2), []),
+]
+"""Clauses, sizes of `dp` and `tp`, and the settings that change nothing there."""
+
+
 @pytest.mark.parametrize(
     ("clauses", "axes", "said"),
-    [
-        ("zero 3 over dp { persist = 9999, reshard = false }", (2, 1), ["reshard"]),
-        ("zero 3 over dp { reshard = false } unit none", (2, 1), ["reshard"]),
-        ("zero 3 over dp { reshard = false } unit Block", (2, 1), []),
-        ("zero 3 over dp unit Block, Block", (2, 1), ["Block"]),
-        ("zero 1 over dp { like = megatron, experts = joined }", (2, 1), ["experts"]),
-        ("process { communicator = 1GiB }", (1, 1), ["communicator"]),
-        ("process { communicator = 1GiB }", (2, 1), []),
-        ("process { dummy_gradients = true } freeze Block", (2, 1), ["dummy_gradients"]),
-        ("process { dummy_gradients = true }", (2, 1), []),
-        ("optimizer adamw { bits = 8 }", (1, 1), ["bits"]),
-        ("set F = 128 optimizer adamw { bits = 8 }", (1, 1), []),
-        ("set F = 128 optimizer adamw { bits = 8 }", (1, 2), ["bits"]),
-        ("freeze n, Block.n, up, n", (1, 1), ["n", "Block.n"]),
-        ("freeze n, up", (1, 1), []),
-        ("overlap { tp = true, pieces = 2 }", (1, 2), ["pieces"]),
-        ("shard F over tp shard S over tp overlap { tp = true, pieces = 8 }", (1, 2), ["pieces"]),
-        ("shard F over tp shard S over tp overlap { tp = true, pieces = 2 }", (1, 2), []),
-        ("overlap { tp = true, bulk = false }", (1, 2), ["tp"]),
-        ("overlap { tp = true, pieces = 2, bulk = false }", (1, 2), ["tp", "pieces"]),
-        *(
-            (
-                f"shard F over tp shard S over tp overlap {{ tp = true, bulk = {each} }}",
-                (1, 2),
-                said,
-            )
-            for each, said in (
-                ("false", []),
-                ("false, pieces = 1", ["tp"]),
-                ("false, pieces = 8", ["tp", "pieces"]),
-                ("true, pieces = 1", []),
-            )
-        ),
-        ("gradients { average = before }", (2, 1), ["average"]),
-        ("gradients { average = before } device h100", (2, 1), []),
-        ("gradients { check = true }", (2, 1), ["check"]),
-        ("gradients { check = true } device h100", (2, 1), []),
-        ("precision { weights = bf16 } optimizer adamw { copies = true }", (1, 1), []),
-        ("precision { weights = fp32 } optimizer adamw { copies = true }", (1, 1), ["copies"]),
-        ("offload { optimizer = true } optimizer adamw { copies = true }", (1, 1), ["copies"]),
-        ("recompute silu, silu", (1, 1), ["silu"]),
-        ("offload { optimizer = true, update = host, prefetch = 2 }", (1, 1), ["prefetch"]),
-        ("offload { optimizer = true, update = host, nvme = true, prefetch = 2 }", (1, 1), []),
-        ("offload { optimizer = true, prefetch = 2 }", (1, 1), []),
-        ("optimizer muon { steps = 3 } freeze up, down, head", (1, 1), ["steps"]),
-        ("optimizer muon { steps = 3 }", (1, 1), []),
-        ("device h100 { experts = grouped }", (1, 1), ["experts"]),
-        ("device h100 { experts = vllm }", (1, 1), ["experts"]),
-        ("device h100 { exchange_units = 8 }", (2, 1), ["exchange_units"]),
-        ("precision { reduce = bf16 }", (1, 2), ["reduce"]),
-        ("precision { reduce = bf16 }", (2, 1), []),
-        ("zero 3 over dp precision { reduce = bf16 }", (1, 1), ["reduce"]),
-        ("zero 3 over dp precision { reduce = bf16 } microbatch 1", (2, 1), []),
-        ("device h100 { tile_scheduler = static }", (1, 1), ["tile_scheduler"]),
-        ("device h100 { tile_scheduler = static }", (2, 1), []),
-        (
-            "device h100 { tile_scheduler = static } overlap { zero = false }",
-            (2, 1),
-            ["tile_scheduler"],
-        ),
-        ("device h100 { tile_scheduler = static } zero 3 over dp", (2, 1), []),
-        *(
-            (
-                f"device h100 {{ tile_scheduler = static }} gradients {{ overlap = false }} {each}",
-                (2, 1),
-                said,
-            )
-            for each, said in (
-                ("", ["tile_scheduler"]),
-                ("microbatch 1", ["tile_scheduler"]),
-                ("zero 1 over dp", ["tile_scheduler"]),
-                ("zero 1 over dp overlap { param_gather = true }", []),
-                ("zero 2 over dp microbatch 1", []),
-                ("zero 3 over dp", []),
-                ("optimizer adamw { clip = 1 }", ["tile_scheduler"]),
-                ("optimizer muon", []),
-            )
-        ),
-        ("device b200 { swizzle = none } precision { products = mxfp8 }", (1, 1), []),
-        ("device b200 { swizzle = each } precision { products = fp8 }", (1, 1), ["swizzle"]),
-        ("zero 3 over dp { copies = false } device h100", (1, 1), ["copies"]),
-        ("zero 3 over dp { copies = false } device h100", (2, 1), []),
-        ("zero 2 over dp { copies = false } device h100", (2, 1), ["copies"]),
-        ("device b200 { norms = plain } precision { products = fp8 }", (1, 1), ["norms"]),
-        ("device b200 { norms = plain } precision { products = mxfp8 }", (1, 1), ["norms"]),
-        ("device b200 { norms = cudnn } precision { products = mxfp8 }", (1, 1), []),
-        ("device b200 { fused_activations = true } precision { products = mxfp8 }", (1, 1), []),
-        (
-            "device b200 { fused_activations = true } precision { products = fp4 }",
-            (1, 1),
-            ["fused_activations"],
-        ),
-        (
-            "device b200 { norms = plain } precision { products = fp8, scaling = current }",
-            (1, 1),
-            [],
-        ),
-        (
-            "device b200 { swizzle = each } precision { products = mxfp8, unquantized = [Block] }",
-            (1, 1),
-            ["products", "swizzle"],
-        ),
-        ("offload { activations = [silu, inputs, silu] }", (1, 1), ["silu"]),
-        ("recompute full optimizer adamw { clip = 1 }", (1, 1), []),
-        ("zero 3 over dp { persist = 9999 } offload { parameters = true }", (2, 1), ["parameters"]),
-        ("zero 3 over dp { persist = 32 } offload { parameters = true }", (2, 1), []),
-        ("optimizer sgd offload { optimizer = true }", (1, 1), ["optimizer"]),
-        ("precision { products = mxfp8, unquantized = [Block] }", (1, 1), ["products"]),
-        ("precision { products = mxfp8, unquantized = [up] }", (1, 1), []),
-        ("precision { products = bf16 }", (1, 1), []),
-        ("optimizer sgd offload { optimizer = true, update = host }", (1, 1), []),
-        ("precision { weights = bf16, cache = fp32 }", (1, 1), ["cache"]),
-        ("precision { weights = bf16, cache = bf16 }", (1, 1), []),
-        ("precision { weights = bf16, gather = bf16 }", (2, 1), []),
-        ("precision { weights = bf16, gather = fp32 }", (2, 1), ["gather"]),
-        ("shard F over tp { uneven = balanced }", (1, 2), ["uneven"]),
-        ("shard F over tp { uneven = chunk }", (1, 2), ["uneven"]),
-        ("shard F over tp { uneven = balanced }", (1, 3), []),
-        ("shard F over tp { pad = 8 }", (1, 2), []),
-    ],
+    mostly(lambda case: case[2] or OF_LAYERS.index(case) % 2, OF_LAYERS),
 )
 def test_a_setting_without_effect_is_told(clauses: str, axes: tuple[int, int], said: list[str]):
     made = compile_text(LAYERS.format(clauses=clauses, dp=axes[0], tp=axes[1]), plan="q")
@@ -771,7 +775,7 @@ def words_at(span: Span, lines: list[str]) -> str:
     return line[span.column - 1 : span.end_column - 1]
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", some([1, 2]))
 def test_a_device_on_the_command_line_is_told_of_as_one_in_a_plan(seed: int):
     """Whatever it says: the same warnings, at the same words, and the same time; also of IR."""
     draws = random.Random(seed)

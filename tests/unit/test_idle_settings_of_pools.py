@@ -116,7 +116,7 @@ def test_what_one_pool_needs_is_not_told(vision: str, text: str, is_told: bool):
     assert found[0] == ({message} if is_told else set())
 
 
-@pytest.mark.parametrize("said", some(SETTINGS, 9))
+@pytest.mark.parametrize("said", some(SETTINGS, 18))
 def test_what_is_said_for_all_pools_is_told_where_it_is_in_each(said: str):
     """And then changes nothing of what they write."""
     rng = random.Random(said)
