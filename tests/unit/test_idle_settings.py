@@ -358,7 +358,7 @@ OF_LAYERS: list[tuple[str, tuple[int, int], list[str]]] = [
 
 @pytest.mark.parametrize(
     ("clauses", "axes", "said"),
-    mostly(lambda case: case[2] or OF_LAYERS.index(case) % 2, OF_LAYERS),
+    mostly(lambda case: bool(case[2] or OF_LAYERS.index(case) % 2), OF_LAYERS),
 )
 def test_a_setting_without_effect_is_told(clauses: str, axes: tuple[int, int], said: list[str]):
     made = compile_text(LAYERS.format(clauses=clauses, dp=axes[0], tp=axes[1]), plan="q")
@@ -809,7 +809,7 @@ def test_a_device_on_the_command_line_is_told_of_as_one_in_a_plan(seed: int):
     assert found[0][1]
 
 
-SERVED = """
+SHARING_ON_DEVICES = """
 dim B = 8
 dim S = 64
 dim T = S
@@ -849,12 +849,14 @@ def test_a_prefix_that_is_stored_once_and_saves_nothing_is_told(seed: int):
         "window": draws.choice(("", ", window = 20")),
     }
     sharing = f" sharing {draws.choice((8, 16, 40, 64))}"
-    made, plain = (compile_text(SERVED.format(sharing=s, **words), plan="p") for s in (sharing, ""))
+    made, plain = (
+        compile_text(SHARING_ON_DEVICES.format(sharing=s, **words), plan="p") for s in (sharing, "")
+    )
     is_told = told(made) == ["sharing"]
     assert (whole(made) == whole(plain)) == is_told, words
     if is_told:
         assert digest(made) == digest(plain)
         (found,) = (each for each in made.checked.warnings if each.code == "W0304")
         assert found.span is not None
-        line = SERVED.format(sharing=sharing, **words).split("\n")[found.span.line - 1]
+        line = SHARING_ON_DEVICES.format(sharing=sharing, **words).split("\n")[found.span.line - 1]
         assert line[found.span.column - 1 : found.span.end_column - 1] == sharing.strip()
