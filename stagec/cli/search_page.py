@@ -392,6 +392,11 @@ def iteration_of(
     if len(served) > 1:
         message, help_ = "`serve` is said twice", "leave out one"
         raise usage_error(origin_of(options, served[1]), message, "E0711", help_)
+    entries = entries_of(served[0])
+    if any(isinstance(e, written.Setting) and e.name.text == "microbatches" for e in entries):
+        message = "`microbatches` is what a search chooses, and `serve` says it of all plans"
+        help_ = "leave it out; `--fix microbatches=2` has plans of that number alone"
+        raise usage_error(origin_of(options, served[0]), message, "E0711", help_)
     batch = dims.batch if dims.batch in names_of_counts(served[0]) else ""
 
     def checked_at(size: int, beside: str = "") -> CheckedModel:
@@ -418,12 +423,17 @@ def iteration_of(
     return ServedIteration(served[0], batch, checked_at, size)
 
 
-def names_of_counts(clause: str) -> list[str]:
-    """The names by which a `serve` clause says how many sequences there are."""
+def entries_of(clause: str) -> list[written.Prefill | written.Decode | written.Setting]:
+    """What a `serve` clause says; nothing of `serve none`."""
     (item,) = parse_text(f"plan {NAME} {{\n{clause}\n}}\n", "").files[""].items
     assert isinstance(item, written.Plan)
     served = [each.what for each in item.clauses if isinstance(each, written.Serve)]
-    entries = [e for what in served if isinstance(what, written.Served) for e in what.entries]
+    return [e for what in served if isinstance(what, written.Served) for e in what.entries]
+
+
+def names_of_counts(clause: str) -> list[str]:
+    """The names by which a `serve` clause says how many sequences there are."""
+    entries = entries_of(clause)
     counts = [e.count for e in entries if isinstance(e, written.Prefill | written.Decode)]
     return [name for count in counts for name in names_in(count)]
 

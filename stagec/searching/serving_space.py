@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -250,6 +249,6 @@ def serving_text(
     width = point["precision"]
     lines.append(f"precision {{ weights = {width}, activations = {width} }}")
     if is_cut(point) and not settings:
-        served = re.sub(r"\s*\}\s*$", f", microbatches = {number} }}", iteration.clause)
+        served = iteration.clause.replace("{", f"{{ microbatches = {number},", 1)
         clauses = [served if each == iteration.clause else each for each in clauses]
     return with_clauses(name, lines, clauses, sizes)

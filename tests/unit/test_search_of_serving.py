@@ -376,6 +376,22 @@ def test_numbers_of_sequences_are_what_counts_name(serve: str, counts: list[str]
     assert names_of_counts(f"serve {{ {serve}\n}}") == counts
 
 
+def test_parts_of_an_iteration_are_a_searchs_to_choose(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever comments a clause has; and one that says how many they are leaves nothing to choose."""
+    fixed = ("--fix", "pp=2", "--fix", "tp=1", "--fix", "ep=1", "--devices", "2")
+    serve = "prefill 1 x 8, decode 7 at 100, experts = average"
+    found = searched(model, capsys, f"{serve} # of an engine\n", *fixed)["best"]
+    assert isinstance(found, list)
+    assert {each["choices"]["microbatches"] for each in found} == {1, 2}
+    with pytest.raises(CompileError) as raised:
+        searched(model, capsys, f"{serve}, microbatches = 2", *fixed)
+    (refused,) = raised.value.diagnostics
+    assert refused.code == "E0711"
+    assert "`--fix microbatches=2`" in refused.helps[0]
+
+
 def test_a_length_stays(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     fixed = ("--fix", "pp=1", "--fix", "tp=1", "--fix", "ep=1", "--devices", "1")
     found = searched(model, capsys, "decode 16 at B, experts = average", *fixed)
