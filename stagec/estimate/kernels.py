@@ -495,17 +495,34 @@ class KernelPrices:
         copies = own["m"] * experts * sent
         same = {"experts": experts, "hidden": own["hidden"], "inner": own["inner"]}
         same |= dict.fromkeys(("topk", "tp", "ep"), np.float64(1))
-        found = self.by_table(key, same | {"tokens": copies})
-        if found is None:
+        if key not in self.device.tables:
             return None
         busy = experts * -np.expm1(-copies / experts)
-        dealt, random = (
-            self.by_table(key, same | {"tokens": each})
-            for each in (np.minimum(copies, experts), busy)
+        found, dealt, random = (
+            self.layer_of_experts(key, same, each)
+            for each in (copies, np.minimum(copies, experts), busy)
         )
-        assert dealt is not None and random is not None
         unread = min(max(dealt.us - random.us, 0.0), found.us - self.device.launch_us)
         return Price((found.us - unread) / (3 if gated else 2), found.basis)
+
+    def layer_of_experts(
+        self, key: tuple[str, ...], sizes: Mapping[str, np.float64], copies: np.float64
+    ) -> Price:
+        """The time of a measured layer of experts that `copies` of tokens come to: by its table, but no more than that of more copies.
+
+        Measurements of few tokens are scattered, and where a table has few of them it continues others. An engine may always compute a token more.
+        """
+        table, kind = self.device.tables[key], KINDS[key[0]]
+        (rows,) = (axis for axis in table.axes if axis.name == "rows")
+        places = np.arange(0, rows.count - 1 + QUARTER, QUARTER)
+        points = 2.0 ** (rows.first + rows.step * places) * sizes["experts"]
+        tokens = np.array([copies, *points[points > copies]])
+        every = {name: np.full(len(tokens), size) for name, size in sizes.items()}
+        every["tokens"] = tokens
+        axes = kind.axes(every)
+        us = np.asarray(kind.rule(self.device, key[1], every)) * table.factor(axes)
+        is_covered = bool(np.asarray(table.covers(axes))[0])
+        return Price(float(us.min()), Basis.MEASURED if is_covered else Basis.RULE)
 
     def is_in_layer_of_experts(self, action: object) -> bool:
         """Whether an action is part of a layer of experts that an inference engine computes as a whole, and of which there is a table."""
@@ -894,6 +911,10 @@ class KernelPrices:
         dtype = key[1] if len(key) > 1 else ""
         us = float(np.asarray(kind.rule(self.device, dtype, sizes)) * table.factor(axes))
         return Price(us, Basis.MEASURED if bool(table.covers(axes)) else Basis.RULE)
+
+
+QUARTER = 0.25
+"""Of the way between two points of a table: so closely times are compared that are to grow."""
 
 
 def of_sequences(sizes: Sizes, count: float) -> Sizes:

@@ -1,8 +1,13 @@
 """Whose kernels compute experts, where an engine serves."""
 
+import random
+
+import numpy as np
 import pytest
 
+from stagec.devices import named
 from stagec.driver import compile_text
+from stagec.estimate.kernels import KernelPrices
 from stagec.estimate.step import step_summary
 from tests.unit.model_texts import served_experts
 from tests.unit.seldom import some
@@ -46,3 +51,27 @@ def test_an_engine_that_another_plan_says_is_not_told() -> None:
     text = f"{MODEL} plan p {{ serve {{ decode 64 at 16 }} device h100 {{ experts = vllm }} }}"
     assert len(compile_text(text, plan="p").idle) == 1
     assert not compile_text(f"{text} plan q extends p {{ }}", plan="q").idle
+
+
+@pytest.mark.parametrize("name", ["h100", "h200", "b200", "b300"])
+@pytest.mark.parametrize("dtype", ["bf16", "fp8", "fp8_block"])
+def test_more_tokens_take_no_shorter(name: str, dtype: str) -> None:
+    """As an engine may compute more than there are. Between the points of a table it is so but for a hundredth."""
+    rng = random.Random(f"{name} {dtype}")
+    kernels = KernelPrices(named(name))
+    for _ in range(20):
+        sizes = {
+            "leading": 2,
+            "batch": rng.choice([1, 2, 4, 8, 16, 64]),
+            "hidden": rng.choice([1024, 2048, 4096, 7168]),
+            "inner": rng.choice([512, 1024, 2048, 8192, 14336]),
+            "sent": 1,
+            "places": 1,
+        }
+        own = {each: np.float64(size) for each, size in sizes.items()}
+        times: list[float] = []
+        for copies in (2.0 ** np.arange(0, 14, 0.5)).tolist():
+            price = kernels.experts(dtype, {**own, "m": np.float64(copies / sizes["batch"])})
+            assert price is not None
+            times.append(price.us)
+        assert np.all(np.diff(times) >= -0.01 * np.array(times[:-1]))
