@@ -159,6 +159,7 @@ class Registry:
                 "E0712",
                 f"the pass `{name}` of `{owner}` cannot be imported",
                 notes=[last_line(error)],
+                help="update or uninstall its package",
             ) from error
 
     def make_pass(self, name: str, arguments: Mapping[str, Argument]) -> ModulePass:
@@ -276,7 +277,11 @@ def instantiate(pass_class: type[ModulePass], arguments: Mapping[str, Argument])
     ]
     misspelt = {closest(key, known) for key in unknown}
     found += [
-        Diagnostic("E0705", f"the pass `{name}` wants `{key}`")
+        Diagnostic(
+            "E0705",
+            f"the pass `{name}` wants `{key}`",
+            help=f"write `{name} {{ {key} = ... }}`",
+        )
         for key in missing
         if key not in misspelt
     ]
@@ -287,14 +292,17 @@ def instantiate(pass_class: type[ModulePass], arguments: Mapping[str, Argument])
         values[key] = fitting(value if isinstance(value, tuple) else (value,), hints[key])
         if not fits(values[key], hints[key]):
             message = f"`{key}` of the pass `{name}` has to be `{type_repr(hints[key])}`"
-            found.append(Diagnostic("E0705", message, notes=[f"it is {shown(values[key])}"]))
+            help_ = f"write what is a `{type_repr(hints[key])}`"
+            notes = [f"it is {shown(values[key])}"]
+            found.append(Diagnostic("E0705", message, notes=notes, help=help_))
     if found:
         raise CompileError(found)
     try:
         return pass_class.from_spec(ArgSpec(name, values))
     except (TypeError, ValueError) as error:
         message = f"the pass `{name}` cannot be run so"
-        raise refused("E0705", message, notes=[str(error)]) from error
+        help_ = "give it other arguments: `stagec passes` says what each means"
+        raise refused("E0705", message, notes=[str(error)], help=help_) from error
 
 
 def fitting(value: tuple[Scalar, ...], hint: object) -> tuple[Scalar, ...]:
@@ -392,7 +400,8 @@ def is_free(stem: str, path: str) -> bool:
 
 
 def _broken(path: str, *notes: str) -> CompileError:
-    return refused("E0712", f"`{path}` cannot be loaded", notes=notes)
+    help_ = "mend it, or leave out `--load-pass`"
+    return refused("E0712", f"`{path}` cannot be loaded", notes=notes, help=help_)
 
 
 def _trace(error: BaseException, path: str) -> Iterator[str]:

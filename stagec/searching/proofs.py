@@ -127,7 +127,7 @@ class Proofs(SearchStep):
         candidates, outcome = self.candidates, self.outcome
         point, known = candidates.points[answer.number], candidates.known[answer.number]
         if answer.error:
-            if answer.error == NO_MEMORY:
+            if answer.lacks_memory:
                 outcome.reasons[NO_MEMORY] += 1
             else:
                 outcome.mismatches.append(f"{answer.error}: {point}")

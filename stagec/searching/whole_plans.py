@@ -90,6 +90,11 @@ class WholeAnswer:
     """The errors, if the plan does not compile."""
 
     @property
+    def lacks_memory(self) -> bool:
+        """Whether this machine has too little to compile it."""
+        return any(each.code == "E0717" for each in self.diagnostics)
+
+    @property
     def error(self) -> str:
         """The message of the first error; empty if the plan compiles."""
         return self.diagnostics[0].message if self.diagnostics else ""
