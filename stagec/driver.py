@@ -112,7 +112,8 @@ def compile_checked(
         return compile_program(checked, module, stops=stops, load_pass=load_pass, handed=handed)
 
     checked = make()
-    if checked.batch is None or checked.batch.sums is None:
+    is_noted = conditions.recorder() is not None
+    if is_noted or checked.batch is None or checked.batch.sums is None:
         return compiled(checked)
     with conditions.recording():
         return compiled(make())

@@ -16,12 +16,12 @@ from stagec.backend.files import write_whole
 from stagec.backend.program import TraceSet
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError, Diagnostic
-from stagec.driver import Stops, compile_program
+from stagec.driver import Stops, compile_checked
 from stagec.estimate.step import Estimate, estimate, estimate_if_known, on_device
 from stagec.explaining.algebra import as_text, simplified
 from stagec.explaining.job import NamedJob
 from stagec.explaining.questions import ask
-from stagec.frontend import check, lower, parse_file, parse_text, warnings_of
+from stagec.frontend import CheckedModel, check, lower, parse_file, parse_text, warnings_of
 from stagec.frontend.files import Source
 from stagec.ir_text import print_ir
 from stagec.memory import TITLES
@@ -59,16 +59,22 @@ def compile_job(
     sizes = {name: str(size) for name, size in (set or {}).items()}
     plug_ins = registry(files_of(load_pass))
     asked = Asked(read, plan, sizes, plug_ins, devices(device, network))
+
+    def checked() -> CheckedModel:
+        return check(read, plan, sizes, plug_ins.functions).adapted(asked.adapt)
+
     with mistakes_of_plug_ins():
-        checked = check(read, plan, sizes, plug_ins.functions)
-        checked = checked.adapted(asked.adapt)
-        compiled = compile_program(checked, load_pass=plug_ins.make_pass)
+        compiled = compile_checked(checked, load_pass=plug_ins.make_pass)
 
     def rolled() -> Compiled:
         stops = Stops(unroll=False)
-        return compile_program(checked, stops=stops, load_pass=plug_ins.make_pass)
+        return compile_checked(checked, stops=stops, load_pass=plug_ins.make_pass)
 
-    return Job(compiled, asked, rolled, lambda: warnings_of(checked, lower(checked)))
+    def doubts() -> Sequence[Diagnostic]:
+        made = checked()
+        return warnings_of(made, lower(made))
+
+    return Job(compiled, asked, rolled, doubts)
 
 
 def devices(device: str | None, network: str | Path | None) -> Callable[[Plan], Plan]:

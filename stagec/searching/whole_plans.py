@@ -12,13 +12,13 @@ from xdsl.dialects.builtin import ModuleOp
 
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError, Diagnostic
-from stagec.driver import Stops, compile_program
+from stagec.driver import Stops, compile_checked
 from stagec.estimate.breakdown import breakdown, computing_us_of_classes, longest
 from stagec.estimate.few_microbatches import FewMicrobatches, told_by_few
 from stagec.estimate.graph import build_graph
 from stagec.estimate.many_microbatches import ManyMicrobatches, look
 from stagec.estimate.step import estimate
-from stagec.frontend import check, parse_text
+from stagec.frontend import CheckedModel, check, parse_text
 from stagec.plans.clauses import Plan
 from stagec.plug_in_errors import mistakes_of_plug_ins
 from stagec.plugins import loaded
@@ -124,9 +124,13 @@ def compile_plan(
     """Compile a plan, with further sizes if they are given. How much memory a device has is no limit here: the search has its own."""
     known = loaded(proof.plug_ins)
     source, sizes = parse_text(proof.text, proof.file), {**dict(proof.overrides), **(sizes or {})}
-    checked = check(source, NAME, sizes, known.functions)
-    plan = replace(checked.plan, device=replace(checked.plan.device, memory=None))
-    return compile_program(replace(checked, plan=plan), stops=stops, load_pass=known.make_pass)
+
+    def make() -> CheckedModel:
+        checked = check(source, NAME, sizes, known.functions)
+        plan = replace(checked.plan, device=replace(checked.plan.device, memory=None))
+        return replace(checked, plan=plan)
+
+    return compile_checked(make, stops=stops, load_pass=known.make_pass)
 
 
 def answered(proof: WholePlan, compile_with: Callable[..., Compiled]) -> WholeAnswer:

@@ -14,7 +14,7 @@ from stagec.analysis.expert_loads import Loads
 from stagec.analysis.sequences import ModuleSequences
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError
-from stagec.driver import Stops, compile_program, resumed
+from stagec.driver import Stops, compile_checked, resumed
 from stagec.explaining.job import NamedJob
 from stagec.explaining.names import MICROBATCH
 from stagec.frontend import CheckedModel, check
@@ -101,18 +101,18 @@ class SweepRequest:
 
         Inside `stagec.symbolic.conditions.recording` this also notes what the structure of the plan depends on.
         """
-        return self.compiled_from(self.checked_at(point), verify, until, seen)
+        return self.compiled_from(lambda: self.checked_at(point), verify, until, seen)
 
     def compiled_from(
         self,
-        checked: CheckedModel,
+        make: Callable[[], CheckedModel],
         verify: bool = True,
         until: str | None = None,
         seen: Seen | None = None,
     ) -> Compiled:
-        """Compile a model and plan that were checked already; see `compiled_at`."""
+        """Compile the model and plan that `make` checks; see `compiled_at`."""
         stops = Stops(after=until, on_pass=seen, unroll=False, verify=verify)
-        return compile_program(checked, stops=stops, load_pass=self.plug_ins.make_pass)
+        return compile_checked(make, stops=stops, load_pass=self.plug_ins.make_pass)
 
     def resumed(self, like: Compiled, module: ModuleOp) -> Compiled:
         """What becomes of a module in the middle of its compilation; see `stagec.driver.resumed`."""

@@ -218,7 +218,9 @@ class Sweep:
                 plan = checked.plan
                 begun = Begun() if STEP_TIME in self.quantities else None
                 seen = begun.see if begun is not None else None
-                compiled = self.request.compiled_from(checked, self.verify, self.until, seen)
+                compiled = self.request.compiled_from(
+                    lambda: checked, self.verify, self.until, seen
+                )
                 structure = Structure(NamedJob(compiled, rounded=True, sampled=True), begun)
                 if begun is not None:
                     begun.compiled = compiled

@@ -7,15 +7,19 @@ from itertools import product
 
 import pytest
 
+import stagec
 from stagec.analysis.sequences import ModuleSequences
 from stagec.analysis.sizes import dim_sizes, dims_by_place, mesh_of, size_values
+from stagec.diagnostics import CompileError
 from stagec.driver import compile_text
 from stagec.estimate.step import step_summary
 from stagec.frontend import parse_text
+from stagec.searching.whole_plans import WholePlan, compiled_whole
 from stagec.sweeping.grid import Grid
 from stagec.sweeping.plans import SweepRequest
 from stagec.sweeping.pools import table_of
 from stagec.symbolic import Size, call, constant, symbol
+from tests.unit.model_texts import served_experts
 from tests.unit.seldom import some
 
 TEXT = """
@@ -107,3 +111,38 @@ def test_an_axis_with_copies_may_be_sized_beside_other_sequences(tp: int) -> Non
     assert step_summary(one) == step_summary(other)
     swept = SweepRequest(parse_text(COPIES), None, {}, Grid({"tp": (2, 4)}, {}), ("step_time",))
     assert table_of(swept).row(int(tp == 4))["step_time"] == pytest.approx(step_summary(one).step_s)
+
+
+UNLIKE = served_experts(
+    """
+  weight router[D, X], up[X, D, F], down[X, F, D]
+  gates, chosen = topk(softmax(x @ router, over = X), over = X, to = A)
+  h[X, T, F] = dispatch(x, chosen, experts = X, tokens = T) @ up
+  y[X, T, D] = h @ down
+  return combine(y, gates, chosen)
+""",
+    layers=2,
+)
+UNLIKE += """
+plan searched {
+  mesh edp = 3, ep = 2, dp = edp * ep
+  shard B over dp
+  shard X over ep
+  shard T over dp
+  load { zipf = 1.1, seed = 3 }
+  serve { prefill 8 x 1, decode B x 2 at 100, experts = average }
+  device h100
+}
+"""
+
+
+def test_devices_that_run_other_programs_are_refused_whoever_compiles() -> None:
+    """In Python, in what proves a plan of a search, and in a sweep, as on the command line."""
+    with pytest.raises(CompileError, match="cannot be one of the plan"):
+        compile_text(UNLIKE)
+    with pytest.raises(CompileError, match="cannot be one of the plan"):
+        stagec.compile(UNLIKE)
+    assert "cannot be one of the plan" in compiled_whole(WholePlan("net.stg", UNLIKE, 0)).error
+    asked = SweepRequest(parse_text(UNLIKE), None, {}, Grid({"B": (64,)}, {}), ("flops",))
+    with pytest.raises(CompileError, match="cannot be one of the plan"):
+        asked.compiled_at({"B": 64})
