@@ -20,7 +20,7 @@ from stagec.dialects.sched.tasks import Order
 from stagec.driver import Compiled, Stops, compile_program
 from stagec.estimate.step import estimate
 from stagec.explaining.job import NamedJob
-from stagec.frontend import CheckedModel, check, parse_file, parse_text
+from stagec.frontend import check, parse_file, parse_text
 from stagec.sweeping.grid import grid
 from stagec.sweeping.plans import SweepRequest
 from stagec.sweeping.run import SweepTable, sweep
@@ -304,11 +304,9 @@ def test_a_peak_needs_no_pass_behind_the_plan_of_memory(monkeypatch: pytest.Monk
     last: list[str | None] = []
     compiled_from = SweepRequest.compiled_from
 
-    def noted(
-        self: SweepRequest, checked: CheckedModel, verify: bool, until: str | None, *how: Any
-    ) -> object:
+    def noted(self: SweepRequest, make: Any, verify: bool, until: str | None, *how: Any) -> object:
         last.append(until)
-        return compiled_from(self, checked, verify, until, *how)
+        return compiled_from(self, make, verify, until, *how)
 
     def unrolled(_: object) -> object:
         raise AssertionError("a whole step")
@@ -402,12 +400,12 @@ def test_a_plan_is_compiled_once_for_all_that_is_asked_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The plan as it is in the file, to say whether the quantities can be asked for, and that of the structure; of another grid the latter alone."""
-    made: list[CheckedModel] = []
+    made: list[object] = []
     compiled_from = SweepRequest.compiled_from
 
-    def noted(self: SweepRequest, checked: CheckedModel, *how: Any) -> Compiled:
-        made.append(checked)
-        return compiled_from(self, checked, *how)
+    def noted(self: SweepRequest, make: Any, *how: Any) -> Compiled:
+        made.append(make)
+        return compiled_from(self, make, *how)
 
     monkeypatch.setattr(SweepRequest, "compiled_from", noted)
     clauses = "gradients { bucket_bytes = 4KiB }\n  microbatch 1\n  device h100"
