@@ -167,11 +167,11 @@ def test_ring_is_that_of_pytorch(devices: int, rotate: str, balance: str):
 
 
 @pytest.mark.parametrize("devices", some([2, 4], 2))
-@pytest.mark.parametrize("rotate", ["all_to_all", "all_gather", "send_recv"])
+@pytest.mark.parametrize("rotate", ["all_to_all", "send_recv"])
 def test_transfers_do_not_wait_for_the_block_that_they_overlap(devices: int, rotate: str):
     """Each block of attention comes right after the transfer of the next one, and reads nothing of it."""
     program = class_of(ring(devices, rotate), "cp", 0).program
-    first = program.first_node
+    first, num_met = program.first_node, 0
     for row, segment in enumerate(program.segment.tolist()):
         inner = program.segments[segment].nodes
         for position, node in enumerate(inner):
@@ -185,6 +185,8 @@ def test_transfers_do_not_wait_for_the_block_that_they_overlap(devices: int, rot
                 }
                 assert int(first[row]) + position - 1 not in deps
                 assert before.stream != node.stream
+                num_met += 1
+    assert num_met
 
 
 @pytest.mark.parametrize("rotate", some(["all_to_all", "all_gather", "send_recv"], 6))

@@ -87,13 +87,19 @@ def test_the_device_file_is_one():
     assert device.tables
 
 
-@pytest.mark.parametrize(
-    "clause", [c for c in vars(plan).values() if isinstance(c, type) and issubclass(c, plan.Clause)]
-)
-def test_every_setting_is_described(clause: type[plan.Clause]):
-    for setting in fields(clause):
-        if "kind" in setting.metadata:
-            section = TEXT.split(f"### `{clause.__name__.lower()}`")[1].split("\n### ")[0]
-            assert f"`{setting.name}`" in section
-            for choice in setting.metadata["kind"].choices:
-                assert f"`{choice}`" in section or choice in TEXT.split("## Tensors")[1]
+SETTINGS = {
+    clause.__name__.lower(): found
+    for clause in vars(plan).values()
+    if isinstance(clause, type) and issubclass(clause, plan.Clause)
+    if (found := [each for each in fields(clause) if "kind" in each.metadata])
+}
+"""The settings of each clause that has any."""
+
+
+@pytest.mark.parametrize("clause", SETTINGS)
+def test_every_setting_is_described(clause: str):
+    section = TEXT.split(f"### `{clause}`")[1].split("\n### ")[0]
+    for setting in SETTINGS[clause]:
+        assert f"`{setting.name}`" in section
+        for choice in setting.metadata["kind"].choices:
+            assert f"`{choice}`" in section or choice in TEXT.split("## Tensors")[1]
