@@ -242,8 +242,11 @@ class KernelPrices:
         together = kernel.kind == Work.QUANTIZE and (
             kernel.dtype == "nvfp4" or (kernel.dtype == "fp8" and self.scales_are_known)
         )
-        is_one = not self.takes_turns or together
-        return 1 if is_one else max(int(dict(kernel.sizes).get("batch", 1)), 1)
+        sizes = dict(kernel.sizes)
+        # Products of pairs of matrices that no tokens were sent for are one kernel, such as scores that are written out.
+        is_batched = kernel.kind == Work.PRODUCT and "hidden" not in sizes
+        is_one = not self.takes_turns or together or is_batched
+        return 1 if is_one else max(int(sizes.get("batch", 1)), 1)
 
     def is_cached(self, action: object) -> bool:
         """Whether an action quantizes a weight, of which the result is kept for the other microbatches of a step (`process { cached_weights = true }`).
@@ -343,7 +346,7 @@ class KernelPrices:
                 if found is not None:
                     return found
         for each in (*narrow, *wide):
-            found = self.matrix(each, sizes)
+            found = self.matrix(each, sizes, in_turn=self.kernels_of(kernel) > 1)
             if found is not None:
                 slower = self.device.backward_fp8_rate if backward and each == "fp8" else 1.0
                 made = self.without_quantization(found, each, sizes, kernel.dtype in QUANTIZED)
@@ -566,14 +569,14 @@ class KernelPrices:
         us = price.us - sum(each.us for each in found if each is not None)
         return Price(max(us, self.device.launch_us), price.basis) if found else price
 
-    def matrix(self, dtype: str, sizes: Sizes) -> Price | None:
+    def matrix(self, dtype: str, sizes: Sizes, in_turn: bool = False) -> Price | None:
         """The time of a product by the table of its dtype; None if there is none. Several products of one shape take as long as one that has all of their
-        rows, if rows fill tiles.
+        rows, if rows fill tiles; `in_turn` they are kernels of their own.
 
         Transformer Engine's are kernels of cuBLAS, one for each expert, on four streams that share the device (`multi_stream_cublas_gemm`).
         """
         batch = sizes["batch"]
-        if batch > 1 and self.takes_turns:
+        if in_turn:
             single = self.by_table(("product", dtype), {**sizes, "batch": np.float64(1)})
             return None if single is None else Price(single.us * float(batch), Basis.RULE)
         one = {"m": sizes["m"] * batch, "n": sizes["n"], "k": sizes["k"]}

@@ -18,7 +18,11 @@ from tests.unit.seldom import some
 
 
 def product(batch: int, m: int, n: int, k: int) -> Kernel:
-    return Kernel(Work.PRODUCT, "bf16", (("batch", batch), ("m", m), ("n", n), ("k", k)))
+    """Of so many experts, unless it is one."""
+    sizes = {"batch": batch, "m": m, "n": n, "k": k}
+    if batch > 1:
+        sizes |= {"hidden": k, "inner": n, "leading": 2, "sent": 1, "places": 1}
+    return Kernel(Work.PRODUCT, "bf16", tuple(sizes.items()))
 
 
 def test_experts_take_turns_where_no_kernel_is_for_all() -> None:
@@ -35,6 +39,18 @@ def test_experts_take_turns_where_no_kernel_is_for_all() -> None:
     ):
         assert others.product(single, False).us == one
         assert others.product(experts, False).us < 0.8 * 160 * one
+
+
+def test_scores_that_are_written_out_are_one_kernel() -> None:
+    """Like any product of pairs of matrices that no tokens were sent for."""
+    device = named("b200")
+    pairs = Kernel(Work.PRODUCT, "bf16", (("batch", 96), ("m", 512), ("n", 512), ("k", 64)))
+    us = {
+        KernelPrices(device, trains=library, engine=engine).product(pairs, False).us
+        for library in ("cudnn", "flash2")
+        for engine in ("trtllm", "grouped")
+    }
+    assert len(us) == 1
 
 
 GROUPED = {
