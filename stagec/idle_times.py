@@ -1,6 +1,7 @@
 """Settings that decide nothing but times, where none depends on them: W0304.
 
-These are what attention multiplies in, switches that add up what passes through them, and whose all-reduce or layers of experts an engine runs.
+These are what attention multiplies in, switches that add up what passes through them, whose all-reduce or layers of experts an engine runs, and copies of
+what is gathered.
 Whether one decides something is asked of each node that ranks run: it costs as much without the setting. Nothing is unrolled for that.
 """
 
@@ -73,6 +74,7 @@ def timed_settings(compiled: Compiled) -> Iterator[TimedSetting]:
     yield from of_attention(compiled)
     yield from of_sums(compiled)
     yield from of_engine(compiled)
+    yield from of_copies(compiled)
 
 
 def nodes_of(compiled: Compiled) -> list[Node]:
@@ -139,6 +141,24 @@ def of_engine(compiled: Compiled) -> Iterator[TimedSetting]:
         lambda action: isinstance(action, Compute),
         costs,
         lambda nodes: label if costs is not None else "",
+        LEAVE if costs is not None else MEASURED,
+    )
+
+
+def of_copies(compiled: Compiled) -> Iterator[TimedSetting]:
+    """Kernels that copy what was gathered of parameters into place."""
+    zero = compiled.plan.zero
+    span = None if zero is None else zero.unusual.get("copies")
+    if zero is None or zero.level != 3 or not is_own(span, compiled):
+        return  # The plan alone tells of other levels.
+    other = replace(compiled.plan, zero=replace(zero, copies=not zero.copies))
+    costs = of_kernels(compiled, other, price)
+    yield TimedSetting(
+        "`copies` of `zero` changes nothing here",
+        span,
+        lambda action: isinstance(action, Compute),
+        costs,
+        lambda nodes: "no parameters are gathered where they are read" if costs else "",
         LEAVE if costs is not None else MEASURED,
     )
 

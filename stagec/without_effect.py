@@ -58,7 +58,6 @@ NOT_AWAITED = "communication within layers for which computation does not wait"
 BESIDE = "collectives that products may run beside"
 CONVERTED = "logits that are converted for a loss"
 NORMED = "norms that nothing but quantizations reads"
-UNSHARDED = "parameters that are gathered where they are read"
 RECOMPUTE = "recompute-activations"
 PLAN_MEMORY = "plan-memory"
 LOWERING = "lower-to-tasks"
@@ -105,7 +104,6 @@ NEEDS = (
         ProgramNeed("device", each, QUANTIZE_PRODUCTS, "no product is quantized")
         for each in ("swizzle", "fused_activations")
     ),
-    ProgramNeed("zero", "copies", UNSHARDED, "no parameters are gathered"),
     ProgramNeed("device", "norms", NORMED, "no norm is read by quantized products alone"),
     ProgramNeed("precision", "loss", CONVERTED, "no `cross_entropy` reads logits of another dtype"),
     ProgramNeed(
@@ -653,8 +651,8 @@ def kinds(module: ModuleOp) -> Iterator[str]:
             yield PERSISTENT
         if isinstance(op, stg.DispatchOp):
             yield EXPERTS
-        if isinstance(op, dist.UnshardOp):
-            yield from (GATHERED, UNSHARDED) if is_left else (UNSHARDED,)
+        if isinstance(op, dist.UnshardOp) and is_left:
+            yield GATHERED
         if isinstance(op, dist.StateOp) and tensor_of(op.state.type).dtype == EIGHT_BIT:
             yield IN_EIGHT_BITS
         if isinstance(op, stg.OptimizerStepOp) and op.states.data == EIGHT_BIT:
