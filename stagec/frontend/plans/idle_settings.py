@@ -59,8 +59,8 @@ NEEDS = (
     Need(
         "zero",
         ("copies",),
-        "`zero 3`, and no `pipeline`, which gathers once a step",
-        lambda p: p.zero_level == 3 and p.pipeline is None,
+        "`zero 3`",
+        lambda p: p.zero_level == 3,
     ),
     Need(
         "precision", ("gather",), "`zero`, whose weights are gathered", lambda p: p.zero_level > 0
