@@ -1008,3 +1008,13 @@ def test_stages_without_a_pipeline_are_told():
         "--num-virtual-stages-per-pipeline-rank",
         "--account-for-loss-in-pipeline-split",
     )
+
+
+@pytest.mark.parametrize("kind", ["megatron", "nemo", "mlperf"])
+def test_a_file_of_another_kind_says_nothing_of_a_plan(kind: str) -> None:
+    """Each of its settings would be lost."""
+    text = '{"train_batch_size": 96, "zero_optimization": {"stage": 3}}'
+    with pytest.raises(CompileError) as found:
+        import_plan(text, "ds.json", kind, gpus=16)
+    (told,) = found.value.diagnostics
+    assert (told.code, *told.helps) == ("E0804", "`--kind deepspeed`")

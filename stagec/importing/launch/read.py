@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stagec.diagnostics import CompileError, Diagnostic, Span, did_you_mean
+from stagec.diagnostics import CompileError, Diagnostic, Span, did_you_mean, quoted
 from stagec.importing.launch.flags import (
     DEEPSPEED,
     FIELDS,
@@ -115,6 +115,7 @@ def import_plan(
         text, missing = with_sourced(text, folder)
         reading.unsaid += [f"what `{name}` says, which it sources" for name in missing]
     READERS[kind](text, reading)
+    check_kind(kind, reading)
     if gpus:
         reading.run.gpus = gpus
     reading.run.sequence_parallel &= reading.run.tp > 1
@@ -146,6 +147,18 @@ def import_plan(
             said = [reading.said[each] for each in error.about if each in reading.said]
             reading.wrong(error.message, error.help, "E0805", name=said[0] if said else "")
     raise CompileError(reading.mistakes, {file: written})
+
+
+def check_kind(kind: str, reading: Reading) -> None:
+    """E0804 for a text in which nothing is a setting of this kind of launcher: what it says would all be lost."""
+    others = reading.idle if kind != "nemo" else []  # which may have any field
+    if reading.said or reading.mistakes or reading.unsaid or others:
+        return
+    found = kind_of(Path(reading.file), reading.text)
+    help_ = (
+        f"`--kind {found}`" if found not in ("", kind) else f"`--kind` is one of {quoted(KINDS)}"
+    )
+    reading.wrong(f"nothing in it is a setting of `--kind {kind}`", help_, "E0804")
 
 
 DEEPSPEED_KEYS = frozenset(
