@@ -292,8 +292,11 @@ def idle_unit(plan: Plan, said: Merged) -> Iterator[Diagnostic]:
 
 
 def idle_zero(plan: Plan, said: Merged) -> Iterator[Diagnostic]:
-    """A warning for a plan's own `zero 3` that keeps what it gathers, where nothing is trained: all weights stay whole from one step to the next."""
-    if plan.zero is not None and plan.zero.level == 3 and not plan.zero.reshard:
+    """A warning for a plan's own `zero 3` that keeps what it gathers, where nothing is trained: all weights stay whole from one step to the next, as they are
+    stored without it.
+    """
+    is_as_stored = plan.precision.gather == plan.precision.weights
+    if plan.zero is not None and plan.zero.level == 3 and not plan.zero.reshard and is_as_stored:
         for clause in said.all(syntax.Zero):
             message, where = "`zero 3` changes nothing here", plan.zero.given.get("reshard")
             label = "what is gathered once is never freed, so that weights are whole on each rank"
