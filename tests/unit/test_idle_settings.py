@@ -96,6 +96,7 @@ WITHOUT = {
     "zero 3 over dp { copies = false }": "zero 3 over dp",
     "zero 3 over dp { prefetch = 3 }": "zero 3 over dp",
     "zero 1 over dp { like = megatron, experts = joined }": "zero 1 over dp { like = megatron }",
+    "overlap { pieces = 8 }": "overlap { pieces = 1 }",
     "overlap { tp = true, pieces = 8 }": "overlap { tp = true, pieces = 1 }",
     "overlap { tp = true, bulk = false }": "overlap { tp = true }",
 }
