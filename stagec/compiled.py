@@ -71,7 +71,7 @@ class Compiled:
     def with_caches(self) -> ModuleOp | None:
         """Likewise, with all of its caches. A plan that serves nothing does not say how one position is split: it is whole. Nothing of a model without any."""
         from stagec.frontend import lower
-        from stagec.frontend.plans.serving import batch_of_one
+        from stagec.frontend.serving.batch import batch_of_one
 
         checked = self.checked
         if checked.roles is None:

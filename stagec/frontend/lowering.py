@@ -40,10 +40,10 @@ from stagec.frontend.checker.steps import (
 )
 from stagec.frontend.padding import unpadded
 from stagec.frontend.paths import Scope, is_named
-from stagec.frontend.plans.serving import BatchSums, Spread, rules_of
 from stagec.frontend.redundant_experts import add_copies, slots
 from stagec.frontend.routed_tokens import transposed_experts
-from stagec.frontend.serving_program import (
+from stagec.frontend.serving.batch import BatchSums
+from stagec.frontend.serving.program import (
     check_packed,
     check_states,
     count_pairs,
@@ -57,6 +57,7 @@ from stagec.frontend.serving_program import (
     spread_keys,
     spread_of,
 )
+from stagec.frontend.serving.spreads import Spread, rules_of
 from stagec.plans.clauses import Plan
 from stagec.plans.in_ir import plan_op
 from stagec.schedules.catalogue import FORWARD_ONLY

@@ -14,7 +14,7 @@ from stagec.diagnostics import CompileError
 from stagec.dialects.sched.actions import Collective, Compute
 from stagec.driver import Compiled, compile_program, compile_text
 from stagec.frontend import check, parse_file, parse_text
-from stagec.frontend.plans.serving import Spread
+from stagec.frontend.serving.spreads import Spread
 from stagec.memory import Kind
 from stagec.pools import compile_pools
 from stagec.symbolic import constant

@@ -53,18 +53,13 @@ from stagec.frontend.plans.merge import (
     with_pools,
 )
 from stagec.frontend.plans.resolve import resolve_plan
-from stagec.frontend.plans.serving import (
-    Batch,
-    Roles,
-    ServeReader,
-    batch_of,
-    idle_sharing,
-    roles_of,
-    spread_rules,
-    spreads_of,
-    unserved,
-)
 from stagec.frontend.printing import text_of
+from stagec.frontend.serving.batch import Batch
+from stagec.frontend.serving.clause import ServeReader
+from stagec.frontend.serving.dealing import batch_of
+from stagec.frontend.serving.roles import Roles, roles_of, unserved
+from stagec.frontend.serving.sharing import idle_sharing
+from stagec.frontend.serving.spreads import spread_rules, spreads_of
 from stagec.frontend.sizes import (
     TRAINED,
     Routed,

@@ -15,7 +15,9 @@ from stagec.diagnostics import CompileError, Diagnostic, Span, quoted, refused, 
 from stagec.dialects import stg
 from stagec.dialects.attributes import Dim, NamesAttr, RequestsAttr
 from stagec.dialects.types import StackType, TensorType, ValueType, tensor_of
-from stagec.frontend.plans.serving import WHOLE, Batch, Share, Spread, begins, pairs, rules_of
+from stagec.frontend.serving.attended import pairs
+from stagec.frontend.serving.batch import Batch, begins
+from stagec.frontend.serving.spreads import WHOLE, Share, Spread, rules_of
 from stagec.plans.clauses import Plan
 from stagec.rewriting import set_type
 from stagec.symbolic import ONE, ZERO, Size, conditions
