@@ -15,6 +15,8 @@ from importlib import resources
 from math import isfinite
 from typing import Any
 
+from stagec.diagnostics import suggestion
+
 MOST = 10**12
 """What a size is at most: no product of a few overflows then."""
 MOST_LAYERS = 1000
@@ -174,12 +176,28 @@ class Config:
         for key in ("rope_scaling", "rope_parameters"):
             value = self.get(key)
             if isinstance(value, Mapping):
+                for each in (value, *value.values()):
+                    self.check_rope(key, each)
                 found |= value
         return found
+
+    def check_rope(self, key: str, said: Any) -> None:
+        """`Unsupported` for a kind of rotary embedding that no class has: these are of all layers, or of those of one kind."""
+        kind = (said.get("rope_type") or said.get("type")) if isinstance(said, Mapping) else None
+        if kind is not None and kind not in ROPE_TYPES:
+            help_ = suggestion(str(kind), ROPE_TYPES)
+            raise self.wrong(key, f"`{key}` has the type {shown(kind)}, which no class has", help_)
 
     def layer_types(self) -> Sequence[str] | None:
         value = self.get("layer_types")
         return value if isinstance(value, list | tuple) else None
+
+
+ROPE_TYPES = (
+    *("default", "linear", "dynamic", "yarn", "longrope", "llama3", "proportional"),
+    *("su", "mrope", "axial", "ntk"),
+)
+"""`ROPE_INIT_FUNCTIONS` in transformers' `modeling_rope_utils.py`; of single classes, or formerly, the others."""
 
 
 def anywhere(*keys: str) -> list[Place]:

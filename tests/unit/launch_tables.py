@@ -27,6 +27,7 @@ def tables() -> str:
         }.items()
     )
     without = ", ".join(f"`--{name}`" for name in idle("megatron"))
+    fields = ", ".join(f"`{name}`" for name in idle("nemo"))
     parts = [
         f"Architectures, by `model_type`: {', '.join(f'`{name}`' for name in sorted(FAMILIES))}.\n",
         table("Megatron-LM and Megatron-Core", MEGATRON, "--"),
@@ -36,6 +37,7 @@ def tables() -> str:
         table("DeepSpeed", DEEPSPEED),
         f"### What no clause says\n\n| | |\n|---|---|\n{unsaid}",
         f"### Without effect on a plan\n\n{without}.\n",
+        f"Fields of NeMo and Megatron-Bridge that are named like these flags (`weight_decay`), and {fields}.\n",
     ]
     return START + "\n".join(parts)
 

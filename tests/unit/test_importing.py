@@ -283,6 +283,16 @@ SCALED = "scores scaled by the number of their layer are not in the language"
             {"moe_layer_freq": 2},
             "`moe_layer_freq` is 1 here",
         ),
+        (
+            "llama",
+            {"rope_scaling": {"rope_type": "yarm", "factor": 2.0}},
+            '`rope_scaling` has the type "yarm", which no class has',
+        ),
+        (
+            "gemma3_text",
+            {"rope_parameters": {"full_attention": {"type": "weird"}}},
+            '`rope_parameters` has the type "weird", which no class has',
+        ),
         ("albert", {"inner_group_num": 2}, "layers of several groups are not imported"),
         (
             "gpt_neo",

@@ -1018,3 +1018,50 @@ def test_a_file_of_another_kind_says_nothing_of_a_plan(kind: str) -> None:
         import_plan(text, "ds.json", kind, gpus=16)
     (told,) = found.value.diagnostics
     assert (told.code, *told.helps) == ("E0804", "`--kind deepspeed`")
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "meant"),
+    [
+        ("run.yaml", "  micro_batch_siz: 2", "`micro_batch_size`"),
+        ("run.yaml", "  weigt_decay: null", "`weight_decay`"),
+        ("run.yaml", "  zzz: 3", "leave it out"),
+        ("run.txt", "model.micro_batch_siz=2", "`micro_batch_size`"),
+        ("run.py", "    micro_batch_siz=2,", "`micro_batch_size`"),
+    ],
+)
+def test_a_field_that_nemo_has_not_is_refused(file: str, line: str, meant: str) -> None:
+    """As flags of Megatron-LM are: it is no field without effect."""
+    with pytest.raises(CompileError) as found:
+        import_plan(f"tensor_model_parallel_size: 2\n{line}\n", file, "nemo", gpus=8)
+    (told,) = found.value.diagnostics
+    assert told.code == "E0804"
+    assert told.span is not None
+    assert told.span.line == 2
+    assert any(meant in each for each in told.helps)
+
+
+def test_names_that_are_no_fields_of_nemo_are_listed() -> None:
+    """A script's own, and a process's."""
+    script = "recipe = make(\n    tensor_model_parallel_size=2,\n    num_steps=3,\n)\n"
+    assert import_plan(script, "run.py", "nemo", gpus=8).idle == ("recipe", "num_steps")
+    fields = "tensor_model_parallel_size: 2\nenv_vars:\n  NCCL_ALGO: ring\nweight_decay: 0.1\n"
+    assert import_plan(fields, "run.yaml", "nemo", gpus=8).idle == ("NCCL_ALGO", "weight_decay")
+
+
+@pytest.mark.parametrize(
+    ("field", "clause"),
+    [
+        ("moe_token_dispatcher_type: allgather", "exchange = all_gather"),
+        ("overlap_moe_expert_parallel_comm: true", "ep = true"),
+        ("use_tp_pp_dp_mapping: true", "rank_order"),
+        ("make_vocab_size_divisible_by: 64", "pad = 64"),
+    ],
+)
+def test_fields_say_what_the_flags_of_their_names_say(field: str, clause: str) -> None:
+    fields = (
+        "tensor_model_parallel_size: 2\nexpert_model_parallel_size: 2\npipeline_model_parallel_size: 2\n"
+        f"num_moe_experts: 8\nmicro_batch_size: 1\n{field}\n"
+    )
+    made = import_plan(fields, "run.yaml", "nemo", gpus=16, dims={"X": 8, "V": 1000, "L": 4})
+    assert clause in made.text

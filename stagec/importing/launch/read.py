@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from stagec.diagnostics import CompileError, Diagnostic, Span, did_you_mean, quoted
+from stagec.diagnostics import (
+    CompileError,
+    Diagnostic,
+    Span,
+    did_you_mean,
+    quoted,
+    slips,
+)
 from stagec.importing.launch.flags import (
     DEEPSPEED,
     FIELDS,
@@ -18,7 +25,13 @@ from stagec.importing.launch.flags import (
     TORCHTITAN,
     Word,
 )
-from stagec.importing.launch.ignored import FIELDS_UNSAID, MEGATRON_UNSAID, SETTINGS_UNSAID, idle
+from stagec.importing.launch.ignored import (
+    FIELDS_IDLE,
+    FIELDS_UNSAID,
+    MEGATRON_UNSAID,
+    SETTINGS_UNSAID,
+    idle,
+)
 from stagec.importing.launch.shell import assignments, expanded, with_sourced, words
 from stagec.importing.launch.training_run import Launch, NotAPlan, plan_text
 from stagec.reading import parse_json
@@ -151,10 +164,15 @@ def import_plan(
 
 def check_kind(kind: str, reading: Reading) -> None:
     """E0804 for a text in which nothing is a setting of this kind of launcher: what it says would all be lost."""
-    others = reading.idle if kind != "nemo" else []  # which may have any field
-    if reading.said or reading.mistakes or reading.unsaid or others:
+    others = (
+        [*reading.idle, *reading.mistakes] if kind != "nemo" else []
+    )  # which finds fields in any text
+    if reading.said or reading.unsaid or others:
         return
     found = kind_of(Path(reading.file), reading.text)
+    if reading.mistakes and found in ("", kind):
+        return
+    reading.mistakes.clear()
     help_ = (
         f"`--kind {found}`" if found not in ("", kind) else f"`--kind` is one of {quoted(KINDS)}"
     )
@@ -291,7 +309,9 @@ def take_megatron(name: str, values: list[str], reading: Reading, seen: set[str]
         reading.unknown(f"--{name}", "flag", did_you_mean(name, known))
 
 
-FIELD = re.compile(r"^[\s\"'+.\w\[\]]*?\b(\w+)[\"']?\s*[:=]\s*([^,#\n]+?)\s*,?\s*(?:#.*)?$")
+FIELD = re.compile(
+    r"^(?P<path>[\s\"'+.\w\[\]]*?)\b(?P<name>\w+)[\"']?\s*(?P<sign>[:=])\s*(?P<value>[^,#\n]+?)\s*,?\s*(?:#.*)?$"
+)
 NOTHING = ("", "null", "none", "~", "false", "0")
 
 
@@ -300,24 +320,54 @@ def read_nemo(text: str, reading: Reading) -> None:
     reading.run.clip = 1.0  # unless said, as Megatron-LM's `OptimizerConfig` has it
     reading.run.widens_loss = True
     lines = [line.split("#")[0].rstrip() for line in text.splitlines()]
-    fields = [(m[1], m[2].strip().strip("\"'")) for line in lines if (m := FIELD.match(line))]
-    known = dict(fields)
-    for name, given in fields:
+    fields = [found for line in lines if (found := FIELD.match(line))]
+    known = {each["name"]: value_of(each) for each in fields}
+    seen: set[str] = set()
+    for field_ in fields:
+        name = field_["name"]
         # `${training.model.encoder_seq_length}` is the value of another field.
-        value = re.sub(r"^\$\{(?:[\w.]*\.)?(\w+)\}$", lambda m: known.get(m[1], m[0]), given)
+        value = re.sub(
+            r"^\$\{(?:[\w.]*\.)?(\w+)\}$", lambda m: known.get(m[1], m[0]), value_of(field_)
+        )
+        of_parallelism = is_about_parallelism(name)
         if name == "name" and value.lower() in NEMO_OPTIMIZERS:
             reading.apply(name, NEMO_OPTIMIZERS[value.lower()], value)
-        elif value.lower() in ("null", "none", "~"):
+        elif value.lower() in ("null", "none", "~") and (is_field(name) or of_parallelism):
             continue
         elif name in FIELDS:
             reading.apply(name, FIELDS[name], value)
         elif name in FIELDS_UNSAID:
             if value.lower() not in NOTHING:
                 reading.unsaid.append(f"`{name}`, {FIELDS_UNSAID[name]}")
-        elif is_about_parallelism(name):
-            reading.unknown(name, "field", did_you_mean(name, FIELDS))
-        else:
+        elif not of_parallelism and (name in FIELDS_IDLE or is_free(field_, reading.file)):
             reading.idle.append(name)
+        elif name not in seen:
+            seen.add(name)
+            reading.unknown(name, "field", field_meant(name))
+
+
+def value_of(field_: re.Match[str]) -> str:
+    return field_["value"].strip().strip("\"'")
+
+
+def is_field(name: str) -> bool:
+    """Whether NeMo, Megatron-Bridge or what they build on has a field of that name."""
+    return name in FIELDS or name in FIELDS_UNSAID or name in FIELDS_IDLE
+
+
+def is_free(field_: re.Match[str], file: str) -> bool:
+    """Whether a name may be no field: a variable of a process or a script, or an argument of what a recipe in Python calls. These are
+    called anything but what a field is mistyped as.
+    """
+    name = field_["name"]
+    free = file.endswith(".py") or (field_["sign"] == "=" and "." not in field_["path"])
+    return name.isupper() or (free and all(slips(name, each)[1] > 1 for each in FIELDS))
+
+
+def field_meant(name: str) -> str:
+    """`did you mean ...?` for a misspelt field: one that becomes a clause or is told, or else any that begins alike."""
+    alike = [each for each in FIELDS_IDLE if each.startswith(name[0])]
+    return did_you_mean(name, [*FIELDS, *FIELDS_UNSAID]) or did_you_mean(name, alike)
 
 
 def is_about_parallelism(name: str) -> bool:
