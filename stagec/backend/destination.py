@@ -28,6 +28,10 @@ MARKER = "stagec-unfinished.json"
 """Says which job the files belong to, as long as it is unfinished."""
 
 
+INNER = ".stagec-unfinished"
+"""What a directory is called in another one that cannot itself be renamed."""
+
+
 class Destination(Protocol):
     """One set of files on its way."""
 
@@ -70,6 +74,14 @@ def open_destination(
     )
 
 
+def check_destination(out: str, *, force: bool) -> None:
+    """What `destination` would refuse of a directory, where that is known before there are traces."""
+    if "://" in out or force:
+        return
+    if foreign := _contents(Path(os.path.realpath(out)), out)[1]:
+        raise _foreign_error(out, foreign)
+
+
 class LocalDestination:
     """A directory."""
 
@@ -82,7 +94,7 @@ class LocalDestination:
         self._handle = -1
         try:
             self._recover()
-            self.own, foreign = self._contents()
+            self.own, foreign = _contents(self.final, out)
             if foreign and not force:
                 raise _foreign_error(out, foreign)
             _refuse_clash(out, foreign, model)
@@ -167,22 +179,6 @@ class LocalDestination:
     def _old(self) -> Path:
         return self.final.parent / f".{self.final.name}.stagec-old"
 
-    def _contents(self) -> tuple[set[str], list[str]]:
-        """Which files of the directory are a set of ours, and which are not."""
-        if not self.final.exists():
-            return set(), []
-        if not self.final.is_dir():
-            raise TraceError("E0601", f"`{self.shown}` is a file", help="name a directory")
-        there = {entry.name for entry in os.scandir(self.final)} - {self._inner.name}
-        own: set[str] = set()
-        if NAME in there:
-            own = own_files(_short(self.final / NAME)) or set()
-        return own & there, sorted(there - own)
-
-    @property
-    def _inner(self) -> Path:
-        return self.final / ".stagec-unfinished"
-
     def _choose_staging(self, foreign: bool) -> tuple[Path, bool]:
         """Where to write, and whether files are then moved one by one into the directory, which is
         so if it holds other files or cannot itself be renamed."""
@@ -192,7 +188,7 @@ class LocalDestination:
             or self.final == Path.cwd()
             or not os.access(self.final.parent, os.W_OK)
         ):
-            return self._inner, True
+            return self.final / INNER, True
         return beside, foreign
 
     def _prepare(self, resume: bool) -> bool:
@@ -400,6 +396,19 @@ def _foreign_error(out: str, foreign: list[str]) -> TraceError:
         note=f"{shown}{more}",
         help="name another directory, or add `--force` to write beside them",
     )
+
+
+def _contents(final: Path, shown: str) -> tuple[set[str], list[str]]:
+    """Which files of a directory are a set of ours, and which are not."""
+    if not final.exists():
+        return set(), []
+    if not final.is_dir():
+        raise TraceError("E0601", f"`{shown}` is a file", help="name a directory")
+    there = {entry.name for entry in os.scandir(final)} - {INNER}
+    own: set[str] = set()
+    if NAME in there:
+        own = own_files(_short(final / NAME)) or set()
+    return own & there, sorted(there - own)
 
 
 def _refuse_clash(out: str, foreign: list[str], model: str) -> None:

@@ -120,6 +120,17 @@ def check_place(path: str) -> None:
         raise disk_error(OSError(code, os.strerror(code)), path)
 
 
+def check_directory(path: str) -> None:
+    """Likewise of a directory to write traces in, which is made if it is not there."""
+    there, missing = nearest(path)
+    if os.path.isfile(path):
+        raise TraceError("E0601", f"`{path}` is a file", help="name a directory")
+    if not os.path.isdir(there):
+        raise disk_error(OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)), path)
+    if missing != there and not os.access(there, os.W_OK | os.X_OK):
+        raise disk_error(OSError(errno.EACCES, os.strerror(errno.EACCES)), path)
+
+
 def no_directory(path: str) -> None:
     if os.path.isdir(path):
         raise TraceError("E0603", f"`{path}` is a directory", help="name a file")

@@ -16,12 +16,13 @@ from stagec.cli.names import model_named
 from stagec.cli.tables import seconds
 from stagec.cli.usage import (
     CommandParser,
+    a_file,
     add_flag,
     add_load_pass,
     add_repeated,
     add_switch,
+    add_trust_flags,
     overrides,
-    some_text,
     usage_error,
     whole_number,
 )
@@ -185,7 +186,7 @@ def make_parser() -> CommandParser:
     add_flag(parser, "--plan", "NAME", "a plan that serves")
     add_repeated(parser, "--set", "NAME=SIZE", "the size of a dim or a mesh axis")
     add_flag(
-        parser, "-o", "FILE.csv", "write the iterations, for `--iterations`", some_text, dest="out"
+        parser, "-o", "FILE.csv", "write the iterations, for `--iterations`", a_file, dest="out"
     )
     add_flag(
         parser,
@@ -222,6 +223,7 @@ def make_parser() -> CommandParser:
     )
     add_switch(parser, "--whole-prompts", help="compute no prompt in parts")
     add_load_pass(parser)
+    add_trust_flags(parser)
     return parser
 
 

@@ -16,6 +16,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,7 @@ from stagec.calibrate.folder import COLUMNS, FILES, added, read_file, read_folde
 from stagec.calibrate.measured import LeftOut, Measured, gathered
 from stagec.calibrate.report import HEAD, line, without_tables
 from stagec.calibrate.traces import read_trace
-from stagec.cli.usage import CommandParser, add_flag, add_repeated, add_switch
+from stagec.cli.usage import CommandParser, a_file, add_flag, add_repeated, add_switch
 from stagec.devices.file import is_path, load, table_text
 from stagec.devices.model import DeviceModel, Key, TimeTable
 from stagec.diagnostics import did_you_mean, file_meant, quoted, refused
@@ -64,7 +65,9 @@ def run(arguments: Sequence[str]) -> int:
         "device", help="a device that ships, or a file: where datasheet numbers are from"
     )
     parser.add_argument("sources", nargs="+", type=Path)
-    parser.add_argument("-o", "--out", metavar="FILE.toml", help="the file to write")
+    parser.add_argument(
+        "-o", "--out", type=partial(a_file, "-o"), metavar="FILE.toml", help="the file to write"
+    )
     add_switch(
         parser,
         "--update",

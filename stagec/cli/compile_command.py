@@ -55,6 +55,10 @@ def run(arguments: Sequence[str]) -> int:
 
         tell_pools(pools_of_ir(options, plug_ins, texts), options)
         return 0
+    if options.out is not None:
+        from stagec.backend.destination import check_destination
+
+        check_destination(options.out, force=bool(options.force))
     if options.iterations is not None:
         run_series(options, plug_ins, source)
         return 0

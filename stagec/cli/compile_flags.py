@@ -11,6 +11,7 @@ from stagec.cli.names import COMMANDS
 from stagec.cli.output import WRITING_FLAGS, add_writing_flags, refuse_idle_flags
 from stagec.cli.usage import (
     CommandParser,
+    a_file,
     add_flag,
     add_load_pass,
     add_repeated,
@@ -158,7 +159,7 @@ def make_parser() -> CommandParser:
         "--bundle",
         "FILE",
         "write one file for `stagec expand`, however many ranks",
-        some_text,
+        a_file,
     )
     return parser
 

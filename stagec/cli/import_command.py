@@ -12,8 +12,10 @@ from typing import Any
 from stagec.backend.files import write_whole
 from stagec.cli.usage import (
     CommandParser,
+    a_file,
     add_flag,
     add_switch,
+    add_trust_flags,
     some_text,
     usage_error,
     whole_number,
@@ -86,7 +88,7 @@ def make_parser() -> CommandParser:
         EPILOG,
     )
     parser.add_argument("source", metavar="SOURCE", help="a file, a folder, a name, or flags")
-    add_flag(parser, "-o", "FILE.stg", "the file to write", some_text, dest="out")
+    add_flag(parser, "-o", "FILE.stg", "the file to write", a_file, dest="out")
     add_flag(parser, "--gpus", "N", "how many GPUs a plan is for", whole_number)
     add_flag(parser, "--model", "FILE.stg", "the model that a plan imports", some_text)
     parser.add_argument("--kind", choices=KINDS, help="whose flags or settings these are")
@@ -94,6 +96,7 @@ def make_parser() -> CommandParser:
     help_ = "list the architectures that are known, by `model_type`"
     parser.add_argument("--architectures", action="version", version=known, help=help_)
     add_switch(parser, "-q", "--quiet", help="print errors and nothing else")
+    add_trust_flags(parser, runs_code=False)
     return parser
 
 

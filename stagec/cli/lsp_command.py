@@ -6,7 +6,13 @@ import os
 import sys
 from collections.abc import Sequence
 
-from stagec.cli.usage import CommandParser, add_load_pass, add_switch, usage_error
+from stagec.cli.usage import (
+    CommandParser,
+    add_load_pass,
+    add_switch,
+    add_trust_flags,
+    usage_error,
+)
 from stagec.plugins import loaded
 
 EPILOG = """\
@@ -22,6 +28,7 @@ def run(arguments: Sequence[str]) -> int:
     )
     add_switch(parser, "--stdio", help="what it does anyway; editors say so")
     add_load_pass(parser)
+    add_trust_flags(parser)
     options = parser.read(arguments)
     plug_ins = loaded(tuple(options.load_pass))
     try:

@@ -24,7 +24,7 @@ from xdsl.utils.exceptions import ArgSpecParseError, VerifyException
 from xdsl.xdsl_opt_main import xDSLOptMain
 
 from stagec import __version__
-from stagec.backend.files import write_whole
+from stagec.backend.files import check_place, write_whole
 from stagec.cli.usage import (
     add_flag,
     add_load_pass,
@@ -65,6 +65,8 @@ class StagecOpt(xDSLOptMain):
         try:
             super().__init__("Run passes on IR text and on models.", arguments)
             allow(trust_of(self.args))
+            if self.args.output_file is not None:
+                check_place(self.args.output_file)
         except ArgSpecParseError as error:
             message = "`--target` is malformed"
             help_ = "write the name of a target, and options in braces: `--target mlir`"

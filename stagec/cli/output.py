@@ -8,7 +8,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from stagec.cli.outcome import Terminated
-from stagec.cli.usage import CommandParser, add_flag, add_switch, one_of, some_text, usage_error
+from stagec.cli.usage import (
+    CommandParser,
+    a_directory,
+    add_flag,
+    add_switch,
+    one_of,
+    some_text,
+    usage_error,
+)
 
 if TYPE_CHECKING:
     from stagec.backend.encoded import Encoded
@@ -21,7 +29,12 @@ WRITING_FLAGS = ("ranks", "format", "compress", "links", "force", "resume", "exe
 def add_writing_flags(parser: CommandParser) -> None:
     group = parser.add_argument_group("writing traces")
     add_flag(
-        group, "-o", "DIR", "write a trace per rank to a directory or a URL", some_text, dest="out"
+        group,
+        "-o",
+        "DIR",
+        "write a trace per rank to a directory or a URL",
+        a_directory,
+        dest="out",
     )
     add_flag(group, "--ranks", "LIST", "only these: 0,8,1024-1031", some_text)
     add_flag(

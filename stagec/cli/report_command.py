@@ -18,6 +18,7 @@ from stagec.cli.usage import (
     add_load_pass,
     add_repeated,
     add_switch,
+    add_trust_flags,
     file_like,
     overrides,
     usage_error,
@@ -56,6 +57,7 @@ def run(arguments: Sequence[str]) -> int:
         "the size of a dim or a mesh axis of all of them; may be repeated",
     )
     add_load_pass(parser)
+    add_trust_flags(parser)
     add_switch(parser, "-q", "--quiet", help="print errors and nothing else")
     options = parser.read(arguments, mixed=True)
     if not options.plans:

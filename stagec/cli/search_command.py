@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from stagec.cli.names import model_named
 from stagec.cli.usage import (
     CommandParser,
+    a_file,
     add_flag,
     add_format_flag,
     add_load_pass,
@@ -118,7 +119,7 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
         default=6,
     )
     add_flag(parser, "--top", "N", "plans to propose (10 by default)", whole_number)
-    add_flag(parser, "-o", "FILE.stg", "write them as plans", dest="output")
+    add_flag(parser, "-o", "FILE.stg", "write them as plans", a_file, dest="output")
     add_flag(parser, "--plot", "FILE.html", "write all plans as a chart", file_like("plans.html"))
     add_flag(
         parser, "--cache", "FILE", "keep what is found here: a search that was stopped goes on"

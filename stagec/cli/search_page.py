@@ -13,7 +13,7 @@ from math import ceil, inf
 from pathlib import Path
 
 from stagec.backend.executors import open_executor
-from stagec.backend.files import check_place, write_whole
+from stagec.backend.files import write_whole
 from stagec.backend.running_tasks import run_tasks
 from stagec.cli.device_flags import InText, of_flag
 from stagec.cli.inputs import read_text
@@ -182,8 +182,6 @@ def show_search(options: argparse.Namespace) -> int:
         iteration=iteration,
         within=within,
     )
-    if options.output:
-        check_place(options.output)
     cache = Path(options.cache) if options.cache else None
     with (
         counting_progress(options.quiet, "searching", "plans") as progress,

@@ -205,17 +205,15 @@ def one_of(*choices: str) -> Callable[[str, str], str]:
     return read
 
 
-def add_trust_flags(parser: argparse.ArgumentParser) -> None:
+def add_trust_flags(parser: argparse.ArgumentParser, runs_code: bool = True) -> None:
     """What a model may do besides saying what is computed; `trust_of` reads it."""
     group = parser.add_argument_group("what a model may do")
-    about = "run the Python that a model names: a schedule of its own"
-    add_switch(group, "--allow-code", help=about, default=None)
-    add_repeated(
-        group,
-        "--trust",
-        "DIR",
-        "a folder whose files models may import and read, and whose Python they may run",
-    )
+    about = "a folder whose files models may import and read"
+    if runs_code:
+        code = "run the Python that a model names: a schedule of its own"
+        add_switch(group, "--allow-code", help=code, default=None)
+        about += ", and whose Python they may run"
+    add_repeated(group, "--trust", "DIR", about)
 
 
 def trust_of(options: argparse.Namespace) -> Trust:
@@ -241,6 +239,23 @@ def some_text(flag: str, text: str) -> str:
     return text
 
 
+def a_file(flag: str, text: str) -> str:
+    """A flag with a file to write. E0603 for a place that takes none, before anything is computed."""
+    from stagec.backend.files import check_place
+
+    check_place(some_text(flag, text))
+    return text
+
+
+def a_directory(flag: str, text: str) -> str:
+    """Likewise with a directory to write traces in, or a URL."""
+    from stagec.backend.files import check_directory
+
+    if "://" not in some_text(flag, text):
+        check_directory(text)
+    return text
+
+
 def file_like(name: str, may_be_bare: bool = False) -> Callable[[str, str], str]:
     """A flag with the name of a page, or of events, as in `name`; one that `may_be_bare` has none where it shows them.
 
@@ -255,11 +270,7 @@ def file_like(name: str, may_be_bare: bool = False) -> Callable[[str, str], str]
             help_ = f"name a file like `{name}`"
             help_ += f", or put `{flag}` after the model" if may_be_bare else ""
             raise usage_error(f"{flag} {text}", message, "E0710", help_)
-        if text:
-            from stagec.backend.files import check_place
-
-            check_place(text)
-        return text
+        return a_file(flag, text) if text else text
 
     return read
 

@@ -62,6 +62,72 @@ def test_consent_does_not_outlive_a_command(folder: Path):
     assert main(["net.stg", "-q"]) == 1
 
 
+SERVING = """
+dim B = 4
+dim S = 8
+dim T = S
+dim H = 2
+dim E = 8
+dim L = 2
+module Layer(x[B, S, H, E]) -> [B, S, H, E] {
+  cache k[B, T, H, E], v[B, T, H, E]
+  return attention(x, append(k, x), append(v, x), causal = true)
+}
+model Net(x[B, S, H, E]) {
+  repeat L { x = Layer(x) }
+  return x
+}
+plan p {
+  mesh pp = 2
+  serve { decode 4 at 1 }
+  pipeline L over pp { schedule = "mine.py:order", microbatch = 4 }
+}
+"""
+REQUESTS = "arrival,prompt,output\n0,3,2\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (["net.stg", "-q"], True),
+        (["explain", "net.stg", "flops"], True),
+        (["diff", "net.stg", "net.stg"], True),
+        (["report", "net.stg"], True),
+        (["batch", "requests.csv", "net.stg"], True),
+        (["import", "--micro-batch-size 1", "--gpus", "2", "--model", "net.stg"], False),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_what_a_help_names_is_a_flag_there(
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    command: list[str],
+    code: bool,
+):
+    """Each command that reads a model of anyone's."""
+    inner = folder / "inner"
+    inner.mkdir()
+    (inner / "net.stg").write_text(
+        'import "../dims.stg"\n' + MODEL.replace("mine.py:order", "../mine.py:order")
+    )
+    (folder / "dims.stg").write_text("dim Q = 4\n")
+    (inner / "requests.csv").write_text(REQUESTS)
+    monkeypatch.chdir(inner)
+    assert main(command) == 1
+    assert "add `--trust ..`" in capsys.readouterr().err
+    main([*command, "--trust", ".."])
+    assert "E0721" not in (said := capsys.readouterr().err)
+    assert "E0722" not in said
+    if code:
+        (inner / "net.stg").write_text(SERVING if command[0] == "batch" else MODEL)
+        (inner / "mine.py").write_text(SCHEDULE)
+        main(command)
+        assert "add `--allow-code`" in capsys.readouterr().err
+        main([*command, "--allow-code"])
+        assert "E0722" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("text", ['import "../secret.stg"\n', 'import "link.stg"\n'])
 def test_imports_stay_in_the_folder(
     folder: Path, capsys: pytest.CaptureFixture[str], text: str, monkeypatch: pytest.MonkeyPatch
