@@ -449,7 +449,7 @@ class _SizeResolver:
         if found is not None:
             self.table.values[name] = int(found.value)
             if self.served:
-                conditions.redefine(name, found.size)
+                conditions.redefine(name, found.size, by_others=True)
             span = definition.name.span
             table[name] = NamedSize(found.size, int(found.value), span)
 

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stagec.frontend import CheckedModel
-from stagec.symbolic import Size, SizeError
+from stagec.symbolic import Size, symbol
 from stagec.symbolic.columns import Columns, times
-from stagec.symbolic.verdict import written_out
 
 
 @dataclass
@@ -39,22 +38,10 @@ class Feasible:
 
 def with_definitions(sizes: Columns, definitions: Mapping[str, Size]) -> Columns:
     """The same plans, with values also for the names that the compiler made, each of which `definitions` defines by other names."""
-    made: dict[str, np.ndarray] = {}
-    by_sums: dict[str, Size] = {}
-    for name, own in definitions.items():
-        try:
-            size = written_out(own, definitions, sizes.names)
-        except SizeError:
-            # It is divided by a sum, such as experts and their copies, which has a name.
-            by_sums[name] = own
-            continue
-        if name not in sizes.names and size.names <= sizes.names.keys():
-            made[name] = sizes.number(size)
-    found = Columns({**sizes.names, **made}, sizes.count)
-    more = {
-        n: found.number(size) for n, size in by_sums.items() if size.names <= found.names.keys()
-    }
-    return Columns({**more, **found.names}, sizes.count)
+    found = Columns(sizes.names, sizes.count, definitions)
+    made = {name: symbol(name) for name in definitions if name not in sizes.names}
+    numbers = {name: found.number(own) for name, own in made.items() if found.has(own)}
+    return Columns({**sizes.names, **numbers}, sizes.count)
 
 
 def named_sizes(

@@ -29,6 +29,8 @@ class Columns:
 
     names: Mapping[str, Column]
     count: int
+    definitions: Mapping[str, Size] = field(default_factory=dict)
+    """What further names stand for. They may be divided by, as a size can only be by a product."""
     _ratios: dict[Size, Ratio] = field(default_factory=dict)
     _numbers: dict[Size, Column] = field(default_factory=dict)
 
@@ -49,6 +51,13 @@ class Columns:
             found = self.ratio(size)
             self._numbers[size] = -(-found.top // found.bottom)
         return self._numbers[size]
+
+    def has(self, size: Size) -> bool:
+        """Whether all its names have values."""
+        return all(
+            name in self.names or (name in self.definitions and self.has(self.definitions[name]))
+            for name in size.names
+        )
 
     def constant(self, value: int) -> Column:
         return np.full(self.count, value, np.int64 if abs(value) < LIMIT else object)
@@ -82,6 +91,8 @@ class Columns:
 
     def _atom(self, atom: str | OpaqueCall) -> Ratio:
         if isinstance(atom, str):
+            if atom not in self.names:
+                return self.ratio(self.definitions[atom])
             return Ratio(self.names[atom], self.constant(1))
         arguments = [self.ratio(argument) for argument in atom.arguments]
         first = arguments[0]

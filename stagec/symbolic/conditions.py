@@ -73,7 +73,9 @@ class Conditions:
     definitions: dict[str, Size] = field(default_factory=dict)
     """What names that the compiler made stand for."""
     replaced: dict[str, Size] = field(default_factory=dict)
-    """What stands, from some point on, for names that meant something else before."""
+    """What stands, from some point on, for names in what is noted."""
+    changed: set[str] = field(default_factory=set)
+    """Those of these names that meant something else before."""
     is_closed: bool = False
     """Whether nothing is noted any more."""
 
@@ -90,7 +92,7 @@ class Conditions:
         found = {
             condition: None
             for condition in self.found
-            if all(self.replaced.keys().isdisjoint(size.names) for size in condition.sizes)
+            if all(self.changed.isdisjoint(size.names) for size in condition.sizes)
         }
         return replace(self, found=found)
 
@@ -150,10 +152,15 @@ def define(name: str, size: Size) -> None:
         recorder.definitions.setdefault(name, recorder.written(size))
 
 
-def redefine(name: str, size: Size) -> None:
-    """Say what a name stands for from here on. What was noted before means what it stood for."""
+def redefine(name: str, size: Size, by_others: bool = False) -> None:
+    """Say what a name stands for from here on. What was noted before means what it stood for.
+
+    That is something else, unless it is made `by_others` alone that are what they were.
+    """
     recorder = _RECORDER.get()
     if recorder is not None:
+        if not by_others or not recorder.changed.isdisjoint(size.names):
+            recorder.changed.add(name)
         recorder.replaced[name] = recorder.written(size)
 
 

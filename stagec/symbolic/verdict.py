@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
-from stagec.symbolic.algebra import Size
 from stagec.symbolic.columns import Columns, Ratio, times
 from stagec.symbolic.conditions import RELATIONS, Condition, Conditions
 
@@ -25,10 +23,11 @@ class Verdict:
 
 def verdict(asked: Conditions, sizes: Columns, is_compiled: bool) -> Verdict:
     """Follow a compilation with the numbers of other plans, as far as they answer as it did."""
+    sizes = Columns(sizes.names, sizes.count, asked.definitions)
     same = np.ones(sizes.count, bool)
     refused: list[tuple[np.ndarray, str]] = []
     for condition in asked.found:
-        answer = answers(condition, sizes, asked.definitions)
+        answer = answers(condition, sizes)
         if answer is None:
             # Of names that these plans have not: then each is compiled.
             return Verdict(np.zeros(sizes.count, bool), tuple(refused))
@@ -42,16 +41,13 @@ def verdict(asked: Conditions, sizes: Columns, is_compiled: bool) -> Verdict:
     return Verdict(same, tuple(refused))
 
 
-def answers(
-    condition: Condition, sizes: Columns, definitions: Mapping[str, Size]
-) -> np.ndarray | None:
+def answers(condition: Condition, sizes: Columns) -> np.ndarray | None:
     """The answer of each plan; nothing where a name has no number."""
-    asked = [written_out(size, definitions, sizes.names) for size in condition.sizes]
-    if any(not size.names <= sizes.names.keys() for size in asked):
+    if not all(map(sizes.has, condition.sizes)):
         return None
     if condition.test == "whole":
-        return sizes.whole(asked[0])
-    numbers = [sizes.ratio(size) for size in asked]
+        return sizes.whole(condition.sizes[0])
+    numbers = [sizes.ratio(size) for size in condition.sizes]
     if isinstance(condition.test, str):
         left, right = numbers
         relation = RELATIONS[condition.test]
@@ -72,10 +68,3 @@ def each_distinct(condition: Condition, numbers: list[Ratio]) -> np.ndarray:
             known[row] = condition.test(*(Fraction(top, bottom) for top, bottom in pairs))
         found.append(known[row])
     return np.array(found, bool)
-
-
-def written_out(size: Size, definitions: Mapping[str, Size], known: Collection[str]) -> Size:
-    """A size without the names that the compiler made."""
-    while made := {n: definitions[n] for n in size.names if n not in known and n in definitions}:
-        size = size.substitute(made)
-    return size

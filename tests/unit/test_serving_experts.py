@@ -13,7 +13,12 @@ from stagec.backend.encode import encode_traces
 from stagec.diagnostics import CompileError
 from stagec.dialects.sched.actions import Collective, Compute
 from stagec.driver import compile_text
+from stagec.estimate.step import step_summary
+from stagec.frontend import parse_text
 from stagec.step_count import matrix_flops
+from stagec.sweeping.grid import Grid
+from stagec.sweeping.plans import SweepRequest
+from stagec.sweeping.pools import table_of
 from tests.unit.seldom import some
 from tests.unit.test_serving import unrolled
 
@@ -180,6 +185,20 @@ def test_copies_are_experts_that_no_router_knows(seed: int):
     )
     assert done == known
     assert [m.peak_bytes for m in with_copies.memory] == [m.peak_bytes for m in as_text.memory]
+
+
+@pytest.mark.parametrize("kinds", ["prefill 8 x 3", "prefill 3 x 4, prefill 4 x 2"])
+def test_a_sweep_varies_experts_that_have_copies(kinds: str):
+    """Their tokens are divided by both: a sum."""
+    plan = "plan p { mesh ep = 2 shard B over ep shard X over ep precision { weights = bf16 } device h100 "
+    plan += f"serve {{ {kinds}, experts = average, redundant = 2 }} }}"
+    sizes = {"X": (4, 8), "ep": (1, 2)}
+    asked = SweepRequest(parse_text(MODEL + plan), None, {}, Grid(sizes, {}), ("step_time",))
+    table = table_of(asked)
+    for number, point in enumerate(product(*sizes.values())):
+        said = dict(zip(sizes, map(str, point), strict=True))
+        alone = step_summary(compile_text(MODEL + plan, overrides=said))
+        assert table.row(number)["step_time"] == pytest.approx(alone.step_s)
 
 
 WRONG_COPIES = {

@@ -113,7 +113,7 @@ def test_an_axis_with_copies_may_be_sized_beside_other_sequences(tp: int) -> Non
     assert table_of(swept).row(int(tp == 4))["step_time"] == pytest.approx(step_summary(one).step_s)
 
 
-UNLIKE = served_experts(
+MODEL = served_experts(
     """
   weight router[D, X], up[X, D, F], down[X, F, D]
   gates, chosen = topk(softmax(x @ router, over = X), over = X, to = A)
@@ -123,7 +123,9 @@ UNLIKE = served_experts(
 """,
     layers=2,
 )
-UNLIKE += """
+UNLIKE = (
+    MODEL
+    + """
 plan searched {
   mesh edp = 3, ep = 2, dp = edp * ep
   shard B over dp
@@ -134,6 +136,7 @@ plan searched {
   device h100
 }
 """
+)
 
 
 def test_devices_that_run_other_programs_are_refused_whoever_compiles() -> None:
@@ -146,3 +149,35 @@ def test_devices_that_run_other_programs_are_refused_whoever_compiles() -> None:
     asked = SweepRequest(parse_text(UNLIKE), None, {}, Grid({"B": (64,)}, {}), ("flops",))
     with pytest.raises(CompileError, match="cannot be one of the plan"):
         asked.compiled_at({"B": 64})
+
+
+PADDED = """
+plan p {{
+  mesh dp = {dp}
+  shard B over dp
+  shard T over dp
+  serve {{ {sequences}, experts = padded }}
+}}
+"""
+
+
+@pytest.mark.parametrize("seed", some(range(6), 2))
+def test_a_device_whose_padded_tokens_do_not_divide_is_refused(seed: int) -> None:
+    """Whichever device it is, and whether the mesh or `--set` gives the size of its axis."""
+    rng = random.Random(seed)
+    said: set[bool] = set()
+    while len(said) < 2:
+        dp = rng.choice((2, 4))
+        new = [rng.choice((64, 64, 24, 32, 10)) for _ in range(dp)]
+        sequences = ", ".join(f"prefill 1 x {each}" for each in new)
+        # The tokens of an expert if all devices had as many: there are 16, and a token has two.
+        refused = any(-(-dp * each * 2 // 16) % dp for each in new)
+        text = MODEL + PADDED.format(dp=dp, sequences=sequences)
+        for overrides in ({}, {"dp": str(dp)}):
+            try:
+                compile_text(text, overrides=overrides)
+                found = False
+            except CompileError as error:
+                found = error.diagnostics[0].code in ("E0301", "E0414")
+            assert found == refused, (sequences, overrides)
+        said.add(refused)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -430,18 +431,27 @@ def test_a_plan_is_compiled_once_for_all_that_is_asked_of_it(
             "min(S, B/dp)*S**2/2",
             "mod(B, tp) + floordiv(S, dp)",
             "B**4*S**4/(tp*dp) - S/7",
+            "B*S/W - tp/W",
         ]
     ),
     st.lists(st.tuples(*[st.integers(1, 2**20)] * 4), min_size=1, max_size=5),
 )
 def test_vectors_are_exact(text: str, points: list[tuple[int, ...]]) -> None:
     names = ("B", "S", "dp", "tp")
+    # What is divided by may be a sum, if that has a name.
+    made = {"W": parse("dp + U"), "U": parse("3*S/2")}
     columns = Columns(
-        {n: np.array([p[i] for p in points], np.int64) for i, n in enumerate(names)}, len(points)
+        {n: np.array([p[i] for p in points], np.int64) for i, n in enumerate(names)},
+        len(points),
+        made,
     )
     size = parse(text)
+    assert columns.has(size)
     for number, point in enumerate(points):
-        exact = size.evaluate(dict(zip(names, point, strict=True)))
+        known: dict[str, int | Fraction] = dict(zip(names, point, strict=True))
+        known["U"] = made["U"].evaluate(known)
+        known["W"] = made["W"].evaluate(known)
+        exact = size.evaluate(known)
         assert int(columns.number(size)[number]) == -(-exact.numerator // exact.denominator)
         assert bool(columns.whole(size)[number]) == (exact.denominator == 1)
 
