@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from stagec import __version__
 
-SELDOM = 100_000, 20, 100
+SELDOM = 200_000, 20, 100
 """When garbage is looked for. Most of what a command makes is IR, which stays: looking through it often takes a tenth of the time."""
 
 

@@ -15,12 +15,12 @@ from typing import ClassVar
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Data
-from xdsl.irdl import irdl_attr_definition, irdl_op_definition, prop_def
+from xdsl.irdl import irdl_attr_definition, prop_def
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 
 from stagec.dialects.attributes import print_lines
-from stagec.dialects.op import DefaultBuilder, DialectOp
+from stagec.dialects.op import DefaultBuilder, DialectOp, op_definition
 from stagec.dialects.text_forms import (
     NUMBER,
     SIZE,
@@ -403,7 +403,7 @@ class StoredAttr(WrittenData[tuple[Stored, ...]]):
         print_lines(printer, map(STORED_ROW.written, self.data))
 
 
-@irdl_op_definition
+@op_definition
 class StoredOp(DefaultBuilder):
     """What a rank of a kind of stage keeps from step to step: parameters, master weights, optimizer state, caches, and what its process and
     its buffers keep beside them."""

@@ -36,7 +36,11 @@ from xdsl.irdl import (
     SameVariadicSize,
     VarOperandDef,
     VarResultDef,
+    get_accessors_from_op_def,
 )
+from xdsl.irdl.declarative_assembly_format import FormatProgram
+from xdsl.parser import Parser
+from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import NamesAttr, SizeAttr
@@ -110,6 +114,38 @@ class DialectOp(IRDLOperation, metaclass=OpClass):
     def mistake(self, text: str) -> VerifyException:
         """What does not hold of it, to be raised."""
         return VerifyException(f"{self.name}: {text}")
+
+
+OpT = TypeVar("OpT", bound=IRDLOperation)
+
+
+def op_definition(kind: type[OpT]) -> type[OpT]:
+    """What `irdl_op_definition` of xDSL does, but for the `assembly_format`: how an op is written is looked at when the first of its kind is printed
+    or read, which few commands do. To look at all of them takes an eighth of what a command does before its work."""
+    op = OpDef.from_pyrdl(kind)
+    form, op.assembly_format = op.assembly_format, None
+    accessors = get_accessors_from_op_def(op, getattr(kind, "verify_", None))
+    if form is not None:
+        op.assembly_format = form
+        accessors |= {"parse": classmethod(parse_written), "print": print_written}
+    for name, value in accessors.items():
+        setattr(kind, name, value)
+    return kind
+
+
+def parse_written(kind: type[OpT], parser: Parser) -> OpT:
+    return form_of(kind).parse(parser, kind)
+
+
+def print_written(op: IRDLOperation, printer: Printer) -> None:
+    form_of(type(op)).print(printer, op)
+
+
+@cache
+def form_of(kind: type[IRDLOperation]) -> FormatProgram:
+    op = kind.get_irdl_definition()
+    assert op.assembly_format is not None, op.name
+    return FormatProgram.from_str(op.assembly_format, op)
 
 
 def as_attribute(value: PlainValue, definition: PropertyDef) -> Attribute | None:

@@ -14,6 +14,7 @@ from xdsl.ir import Operation
 from xdsl.universe import XDSL_UNIVERSE
 
 from stagec.diagnostic_codes import CODES
+from stagec.dialects.op import form_of
 from stagec.passes import ALL_PASSES, load_pass
 from stagec.plugins import STAGEC_UNIVERSE
 
@@ -93,6 +94,7 @@ def test_every_op_is_documented_and_tested(dialect: str, op: type[Operation]):
     assert op.name.startswith(f"{dialect}.")
     assert inspect.getdoc(op), "no docstring"
     has_format = op.get_irdl_definition().assembly_format is not None
+    assert not has_format or form_of(op).stmts
     assert has_format or op.print is not Operation.print, "no assembly format"
     for kind in ("roundtrip", "invalid"):
         test = LIT / "dialects" / dialect / f"{op.name.partition('.')[2]}_{kind}.mlir"

@@ -9,7 +9,6 @@ from typing import ClassVar
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, UnitAttr, i64
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.irdl import (
-    irdl_op_definition,
     operand_def,
     opt_prop_def,
     prop_def,
@@ -35,6 +34,7 @@ from stagec.dialects.interfaces import (
 )
 from stagec.dialects.marks import PURPOSES, MarkedOp, flag_mark, word_mark
 from stagec.dialects.memory import ALONE, Effects, Overwrite
+from stagec.dialects.op import op_definition
 from stagec.dialects.stg.structure import ProgramOp
 from stagec.dialects.types import ALL_POOLS, TensorType
 from stagec.dialects.uneven_parts import PART
@@ -77,7 +77,7 @@ class Movement(MarkedOp):
             )
 
 
-@irdl_op_definition
+@op_definition
 class ReshardOp(Movement):
     """A change of placement that is not yet a collective. `insert-collectives` leaves none.
 
@@ -241,7 +241,7 @@ def known_dim(source: TensorType, dim: str) -> Dim:
     return source.dim(dim)
 
 
-@irdl_op_definition
+@op_definition
 class AllGatherOp(AlongDims):
     """Every device of the group gets the whole of `dim`, in the order of the axes, and of `others`.
 
@@ -257,7 +257,7 @@ class AllGatherOp(AlongDims):
         return gathered(source, dim, axes)
 
 
-@irdl_op_definition
+@op_definition
 class AllReduceOp(CollectiveBase):
     """Every device gets the sum (or maximum) of the group's terms.
 
@@ -294,7 +294,7 @@ class AllReduceOp(CollectiveBase):
         self.expect(self.source.with_partial(partial))
 
 
-@irdl_op_definition
+@op_definition
 class AllReducePoolsOp(CollectiveBase):
     """Every rank of a job gets what all pools have: one all-reduce of `count` numbers over all `ranks`, whichever pool they are in.
 
@@ -336,7 +336,7 @@ class AllReducePoolsOp(CollectiveBase):
         return [made]
 
 
-@irdl_op_definition
+@op_definition
 class ReduceScatterOp(AlongDims):
     """Sum a partial tensor over the group; each device keeps one shard of `dim`, and of `others`.
 
@@ -360,7 +360,7 @@ class ReduceScatterOp(AlongDims):
             )
 
 
-@irdl_op_definition
+@op_definition
 class AllToAllOp(CollectiveBase):
     """The split moves from dim `gather` to dim `scatter`; each device keeps as many bytes as before.
 
@@ -420,7 +420,7 @@ class AllToAllOp(CollectiveBase):
         return most, most
 
 
-@irdl_op_definition
+@op_definition
 class SliceOp(AlongDim, CostInterface):
     """Each device keeps its own shard of `dim`; nothing moves. Transpose of gathering zeros: `dist.all_gather`.
 

@@ -8,17 +8,17 @@ What follows from it is `stagec.analysis.contexts`.
 from __future__ import annotations
 
 from xdsl.dialects.builtin import StringAttr
-from xdsl.irdl import irdl_op_definition, prop_def
+from xdsl.irdl import prop_def
 
 from stagec.dialects.attributes import NamesAttr
-from stagec.dialects.op import DefaultBuilder
+from stagec.dialects.op import DefaultBuilder, op_definition
 
 METHODS = ("ring", "all_gather", "ulysses", "partial")
 ROTATIONS = ("all_to_all", "all_gather", "send_recv")
 BALANCES = ("head_tail", "none", "documents")
 
 
-@irdl_op_definition
+@op_definition
 class ContextOp(DefaultBuilder):
     """`context cp { method = ring, rotate = all_to_all, balance = head_tail }` of a plan.
 

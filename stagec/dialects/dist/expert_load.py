@@ -20,10 +20,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, StringAttr
-from xdsl.irdl import irdl_op_definition, opt_prop_def, prop_def
+from xdsl.irdl import opt_prop_def, prop_def
 
 from stagec.dialects.attributes import NamesAttr, SizeAttr
-from stagec.dialects.op import DialectOp
+from stagec.dialects.op import DialectOp, op_definition
 
 SUFFIX = ".load"
 """Ends the name of the dim that stands for experts' tokens where experts are not equally busy."""
@@ -44,7 +44,7 @@ class Distribution:
     shares: tuple[tuple[int, ...], ...] = ()
 
 
-@irdl_op_definition
+@op_definition
 class ExpertLoadOp(DialectOp):
     """The load of experts: the i-th busiest of them has a share of i^-`zipf`, which one that is being drawn by `seed` for each
     layer; or each has the `shares` of the layer, or of all layers if there is one row.

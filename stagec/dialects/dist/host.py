@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
 from xdsl.ir import Operation, SSAValue
 from xdsl.irdl import (
-    irdl_op_definition,
     prop_def,
     result_def,
     traits_def,
@@ -28,7 +27,7 @@ from stagec.dialects import sched
 from stagec.dialects.interfaces import TaskInterface, elements, kind_of, num_bytes
 from stagec.dialects.marks import MarkedOp
 from stagec.dialects.memory import Effects, Kind, Overwrite
-from stagec.dialects.op import DefaultBuilder
+from stagec.dialects.op import DefaultBuilder, op_definition
 from stagec.dialects.sched.host_copy import HostCopyMarks
 from stagec.dialects.types import ValueType
 
@@ -59,14 +58,14 @@ class HostOp(TaskInterface, HostCopyMarks):
         return [sched.HostCopyOp(self.values, direction=way, bytes=size, like=self.result_types)]
 
 
-@irdl_op_definition
+@op_definition
 class StoreOp(HostOp):
     """Copy values to the memory of the host. `load(store(x))` is x."""
 
     name = "dist.store"
 
 
-@irdl_op_definition
+@op_definition
 class LoadOp(HostOp):
     """Copy values from the memory of the host to that of the device."""
 
@@ -75,7 +74,7 @@ class LoadOp(HostOp):
     traits = traits_def(Pure())
 
 
-@irdl_op_definition
+@op_definition
 class ReadOp(HostOp):
     """Copy values from NVMe to the memory of the host."""
 
@@ -84,14 +83,14 @@ class ReadOp(HostOp):
     traits = traits_def(Pure())
 
 
-@irdl_op_definition
+@op_definition
 class WriteOp(HostOp):
     """Copy values from the memory of the host to NVMe. `read(write(x))` is x."""
 
     name = "dist.write"
 
 
-@irdl_op_definition
+@op_definition
 class SumOnHostOp(HostOp):
     """Let the CPU of the host add what was stored to what earlier microbatches stored: both are read there, and the sum is written.
 
@@ -109,7 +108,7 @@ class SumOnHostOp(HostOp):
         return [sched.HostUpdateOp(self.values, *done, like=self.result_types)]
 
 
-@irdl_op_definition
+@op_definition
 class StateOp(DefaultBuilder, MarkedOp):
     """What the optimizer keeps of a weight on the host: the `number`-th tensor, moments before the master copy."""
 

@@ -9,19 +9,19 @@ from collections.abc import Mapping, Sequence
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Operation
-from xdsl.irdl import irdl_op_definition, prop_def
+from xdsl.irdl import prop_def
 
 from stagec.dialects import sched
 from stagec.dialects.attributes import NamesAttr, SizeAttr
 from stagec.dialects.interfaces import TaskInterface, spread
-from stagec.dialects.op import DefaultBuilder
+from stagec.dialects.op import DefaultBuilder, op_definition
 from stagec.dialects.types import StackType, TensorType
 from stagec.symbolic import ZERO
 
 PASSES = ("forward", "backward")
 
 
-@irdl_op_definition
+@op_definition
 class ReduceMaximaOp(DefaultBuilder, TaskInterface):
     """Let ranks agree on the maxima from which the scales of the next products follow: one all-reduce of `count` numbers in fp32.
 

@@ -13,10 +13,10 @@ from math import prod
 from typing import ClassVar
 
 from xdsl.dialects.builtin import StringAttr
-from xdsl.irdl import irdl_attr_definition, irdl_op_definition, opt_prop_def, prop_def
+from xdsl.irdl import irdl_attr_definition, opt_prop_def, prop_def
 
 from stagec.dialects.attributes import DIM_OR_AXIS, NamesAttr
-from stagec.dialects.op import DefaultBuilder
+from stagec.dialects.op import DefaultBuilder, op_definition
 from stagec.dialects.text_forms import NUMBER, WrittenData, listed, mapped, pair
 from stagec.dialects.uneven_parts import INTERLEAVED, UNEVEN
 
@@ -42,7 +42,7 @@ class MeshAttr(WrittenData[MeshAxes]):
     )
 
 
-@irdl_op_definition
+@op_definition
 class MeshOp(DefaultBuilder):
     """The named grid of devices that the program runs on."""
 
@@ -68,7 +68,7 @@ class MeshOp(DefaultBuilder):
             raise self.mistake(f"it has more than {MOST_RANKS} ranks")
 
 
-@irdl_op_definition
+@op_definition
 class RuleOp(DefaultBuilder):
     """`shard H, K over tp` of a plan. Rules are tried in the order of their ops.
 

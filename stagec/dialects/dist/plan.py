@@ -13,17 +13,17 @@ from functools import lru_cache
 
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, StringAttr, UnitAttr
 from xdsl.ir import Operation
-from xdsl.irdl import irdl_op_definition, opt_prop_def, prop_def
+from xdsl.irdl import opt_prop_def, prop_def
 from xdsl.utils.arg_spec import parse_pipeline
 from xdsl.utils.exceptions import ArgSpecParseError
 
 from stagec.diagnostics import Span, span_of
-from stagec.dialects.op import DefaultBuilder, around
+from stagec.dialects.op import DefaultBuilder, around, op_definition
 
 PLACE = re.compile(r"(.*):(\d+):(\d+)-(\d+):(\d+)")
 
 
-@irdl_op_definition
+@op_definition
 class PlanOp(DefaultBuilder):
     """The clauses of a plan that the passes to come, the plan of memory and the estimate of times read.
 
@@ -79,7 +79,7 @@ def clause_span(op: Operation, *paths: str) -> Span | None:
     return span_of(op.location)
 
 
-@irdl_op_definition
+@op_definition
 class PassesOp(DefaultBuilder):
     """The passes that a compilation has still to run, in order. Whoever runs the first takes it off the list."""
 

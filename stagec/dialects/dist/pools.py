@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
 from xdsl.ir import Operation
-from xdsl.irdl import irdl_op_definition, opt_prop_def, prop_def
+from xdsl.irdl import opt_prop_def, prop_def
 
 from stagec.dialects import sched
 from stagec.dialects.attributes import LayerStagesAttr, SizeAttr
@@ -22,12 +22,12 @@ from stagec.dialects.dist.mesh import MeshAttr
 from stagec.dialects.interfaces import TaskInterface
 from stagec.dialects.marks import PURPOSES, word_mark
 from stagec.dialects.memory import Effects
-from stagec.dialects.op import DefaultBuilder, first_op
+from stagec.dialects.op import DefaultBuilder, first_op, op_definition
 from stagec.dialects.sched.pools import PoolRecv, PoolSend
 from stagec.dialects.types import TensorType
 
 
-@irdl_op_definition
+@op_definition
 class PoolOp(DefaultBuilder):
     """The module is the program of some ranks of a job: those from `first` to `end`, without that one."""
 
@@ -93,7 +93,7 @@ class HandedOp(DefaultBuilder):
             raise self.mistake("a pool has ranks and microbatches")
 
 
-@irdl_op_definition
+@op_definition
 class GivesOp(HandedOp):
     """What this pool computes of a cache goes to another one."""
 
@@ -102,7 +102,7 @@ class GivesOp(HandedOp):
     assembly_format = f"$path `to` $pool {_OTHER_POOL}"
 
 
-@irdl_op_definition
+@op_definition
 class TakesOp(HandedOp):
     """What another pool computes of a cache comes to this one."""
 
@@ -111,7 +111,7 @@ class TakesOp(HandedOp):
     assembly_format = f"$path `of` $pool {_OTHER_POOL}"
 
 
-@irdl_op_definition
+@op_definition
 class PoolSendOp(PoolSend, TaskInterface):
     """Send a part of what is in a cache to a rank of another pool. Its `dist.pool_recv` is in that one's module, on the same channel."""
 
@@ -129,7 +129,7 @@ class PoolSendOp(PoolSend, TaskInterface):
         return [sched.PoolSendOp(self.values, message=self.message)]
 
 
-@irdl_op_definition
+@op_definition
 class PoolRecvOp(PoolRecv, TaskInterface):
     """Write a part of a cache, in place, which a rank of another pool sends."""
 

@@ -12,17 +12,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects.builtin import StringAttr
-from xdsl.irdl import irdl_op_definition, prop_def
+from xdsl.irdl import prop_def
 
 from stagec.dialects.attributes import NamesAttr
 from stagec.dialects.dist.expert_load import SUFFIX
-from stagec.dialects.op import DialectOp
+from stagec.dialects.op import DialectOp, op_definition
 
 TOTAL, MOST = ".sum", ".most"
 """End the names of what a sum over sequences is on all devices that exchange tokens, and on the one where it is largest."""
 
 
-@irdl_op_definition
+@op_definition
 class SentLoadOp(DialectOp):
     """Experts have what the devices along `over` send on average; `sums` are those of the sizes that `tokens` depends on."""
 

@@ -27,10 +27,10 @@ from xdsl.dialects.builtin import (
     UnitAttr,
     i64,
 )
-from xdsl.irdl import irdl_attr_definition, irdl_op_definition, opt_prop_def, prop_def
+from xdsl.irdl import irdl_attr_definition, opt_prop_def, prop_def
 
 from stagec.dialects.attributes import NamesAttr, SizeAttr
-from stagec.dialects.op import DialectOp
+from stagec.dialects.op import DialectOp, op_definition
 from stagec.dialects.text_forms import WrittenData, quoted
 from stagec.symbolic import ONE, Size, symbol
 from stagec.symbolic.columns import LIMIT, Columns
@@ -229,7 +229,7 @@ class SequencesAttr(WrittenData[DealtSequences]):
     FORM: ClassVar = quoted("sequences", read_sequences)
 
 
-@irdl_op_definition
+@op_definition
 class SequencesOp(DialectOp):
     """The sequences of one iteration, or of a series of them, on the devices along `over`; and the sizes that are sums over them.
 
@@ -296,7 +296,7 @@ class SequencesOp(DialectOp):
             raise self.mistake("a microbatch has nothing to compute")
 
 
-@irdl_op_definition
+@op_definition
 class HandedNumbersOp(DialectOp):
     """How much an iteration of a pool hands over or takes, in each iteration: sizes that are no sums over its own sequences.
 

@@ -26,7 +26,6 @@ from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
 from xdsl.ir import Operation
 from xdsl.irdl import (
     irdl_attr_definition,
-    irdl_op_definition,
     operand_def,
     prop_def,
     result_def,
@@ -37,13 +36,13 @@ from xdsl.traits import Pure
 from stagec.dialects import sched
 from stagec.dialects.interfaces import TaskInterface, elements, num_bytes
 from stagec.dialects.marks import MarkedOp
-from stagec.dialects.op import DefaultBuilder, first_op
+from stagec.dialects.op import DefaultBuilder, first_op, op_definition
 from stagec.dialects.sched.crossing import StageRecv, StageSend, verify_number
 from stagec.dialects.text_forms import WrittenData, listed, numbers, record, text
 from stagec.dialects.types import ValueType
 
 
-@irdl_op_definition
+@op_definition
 class StageSendOp(StageSend, TaskInterface):
     """Hand a value to the neighbouring stage. Sends its bytes, once per microbatch."""
 
@@ -55,7 +54,7 @@ class StageSendOp(StageSend, TaskInterface):
         return [sched.StageSendOp(self.value, *self.crossing)]
 
 
-@irdl_op_definition
+@op_definition
 class StageRecvOp(StageRecv, TaskInterface):
     """A value that the neighbouring stage hands over."""
 
@@ -67,7 +66,7 @@ class StageRecvOp(StageRecv, TaskInterface):
         return [sched.StageRecvOp(*self.crossing, like=self.value_type)]
 
 
-@irdl_op_definition
+@op_definition
 class GiveGradientOp(DefaultBuilder, MarkedOp):
     """Hand a stage's gradient of a tied weight to another stage of the same rank, which adds it to its own.
 
@@ -86,7 +85,7 @@ class GiveGradientOp(DefaultBuilder, MarkedOp):
             raise self.mistake("the weight has no path")
 
 
-@irdl_op_definition
+@op_definition
 class TakeGradientOp(DefaultBuilder, TaskInterface):
     """A stage's gradient of a tied weight plus that of another stage of the same rank, which gives it.
 
@@ -127,7 +126,7 @@ FOUND_OF_ALL = ("finite", "norm")
 """What is to be known of all gradients before any weight is updated."""
 
 
-@irdl_op_definition
+@op_definition
 class FoundBeforeOp(DefaultBuilder, MarkedOp):
     """What the stage before this one on the same rank found of its gradients, such as the sum of their squares: what the reader of its own op of this `kind`
     makes. On the first stage of a rank it is nothing, and is not waited for. It is no node: the number is in the memory of the rank.
@@ -161,7 +160,7 @@ class StagesAttr(WrittenData[tuple[Stage, ...]]):
     FORM: ClassVar = listed(record(Stage, kind=text("a kind of stage"), layers=numbers()))
 
 
-@irdl_op_definition
+@op_definition
 class StagesOp(DefaultBuilder):
     """How the model is cut: `dist.stages [...] over "pp"`. Programs are found by their `kind` attribute."""
 

@@ -20,7 +20,6 @@ from typing import ClassVar
 from xdsl.dialects.builtin import IntegerAttr, StringAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import (
-    irdl_op_definition,
     operand_def,
     prop_def,
     result_def,
@@ -36,7 +35,7 @@ from stagec.dialects.attributes import NamesAttr
 from stagec.dialects.interfaces import TaskInterface, all_bytes, elements, num_bytes, spread, views
 from stagec.dialects.marks import ISSUED_WITH, count_mark, flag_mark, marks, word_mark
 from stagec.dialects.memory import ALWAYS, WHOLE, Effects, Kind, Overwrite
-from stagec.dialects.op import DefaultBuilder
+from stagec.dialects.op import DefaultBuilder, op_definition
 from stagec.dialects.types import (
     DTYPE_BITS,
     ShardType,
@@ -250,7 +249,7 @@ def bucket_of(op: Operation) -> tuple[int, int] | None:
     return (numbers[0], numbers[1]) if len(numbers) == 2 else None
 
 
-@irdl_op_definition
+@op_definition
 class UnshardOp(StorageOp):
     """Gather stored shards into whole parameters, as one all-gather in `dtype`: [ceildiv(D, n), F] to [D, F], in `dtype`. Those of several dtypes travel as
     bytes, `u8`, each as it is (`_get_all_gather_input_metadatas` of FSDP2). What fills the parameters themselves is in their own dtype again.
@@ -298,7 +297,7 @@ class UnshardOp(StorageOp):
         return part, part * symbolic.product(map(symbolic.symbol, axes))
 
 
-@irdl_op_definition
+@op_definition
 class GatherUpdatesOp(StorageOp):
     """Gather what ranks that store the same computed of it, each an equal share: [D, F] to the same, one all-gather in `dtype`.
 
@@ -323,7 +322,7 @@ class GatherUpdatesOp(StorageOp):
         return bytes_of(part, self.dtype.data), bytes_of(part * ways, self.dtype.data)
 
 
-@irdl_op_definition
+@op_definition
 class ReduceShardOp(StorageOp):
     """Sum gradients over the group; each rank keeps its shards: [D, F], partial over `axes`, to [ceildiv(D, n), F].
 
@@ -376,7 +375,7 @@ class BetweenShardsOp(StorageOp):
         return summed_shard(value_type, self.axes.data)
 
 
-@irdl_op_definition
+@op_definition
 class AllReduceShardOp(BetweenShardsOp):
     """Sum shards over further axes: the second half of HSDP's reduction. One all-reduce in `dtype`; shapes stay: [ceildiv(D, n), F].
 
@@ -387,7 +386,7 @@ class AllReduceShardOp(BetweenShardsOp):
     COLLECTIVE: ClassVar[str] = "all_reduce"
 
 
-@irdl_op_definition
+@op_definition
 class AllReduceGradientOp(StorageOp):
     """Sum whole gradients over the group, as one all-reduce in `dtype`: [D, F], partial over `axes`, to [D, F].
 
@@ -404,7 +403,7 @@ class AllReduceGradientOp(StorageOp):
         return reduced(value_type, self.axes.data)
 
 
-@irdl_op_definition
+@op_definition
 class AllReduceTiedOp(StorageOp):
     """Sum the gradients of a weight that several stages have over their ranks, as one all-reduce in `dtype`: [V, D] to [V, D], for instance.
 
@@ -460,7 +459,7 @@ class OfWholeOp(StorageOp):
             raise self.mistake(f"{value_type} is not a whole parameter")
 
 
-@irdl_op_definition
+@op_definition
 class TakeShardOp(OfWholeOp):
     """The rank's own shard of whole parameters, [D, F] to [ceildiv(D, n), F]: a slice, which moves no bytes."""
 
@@ -479,7 +478,7 @@ class TakeShardOp(OfWholeOp):
         return shard_of(value_type, self.axes.data, rows=rows_of(wanted))
 
 
-@irdl_op_definition
+@op_definition
 class KeepShardOp(OfWholeOp):
     """The rank's part of parameters that were gathered, over fewer axes than they are stored over, in memory of its own: the rest is freed after a forward
     pass, and a backward pass gathers these (`FSDPParam.to_sharded_post_forward`).
@@ -518,7 +517,7 @@ class KeepShardOp(OfWholeOp):
         ]
 
 
-@irdl_op_definition
+@op_definition
 class DealShardsOp(BetweenShardsOp):
     """Exchange shards so that each rank has some of the tensors whole; the same op brings them back. One all-to-all in `dtype`.
 
@@ -556,7 +555,7 @@ class PartsOp(TaskInterface, ABC):
         return views(self)
 
 
-@irdl_op_definition
+@op_definition
 class TakeApartOp(PartsOp):
     """A tensor as a stack of its parts along the first dim, of what a rank has of it: the experts of a rank, each a parameter by itself.
 
@@ -572,7 +571,7 @@ class TakeApartOp(PartsOp):
         return self.value.type, self.result.type
 
 
-@irdl_op_definition
+@op_definition
 class PutTogetherOp(PartsOp):
     """A tensor of its parts along the first dim. Inverse of `dist.take_apart`.
 

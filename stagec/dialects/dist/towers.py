@@ -18,7 +18,6 @@ from typing import ClassVar
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, UnitAttr, i64
 from xdsl.irdl import (
     irdl_attr_definition,
-    irdl_op_definition,
     operand_def,
     opt_prop_def,
     prop_def,
@@ -26,7 +25,7 @@ from xdsl.irdl import (
 )
 
 from stagec.dialects.attributes import NamesAttr
-from stagec.dialects.op import DefaultBuilder
+from stagec.dialects.op import DefaultBuilder, op_definition
 from stagec.dialects.sched.crossing import DIRECTIONS, CrossingOp
 from stagec.dialects.text_forms import NUMBER, WrittenData, listed, record, text
 from stagec.dialects.types import TensorType
@@ -54,7 +53,7 @@ class TowersAttr(WrittenData[tuple[PoolPart, ...]]):
     )
 
 
-@irdl_op_definition
+@op_definition
 class TowersOp(DefaultBuilder):
     """Which pools the model is spread over. The module is the program of the one that `dist.pool` names."""
 
@@ -80,7 +79,7 @@ class TowersOp(DefaultBuilder):
         return sum(each.ranks for each in self.towers.data[:number])
 
 
-@irdl_op_definition
+@op_definition
 class SharedOp(DefaultBuilder):
     """A weight that several pools train. Each hands the sum of its own gradients to every other: `first + i*n + j` is what the i-th of n gives the j-th."""
 
@@ -106,7 +105,7 @@ TIED = "tied"
 """The way of a gradient that other pools have of the same weight: once per step."""
 
 
-@irdl_op_definition
+@op_definition
 class ExpertsOp(DefaultBuilder):
     """The experts of all layers are on a pool of their own, with some modules; another has everything else. The module is the program of the one that
     `dist.pool` names.
@@ -138,7 +137,7 @@ class TowerCrossing(CrossingOp):
         return path_of_crossing(*self.crossing)
 
 
-@irdl_op_definition
+@op_definition
 class TowerSendOp(TowerCrossing):
     """Hand a value to another pool: a tensor as this pool's devices hold it, once per microbatch."""
 
@@ -149,7 +148,7 @@ class TowerSendOp(TowerCrossing):
     assembly_format = "$direction $number `to` $pool $value attr-dict `:` type($value)"
 
 
-@irdl_op_definition
+@op_definition
 class TowerRecvOp(TowerCrossing):
     """A value that another pool hands over, as this pool's devices hold it. One that is `trained` depends on weights that are: its gradient goes back.
 

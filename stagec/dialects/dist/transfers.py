@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from xdsl.dialects.builtin import IntegerAttr, UnitAttr, i64
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import (
-    irdl_op_definition,
     operand_def,
     opt_prop_def,
     prop_def,
@@ -29,7 +28,7 @@ from stagec.dialects import sched
 from stagec.dialects.attributes import NamesAttr
 from stagec.dialects.interfaces import TaskInterface, num_bytes, spread, views
 from stagec.dialects.marks import PURPOSES, flag_mark, word_mark
-from stagec.dialects.op import DefaultBuilder
+from stagec.dialects.op import DefaultBuilder, op_definition
 from stagec.dialects.types import StackType, TensorType, ValueType, tensor_of
 from stagec.symbolic import ZERO, Size
 
@@ -61,7 +60,7 @@ class HandsOn(TaskInterface):
     purpose = word_mark("purpose", PURPOSES)
 
 
-@irdl_op_definition
+@op_definition
 class RotateOp(HandsOn):
     """Each device hands its values to the next one along `axes`, the last to the first.
 
@@ -97,7 +96,7 @@ class RotateOp(HandsOn):
         ]
 
 
-@irdl_op_definition
+@op_definition
 class GatherBlocksOp(HandsOn):
     """Each device gets the values of all others, as stacks: element i is what i+1 `dist.rotate`s would bring.
 
@@ -137,7 +136,7 @@ class GatherBlocksOp(HandsOn):
         ]
 
 
-@irdl_op_definition
+@op_definition
 class SendOp(DefaultBuilder, HandsOn):
     """Send values to the device `to` further along `axes`. Its `dist.recv` has the same channel, from -`to`.
 
@@ -166,7 +165,7 @@ class SendOp(DefaultBuilder, HandsOn):
         return [sched.SendOp(self.values, axes=axes, shift=self.to, **travels)]
 
 
-@irdl_op_definition
+@op_definition
 class WaitOp(DefaultBuilder, TaskInterface):
     """Computation goes on when values are there that it does not read.
 
@@ -187,7 +186,7 @@ class WaitOp(DefaultBuilder, TaskInterface):
         return [sched.ComputeOp("wait", self.values, [], ZERO, ZERO, ZERO, work=sched.Work.WAIT)]
 
 
-@irdl_op_definition
+@op_definition
 class RecvOp(DefaultBuilder, HandsOn):
     """Receive values from the device `from` further along `axes`: what its `dist.send` of this channel sent.
 
@@ -214,7 +213,7 @@ class RecvOp(DefaultBuilder, HandsOn):
         return [sched.RecvOp(axes=axes, shift=self.source, **travels, like=self.result_types)]
 
 
-@irdl_op_definition
+@op_definition
 class ExchangeCountsOp(TaskInterface):
     """Tell each device how many tokens of the others it will have for each of its experts: an all-to-all of whole numbers.
 

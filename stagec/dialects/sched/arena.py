@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from xdsl.dialects.builtin import I64, IntegerAttr, StringAttr
-from xdsl.irdl import irdl_attr_definition, irdl_op_definition, prop_def
+from xdsl.irdl import irdl_attr_definition, prop_def
 
-from stagec.dialects.op import DefaultBuilder
+from stagec.dialects.op import DefaultBuilder, op_definition
 from stagec.dialects.sched.tasks import Patterns
 
 
@@ -19,7 +19,7 @@ class OffsetsAttr(Patterns):
     GROWS: ClassVar[bool] = True
 
 
-@irdl_op_definition
+@op_definition
 class ArenaOp(DefaultBuilder):
     """The arena of a class of ranks: for each task of their order, where the buffers begin that come to be in it.
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
-from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
+from xdsl.irdl import operand_def, prop_def, result_def
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.marks import MarkedOp
-from stagec.dialects.op import DefaultBuilder
+from stagec.dialects.op import DefaultBuilder, op_definition
 from stagec.dialects.sched.actions import NodeAction, Sum, Transfer
 from stagec.dialects.sched.node import CommunicationOp, NodeNumbers
 from stagec.dialects.types import TensorType, tensor_of
@@ -79,7 +79,7 @@ class StageCrossing(CrossingOp, CommunicationOp):
         return ((tensor_of((*self.operands, *self.results)[0].type).num_bytes,),)
 
 
-@irdl_op_definition
+@op_definition
 class StageSendOp(StageSend, StageCrossing):
     """`dist.stage_send` as a task of its own, which the schedule places."""
 
@@ -89,7 +89,7 @@ class StageSendOp(StageSend, StageCrossing):
     assembly_format = "$direction $number $value `on` $stream (`in` $segment^)? (`memory` $memory^)? attr-dict `:` type($value)"
 
 
-@irdl_op_definition
+@op_definition
 class StageRecvOp(StageRecv, StageCrossing):
     """`dist.stage_recv` as a task of its own."""
 

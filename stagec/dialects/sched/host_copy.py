@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from xdsl.dialects.builtin import StringAttr
-from xdsl.irdl import irdl_op_definition, opt_prop_def, prop_def, var_operand_def, var_result_def
+from xdsl.irdl import opt_prop_def, prop_def, var_operand_def, var_result_def
 
 from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.marks import MarkedOp, count_mark, flag_mark
 from stagec.dialects.memory import Effects, EffectsAttr, Kind
-from stagec.dialects.op import DefaultBuilder
+from stagec.dialects.op import DefaultBuilder, op_definition
 from stagec.dialects.sched.actions import HostCopy, HostUpdate, NodeAction, Sum
 from stagec.dialects.sched.node import CommunicationOp, NodeNumbers
 
@@ -36,7 +36,7 @@ class HostCopyMarks(MarkedOp):
     """What is loaded fills the parameter itself."""
 
 
-@irdl_op_definition
+@op_definition
 class HostCopyOp(DefaultBuilder, CommunicationOp, HostCopyMarks):
     """`store` values in the memory of the host, or `load` them from there; `read` them from NVMe into that memory, or `write` them back: a stream for each.
 
@@ -84,7 +84,7 @@ class HostCopyOp(DefaultBuilder, CommunicationOp, HostCopyMarks):
             raise self.mistake("one result per value")
 
 
-@irdl_op_definition
+@op_definition
 class HostUpdateOp(DefaultBuilder, CommunicationOp):
     """What the CPU of the host computes: its results are there, and no memory of the device moves.
 

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import (
-    irdl_op_definition,
     operand_def,
     opt_prop_def,
     prop_def,
@@ -29,7 +28,7 @@ from stagec.dialects.marks import (
     word_mark,
 )
 from stagec.dialects.memory import PLAIN, Effects, EffectsAttr, NodeMemory
-from stagec.dialects.op import DefaultBuilder
+from stagec.dialects.op import DefaultBuilder, op_definition
 from stagec.dialects.sched.actions import (
     Collective,
     Compute,
@@ -65,7 +64,7 @@ def comm_stream(axes: Sequence[str]) -> str:
     return f"comm.{'.'.join(axes)}"
 
 
-@irdl_op_definition
+@op_definition
 class ComputeOp(NodeOp):
     """One kernel, or a few that belong together: what it computes, and what it reads from and writes to the device's memory.
 
@@ -183,7 +182,7 @@ OPERAND_RANKS = {
 """Of the kinds of work that are read off shapes: the dims that each of the first operands has, at least."""
 
 
-@irdl_op_definition
+@op_definition
 class CollectiveOp(CommunicationOp):
     """A collective over the ranks that differ along `axes` only.
 
@@ -345,7 +344,7 @@ class TransferOp(DefaultBuilder, CommunicationOp):
         verify_dtypes(self.name, self.dtype)
 
 
-@irdl_op_definition
+@op_definition
 class SendOp(TransferOp):
     """Hand values over as one buffer, as soon as they are there. It ends without the receive."""
 
@@ -359,7 +358,7 @@ class SendOp(TransferOp):
     )
 
 
-@irdl_op_definition
+@op_definition
 class RecvOp(TransferOp):
     """Take values in. On a stream of its own: were it to wait for the rank's send, rings could deadlock."""
 
@@ -374,7 +373,7 @@ class RecvOp(TransferOp):
     )
 
 
-@irdl_op_definition
+@op_definition
 class ViewOp(MarkedOp):
     """The operand's memory under another type, whose shape has as many elements on the rank, or fewer where it is a part. It costs nothing, and is no node."""
 
@@ -396,7 +395,7 @@ class ViewOp(MarkedOp):
                 )
 
 
-@irdl_op_definition
+@op_definition
 class TakenOp(DefaultBuilder, MarkedOp):
     """The gradient of a tied weight, of the weight's shape, that the `number`-th other stage of the rank which has it gives. It is no node."""
 
@@ -412,7 +411,7 @@ class TakenOp(DefaultBuilder, MarkedOp):
         verify_number(self.name, self.number.value.data)
 
 
-@irdl_op_definition
+@op_definition
 class ScheduleOp(DefaultBuilder):
     """How the pipeline runs its microbatches: `sched.schedule "1f1b" ranks "pp" virtual 1 microbatches "mb"`.
 

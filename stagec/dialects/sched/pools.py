@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
 from xdsl.ir import Attribute
 from xdsl.irdl import (
-    irdl_op_definition,
     opt_operand_def,
     opt_prop_def,
     prop_def,
@@ -26,7 +25,7 @@ from xdsl.irdl import (
 from stagec.dialects.attributes import LayerStagesAttr, RankAttr, SizeAttr
 from stagec.dialects.marks import MarkedOp, flag_mark
 from stagec.dialects.memory import PLAIN, Effects, Overwrite
-from stagec.dialects.op import DefaultBuilder
+from stagec.dialects.op import DefaultBuilder, op_definition
 from stagec.dialects.sched.actions import NodeAction, Peer, Transfer
 from stagec.dialects.sched.crossing import DIRECTIONS
 from stagec.dialects.sched.node import CommunicationOp, NodeNumbers
@@ -142,7 +141,7 @@ class PoolTask(PoolMessageOp, CommunicationOp):
 IN_PLACE = Effects(overwrites=(Overwrite(0, 0),))
 
 
-@irdl_op_definition
+@op_definition
 class PoolSendOp(PoolSend, PoolTask):
     """`dist.pool_send` as a task of its own. It ends without the receive."""
 
@@ -155,7 +154,7 @@ class PoolSendOp(PoolSend, PoolTask):
     )
 
 
-@irdl_op_definition
+@op_definition
 class PoolRecvOp(PoolRecv, PoolTask):
     """`dist.pool_recv` as a task of its own."""
 

@@ -16,11 +16,11 @@ from collections.abc import Mapping
 
 import numpy as np
 from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr, StringAttr, SymbolNameConstraint, i64
-from xdsl.irdl import irdl_op_definition, opt_prop_def, prop_def, traits_def
+from xdsl.irdl import opt_prop_def, prop_def, traits_def
 from xdsl.traits import SymbolOpInterface
 
 from stagec.arrays import distinct_rows
-from stagec.dialects.op import DefaultBuilder, DialectOp
+from stagec.dialects.op import DefaultBuilder, DialectOp, op_definition
 from stagec.dialects.sched.tasks import (
     COMPUTE_TASKS,
     GATHER_TASKS,
@@ -41,7 +41,7 @@ from stagec.dialects.sched.tasks import (
 )
 
 
-@irdl_op_definition
+@op_definition
 class TasksOp(DialectOp):
     """The tasks of a kind of stage, each as rows of segments in issue order. Stages with as many layers share them.
 
@@ -101,7 +101,7 @@ class TasksOp(DialectOp):
                     )
 
 
-@irdl_op_definition
+@op_definition
 class RankProgramOp(DefaultBuilder):
     """What a rank runs: its stages, and their tasks in order. A task is `TASK:STAGE.MICROBATCH`, its stage counted on the rank.
 
@@ -186,7 +186,7 @@ class RankProgramOp(DefaultBuilder):
             seen.add((unit, *reader))
 
 
-@irdl_op_definition
+@op_definition
 class RanksOp(DefaultBuilder):
     """The ranks with some coordinates on the mesh's axes (whole numbers from 0), all others being any: a class. Every rank is in one."""
 

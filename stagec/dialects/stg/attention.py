@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 from xdsl.dialects.builtin import StringAttr, UnitAttr
 from xdsl.ir import Operation, SSAValue
 from xdsl.irdl import (
-    irdl_op_definition,
     operand_def,
     opt_operand_def,
     opt_prop_def,
@@ -30,7 +29,7 @@ from stagec import symbolic
 from stagec.dialects.attributes import NamesAttr, SizeAttr
 from stagec.dialects.interfaces import Bytes, elements, num_bytes
 from stagec.dialects.memory import ALONE, PLAIN, Effects, Overwrite
-from stagec.dialects.op import shared_properties
+from stagec.dialects.op import op_definition, shared_properties
 from stagec.dialects.stg.base import (
     PLACEMENT,
     SHARED,
@@ -122,7 +121,7 @@ class FusedAttention(RequestsOp, InferredOp, ABC):
             )
 
 
-@irdl_op_definition
+@op_definition
 class RopeOp(LikeOp):
     """Rotary position embedding (Su et al. 2021): rotates pairs within the last dim.
 
@@ -345,7 +344,7 @@ class ScoredAttention(InferredOp, ABC):
         return Bytes(moved.read - unread, moved.written)
 
 
-@irdl_op_definition
+@op_definition
 class AttentionOp(ScoredAttention, FusedAttention):
     """softmax(q k^T) v without the scores in memory (FlashAttention, Dao et al. 2022).
 
@@ -553,7 +552,7 @@ def is_positive(text: str) -> bool:
         return False
 
 
-@irdl_op_definition
+@op_definition
 class AttentionGradOp(ScoredAttention):
     """Gradients of fused attention: scores are computed again, then four more products.
 
@@ -615,7 +614,7 @@ class AttentionGradOp(ScoredAttention):
         return self.products(1, 0, 3)
 
 
-@irdl_op_definition
+@op_definition
 class AttentionSinksGradOp(LikeOp):
     """The gradient for sinks: minus the sum over queries of exp(sink - lse), its share of softmax, times dy . output.
 
@@ -644,7 +643,7 @@ class AttentionSinksGradOp(LikeOp):
         return 2 * elements(self.dy) + 4 * elements(self.lse)
 
 
-@irdl_op_definition
+@op_definition
 class MergeAttentionOp(InferredOp):
     """Attention to two sets of keys from attention to each: the online softmax (Liu et al. 2023).
 
@@ -689,7 +688,7 @@ REDUCE_SCATTER, ALL_TO_ALL = "reduce_scatter", "all_to_all"
 COMBINED_BY = (REDUCE_SCATTER, ALL_TO_ALL)
 
 
-@irdl_op_definition
+@op_definition
 class CombineAttentionOp(InferredOp):
     """Attention to all keys from attention to the parts in which they are spread, each weighted by its share exp(lse_i - lse) of the softmax.
 

@@ -13,14 +13,14 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from xdsl.dialects.builtin import StringAttr
-from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, result_def
+from xdsl.irdl import operand_def, opt_prop_def, prop_def, result_def
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.interfaces import NO_FLOPS, Bytes, elements, num_bytes
 from stagec.dialects.marks import MarkedOp
 from stagec.dialects.memory import Effects, Overwrite
-from stagec.dialects.op import DefaultBuilder
+from stagec.dialects.op import DefaultBuilder, op_definition
 from stagec.dialects.stg.base import (
     PLACEMENT,
     Indices,
@@ -90,7 +90,7 @@ SAMPLED = "sequences.sampled"
 """The dim of what is one of each position that a token is sampled from: of sequences whose drafted tokens are verified all new ones, of others the last."""
 
 
-@irdl_op_definition
+@op_definition
 class CacheOp(DefaultBuilder, MarkedOp):
     """State that stays from iteration to iteration. One used in a repeat is a stack, one tensor per iteration, and sliced by it.
 
@@ -109,7 +109,7 @@ class CacheOp(DefaultBuilder, MarkedOp):
             raise VerifyException(f"a cache is a tensor or a stack, not {self.cache.type}")
 
 
-@irdl_op_definition
+@op_definition
 class AppendOp(InferredOp):
     """Write new positions into a cache, in place; the result is the cache with them.
 
@@ -173,7 +173,7 @@ class AppendOp(InferredOp):
                 )
 
 
-@irdl_op_definition
+@op_definition
 class FillOp(LikeOp):
     """Write what is computed once for a sequence into a cache, in place: keys and values that a decoder attends to of an encoder.
 
@@ -232,7 +232,7 @@ def verify_rows(op: InRowsOp | OutOfRowsOp, apart: TensorType, rows: TensorType)
         raise op.mistake(f"<{apart.body}> in rows is <{local.body}>, not <{rows.body}>")
 
 
-@irdl_op_definition
+@op_definition
 class InRowsOp(InferredOp):
     """What stands in front of the text of sequences that begin, as positions of the rows that these are in. A view.
 
@@ -260,7 +260,7 @@ class InRowsOp(InferredOp):
         return Indices((rows,), (rows,), blocked=frozenset(rows[1:2]))
 
 
-@irdl_op_definition
+@op_definition
 class OutOfRowsOp(InferredOp):
     """What stands in front of the text of sequences that begin, each by itself: `stg.in_rows` backwards. A view.
 
@@ -286,7 +286,7 @@ class OutOfRowsOp(InferredOp):
         return Indices((rows,), (rows,), blocked=frozenset(rows[1:2]))
 
 
-@irdl_op_definition
+@op_definition
 class LastPositionsOp(InferredOp):
     """The last new position of each sequence: `[B, S, D]` -> `[B, sequences, D]`; or, `to "sequences.sampled"`, all new ones of those that are verified.
 

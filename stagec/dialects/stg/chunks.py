@@ -14,7 +14,6 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Operation, SSAValue
 from xdsl.irdl import (
     ParsePropInAttrDict,
-    irdl_op_definition,
     operand_def,
     opt_prop_def,
     prop_def,
@@ -26,6 +25,7 @@ from xdsl.traits import Pure
 from stagec import symbolic
 from stagec.dialects.attributes import NamesAttr
 from stagec.dialects.interfaces import TaskInterface, views
+from stagec.dialects.op import op_definition
 from stagec.dialects.types import CHUNK_AXIS, PIECE_AXIS, StackType, TensorType
 
 MAKES_GRADIENTS = "makes_gradients"
@@ -63,7 +63,7 @@ class BetweenChunks(TaskInterface):
         return views(self)
 
 
-@irdl_op_definition
+@op_definition
 class ChunkOp(BetweenChunks):
     """Chunks of a tensor, as views. `within` axes that will split the dim, a chunk has a part of each of their ranks' parts.
 
@@ -88,7 +88,7 @@ class ChunkOp(BetweenChunks):
         )
 
 
-@irdl_op_definition
+@op_definition
 class JoinChunksOp(BetweenChunks):
     """The tensor whose chunks were made one after the other, each in its place. Inverse of `stg.chunk`, `within` the axes that split the dim before.
 

@@ -15,7 +15,6 @@ from typing import ClassVar
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import SSAValue
 from xdsl.irdl import (
-    irdl_op_definition,
     operand_def,
     prop_def,
     result_def,
@@ -26,6 +25,7 @@ from xdsl.irdl import (
 from stagec.diagnostics import quoted
 from stagec.dialects.attributes import NamesAttr
 from stagec.dialects.interfaces import NO_FLOPS
+from stagec.dialects.op import op_definition
 from stagec.dialects.stg.base import (
     PLACEMENT,
     Indices,
@@ -65,7 +65,7 @@ def check_sum(call: Call, parts: Sequence[str], whole: str) -> None:
         )
 
 
-@irdl_op_definition
+@op_definition
 class ConcatOp(InferredOp):
     """Operands side by side: their dims `over`, one of each, become `to`. A copy.
 
@@ -169,7 +169,7 @@ class ConcatOp(InferredOp):
             pass_through(part, cotangent, gradients)
 
 
-@irdl_op_definition
+@op_definition
 class SplitOp(InferredOp):
     """Cut a dim: the first elements of `over` are the first part, and so on. A view.
 

@@ -7,13 +7,14 @@ from typing import ClassVar
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import SSAValue
-from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, result_def
+from xdsl.irdl import operand_def, opt_prop_def, prop_def, result_def
 
 from stagec import symbolic
 from stagec.dialects.attributes import NamesAttr
 from stagec.dialects.interfaces import NO_FLOPS, Bytes, num_bytes
 from stagec.dialects.marks import flag_mark
 from stagec.dialects.memory import Effects, Repetition
+from stagec.dialects.op import op_definition
 from stagec.dialects.stg.base import (
     SHARED,
     Indices,
@@ -49,7 +50,7 @@ WIDE_WEIGHT_GRADIENT = "wide_weight_gradient"
 """The name of the mark."""
 
 
-@irdl_op_definition
+@op_definition
 class ContractOp(InferredOp):
     """Multiply along shared dims and sum over `over`; einsum with names.
 
@@ -159,7 +160,7 @@ class ContractOp(InferredOp):
         return {*left} & {*right} - {*self.over.data}
 
 
-@irdl_op_definition
+@op_definition
 class EmbeddingOp(InferredOp):
     """Rows of `table` [V, D...] by number. Over a split `V` each device finds its own rows or adds
     zero: the result is partial.
@@ -208,7 +209,7 @@ class EmbeddingOp(InferredOp):
         gradients.emit(self.table, lambda: EmbeddingGradOp(self.ids, only(dys), like=table))
 
 
-@irdl_op_definition
+@op_definition
 class EmbeddingGradOp(InferredOp):
     """The gradient of a table: rows of `dy` added up by number. Over split ids it is partial.
 
@@ -297,7 +298,7 @@ class HeadsOp(InferredOp):
         return splits
 
 
-@irdl_op_definition
+@op_definition
 class RepeatHeadsOp(HeadsOp):
     """Repeat each key or value head for the queries that share it: `old` becomes the larger `new`.
 
@@ -335,7 +336,7 @@ class RepeatHeadsOp(HeadsOp):
         gradients.emit(self.x, lambda: SumHeadsOp(only(dys), new, old, self.copied))
 
 
-@irdl_op_definition
+@op_definition
 class SumHeadsOp(HeadsOp):
     """The gradient of `stg.repeat_heads`: the sum over the queries' heads that shared one, of which ranks along `copies` have a term each.
 

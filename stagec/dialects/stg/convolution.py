@@ -15,10 +15,11 @@ from typing import ClassVar
 
 from xdsl.dialects.builtin import StringAttr, UnitAttr
 from xdsl.ir import SSAValue
-from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, result_def
+from xdsl.irdl import operand_def, opt_prop_def, prop_def, result_def
 
 from stagec import symbolic
 from stagec.dialects.interfaces import elements
+from stagec.dialects.op import op_definition
 from stagec.dialects.stg.base import (
     PLACEMENT,
     Indices,
@@ -86,7 +87,7 @@ def check_tiles(call: Call) -> None:
         )
 
 
-@irdl_op_definition
+@op_definition
 class PatchEmbeddingOp(InferredOp):
     """Each patch of an image [..., C, Y, X] times a kernel [C, I, J, D]: [..., P, D], row by row of patches.
 
@@ -189,7 +190,7 @@ def check_patches(op: TensorOp, image: TensorType, kernel: TensorType, patches: 
     need_whole(op, kernel, *kernel.names[1:3])
 
 
-@irdl_op_definition
+@op_definition
 class PatchKernelGradOp(InferredOp):
     """The gradient for the kernel: the sum of dy times pixels over images and patches.
 
@@ -213,7 +214,7 @@ class PatchKernelGradOp(InferredOp):
         return patch_products(tensor_type(self.dy), tensor_type(self.dkernel))
 
 
-@irdl_op_definition
+@op_definition
 class PatchImageGradOp(InferredOp):
     """The gradient for the image: each patch's dy times the kernel, at its pixels.
 
@@ -237,7 +238,7 @@ class PatchImageGradOp(InferredOp):
         return patch_products(tensor_type(self.dy), tensor_type(self.kernel))
 
 
-@irdl_op_definition
+@op_definition
 class CausalConvOp(StatefulOp, LikeOp):
     """y[s] = sum over w of kernel[w] * x[s - W + 1 + w], for each channel by itself; before the sequence x is zero.
 
@@ -338,7 +339,7 @@ def check_filter(op: TensorOp, x: TensorType, kernel: TensorType, over: str) -> 
     need_whole(op, kernel, width)
 
 
-@irdl_op_definition
+@op_definition
 class CausalConvKernelGradOp(InferredOp):
     """The gradient for the kernel: the sum of dy[s] * x[s - W + 1 + w] over all dims but the channels.
 

@@ -19,11 +19,12 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from xdsl.ir import SSAValue
-from xdsl.irdl import irdl_op_definition, operand_def, result_def
+from xdsl.irdl import operand_def, result_def
 
 from stagec import symbolic
 from stagec.dialects.attributes import RequestsAttr
 from stagec.dialects.interfaces import Bytes, all_bytes, elements, num_bytes
+from stagec.dialects.op import op_definition
 from stagec.dialects.stg.base import PLACEMENT, Indices, LikeOp, RequestsOp, TensorOp, tensor_type
 from stagec.dialects.stg.interface import Call, CallError, Requests, Signature, dims_in_words
 from stagec.dialects.stg.recurrent import (
@@ -114,7 +115,7 @@ def states(op: GatedDeltaRuleOp | GatedDeltaRuleGradOp) -> Size:
     )
 
 
-@irdl_op_definition
+@op_definition
 class GatedDeltaRuleOp(RecurrenceOp, LikeOp):
     """Run the recurrence. Nothing but its operands is kept: the backward pass solves its chunks again.
 
@@ -220,7 +221,7 @@ class GatedDeltaRuleOp(RecurrenceOp, LikeOp):
         return GatedDeltaRuleGradOp(dy, self)
 
 
-@irdl_op_definition
+@op_definition
 class GatedDeltaRuleGradOp(RecurrenceGradOp):
     """Gradients of the recurrence for all five operands: chunks and states again, then a recurrence from the end.
 
@@ -278,7 +279,7 @@ class GatedDeltaRuleGradOp(RecurrenceGradOp):
         return Bytes(all_bytes(self.operands) + between, all_bytes(self.results) + between)
 
 
-@irdl_op_definition
+@op_definition
 class ResumedDeltaRuleOp(ResumedRecurrenceOp, LikeOp, RequestsOp):
     """The recurrence of gated delta nets from a state: by chunks for sequences with several new tokens, else one step of it.
 

@@ -11,11 +11,12 @@ from typing import ClassVar
 
 from xdsl.dialects.builtin import StringAttr, UnitAttr
 from xdsl.ir import Operation, SSAValue
-from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, result_def
+from xdsl.irdl import operand_def, opt_prop_def, prop_def, result_def
 
 from stagec import symbolic
 from stagec.dialects.attributes import NamesAttr
 from stagec.dialects.interfaces import NO_FLOPS
+from stagec.dialects.op import op_definition
 from stagec.dialects.stg.base import (
     Indices,
     InferredOp,
@@ -102,7 +103,7 @@ class BinaryOp(InferredOp):
         return [TensorType.of(union_names(a, b), wider(a.dtype, b.dtype))]
 
 
-@irdl_op_definition
+@op_definition
 class AddOp(BinaryOp):
     """`left + right`. Terms of a sum may be partial, over the same axes: one reduction then serves both.
 
@@ -131,7 +132,7 @@ class AddOp(BinaryOp):
         pass_through(self.left, only(dys), gradients)
 
 
-@irdl_op_definition
+@op_definition
 class SubOp(BinaryOp):
     """`left - right`. Like terms of a sum, both may be partial, over the same axes.
 
@@ -160,7 +161,7 @@ def check_terms(op: AddOp | SubOp) -> None:
         )
 
 
-@irdl_op_definition
+@op_definition
 class MulOp(BinaryOp):
     """`left * right`, elementwise. Linear in `left`, where gradients put the cotangent, or in what a constant is multiplied with.
 
@@ -178,7 +179,7 @@ class MulOp(BinaryOp):
         emit_broadcast(gradients, self.right, lambda: MulOp(only(dys), self.left))
 
 
-@irdl_op_definition
+@op_definition
 class DivOp(BinaryOp):
     """`left / right`, elementwise. Linear in `left`.
 
@@ -200,7 +201,7 @@ SAVED_RESULT = ("exp", "relu", "rsqrt", "sigmoid", "sqrt", "tanh")
 """Functions whose derivative is read off their result: y for exp, y (1 - y) for sigmoid, ..."""
 
 
-@irdl_op_definition
+@op_definition
 class UnaryOp(LikeOp):
     """A function of each element: `stg.unary "silu" %x`. One of `UNARY_FUNCTIONS`.
 
@@ -253,7 +254,7 @@ def check_function(op: UnaryOp | UnaryGradOp) -> None:
         raise op.mistake(f"there is no function `{op.function.data}`")
 
 
-@irdl_op_definition
+@op_definition
 class UnaryGradOp(LikeOp):
     """`dy * f'(x)`. `saved` is x, or y for functions whose derivative is simpler in y.
 
@@ -280,7 +281,7 @@ class UnaryGradOp(LikeOp):
         super().verify_()
 
 
-@irdl_op_definition
+@op_definition
 class CastOp(TensorOp):
     """The same numbers in another dtype. The gradient is in the dtype of `x`; where that is one of few bits, it passes straight through, as by `quantize`.
 
@@ -310,7 +311,7 @@ class CastOp(TensorOp):
             gradients.emit(self.x, lambda: CastOp(only(dys), dtype))
 
 
-@irdl_op_definition
+@op_definition
 class DropoutOp(TensorOp):
     """Zero a share of the elements. `mask` says which, a byte each, for the backward pass.
 
@@ -342,7 +343,7 @@ class DropoutOp(TensorOp):
         gradients.emit(self.x, lambda: MulOp(only(dys), self.mask))
 
 
-@irdl_op_definition
+@op_definition
 class CausalMaskOp(LikeOp):
     """Scores of keys after their query become -inf, or `zero`, as their gradients do.
 
@@ -396,7 +397,7 @@ class CausalMaskOp(LikeOp):
 REDUCTIONS = ("sum", "mean", "max")
 
 
-@irdl_op_definition
+@op_definition
 class ReduceOp(InferredOp):
     """`sum`, `mean` or `max` over dims. Sums and means over a split dim are partial.
 
@@ -471,7 +472,7 @@ class ReduceOp(InferredOp):
         return [largest_over(steps, self.x, self.over.data)]
 
 
-@irdl_op_definition
+@op_definition
 class MaxGradOp(LikeOp):
     """The gradient of a maximum: `dy` where `x` is the `largest` of its dims, else 0.
 
@@ -489,7 +490,7 @@ class MaxGradOp(LikeOp):
     dx = result_def(TensorType)
 
 
-@irdl_op_definition
+@op_definition
 class BroadcastOp(InferredOp):
     """Repeat a tensor along further dims: the gradient of a reduction. A view.
 

@@ -16,7 +16,6 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.irdl import (
     AttrSizedOperandSegments,
     ParsePropInAttrDict,
-    irdl_op_definition,
     operand_def,
     opt_prop_def,
     prop_def,
@@ -27,7 +26,7 @@ from xdsl.irdl import (
 from stagec import symbolic
 from stagec.dialects.interfaces import Bytes, CostInterface, all_bytes, elements, num_bytes
 from stagec.dialects.memory import Effects, Update
-from stagec.dialects.op import DefaultBuilder
+from stagec.dialects.op import DefaultBuilder, op_definition
 from stagec.dialects.stg.base import PLACEMENT, Indices, InferredOp, tensor_type
 from stagec.dialects.stg.interface import BackwardPass, Call, CallError, Cotangents, Signature, only
 from stagec.dialects.types import (
@@ -70,7 +69,7 @@ def width_of(ids: TensorType, table: TensorType, rows: str | None) -> Size:
     return symbolic.product(d.size for d in table.dims if d.name not in (rows, *ids.names))
 
 
-@irdl_op_definition
+@op_definition
 class EmbeddingBagOp(InferredOp):
     """Rows of `table` by number, added up over `over`, or into the bags `to` that it is made of.
 
@@ -164,7 +163,7 @@ def check_bags(
         raise op.mistake(f"each device needs all of `{over}` and `{to}`")
 
 
-@irdl_op_definition
+@op_definition
 class EmbeddingBagGradOp(InferredOp):
     """The gradient of a table: for each number, `dy` of its bag added to its row. Over split numbers it is partial.
 
@@ -201,7 +200,7 @@ ROW_FLOPS = {"sgd": 2, "adagrad": 7, "adam": 12, "rowwise_adagrad": 4, "partial_
 """Operations for each element of a row that is updated. What is done once for a row does not count."""
 
 
-@irdl_op_definition
+@op_definition
 class UpdateRowsOp(DefaultBuilder, CostInterface):
     """Update the rows of a table that were looked up, from what flows back to their lookups.
 

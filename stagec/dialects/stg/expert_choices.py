@@ -16,10 +16,11 @@ from typing import ClassVar
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import SSAValue
-from xdsl.irdl import irdl_op_definition, operand_def, opt_operand_def, prop_def, result_def
+from xdsl.irdl import operand_def, opt_operand_def, prop_def, result_def
 
 from stagec.dialects.attributes import Dim
 from stagec.dialects.interfaces import NO_FLOPS
+from stagec.dialects.op import op_definition
 from stagec.dialects.stg.base import Indices, InferredOp, LikeOp, LocalStatisticsOp, tensor_type
 from stagec.dialects.stg.interface import BackwardPass, Cotangents, only
 from stagec.dialects.stg.routing import expect_chosen, terms_of
@@ -62,7 +63,7 @@ class ChoiceOp(LocalStatisticsOp, InferredOp):
             )
 
 
-@irdl_op_definition
+@op_definition
 class SpreadChoiceOp(ChoiceOp):
     """A row for all experts: whether a token goes to each, or with `weights` the weight of each, zero of others.
 
@@ -107,7 +108,7 @@ class SpreadChoiceOp(ChoiceOp):
             gradients.emit(self.weights, lambda: TakeChoiceOp(only(dys), self.experts))
 
 
-@irdl_op_definition
+@op_definition
 class TakeChoiceOp(ChoiceOp):
     """Takes the entries of the chosen experts out of a row with an entry for every expert. It is the transpose of a weighted `stg.spread_choice`.
 
@@ -136,7 +137,7 @@ class TakeChoiceOp(ChoiceOp):
             raise self.mistake(f"<{taken.body}> is not taken from <{rows.body}>")
 
 
-@irdl_op_definition
+@op_definition
 class SendWeightsOp(ChoiceOp):
     """The weight of each copy that a `stg.dispatch` makes of a token, in the order of the copies. Transpose of `stg.return_weights`.
 
@@ -182,7 +183,7 @@ class SendWeightsOp(ChoiceOp):
         gradients.emit(self.weights, lambda: ReturnWeightsOp(only(dys), self.experts))
 
 
-@irdl_op_definition
+@op_definition
 class ReturnWeightsOp(ChoiceOp):
     """A number for each expert of a token, from those of its copies: a term of it where a device has copies of its own experts alone.
 
@@ -226,7 +227,7 @@ class CopiesOp(InferredOp):
             raise self.mistake(f"<{beside.body}> are not numbers of copies <{given.body}>")
 
 
-@irdl_op_definition
+@op_definition
 class WeightCopiesOp(CopiesOp, LikeOp):
     """Each copy of a token times its weight, in the dtype of the copies.
 
@@ -257,7 +258,7 @@ class WeightCopiesOp(CopiesOp, LikeOp):
         gradients.emit(self.weights, lambda: CopyWeightsGradOp(dy, self.copies, like=like))
 
 
-@irdl_op_definition
+@op_definition
 class CopyWeightsGradOp(CopiesOp):
     """The gradient for the weights of a `stg.weight_copies`: of each copy, the product of `dy` with it.
 

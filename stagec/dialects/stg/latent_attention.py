@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from xdsl.irdl import irdl_op_definition, operand_def, result_def
+from xdsl.irdl import operand_def, result_def
 
 from stagec import symbolic
+from stagec.dialects.op import op_definition
 from stagec.dialects.stg.attention import HALF, KEY, FusedAttention
 from stagec.dialects.stg.base import Indices, tensor_type
 from stagec.dialects.stg.interface import Call, CallError, Signature, dims_in_words
@@ -22,7 +23,7 @@ from stagec.dialects.work import Work
 from stagec.symbolic import ONE, Size
 
 
-@irdl_op_definition
+@op_definition
 class LatentAttentionOp(FusedAttention):
     """softmax(near latents^T + far rotated^T) latents, without the scores in memory.
 

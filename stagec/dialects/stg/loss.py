@@ -7,10 +7,11 @@ from typing import ClassVar
 
 from xdsl.dialects.builtin import UnitAttr
 from xdsl.ir import SSAValue
-from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, result_def
+from xdsl.irdl import operand_def, opt_prop_def, result_def
 
 from stagec.dialects.interfaces import Bytes, elements, num_bytes
 from stagec.dialects.memory import PLAIN, Effects, Overwrite
+from stagec.dialects.op import op_definition
 from stagec.dialects.stg.base import Indices, InferredOp, LikeOp, TensorOp, tensor_type
 from stagec.dialects.stg.elementwise import cast, difference
 from stagec.dialects.stg.interface import (
@@ -55,7 +56,7 @@ class VocabularyOp(InferredOp):
         return Indices(base.operands, base.results, statistics=frozenset((vocabulary,)))
 
 
-@irdl_op_definition
+@op_definition
 class CrossEntropyOp(VocabularyOp):
     """The mean of lse(logits) - logits[target]. `logits` is [..., V], `targets` what is before V.
 
@@ -117,7 +118,7 @@ class CrossEntropyOp(VocabularyOp):
         return statistics_of_loss(self.logits, self.targets, steps)
 
 
-@irdl_op_definition
+@op_definition
 class CrossEntropyGradOp(LikeOp):
     """(softmax(logits) - onehot(target)) * dloss / positions: no sum over V, so no collective.
 
@@ -141,7 +142,7 @@ class CrossEntropyGradOp(LikeOp):
         return PLAIN if self.over_logits is None else Effects((Overwrite(1, 0),))
 
 
-@irdl_op_definition
+@op_definition
 class LogSoftmaxLossOp(VocabularyOp):
     """Cross-entropy in two kernels, as eager frameworks run it: log-probabilities, then the mean of the targets' negated ones.
 
@@ -181,7 +182,7 @@ LOSSES = (CrossEntropyOp, LogSoftmaxLossOp)
 """What makes a loss of logits."""
 
 
-@irdl_op_definition
+@op_definition
 class TargetGradOp(LikeOp):
     """The gradient of the mean of the targets' negated log-probabilities: -dloss / positions at the target, else 0.
 
@@ -203,7 +204,7 @@ class TargetGradOp(LikeOp):
         return Bytes(num_bytes(self.dloss) + num_bytes(self.targets), num_bytes(self.dtargets))
 
 
-@irdl_op_definition
+@op_definition
 class LogSoftmaxLossGradOp(LikeOp):
     """dtargets + exp(log_probs) * dloss / positions: what a row of `dtargets` sums to is known, so no collective.
 
@@ -220,7 +221,7 @@ class LogSoftmaxLossGradOp(LikeOp):
     dlogits = result_def(TensorType)
 
 
-@irdl_op_definition
+@op_definition
 class MaxLogitOp(VocabularyOp):
     """The largest logit that this device has, per position.
 
@@ -237,7 +238,7 @@ class MaxLogitOp(VocabularyOp):
         return [TensorType.of(tensor_type(self.logits).names[:-1], "fp32")]
 
 
-@irdl_op_definition
+@op_definition
 class TargetLogitOp(InferredOp):
     """The target's logit, less the largest, on the device that has it; zero on the others.
 
@@ -264,7 +265,7 @@ class TargetLogitOp(InferredOp):
         )
 
 
-@irdl_op_definition
+@op_definition
 class SumExpOp(InferredOp):
     """The sum of exp(logit - largest) over the logits that this device has.
 
@@ -283,7 +284,7 @@ class SumExpOp(InferredOp):
         return [tensor_type(self.largest)]
 
 
-@irdl_op_definition
+@op_definition
 class LossOfStatisticsOp(InferredOp):
     """Loss and log-sum-exp from the three statistics: the mean of log(sums) - target.
 

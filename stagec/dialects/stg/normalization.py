@@ -10,7 +10,6 @@ from typing import ClassVar
 
 from xdsl.ir import SSAValue
 from xdsl.irdl import (
-    irdl_op_definition,
     operand_def,
     opt_operand_def,
     prop_def,
@@ -20,6 +19,7 @@ from xdsl.irdl import (
 
 from stagec.dialects.attributes import NamesAttr
 from stagec.dialects.interfaces import elements
+from stagec.dialects.op import op_definition
 from stagec.dialects.stg.base import Indices, InferredOp, LikeOp, TensorOp, tensor_type
 from stagec.dialects.stg.elementwise import (
     AddOp,
@@ -105,7 +105,7 @@ class NormOp(InferredOp):
         super().verify_()
 
 
-@irdl_op_definition
+@op_definition
 class RmsNormOp(NormOp):
     """x / rms(x) * weight (Zhang and Sennrich 2019). Keeps `rstd`, one number per position.
 
@@ -157,7 +157,7 @@ class RmsNormOp(NormOp):
         return [scaled(steps, normal, self.weight, dtype), rstd]
 
 
-@irdl_op_definition
+@op_definition
 class RmsNormGradOp(NormOp, LikeOp):
     """The gradient for x: rstd * (dy * w - xhat * mean(dy * w * xhat)).
 
@@ -192,7 +192,7 @@ class NormWeightGradOp(InferredOp):
     LINEAR_OPERANDS: ClassVar[tuple[int, ...]] = (0,)
 
 
-@irdl_op_definition
+@op_definition
 class RmsNormWeightGradOp(NormWeightGradOp):
     """The gradient for the weight: the sum of dy * x * rstd over positions.
 
@@ -208,7 +208,7 @@ class RmsNormWeightGradOp(NormWeightGradOp):
     dweight = result_def(TensorType)
 
 
-@irdl_op_definition
+@op_definition
 class LayerNormOp(NormOp):
     """(x - mean) / std * weight + bias (Ba et al. 2016). Keeps `mean` and `rstd`.
 
@@ -291,7 +291,7 @@ class LayerNormOp(NormOp):
         return [result, mean, rstd]
 
 
-@irdl_op_definition
+@op_definition
 class LayerNormGradOp(NormOp, LikeOp):
     """The gradient for x.
 
@@ -322,7 +322,7 @@ class LayerNormGradOp(NormOp, LikeOp):
         return [product(steps, rest, rstd)]
 
 
-@irdl_op_definition
+@op_definition
 class LayerNormWeightGradOp(NormWeightGradOp):
     """The gradient for the weight: the sum of dy * xhat over positions.
 
@@ -339,7 +339,7 @@ class LayerNormWeightGradOp(NormWeightGradOp):
     dweight = result_def(TensorType)
 
 
-@irdl_op_definition
+@op_definition
 class SoftmaxOp(NormOp, LikeOp):
     """exp(x - max) / sum over `over`.
 
@@ -370,7 +370,7 @@ class SoftmaxOp(NormOp, LikeOp):
         return [steps.do(DivOp(powers, total_over(steps, "sum", powers, self.over.data)))]
 
 
-@irdl_op_definition
+@op_definition
 class SoftmaxGradOp(NormOp, LikeOp):
     """y * (dy - sum(dy * y)): the probabilities are what the backward pass reads.
 

@@ -10,7 +10,6 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
     ParsePropInAttrDict,
-    irdl_op_definition,
     opt_operand_def,
     opt_prop_def,
     prop_def,
@@ -25,7 +24,7 @@ from stagec.dialects.attributes import NamesAttr
 from stagec.dialects.interfaces import Bytes, CostInterface, all_bytes, elements, num_bytes
 from stagec.dialects.marks import flag_mark
 from stagec.dialects.memory import Effects, Kind, Overwrite, Update
-from stagec.dialects.op import DefaultBuilder, shared_properties
+from stagec.dialects.op import DefaultBuilder, op_definition, shared_properties
 from stagec.dialects.stg.matrices import Matrix, MatrixAttr, verify_matrix
 from stagec.dialects.stg.preconditioning import (
     PRECONDITIONED,
@@ -143,7 +142,7 @@ def sums_kept(stored: Attribute, matrix: Matrix) -> Size:
     return layers * count * (rows + columns)
 
 
-@irdl_op_definition
+@op_definition
 class OptimizerStepOp(DefaultBuilder, CostInterface):
     """Update each weight from its gradient: `stg.optimizer_step "adamw" (%w, ...) from (%g, ...)`.
 
@@ -328,7 +327,7 @@ def is_wide(weight: SSAValue, master: str) -> bool:
     return leaf.num_bytes == bytes_of(leaf.num_elements, master)
 
 
-@irdl_op_definition
+@op_definition
 class GradientStatisticOp(CostInterface):
     """What is to be known of all gradients before the step: their squared `norm`, to clip them, or whether they are `finite`, under a scaled loss; or what
     Adafactor adds up over ranks with parts of a matrix, its `factors`, and the `lengths` of updates and weights.
@@ -407,7 +406,7 @@ STATISTICS = {"norm": (3, 2, 1), "finite": (2, 1, 1), "factors": (0, 1, 0), "len
 """Operations for each element, and how often it is read and written."""
 
 
-@irdl_op_definition
+@op_definition
 class MomentumOp(DefaultBuilder, CostInterface):
     """Add gradients to Muon's momenta, and go on from there by Nesterov's rule: `m = b m + g`, and `g + b m` comes out, in bf16.
 
@@ -445,7 +444,7 @@ class MomentumOp(DefaultBuilder, CostInterface):
         return Bytes(all_bytes(self.gradients) + momenta, momenta + all_bytes(self.moments))
 
 
-@irdl_op_definition
+@op_definition
 class OrthogonalizeOp(DefaultBuilder, CostInterface):
     """The nearest orthogonal matrix of each, by `steps` Newton-Schulz iterations `A = X X'`, `B = b A + c A A`, `X = a X + B X` (Jordan et al. 2024).
 

@@ -16,7 +16,6 @@ from xdsl.irdl import (
     AttrSizedOperandSegments,
     ParsePropInAttrDict,
     irdl_attr_definition,
-    irdl_op_definition,
     opt_operand_def,
     prop_def,
     var_operand_def,
@@ -27,7 +26,7 @@ from xdsl.utils.exceptions import VerifyException
 from stagec import symbolic
 from stagec.dialects.attributes import NAMES
 from stagec.dialects.interfaces import Bytes, CostInterface, elements
-from stagec.dialects.op import DefaultBuilder
+from stagec.dialects.op import DefaultBuilder, op_definition
 from stagec.dialects.stg.matrices import Matrix, MatrixAttr, verify_matrix
 from stagec.dialects.text_forms import NUMBER, WrittenData, angled, behind, flag, option, record
 from stagec.dialects.types import (
@@ -225,7 +224,7 @@ def factor_bytes(algorithm: str, blocks: Blocks) -> Size:
     return symbolic.ceildiv(everything, blocks.ranks)
 
 
-@irdl_op_definition
+@op_definition
 class PreconditionOp(DefaultBuilder, CostInterface):
     """Multiply each block of gradients by inverse roots of its statistics (`shampoo`), or run Adam in their eigenbasis (`soap`).
 

@@ -6,15 +6,16 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from xdsl.ir import SSAValue
-from xdsl.irdl import irdl_op_definition, operand_def, result_def
+from xdsl.irdl import operand_def, result_def
 
+from stagec.dialects.op import op_definition
 from stagec.dialects.stg.base import TensorOp, tensor_type
 from stagec.dialects.stg.interface import BackwardPass, Cotangents, only
 from stagec.dialects.types import QUANTIZED, TensorType
 from stagec.dialects.work import Work
 
 
-@irdl_op_definition
+@op_definition
 class QuantizeOp(TensorOp):
     """The numbers of `x` in few bits, with scales: what a product reads (`precision { products = fp8_1x128 }`).
 

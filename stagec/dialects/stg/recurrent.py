@@ -17,11 +17,12 @@ from typing import Any, ClassVar
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import SSAValue
-from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
+from xdsl.irdl import operand_def, prop_def, result_def
 
 from stagec import symbolic
 from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.interfaces import Bytes, all_bytes, elements, num_bytes
+from stagec.dialects.op import op_definition
 from stagec.dialects.stg.base import Indices, InferredOp, LikeOp, StatefulOp, TensorOp, tensor_type
 from stagec.dialects.stg.interface import BackwardPass, Call, Cotangents, Requests, only
 from stagec.dialects.types import TensorType
@@ -156,7 +157,7 @@ class ResumedRecurrenceOp(ResumedOp, ABC):
         )
 
 
-@irdl_op_definition
+@op_definition
 class ResumedScanOp(ResumedRecurrenceOp, LikeOp):
     """The state-space recurrence of Mamba-2 from a state: by chunks for sequences with several new tokens, else one step of it.
 
@@ -217,7 +218,7 @@ class ResumedScanOp(ResumedRecurrenceOp, LikeOp):
         return self.traffic(between)
 
 
-@irdl_op_definition
+@op_definition
 class ResumedConvOp(ResumedOp, LikeOp):
     """`stg.causal_conv` whose first elements see the last ones of an earlier iteration; the state is the last of this one.
 

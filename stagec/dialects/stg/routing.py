@@ -16,7 +16,6 @@ from typing import ClassVar
 from xdsl.dialects.builtin import StringAttr, UnitAttr
 from xdsl.ir import SSAValue
 from xdsl.irdl import (
-    irdl_op_definition,
     operand_def,
     opt_operand_def,
     opt_prop_def,
@@ -27,6 +26,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import Dim, SizeAttr
 from stagec.dialects.interfaces import elements
+from stagec.dialects.op import op_definition
 from stagec.dialects.stg.base import (
     PLACEMENT,
     Indices,
@@ -66,7 +66,7 @@ def check_choice(call: Call) -> None:
         )
 
 
-@irdl_op_definition
+@op_definition
 class TopkOp(LocalStatisticsOp, InferredOp):
     """The `to` largest scores of each token over `over`, and which they are.
 
@@ -159,7 +159,7 @@ class TopkOp(LocalStatisticsOp, InferredOp):
         )
 
 
-@irdl_op_definition
+@op_definition
 class TopkGradOp(LocalStatisticsOp, InferredOp):
     """The gradient for the scores: that of each weight at its expert, zero elsewhere.
 
@@ -239,7 +239,7 @@ class RoutedOp(LocalStatisticsOp, InferredOp):
             verify_splits(self.name, many, bins, chosen)
 
 
-@irdl_op_definition
+@op_definition
 class DispatchOp(RoutedOp, SendsTokens):
     """Copy each token to its experts' tokens; `counts` says how many each expert has from this device.
 
@@ -342,7 +342,7 @@ class DispatchOp(RoutedOp, SendsTokens):
         gradients.emit(self.x, lambda: CombineOp(only(dys), self.experts))
 
 
-@irdl_op_definition
+@op_definition
 class CombineOp(RoutedOp, CollectsTokens):
     """Add up what a token's experts made of it, weighted if there are `weights`.
 
@@ -427,7 +427,7 @@ class CombineOp(RoutedOp, CollectsTokens):
             gradients.emit(weights, lambda: CombineWeightGradOp(dy, *read, like=like))
 
 
-@irdl_op_definition
+@op_definition
 class CombineWeightGradOp(RoutedOp):
     """The gradient for the weights: of each token and expert, the product of dy with what the expert made.
 

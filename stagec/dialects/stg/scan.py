@@ -17,10 +17,11 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from xdsl.ir import SSAValue
-from xdsl.irdl import irdl_op_definition, operand_def, result_def
+from xdsl.irdl import operand_def, result_def
 
 from stagec import symbolic
 from stagec.dialects.interfaces import Bytes, all_bytes
+from stagec.dialects.op import op_definition
 from stagec.dialects.stg.base import PLACEMENT, Indices, LikeOp, TensorOp, tensor_type
 from stagec.dialects.stg.interface import Call, CallError, Requests, Signature, dims_in_words
 from stagec.dialects.stg.recurrent import (
@@ -96,7 +97,7 @@ def pair_elements(op: SsdScanOp | SsdScanGradOp) -> Size:
     return symbolic.product(d.size for d in b.dims[:-1]) * chunk
 
 
-@irdl_op_definition
+@op_definition
 class SsdScanOp(RecurrenceOp, LikeOp):
     """Run the recurrence. Nothing but its operands is kept: the backward pass makes the states of chunks again.
 
@@ -193,7 +194,7 @@ class SsdScanOp(RecurrenceOp, LikeOp):
         return SsdScanGradOp(dy, self)
 
 
-@irdl_op_definition
+@op_definition
 class SsdScanGradOp(RecurrenceGradOp):
     """Gradients of the scan: states of chunks again, then a recurrence from the end, for all five operands.
 

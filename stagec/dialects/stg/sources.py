@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 from xdsl.dialects.builtin import I64, IntegerAttr, StringAttr, UnitAttr
-from xdsl.irdl import irdl_op_definition, opt_prop_def, prop_def, result_def
+from xdsl.irdl import opt_prop_def, prop_def, result_def
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.interfaces import NO_FLOPS, CostInterface
 from stagec.dialects.marks import MarkedOp
-from stagec.dialects.op import DefaultBuilder
+from stagec.dialects.op import DefaultBuilder, op_definition
 from stagec.dialects.stg.base import wider
 from stagec.dialects.types import (
     QUANTIZED,
@@ -24,7 +24,7 @@ from stagec.dialects.types import (
 from stagec.symbolic import ONE, Size
 
 
-@irdl_op_definition
+@op_definition
 class DimOp(DefaultBuilder):
     """A named size. The expression is over other dims and mesh axes: `stg.dim "E" = "D/H"`.
 
@@ -69,7 +69,7 @@ OWN_DTYPE, WIDER, AS_OTHERS = "own", "wider", "others"
 """What gradients of weights are in that have a dtype of their own."""
 
 
-@irdl_op_definition
+@op_definition
 class WeightOp(DefaultBuilder, MarkedOp):
     """A parameter. One used in a repeat is a stack, one tensor per iteration, and sliced by it.
 
@@ -125,7 +125,7 @@ class WeightOp(DefaultBuilder, MarkedOp):
             raise VerifyException(f"rows are 1 to {num_dims} of a weight's dims")
 
 
-@irdl_op_definition
+@op_definition
 class ConstantOp(MarkedOp):
     """A number that the program's text contains, as a tensor without dims. Costs nothing."""
 
@@ -145,7 +145,7 @@ class ConstantOp(MarkedOp):
             raise self.mistake(f"a number has no dims, but this is <{body}>")
 
 
-@irdl_op_definition
+@op_definition
 class ZerosOp(DefaultBuilder, CostInterface):
     """A tensor of zeros, to add to.
 

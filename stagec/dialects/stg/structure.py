@@ -9,7 +9,6 @@ from xdsl.ir import Attribute, Block, BlockArgument, OpResult, Region, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
     ParsePropInAttrDict,
-    irdl_op_definition,
     opt_prop_def,
     prop_def,
     region_def,
@@ -24,7 +23,7 @@ from xdsl.traits import IsTerminator, NoTerminator, SingleBlockImplicitTerminato
 
 from stagec.dialects.attributes import SizeAttr, parse_size
 from stagec.dialects.marks import MarkedOp, flag_mark, marks, put_marks, text_mark
-from stagec.dialects.op import DefaultBuilder
+from stagec.dialects.op import DefaultBuilder, op_definition
 from stagec.dialects.types import (
     ShardType,
     StackType,
@@ -57,7 +56,7 @@ def print_end(printer: Printer, op: ProgramOp | RepeatOp | AccumulateOp) -> None
     printer.print_region(op.body, print_entry_block_args=False)
 
 
-@irdl_op_definition
+@op_definition
 class ProgramOp(MarkedOp):
     """A model, later a training step: inputs, weights, computation, one `stg.output`."""
 
@@ -89,7 +88,7 @@ class ProgramOp(MarkedOp):
         print_end(printer, self)
 
 
-@irdl_op_definition
+@op_definition
 class YieldOp(DefaultBuilder, MarkedOp):
     """Ends the body of a repeat (carried values first, then stacked ones) or of an accumulate."""
 
@@ -120,7 +119,7 @@ class LoopOp(MarkedOp):
         return last
 
 
-@irdl_op_definition
+@op_definition
 class RepeatOp(LoopOp):
     """Run the body `count` times.
 
@@ -313,7 +312,7 @@ class RepeatOp(LoopOp):
         print_end(printer, self)
 
 
-@irdl_op_definition
+@op_definition
 class AccumulateOp(LoopOp):
     """Run the body once per microbatch; each result is the sum of what the microbatches yield.
 
@@ -360,7 +359,7 @@ def adds_up(term: Attribute, total: Attribute) -> bool:
     return False
 
 
-@irdl_op_definition
+@op_definition
 class OutputOp(DefaultBuilder, MarkedOp):
     """What a program computes: the loss of a training step, or any values of a forward pass.
 

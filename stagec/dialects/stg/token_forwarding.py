@@ -16,7 +16,6 @@ from typing import ClassVar
 
 from xdsl.dialects.builtin import StringAttr, UnitAttr
 from xdsl.irdl import (
-    irdl_op_definition,
     operand_def,
     opt_operand_def,
     opt_prop_def,
@@ -27,6 +26,7 @@ from xdsl.irdl import (
 from stagec.dialects import sched
 from stagec.dialects.attributes import Dim
 from stagec.dialects.interfaces import elements
+from stagec.dialects.op import op_definition
 from stagec.dialects.stg.base import Indices, InferredOp, LocalStatisticsOp, tensor_type
 from stagec.dialects.stg.interface import BackwardPass, Cotangents, only
 from stagec.dialects.stg.routing import CollectsTokens, SendsTokens
@@ -82,7 +82,7 @@ def copies_of(source: TensorType, over: str, tokens: str) -> TensorType:
     return TensorType.of(dims, source.dtype, source.partial)
 
 
-@irdl_op_definition
+@op_definition
 class FanOutOp(ForwardingOp, SendsTokens):
     """Copy each copy of a token to those parts of its part that have experts of its own; `counts` are how many each part gets.
 
@@ -138,7 +138,7 @@ def counts_of(copies: TensorType) -> TensorType:
     return TensorType.of([copies.dims[0]], "i64")
 
 
-@irdl_op_definition
+@op_definition
 class FanInOp(ForwardingOp, CollectsTokens):
     """Add up, for each copy of a token, what its copies in parts of its part became; weighted if there are `weights`.
 
@@ -185,7 +185,7 @@ class FanInOp(ForwardingOp, CollectsTokens):
             gradients.emit(weights, lambda: FanInWeightGradOp(dy, self.copies, weights))
 
 
-@irdl_op_definition
+@op_definition
 class FanInWeightGradOp(ForwardedOp):
     """The gradient for the weights of a `stg.fan_in`: of each copy, the product of its sum's gradient with what it became.
 

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import SSAValue
 from xdsl.irdl import (
-    irdl_op_definition,
     operand_def,
     opt_prop_def,
     prop_def,
@@ -20,6 +19,7 @@ from xdsl.irdl import (
 from stagec import symbolic
 from stagec.dialects.attributes import NumbersAttr, SizeAttr
 from stagec.dialects.interfaces import Bytes
+from stagec.dialects.op import op_definition
 from stagec.dialects.stg.base import Indices, InferredOp, tensor_type
 from stagec.dialects.stg.interface import BackwardPass, Cotangents, Requests
 from stagec.dialects.stg.recurrent import SEQUENCES, ResumedOp, num_resumed, state_traffic
@@ -75,7 +75,7 @@ class StatedOp(InferredOp, ABC):
         return Bytes(self.stated_bytes.data * self.local_share(), ZERO)
 
 
-@irdl_op_definition
+@op_definition
 class UserOp(StatedOp):
     """`op name(...) -> ... { flops = ..., bytes = ..., kernels = ... }` in a model, called.
 
@@ -145,7 +145,7 @@ class UserOp(StatedOp):
         )
 
 
-@irdl_op_definition
+@op_definition
 class ResumedUserOp(StatedOp, ResumedOp):
     """A user's op that goes on from a state of each request, its last operand, where something is served.
 
@@ -217,7 +217,7 @@ class ResumedUserOp(StatedOp, ResumedOp):
         super().verify_()
 
 
-@irdl_op_definition
+@op_definition
 class UserGradOp(StatedOp):
     """The gradient of a user's op: reads the gradients of its results, and its operands or those that the op names.
 

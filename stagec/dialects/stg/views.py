@@ -12,15 +12,16 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from xdsl.ir import SSAValue
-from xdsl.irdl import irdl_op_definition, operand_def, prop_def, result_def
+from xdsl.irdl import operand_def, prop_def, result_def
 
 from stagec.dialects.attributes import NamesAttr
+from stagec.dialects.op import op_definition
 from stagec.dialects.stg.base import Indices, InferredOp, LikeOp, TensorOp, tensor_type
 from stagec.dialects.stg.interface import BackwardPass, Cotangents, only
 from stagec.dialects.types import TensorType
 
 
-@irdl_op_definition
+@op_definition
 class RenameOp(InferredOp):
     """`k[S -> T]`: the same tensor, one dim under another name of the same size. A view."""
 
@@ -53,7 +54,7 @@ class RenameOp(InferredOp):
         gradients.emit(self.x, lambda: RenameOp(only(dys), self.new.data, self.old.data))
 
 
-@irdl_op_definition
+@op_definition
 class TransposeOp(TensorOp):
     """The same tensor with its dims in another order. A view.
 
@@ -80,7 +81,7 @@ class TransposeOp(TensorOp):
         gradients.emit(self.x, lambda: TransposeOp(only(dys), tensor_type(self.x).names))
 
 
-@irdl_op_definition
+@op_definition
 class PlaceOp(LikeOp):
     """The same value, spread for its readers as the plan says: `dims` over `axes`, the rest by rule.
 
