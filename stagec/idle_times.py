@@ -250,7 +250,7 @@ def price_and_launches(kernels: KernelPrices, node: Node) -> object:
 
 
 def layer_tables(kernels: KernelPrices, node: Node) -> object:
-    return kernels.layer_tables(node.action)
+    return kernels.experts.layer_tables(node.action)
 
 
 def idle_exchanges(compiled: Compiled, unrolled: Callable[[], TraceSet]) -> Iterator[Diagnostic]:

@@ -13,7 +13,7 @@ from stagec.cli.usage import CommandParser, add_flag, file_like, usage_error
 from stagec.devices import LIMITS, DeviceModel, load, named, names
 from stagec.devices.file import SCALARS
 from stagec.devices.rules import KINDS
-from stagec.estimate.kernels import KernelPrices
+from stagec.estimate.kernels.measured import MeasuredKernels
 from stagec.pictures.charts import Point, points
 from stagec.pictures.page import page
 from stagec.pictures.scales import amount
@@ -150,7 +150,7 @@ def number_text(name: str, number: float) -> str:
 
 def curves(device: DeviceModel) -> Iterator[tuple[str, str, list[tuple[str, float]]]]:
     """Efficiency by size of what is measured: title, of what, and points."""
-    prices = KernelPrices(device)
+    measured = MeasuredKernels(device)
     for dtype in ("bf16", "fp8", "nvfp4"):
         peak = device.peak(dtype)
         if ("product", dtype) not in device.tables or not peak:
@@ -158,7 +158,7 @@ def curves(device: DeviceModel) -> Iterator[tuple[str, str, list[tuple[str, floa
         rows: list[tuple[str, float]] = []
         for size in SIZES:
             shape = {name: np.float64(size) for name in ("m", "n", "k")}
-            found = prices.by_table(("product", dtype), shape)
+            found = measured.by_table(("product", dtype), shape)
             assert found is not None
             rows.append((str(size), 2.0 * size**3 / (found.us * 1e-6) / peak))
         yield f"square products in {dtype}", "the peak", rows
@@ -169,7 +169,7 @@ def curves(device: DeviceModel) -> Iterator[tuple[str, str, list[tuple[str, floa
         passes = 2 if kind == "all_reduce" else 1
         rows = []
         for size in MESSAGES:
-            found = prices.by_table(
+            found = measured.by_table(
                 ("collective", kind), {"gpus": np.float64(8), "bytes": np.float64(size)}
             )
             assert found is not None

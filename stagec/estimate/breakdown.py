@@ -18,7 +18,7 @@ from stagec.backend.program import Node, RankClass, TraceSet
 from stagec.dialects.sched.actions import Collective, Compute, HostCopy, HostUpdate, Transfer
 from stagec.dialects.work import Work
 from stagec.estimate import intervals
-from stagec.estimate.kernels import Basis
+from stagec.estimate.kernels.price import Basis
 from stagec.estimate.prices import Prices
 from stagec.estimate.timeline import Timeline
 

@@ -20,7 +20,7 @@ from stagec.backend.program import Mesh
 from stagec.devices.model import DeviceModel, Reached
 from stagec.devices.rules import collective_us
 from stagec.dialects.sched.actions import Collective, Transfer
-from stagec.estimate.kernels import Basis, Price
+from stagec.estimate.kernels.price import Basis, Price
 from stagec.plans.clauses import Device, Link, Plan
 
 Among = tuple[tuple[str, tuple[int, ...]], ...]

@@ -19,7 +19,8 @@ from stagec.backend.program import Node, RankClass, TraceProgram, TraceSet
 from stagec.dialects.sched.actions import Collective, Compute, HostCopy, HostUpdate, NodeAction
 from stagec.dialects.types import QUANTIZED
 from stagec.dialects.work import Work
-from stagec.estimate.kernels import Basis, KernelPrices, Price
+from stagec.estimate.kernels import KernelPrices
+from stagec.estimate.kernels.price import Basis, Price
 from stagec.estimate.network import Network, rate
 from stagec.plans.clauses import Plan
 
@@ -198,7 +199,7 @@ class Prices:
         rate = self.kernels.device.loss_bytes_per_s
         if not rate:
             return Price(2 * once.us, once.basis)
-        first = self.kernels.moved(action.num_bytes - action.num_written).us
+        first = self.kernels.measured.moved(action.num_bytes - action.num_written).us
         return Price(max(1e6 * 2 * action.num_bytes / rate - first, 2 * once.us), Basis.RULE)
 
     def finds_scale(self, compute: Compute) -> bool:
@@ -268,7 +269,7 @@ class Prices:
                 continue
             total = np.sum([moved[i] for i in members], axis=0)
             kept, plans = np.unique(total, return_inverse=True)
-            whole = [self.kernels.moved(each) for each in kept.tolist()]
+            whole = [self.kernels.measured.moved(each) for each in kept.tolist()]
             us = np.array([price.us for price in whole])[plans]
             basis = np.array([int(price.basis) for price in whole])[plans]
             for i in members:
@@ -285,7 +286,9 @@ class Prices:
         eager = self.plan.device.kernels == "eager"
         if eager or self.kernels is None or not self.kernels.serves:
             return set()
-        layers = {i for i, n in enumerate(nodes) if self.kernels.is_in_layer_of_experts(n.action)}
+        layers = {
+            i for i, n in enumerate(nodes) if self.kernels.experts.is_in_layer_of_experts(n.action)
+        }
         whole = layers | {i for i, node in enumerate(nodes) if work_of(node) in ATTENTION}
         readers: dict[int, set[int]] = defaultdict(set)
         found: set[int] = set()
@@ -399,7 +402,7 @@ class Prices:
                     continue
                 ways = action.operand_bytes / max(action.result_bytes, 1)
                 moved = node.pieces * costs.written[made] * (1 + 1 / ways)
-                known = {each: self.kernels.moved(each).us for each in set(moved.tolist())}
+                known = {each: self.kernels.measured.moved(each).us for each in set(moved.tolist())}
                 costs.us[made] += np.array([known[each] for each in moved.tolist()]) / node.pieces
 
     def pack_exchanges(self, nodes: Sequence[Node], costs: NodeCosts) -> None:
@@ -423,7 +426,9 @@ class Prices:
                 if any(work_of(each) in (*ATTENTION, Work.ATTENTION_GRAD) for each in before):
                     packed.add(i)
         for i in packed:
-            costs.us[i] += [2 * self.kernels.moved(each).us for each in costs.moved[i].tolist()]
+            costs.us[i] += [
+                2 * self.kernels.measured.moved(each).us for each in costs.moved[i].tolist()
+            ]
 
     @property
     def host_launch_us(self) -> float:

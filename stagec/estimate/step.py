@@ -19,7 +19,7 @@ from stagec.estimate.breakdown import Breakdown as Breakdown, breakdown
 from stagec.estimate.costs import missing_numbers, require_numbers
 from stagec.estimate.graph import PieceGraph
 from stagec.estimate.interference import slowed
-from stagec.estimate.kernels import Basis as Basis
+from stagec.estimate.kernels.price import Basis as Basis
 from stagec.estimate.prices import Prices, notes_on_kernels
 from stagec.estimate.timeline import Arrivals, Timeline as Timeline
 from stagec.memory import TimedPeak, peak_along_time

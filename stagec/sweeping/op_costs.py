@@ -11,7 +11,8 @@ import numpy as np
 from stagec.arrays import Floats, Ints
 from stagec.backend.program import Mesh, Node
 from stagec.dialects.sched.actions import Collective, Compute, NodeAction, Transfer
-from stagec.estimate.kernels import KernelPrices, Price
+from stagec.estimate.kernels import KernelPrices
+from stagec.estimate.kernels.price import Price
 from stagec.estimate.network import Network
 from stagec.estimate.prices import Prices
 from stagec.plans.clauses import Plan

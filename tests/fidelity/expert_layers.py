@@ -67,7 +67,7 @@ class Layer:
                 if node.phase in PASSES and "FeedForward" in node.scope.split("."):
                     kernel = node.action.kernel if isinstance(node.action, Compute) else None
                     # Weights have no gradients yet, so nothing is added up.
-                    summed = kernels.summed_us(kernel) if kernel is not None else 0.0
+                    summed = kernels.besides.summed_us(kernel) if kernel is not None else 0.0
                     found[PASSES[node.phase]] += (us - summed) / 1e3 / LAYERS
         return dict(found)
 

@@ -75,7 +75,7 @@ def kept_up(model: DeviceModel) -> dict[str, float]:
     for dtype in ("bf16", "fp8"):
         if dtype not in found and ("product", dtype) in model.tables:
             prices = KernelPrices(model)
-            times = [prices.matrix(dtype, square(size)) for size in SIZES]
+            times = [prices.products.matrix(dtype, square(size)) for size in SIZES]
             rates = [2e6 * n**3 / t.us for n, t in zip(SIZES, times, strict=True) if t is not None]
             found[dtype] = max(rates)
     return found

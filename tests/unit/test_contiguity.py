@@ -89,7 +89,7 @@ def test_eager_kernels_load_vectors_of_what_is_contiguous_and_keeps_its_dtype(
         nodes = [n for s in done.trace_set.classes[0].program.segments for n in s.nodes]
         node = next(n for n in nodes if n.op == op and n.phase == "fwd")
         assert isinstance(node.action, Compute)
-        us = prices.kernels.moved(node.action.num_bytes, node.action.num_ops).us
+        us = prices.kernels.measured.moved(node.action.num_bytes, node.action.num_ops).us
         if is_apart and kernels == "eager":
             us = max(us, 1e6 * elements / known.scalars_per_s + known.launch_us)
         assert prices.node(node).us == pytest.approx(us)

@@ -15,7 +15,8 @@ from stagec.devices.model import DeviceModel
 from stagec.devices.rules import KINDS
 from stagec.dialects.sched.actions import Compute, Kernel
 from stagec.dialects.work import Work
-from stagec.estimate.kernels import Basis, KernelPrices, Price
+from stagec.estimate.kernels import KernelPrices
+from stagec.estimate.kernels.price import Basis, Price
 from tests.unit.estimate.test_served_attention import SIZES, attention_us
 from tests.unit.seldom import some
 from tests.unit.test_serving import LATENT, Group, text

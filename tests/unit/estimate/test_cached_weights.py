@@ -82,9 +82,9 @@ def test_a_microbatch_counts_its_part_of_one_kernel(form: str, device: str, copi
     assert len(forward) == len(found) - len(forward) > 0
     for node, us, launched in found:
         elements = kernel_sizes(node)["elements"]
-        alone = kernels.moved(elements * (2 + copies * narrow)).us
+        alone = kernels.measured.moved(elements * (2 + copies * narrow)).us
         read_for_scale = (elements * 2, SCALE_BYTES, SCALE_BYTES) if form == "fp4" else ()
-        more = sum(kernels.moved(each).us for each in read_for_scale)
+        more = sum(kernels.measured.moved(each).us for each in read_for_scale)
         once = float(node.phase == "fwd")
         assert number * us == pytest.approx(once * (alone + more), rel=1e-4)
         # Of one call are the four kernels that find a scale and convert by it.

@@ -24,7 +24,9 @@ from stagec.diagnostics import CompileError
 from stagec.dialects.sched.actions import Compute, Kernel
 from stagec.dialects.work import Work
 from stagec.driver import Compiled, compile_text
-from stagec.estimate.kernels import LEAST, Basis, KernelPrices
+from stagec.estimate.kernels import KernelPrices
+from stagec.estimate.kernels.attention import LEAST
+from stagec.estimate.kernels.price import Basis
 from stagec.estimate.prices import Prices
 from stagec.estimate.step import estimate, on_device, step_summary, with_durations
 from stagec.plans.clauses import Device
@@ -478,9 +480,9 @@ def test_an_engines_window_takes_what_its_table_says(
     found = kernels.price(Compute(4 * 2 * heads * width * pairs, 1, kernel=kernel)).us
     own = {name: np.float64(size) for name, size in sizes.items()}
     key = ("attention", "bf16", str(width))
-    part = kernels.by_cache((*key, "window"), "", {**own, "window": np.float64(reach)})
-    whole = kernels.by_cache(key, "", {**own, "window": np.float64(0)})
-    least = kernels.by_cache(key, "", {**own, **LEAST, "window": np.float64(0)})
+    part = kernels.measured.by_cache((*key, "window"), "", {**own, "window": np.float64(reach)})
+    whole = kernels.measured.by_cache(key, "", {**own, "window": np.float64(0)})
+    least = kernels.measured.by_cache(key, "", {**own, **LEAST, "window": np.float64(0)})
     assert part is not None and whole is not None and least is not None
     fixed = min(whole.us, least.us)
     by_pairs = fixed + (whole.us - fixed) * 2 * pairs / length**2
@@ -512,7 +514,9 @@ def test_windows_of_training_take_what_cudnn_takes(
     ):
         kernel = Kernel(work, "bf16", tuple({**sizes, "reach": reach}.items()))
         compute = Compute(2 * products * 4 * 64 * 64 * pairs, 1, kernel=kernel)
-        found = kernels.price(compute, True).us - kernels.converted_us(given, products == 5)
+        found = kernels.price(compute, True).us - kernels.attention.converted_us(
+            given, products == 5
+        )
         assert found == pytest.approx(1e3 * measured, rel=0.02 if reach == 128 else 0.27)
 
 
@@ -532,7 +536,9 @@ def test_in_mxfp8_a_window_is_no_faster_where_heads_share_keys(
         flops = (10 if backward else 4) * 4 * heads * 64 * pairs
         found = Compute(flops, 1, kernel=Kernel(work, "bf16", tuple(sizes.items())))
         given = {name: np.float64(size) for name, size in sizes.items()}
-        times.append(kernels.price(found, backward).us - kernels.converted_us(given, backward))
+        times.append(
+            kernels.price(found, backward).us - kernels.attention.converted_us(given, backward)
+        )
     assert times[1] == pytest.approx(times[0])
 
 
@@ -709,8 +715,8 @@ def test_attention_of_training_is_cudnns(
         found = kernels.price(Compute(flops, 1, kernel=Kernel(work, "bf16", sizes)))
         # What reads and makes bf16 beside kernels in fp8 is converted: three bytes of each element.
         of_head = 3 * length * 128
-        converted = kernels.moved(of_head * (heads + 2 * heads // shared)).us
-        converted += kernels.moved(of_head * heads).us
+        converted = kernels.measured.moved(of_head * (heads + 2 * heads // shared)).us
+        converted += kernels.measured.moved(of_head * heads).us
         alone = found.us - (converted if dtype == "fp8" else 0)
         assert alone == pytest.approx(1e3 * measured, rel=0.04)
         assert found.basis is Basis.MEASURED
@@ -723,7 +729,7 @@ def test_attention_of_training_is_cudnns(
             kernel = Kernel(work, "bf16", tuple(own.items()))
             us = kernels.price(Compute(ops, 1, kernel=kernel)).us
             given = {key: np.float64(value) for key, value in own.items()}
-            us -= kernels.converted_us(given, products == 5)
+            us -= kernels.attention.converted_us(given, products == 5)
             assert ops / us < 1.15 * flops / alone
 
 

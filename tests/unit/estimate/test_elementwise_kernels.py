@@ -59,7 +59,7 @@ def times(text: str) -> tuple[dict[str, float], Callable[[float], float]]:
         for node, us in zip(segment.nodes, costs, strict=True):
             if node.scope == "FeedForward" and node.op in ("unary", "mul", "unary_grad", "concat"):
                 found[segment.task] += float(us)
-    return dict(found), lambda halves: kernels.moved(halves * HALF_BYTES).us
+    return dict(found), lambda halves: kernels.measured.moved(halves * HALF_BYTES).us
 
 
 @pytest.mark.parametrize("kernels", ["fused", "compiled"])

@@ -71,7 +71,9 @@ def test_more_tokens_take_no_shorter(name: str, dtype: str) -> None:
         own = {each: np.float64(size) for each, size in sizes.items()}
         times: list[float] = []
         for copies in (2.0 ** np.arange(0, 14, 0.5)).tolist():
-            price = kernels.experts(dtype, {**own, "m": np.float64(copies / sizes["batch"])})
+            price = kernels.experts.share_of_layer(
+                dtype, {**own, "m": np.float64(copies / sizes["batch"])}
+            )
             assert price is not None
             times.append(price.us)
         assert np.all(np.diff(times) >= -0.01 * np.array(times[:-1]))

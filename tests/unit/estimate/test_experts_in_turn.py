@@ -30,15 +30,15 @@ def test_experts_take_turns_where_no_kernel_is_for_all() -> None:
     device = named("b200")
     trained = KernelPrices(device, trains="cudnn")
     experts, single = product(160, 154, 5120, 1536), product(1, 154, 5120, 1536)
-    one = trained.product(single, False).us
-    assert trained.product(experts, False).us == pytest.approx(160 * (one + 3.4))
+    one = trained.products.price(single, False).us
+    assert trained.products.price(experts, False).us == pytest.approx(160 * (one + 3.4))
     for others in (
         KernelPrices(device, trains="cudnn", engine="grouped"),
         KernelPrices(device, trains="flash2"),
         KernelPrices(device),
     ):
-        assert others.product(single, False).us == one
-        assert others.product(experts, False).us < 0.8 * 160 * one
+        assert others.products.price(single, False).us == one
+        assert others.products.price(experts, False).us < 0.8 * 160 * one
 
 
 def test_scores_that_are_written_out_are_one_kernel() -> None:
@@ -46,7 +46,7 @@ def test_scores_that_are_written_out_are_one_kernel() -> None:
     device = named("b200")
     pairs = Kernel(Work.PRODUCT, "bf16", (("batch", 96), ("m", 512), ("n", 512), ("k", 64)))
     us = {
-        KernelPrices(device, trains=library, engine=engine).product(pairs, False).us
+        KernelPrices(device, trains=library, engine=engine).products.price(pairs, False).us
         for library in ("cudnn", "flash2")
         for engine in ("trtllm", "grouped")
     }
@@ -75,7 +75,7 @@ def test_experts_in_turn_take_what_simumax_measured() -> None:
     for (experts, tokens, n, k), measured in GROUPED.items():
         both = product(experts, tokens, n, k), product(experts, tokens, k, n)
         for kernel, us in zip(both, measured, strict=True):
-            errors.append(kernels.product(kernel, False).us / experts / us - 1)
+            errors.append(kernels.products.price(kernel, False).us / experts / us - 1)
     assert abs(np.median(errors)) < 0.05 and np.max(np.abs(errors)) < 0.4
 
 
@@ -146,7 +146,7 @@ def test_tokens_of_each_expert_are_quantized_by_a_kernel(dtype: str, scaling: st
             read = node.action.num_bytes - node.action.num_written
             moved = [node.action.num_bytes, *([read, 4, 4] if finds else [])]
             assert us == pytest.approx(
-                sum(count * kernels.moved(each / count).us for each in moved)
+                sum(count * kernels.measured.moved(each / count).us for each in moved)
             )
     turns = dtype == "mxfp8" or scaling == "current"
     assert (found["trtllm"] > found["grouped"]) == turns
@@ -206,7 +206,7 @@ def test_what_an_exchange_beside_attention_moves_is_packed_and_put_into_place() 
     moved = 2 * 4096 * 2048 // 4 * 2
     kernels = Prices.of(compiled.trace_set, compiled.plan).kernels
     assert kernels is not None
-    assert np.subtract(whole, alone) == pytest.approx([2 * kernels.moved(moved).us] * 8)
+    assert np.subtract(whole, alone) == pytest.approx([2 * kernels.measured.moved(moved).us] * 8)
     # Tokens of experts are packed by nodes of their own.
     whole, alone = exchanges(compile_text(LAYER % ("bf16", "trtllm")))
     assert whole == alone != []
@@ -235,7 +235,7 @@ def test_a_measured_loss_takes_what_it_does_as_a_whole() -> None:
     (behind,) = [each for each in nodes if each.op == "cross_entropy_grad"]
     assert isinstance(behind.action, Compute)
     moved = behind.action.num_bytes
-    ahead = prices.kernels.moved(moved - behind.action.num_written).us
+    ahead = prices.kernels.measured.moved(moved - behind.action.num_written).us
     whole = 1e6 * 2 * moved / (0.2795 * 8000 * 2**30)
     assert ahead + prices.node(behind).us == pytest.approx(whole, rel=1e-3)
 

@@ -78,8 +78,8 @@ def test_a_unit_is_copied_before_its_first_product_of_each_pass(seed: int) -> No
     said = drawn(random.Random(seed))
     width, hidden, vocabulary = (int(str(said[name])) for name in "DFV")
     kernels = KernelPrices(named(str(said["device"])))
-    layer = kernels.moved(2 * 2 * (2 * width * hidden + 2 * width)).us
-    root = kernels.moved(2 * 2 * (2 * width * vocabulary + width)).us
+    layer = kernels.measured.moved(2 * 2 * (2 * width * hidden + 2 * width)).us
+    root = kernels.measured.moved(2 * 2 * (2 * width * vocabulary + width)).us
     found = both(said)
     assert [node.op for node, _, _ in found] == ["embedding", "contract", "contract"]
     assert [us for _, us, _ in found] == pytest.approx([root, layer, layer])

@@ -110,7 +110,7 @@ def test_a_norm_that_finds_the_maximum_saves_one_reading_and_one_kernel(seed: in
     # Two in the forward pass, and again where they are computed again.
     assert sum(is_normed) == (2 if said["again"] == "none" else 4)
     for at, (before, after) in enumerate(zip(plain, found, strict=True)):
-        saved = kernels.moved(read(before[0])).us if is_normed[at] else 0.0
+        saved = kernels.measured.moved(read(before[0])).us if is_normed[at] else 0.0
         assert before[1] - after[1] == pytest.approx(saved, abs=1e-9)
         launch = device.host_kernel_us / device.host_launch_us if is_normed[at] else 0.0
         assert before[2] - after[2] == pytest.approx(launch)
@@ -147,13 +147,13 @@ def test_a_norm_that_writes_eight_bits_writes_nothing_else_but_statistics(
         if not is_behind:
             if work_of(node) == Work.QUANTIZE and node.phase == "fwd":
                 assert isinstance(node.action, Compute)
-                assert us == pytest.approx(kernels.moved(node.action.num_bytes).us)
+                assert us == pytest.approx(kernels.measured.moved(node.action.num_bytes).us)
             continue
         norm = segment.nodes[before[0]].action
         assert isinstance(norm, Compute) and isinstance(node.action, Compute)
         statistics = norm.num_written - read(node)
         moved = norm.num_bytes - norm.num_written + statistics + node.action.num_written
-        assert us + times[before[0]] == pytest.approx(kernels.moved(moved).us)
+        assert us + times[before[0]] == pytest.approx(kernels.measured.moved(moved).us)
     assert sum(is_normed) == 2
 
 
@@ -204,7 +204,7 @@ def test_an_activation_that_finds_the_maximum_saves_one_reading_and_one_kernel(s
     # Two forward and two backward, and forward again where they are computed again.
     assert sum(is_activated) == (6 if said["again"] == "full" else 4)
     for at, (before, after) in enumerate(zip(plain, found, strict=True)):
-        saved = kernels.moved(read(before[0])).us if is_activated[at] else 0.0
+        saved = kernels.measured.moved(read(before[0])).us if is_activated[at] else 0.0
         assert before[1] - after[1] == pytest.approx(saved, abs=1e-9)
         launch = kernels.device.host_kernel_us / kernels.device.host_launch_us
         assert before[2] - after[2] == pytest.approx(launch * is_activated[at])
@@ -223,5 +223,5 @@ def test_an_activation_that_writes_eight_bits_writes_nothing_else(seed: int, for
             made = segment.nodes[before].action
             assert isinstance(made, Compute) and isinstance(node.action, Compute)
             moved = made.num_bytes - made.num_written + node.action.num_written
-            assert us + times[before] == pytest.approx(kernels.moved(moved).us)
+            assert us + times[before] == pytest.approx(kernels.measured.moved(moved).us)
     assert sum(is_activated) >= 4

@@ -35,8 +35,8 @@ def quantizations(text: str) -> Iterator[tuple[str, float, float, float]]:
         for node, us in zip(segment.nodes, costs, strict=True):
             action = node.action
             if isinstance(action, Compute) and action.work == Work.QUANTIZE:
-                alone = prices.kernels.moved(action.num_bytes).us
-                read = prices.kernels.moved(action.num_bytes - action.num_written).us
+                alone = prices.kernels.measured.moved(action.num_bytes).us
+                read = prices.kernels.measured.moved(action.num_bytes - action.num_written).us
                 yield behind(node, segment.nodes), float(us), alone, read
 
 
@@ -82,7 +82,7 @@ def test_a_scale_of_the_tensor_itself_takes_a_first_pass(form: str, rest: str) -
     rng = random.Random(form)
     device = KernelPrices(named("b200"))
     for kernels in ("fused, norms = plain", "compiled"):
-        scale = 0.0 if kernels == "compiled" else 2 * device.moved(SCALE_BYTES).us
+        scale = 0.0 if kernels == "compiled" else 2 * device.measured.moved(SCALE_BYTES).us
         text = drawn(rng, form, kernels, rest, ways=(1,))
         for _, us, alone, read in quantizations(text):
             if form == "mxfp8":
@@ -102,9 +102,9 @@ def test_products_of_nvfp4_are_without_the_conversion_that_was_measured_with_the
     kernel = Kernel(Work.PRODUCT, "nvfp4", tuple(sizes.items()))
     prices = KernelPrices(device)
     own = {name: np.float64(size) for name, size in sizes.items()}
-    whole = prices.by_table(("product", "nvfp4"), own)
+    whole = prices.measured.by_table(("product", "nvfp4"), own)
     assert whole is not None
-    converted = prices.moved(m * k * (2 + bytes_per_element("nvfp4"))).us
+    converted = prices.measured.moved(m * k * (2 + bytes_per_element("nvfp4"))).us
     found = prices.price(Compute(1, 1, kernel=kernel)).us
     assert found == pytest.approx(max(whole.us - converted, device.launch_us))
     # An engine that serves converts its input as it was measured.
@@ -147,7 +147,7 @@ def test_pieces_that_arrive_are_added_up_by_a_kernel(seed: int) -> None:
     sizes = {name: 128 * rng.randint(4, 12) for name in ("B", "S", "D", "F", "G")}
     tp, layers = rng.choice([2, 4]), 2
     made = 2 * sizes["B"] * sizes["S"] * sizes["D"]
-    sums = KernelPrices(named("b200")).moved(made * (1 + 1 / tp)).us
+    sums = KernelPrices(named("b200")).measured.moved(made * (1 + 1 / tp)).us
     for form, kernels, is_summed in (
         ("mxfp8", "fused", True),
         ("bf16", "fused", False),

@@ -31,7 +31,7 @@ def quantizations(text: str) -> tuple[float, list[float], list[float]]:
                 read = action.num_bytes - action.num_written
                 own.append(float(us))
                 moved = (read, action.num_bytes, SCALE_BYTES, SCALE_BYTES)
-                alone.append(sum(prices.kernels.moved(each).us for each in moved))
+                alone.append(sum(prices.kernels.measured.moved(each).us for each in moved))
     return total, own, alone
 
 

@@ -109,7 +109,7 @@ def test_products_take_what_reading_and_writing_scales_takes(seed: int) -> None:
             ]
             wanted = swizzled_elements(swizzle, said, phase)
             per_scale = 2 / SHARING[str(said["form"])]
-            us = [kernels.moved(per_scale * elements).us for elements in wanted]
+            us = [kernels.measured.moved(per_scale * elements).us for elements in wanted]
             layers, rest = divmod(len(pairs), 5)
             assert rest == 0
             assert sum(us for us, _ in pairs) == pytest.approx(layers * sum(us), abs=1e-6)
