@@ -364,10 +364,15 @@ def check_alike(module: ModuleOp, asked: Conditions, numbers: Sequence[int] = ()
         code, help_ = "E0414", "serve sequences that make all devices run one program"
         if told.refused:
             failing, reason = told.refused[0]
-            number, help_ = int(np.argmax(failing)), "serve sizes that the plan allows in each"
-            code = "E0421" if sequences.is_series else code
+            number = int(np.argmax(failing))
+            code, help_ = "E0421", "serve sizes that the plan allows in each"
+            if not sequences.is_series:
+                ways = "the microbatches" if sequences.parts else quoted(sorted(sequences.axes))
+                help_ = f"let {ways} divide the sequences of each kind, so that all serve the same"
+                code = "E0414"
         number = numbers[number] if len(numbers) else number
-        message = f"iteration {number + 1}{where} cannot be one of the plan: {reason}"
+        what = f"iteration {number + 1}{where}" if sequences.is_series else f"what is served{where}"
+        message = f"{what} cannot be one of the plan: {reason}"
         raise refused(code, message, place, help=help_)
     if not same.all():
         raise OtherPrograms(same)

@@ -241,12 +241,14 @@ def cannot_split(
     beside: int = 0,
     formula: str = "",
     chunks: int = 0,
+    served: bool = False,
 ) -> tuple[str, list[str], str]:
     """E0301 in words, with notes, and what to write instead.
 
     `differs`: the dim has uneven parts elsewhere, over other axes; it is of slots of these `experts` and their copies; it `is_batch`, of which no
     part differs; its rule says already that ranks are to have `shares` of a part. The size of its last axis has to divide what is `beside`
-    it, too, unless that is 0. Its size has a `formula`. Contexts exchange parts of it, of so many `chunks`, unless that is 0.
+    it, too, unless that is 0. Its size has a `formula`. Contexts exchange parts of it, of so many `chunks`, unless that is 0. A size that is `served`
+    is not padded.
     """
     name = f"{experts} + redundant" if experts else dim.name
     size, ways = sizes[dim.name], prod(sizes[axis] for axis in dim.split)
@@ -261,10 +263,13 @@ def cannot_split(
             may_share=not shares,
             beside=beside,
             formula=formula,
+            served=served,
         )
         if chunks:
             rounded = -(-size // (chunks * ways)) * chunks * ways
-            help_ = f"choose `{formula or dim.name} = {rounded}`, or pad it: `{{ pad = {chunks} }}` after the rule"
+            help_ = f"serve so many that `{dim.name} = {rounded}`"
+            if not served:
+                help_ = f"choose `{formula or dim.name} = {rounded}`, or pad it: `{{ pad = {chunks} }}` after the rule"
         note = "parts are uneven only over all axes of their rule at once"
         message = f"{axes} {verb} not divide `{name} = {size}`"
         return message, [note] if differs else [], help_
@@ -310,6 +315,7 @@ def divisor_help(
     may_share: bool = True,
     beside: int = 0,
     formula: str = "",
+    served: bool = False,
 ) -> str:
     """What to write instead: the nearest sizes that work, of the last of the axes that split the dim, and of the dim; of slots, of which so
     many are `experts` themselves, the number of copies."""
@@ -317,14 +323,16 @@ def divisor_help(
     others = ways // number
     fitting = largest_divisor(gcd(size // others, beside), number) if size % others == 0 else 1
     rounded = -(-size // ways) * ways
-    choices = [
-        f"`redundant = {rounded - experts}`" if experts else f"`{formula or dim.name} = {rounded}`"
-    ]
+    more = f"choose `{formula or dim.name} = {rounded}`"
+    if experts:
+        more = f"choose `redundant = {rounded - experts}`"
+    elif served:
+        more = f"serve so many that `{dim.name} = {rounded}`"
+    text = more
     if fitting > 1:
-        choices.insert(0, f"`{last} = {fitting}`")
-    text = f"choose {' or '.join(choices)}"
+        text = f"choose `{last} = {fitting}` or {more.removeprefix('choose ')}"
     if size > ways:
-        text += ", or pad it: `{ pad = 1 }` after the rule"
+        text += "" if served else ", or pad it: `{ pad = 1 }` after the rule"
         text += ", or let parts differ: `{ uneven = balanced }`" if may_differ else ""
     if may_share and size < ways and ways % size == 0 and len(split) == 1 and not experts:
         return f"{text}, or let ranks share them: `shard {dim.name} over {last} {{ replicate = true }}`"

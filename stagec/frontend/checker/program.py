@@ -263,7 +263,7 @@ def check(
     roles = batch.roles if batch is not None else None
     if batch is None:
         roles = roles_of(bodies.values(), findings)
-        resolved = unserved(resolved, roles, table, findings)
+        resolved = unserved(resolved, roles, table, findings, merged.sizes)
     else:
         resolved = spread_rules(resolved, batch.spreads)
     if findings.num_errors == num_errors:

@@ -169,6 +169,7 @@ class PlanChecker:
                 {name: size for name, size in self.sizes.items() if not self.may_differ(name)},
             ),
             formula=self.table.formula(dim.name),
+            served=dim.name in self.table.served,
             chunks=chunks_along(
                 dim.split,
                 [

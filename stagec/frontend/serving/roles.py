@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from stagec import symbolic
 from stagec.diagnostics import Diagnostics, Span
 from stagec.frontend.checker.steps import AppendStep, CheckedBody, PartsStep, StateStep
 from stagec.frontend.sizes import SizeTable
@@ -70,20 +71,42 @@ def roles_of(bodies: Iterable[CheckedBody], findings: Diagnostics) -> Roles | No
     return roles if batch else None
 
 
-def unserved(plan: Plan, roles: Roles | None, table: SizeTable, findings: Diagnostics) -> Plan:
-    """A plan without `serve`: all positions are new, and what splits these splits those."""
+def unserved(
+    plan: Plan,
+    roles: Roles | None,
+    table: SizeTable,
+    findings: Diagnostics,
+    sized: Collection[str] = (),
+) -> Plan:
+    """A plan without `serve`: all positions are new, and what splits or pads these splits and pads those. Dims that it has `sized` it sizes itself."""
     if roles is None or not roles.positions:
         return plan
     for name in roles.positions:
+        pad_with(name, roles.new, table)
         sizes = table.values.get(name), table.values.get(roles.new)
         if None not in sizes and sizes[0] != sizes[1]:
             message = f"`{name} = {sizes[0]}` positions, but `{roles.new} = {sizes[1]}` are new"
             help_ = f"write `dim {name} = {roles.new}`: a plan with `serve` gives it its size"
+            if (flag := table.origins.get(name)) or name in sized:
+                help_ = f"leave out `{flag or f'set {name}'}`"
             notes = ["without `serve` nothing is cached before"]
             findings.say("E0413", message, roles.spans[name], notes=notes, help=help_)
     ruled = {dim for rule in plan.rules for dim in rule.dims}
     also = tuple(name for name in roles.positions if name not in ruled)
     return replace(plan, rules=tuple(with_positions(r, roles.new, also) for r in plan.rules))
+
+
+def pad_with(name: str, new: str, table: SizeTable) -> None:
+    """Let positions be the new ones, which a rule pads; other sizes that the text makes of them are of as many as it says."""
+    hidden = table.unpadded.get(new)
+    if hidden is None or name in table.unpadded or table.values[name] != table.values[hidden]:
+        return
+    padded, said = table.dims[new].value, table.dims[name]
+    for other, each in table.dims.items():
+        of = said.size if other == hidden else symbolic.symbol(hidden)
+        table.dims[other] = replace(each, size=each.size.substitute({name: of}))
+    table.dims[name] = replace(said, size=symbolic.symbol(new), value=padded)
+    table.values[name] = padded
 
 
 def with_positions(rule: Rule, new: str, positions: tuple[str, ...]) -> Rule:
