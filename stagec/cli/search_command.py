@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Sequence
 
 from stagec.cli.names import model_named
@@ -22,6 +23,7 @@ from stagec.cli.usage import (
     usage_error,
     whole_number,
 )
+from stagec.diagnostics import render
 from stagec.dialects.dist import MOST_RANKS
 from stagec.plugins import loaded
 
@@ -38,9 +40,16 @@ examples:
 
 
 def run(arguments: Sequence[str]) -> int:
+    options = read_flags(arguments)
+    if options.plug_ins.warnings:
+        sys.stderr.write(render(options.plug_ins.warnings))
+    if options.like is not None:
+        from stagec.cli.search_changes import show_changes
+
+        return show_changes(options)
     from stagec.cli.search_page import show_search
 
-    return show_search(read_flags(arguments))
+    return show_search(options)
 
 
 def read_flags(arguments: Sequence[str]) -> argparse.Namespace:

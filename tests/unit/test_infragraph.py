@@ -15,7 +15,7 @@ from infragraph.blueprints.devices.nvidia.dgx import NvidiaDGX
 from infragraph.infragraph_service import InfraGraphService
 
 from stagec.cli import main
-from stagec.cli.search_page import device_of_network, probed
+from stagec.cli.search_question import device_of_network, probed
 from stagec.diagnostics import CompileError
 from stagec.driver import Compiled, compile_text
 from stagec.estimate.step import estimate

@@ -17,7 +17,8 @@ from hypothesis import given, settings, strategies as st
 
 from stagec.backend.running_tasks import SerialExecutor
 from stagec.cli.search_command import read_flags, run
-from stagec.cli.search_page import CHOSEN, check_clauses, sure, told_apart
+from stagec.cli.search_page import sure, told_apart
+from stagec.cli.search_question import CHOSEN, check_clauses
 from stagec.diagnostics import CompileError
 from stagec.dialects import sched, stg
 from stagec.dialects.types import tensor_of

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stagec.cli.search_command import run
-from stagec.cli.search_page import names_of_counts
+from stagec.cli.search_question import names_of_counts
 from stagec.diagnostics import CompileError
 from stagec.driver import compile_text
 from stagec.estimate.step import batch_of, estimate
