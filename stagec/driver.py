@@ -18,7 +18,6 @@ from xdsl.passes import ModulePass
 
 from stagec.advice import Suggestion, check_memory
 from stagec.analysis.placement import contexts_of_nothing
-from stagec.analysis.sequences import ModuleSequences
 from stagec.backend.lowering.programs import Unroller
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError, Span
@@ -185,9 +184,9 @@ def compile_ir(
         stops = stops or Stops()
         passes += [make(name) for name in stops.further if name not in {p.name for p in passes}]
         check_stop(stops, passes)
-        serves, trains = ModuleSequences.of(module) is not None, stated_plan(module).is_training
+        stated = stated_plan(module)
         plan, own, idle = on_device_of_command(
-            plan, adapt, frozenset(), serves=serves, trains=trains
+            plan, adapt, frozenset(), serves=stated.new_dim is not None, trains=stated.is_training
         )
         start = Compiled(plan, module, None, sources={name: text}, idle=tuple(idle))
         own -= {each.span for each in idle}

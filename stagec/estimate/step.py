@@ -233,24 +233,19 @@ def names_bags(value: SSAValue) -> bool:
 def batch_of(compiled: Compiled) -> tuple[int, int | None]:
     """How many samples and tokens a step has, without padding: the size of the batch dim, and of the first input of whole numbers with a sequence.
 
-    In an iteration that serves these are sequences and new tokens, even if the tokens come as vectors. No tokens (None) if no input has a sequence.
+    In an iteration that serves these are sequences and new tokens, whatever else is read, and if tokens come as vectors.
+    No tokens (None) if no input has a sequence.
     """
     served = ModuleSequences.of(compiled.module)
     if served is not None:
         counts, new = served.dealt.kinds[:, :2].T
         return int(counts.sum()), int((counts * new).sum())
-    if (
-        compiled.model is not None
-        and compiled.model.part is not None
-        and compiled.model.batch is not None
-    ):
-        # A pool of experts has none of the inputs.
-        listed = compiled.model.batch.serve.sequences
-        kinds = [(int(each.count.value), int(each.new.value)) for each in listed]
-        return sum(count for count, _ in kinds), sum(count * new for count, new in kinds)
     sizes = dict(size_values(compiled.module))
     sizes |= {name: sizes[hidden] for name, hidden in pads_of(compiled.module).items()}
     samples = int(sizes.get(compiled.stated.batch_dim) or 1)
+    if (new := compiled.stated.new_dim) is not None:
+        # Where all are in one row, `samples` is 1.
+        return samples * int(sizes.get(stg.SEQUENCES) or 1), samples * int(sizes[new])
     tokens, vectors = None, None
     names: Sequence[str]
     for program in programs(compiled.module):
@@ -266,7 +261,5 @@ def batch_of(compiled: Compiled) -> tuple[int, int | None]:
                 tokens = int(np.prod(known))
             elif len(names) > 1 and vectors is None:
                 vectors = known[0] * known[1]
-    if stg.SEQUENCES in sizes:
-        return samples * int(sizes[stg.SEQUENCES]), tokens or vectors
     # One number of each sample, such as an image's label, is no sequence.
     return samples, tokens if tokens != samples else None

@@ -160,7 +160,9 @@ def plan_of_model(checked: CheckedModel, module: ModuleOp) -> dist.PlanOp:
     is_loss = len(output.values) == 1 and not tensor_of(output.values[0].type).dims
     pipeline = checked.plan.pipeline
     evaluates = pipeline is not None and pipeline.schedule == FORWARD_ONLY
-    return plan_op(checked.plan, checked.batch_dim, is_loss and not evaluates)
+    batch = checked.batch
+    new = None if batch is None or batch.is_imagined else batch.roles.new
+    return plan_op(checked.plan, checked.batch_dim, new, is_loss and not evaluates)
 
 
 def sequences_ops(checked: CheckedModel, sums: BatchSums) -> Iterator[Operation]:

@@ -36,13 +36,13 @@ from stagec.ir_text import place_of
 from stagec.plans.clauses import Plan, SettingKind
 
 
-def plan_op(plan: Plan, batch: str, trains: bool) -> dist.PlanOp:
+def plan_op(plan: Plan, batch: str, new: str | None, trains: bool) -> dist.PlanOp:
     """The op that says what a plan says, and of what model."""
     places: dict[str, str] = {}
     clauses = written_fields(plan, "", places)
     for key in ("name", "axes"):
         clauses.pop(key, None)
-    return dist.PlanOp(plan.name, batch, trains, clauses, places)
+    return dist.PlanOp(plan.name, batch, new, trains, clauses, places)
 
 
 def read_plan(op: dist.PlanOp, mesh: Mapping[str, int]) -> Plan:
@@ -80,7 +80,11 @@ def check_plan(module: ModuleOp, op: dist.PlanOp, plan: Plan) -> None:
     """E0709 for a plan that speaks of a dim or an axis that the module has not."""
     dims = [each.dim.data for each in module.body.ops if isinstance(each, stg.DimOp)]
     batch = (op.batch_dim,) if op.batch_dim else ()
-    named: list[tuple[str, str, Sequence[str], Sequence[str]]] = [("batch", "dim", batch, dims)]
+    new = (op.new_dim,) if op.new_dim is not None else ()
+    named: list[tuple[str, str, Sequence[str], Sequence[str]]] = [
+        ("batch", "dim", batch, dims),
+        ("new", "dim", new, dims),
+    ]
     mesh = [axis.name for axis in plan.axes]
     for number, rule in enumerate(plan.rules):
         named.append((f"rules.{number}.dims", "dim", rule.dims, dims))

@@ -15,10 +15,12 @@ from stagec.cli.batch_command import clock_in, rows_of
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError
 from stagec.dialects.sched.actions import Compute
-from stagec.driver import compile_text
+from stagec.driver import compile_ir, compile_text
 from stagec.estimate.batcher import Policy, Request, batch
 from stagec.estimate.series import Clock
+from stagec.estimate.step import batch_of
 from stagec.frontend import parse_file
+from stagec.ir_text import print_ir
 from stagec.memory import Kind
 from stagec.plugins import registry
 from tests.unit.seldom import some
@@ -103,6 +105,19 @@ def matrix_flops(done: Compiled) -> int:
     nodes = [node for c in done.trace_set.classes for node in unrolled(c.program)]
     works = ("contract", "attention", "halve")
     return sum(n.action.num_ops for n in nodes if isinstance(n.action, Compute) and n.op in works)
+
+
+@pytest.mark.parametrize("seed", some(range(4), 2))
+@pytest.mark.parametrize("alike", [False, True])
+def test_new_tokens_are_the_decoders(seed: int, alike: bool):
+    """Neither the positions that an encoder reads, nor inputs that are no tokens; of the IR as of the text."""
+    dp, tp, begin, on = drawn(seed)
+    kinds = begin[:1] if alike else [*begin, *on]
+    counted = sum(n for n, _, _ in kinds), sum(n * new for n, new, _ in kinds)
+    for devices in (1, dp):
+        done = compile_text(MODEL + plan(devices, tp, clause(kinds)))
+        assert batch_of(done) == counted
+        assert batch_of(compile_ir(print_ir(done.module), "printed.mlir")) == counted
 
 
 @pytest.mark.parametrize("seed", some(range(4), 2))

@@ -818,6 +818,45 @@ def test_a_device_on_the_command_line_is_told_of_as_one_in_a_plan(seed: int):
     assert found[0][1]
 
 
+SERVED = """
+dim B = 8
+dim S = 1
+dim T = S
+dim D = 512
+dim H = 8
+dim E = D / H
+module Attention(x[B, S, D]) -> [B, S, D] {{
+  weight q[D, H, E], o[H, E, D]
+  cache keys[B, T, H, E]
+  k = append(keys, x @ q)
+  return attention(x @ q, k, k, causal = true) @ o
+}}
+model Served(x[B, S, D]) {{
+  repeat 4 {{ x = Attention(x) }}
+  return x
+}}
+plan p {{
+  mesh tp = 8
+  shard H over tp
+  precision {{ weights = bf16 }}
+  serve {{ {served} }}
+  device {device}
+}}
+"""
+
+
+@pytest.mark.parametrize("served", ["decode 8 at 9", "decode 6 at 5, prefill 2 x 3"])
+def test_ir_of_an_iteration_is_served_by_an_engine(served: str):
+    """Sequences that are alike are no sums in the IR; an engine's all-reduce is theirs too."""
+    said = "h100 { all_reduce = vllm }"
+    whole = compile_text(SERVED.format(served=served, device=said))
+    plain = compile_text(SERVED.format(served=served, device="h100"))
+    adapt = partial(on_device, device=device_said(said))
+    again = compile_ir(print_ir(plain.module), "m.mlir", adapt=adapt)
+    assert step_summary(again).step_s == step_summary(whole).step_s < step_summary(plain).step_s
+    assert not again.idle
+
+
 SHARING_ON_DEVICES = """
 dim B = 8
 dim S = 64

@@ -29,6 +29,7 @@ class PlanOp(DefaultBuilder):
 
     A clause that is not written says what it says by default; `at` has the places of what is written in the text.
     `batch` is the dim that microbatches and data parallelism split;
+    `new` is the dim of the new tokens of what is served;
     a program that `trains` ends in a loss, which the step is to make smaller.
     """
 
@@ -36,18 +37,22 @@ class PlanOp(DefaultBuilder):
 
     plan_name = prop_def(StringAttr)
     batch = prop_def(StringAttr)
+    new = opt_prop_def(StringAttr)
     trains = opt_prop_def(UnitAttr)
     clauses = prop_def(DictionaryAttr)
     places = prop_def(DictionaryAttr)
 
-    assembly_format = (
-        "$plan_name `batch` $batch (`trains` $trains^)? $clauses `at` $places attr-dict"
-    )
+    assembly_format = "$plan_name `batch` $batch (`new` $new^)? (`trains` $trains^)? $clauses `at` $places attr-dict"
 
     @property
     def batch_dim(self) -> str:
         """The dim that microbatches and data parallelism split: the leading one of the first input."""
         return self.batch.data
+
+    @property
+    def new_dim(self) -> str | None:
+        """The dim of the new tokens of a sequence, or of all that are in one row; None of what is not served."""
+        return None if self.new is None else self.new.data
 
     @property
     def is_training(self) -> bool:

@@ -6,3 +6,6 @@ dist.plan "fsdp" batch "B" trains {microbatch = 4 : i64, zero = {level = 3 : i64
 
 // CHECK: dist.plan "" batch "tokens" {} at {}
 dist.plan "" batch "tokens" {} at {}
+
+// CHECK: dist.plan "serving" batch "B" new "S" {} at {}
+dist.plan "serving" batch "B" new "S" {} at {}
