@@ -106,6 +106,11 @@ SCALARS = {
     "reduces_in_switch": bool,
     "price_per_hour": float,
 }
+ZEROS = (
+    *("sustained_spread", "collective_units", "exchange_units"),
+    *("loss_bytes_per_s", "scalars_per_s", "scan_flops_per_s"),
+)
+"""Numbers that may be 0, which says what a device says without them."""
 LIMITS = ("sustained", "sustained_attention", "sustained_backward_attention")
 """What a device keeps up, all of one machine: a file that says any of them says all."""
 SECTIONS = (
@@ -273,6 +278,17 @@ def read(
     for key, kind in SCALARS.items():
         if key in data:
             fields[key] = scalar(data[key], key, kind, where)
+    if fields.get("sustained_spread", 0) > 1:
+        spread = fields["sustained_spread"]
+        message = f"`sustained_spread` of `{where}` is {spread:g}, more than what it is a share of"
+        help_ = "choose a share from 0 to 1: the standard deviation over the mean"
+        raise where.bad(message, help_, at=("sustained_spread",))
+    units = fields.get("units")
+    for key in ("collective_units", "exchange_units"):
+        if units is not None and fields.get(key, 0) > units:
+            message = f"`{key}` of `{where}` is {fields[key]}, and a device has `units = {units}`"
+            at = key if key in data else "units"
+            raise where.bad(message, f"say `{key}`, from 0 to {units}", at=(at,))
     if not peaks and not (base and base.peaks):
         help_ = "write `[peaks]` and `bf16 = 989.4e12`, in FLOP/s"
         raise where.bad(f"`{where}` says no peak", help_, at=("peaks",))
@@ -332,11 +348,11 @@ def rates_of(
 
 
 def number(value: object, what: str, where: DeviceText) -> float:
-    """E0417 unless it is a finite number above 0, or 0 for a latency."""
+    """E0417 unless it is a finite number above 0, or 0 for a latency and for what may be absent."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         message = f"`{what}` of `{where}` is not a number"
         raise where.bad(message, number_meant(value, what), at=what.split("."))
-    least_is_0 = what.endswith("_us")
+    least_is_0 = what.endswith("_us") or what in ZEROS
     if not math.isfinite(value) or value < 0 or (value == 0 and not least_is_0):
         message = f"`{what}` of `{where}` is {value:g}, which is not a speed or size"
         help_ = "choose 0, or a number above it" if least_is_0 else "choose a number above 0"

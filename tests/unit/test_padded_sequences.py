@@ -66,7 +66,8 @@ def refused(source: str) -> tuple[str, str]:
     with pytest.raises(CompileError) as caught:
         stagec.compile(source)
     (told,) = caught.value.diagnostics
-    return told.code, told.help
+    (help_,) = told.helps
+    return told.code, help_
 
 
 def test_positions_that_a_plan_sizes_are_left_to_it() -> None:

@@ -202,12 +202,17 @@ class PlanChecker:
                 known = [(*scope.instances, step.name) for scope, step in values]
                 self.no_value(override, known)
             for step in matched:
-                missing = [d for d in override.dims or () if d not in step.result.type.names]
+                names = step.result.type.names
+                # Of a name that is no dim E0304 tells.
+                missing = [
+                    d for d in override.dims or () if d not in names and d in self.table.dims
+                ]
                 if missing:
                     path = ".".join(override.path)
                     message = f"`{path}` has no dim `{missing[0]}`"
+                    help_ = f"it has {quoted(names)}" if names else "leave the rule out"
                     where = [(step.span, f"it is {shown(step.result.type)}")]
-                    self.add(message, override, secondary=where)
+                    self.add(message, override, help_, secondary=where)
                     break
 
     def named(self) -> Iterator[tuple[Scope, NameStep]]:

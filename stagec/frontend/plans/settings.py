@@ -26,6 +26,7 @@ NUMBERS = ("whole", "wholes", "number", "rate", "bytes")
 """The kinds of settings that are numbers, which a plan may write as a formula of sizes."""
 
 ABOVE = "choose a number above 0"
+WITH_UNIT = "choose a number above 0, and its unit, as in `80GiB`"
 
 
 class SettingsReader:
@@ -119,7 +120,8 @@ class SettingsReader:
             help_ = f"write `{name} = {text_of(value.left)}`"
             return self.refuse(entry, "is in bytes per second, without more", help_)
         if kind.name in ("number", "rate", "bandwidth"):
-            return self.number(entry, positive=kind.name != "number")
+            above = WITH_UNIT if kind.name == "bandwidth" else ABOVE
+            return self.number(entry, positive=kind.name != "number", above=above)
         if kind.name == "words":
             return self.words_among(entry, kind.choices) if kind.choices else self.words(entry)
         if kind.name == "text":
@@ -143,14 +145,14 @@ class SettingsReader:
         if isinstance(value, syntax.ByteSize):
             found = byte_count(value, self.findings)
         elif kind.name == "bandwidth":
-            found = self.number(entry, positive=True)
+            found = self.number(entry, positive=True, above=WITH_UNIT)
         else:
             found = self.whole(value, entry.name.text, kind)
         if found is None:
             return None
         least = kind.least if kind.name == "bytes" else 1
         if found < least and isinstance(value, syntax.ByteSize):
-            return self.refuse(entry, "must be more than 0", ABOVE)
+            return self.refuse(entry, "must be more than 0", WITH_UNIT)
         if 0 < found < 1000 and isinstance(value, syntax.Number):
             help_ = f"write a unit, as in `80GiB`, or `{value.text}B` for single bytes"
             return self.refuse(entry, "is in bytes, and this has no unit", help_)
@@ -163,16 +165,19 @@ class SettingsReader:
         return isinstance(value, syntax.Number | syntax.Binary | syntax.Call | syntax.Negate)
 
     def whole(self, value: syntax.Value, name: str, kind: SettingKind) -> int | None:
-        found = whole(value, self.sizes, self.findings, f"`{name}`", kind.least)
+        help_ = WITH_UNIT if kind.name == "bytes" else ""
+        found = whole(value, self.sizes, self.findings, f"`{name}`", kind.least, help_)
         return None if found is None else as_read(found)
 
-    def number(self, entry: syntax.Setting, positive: bool) -> int | float | None:
+    def number(
+        self, entry: syntax.Setting, positive: bool, above: str = ABOVE
+    ) -> int | float | None:
         found = quantity(entry.value, self.sizes, self.findings)
         if found is None:
             return None
         if positive and found.value <= 0:
             what = f"must be more than 0, but this is {shown(found.value)}"
-            return self.refuse(entry, what, ABOVE)
+            return self.refuse(entry, what, above)
         if found.value < 0:
             what = f"must not be negative, but this is {shown(found.value)}"
             return self.refuse(entry, what, "choose 0, or a number above it")

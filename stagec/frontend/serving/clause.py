@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from stagec.diagnostics import Diagnostics
+from stagec.diagnostics import Diagnostic, Diagnostics, suggestion
 from stagec.frontend import syntax
 from stagec.frontend.numbers import Sizes, as_read, whole
 from stagec.frontend.plans.lengths import LengthsReader
@@ -59,8 +59,10 @@ class ServeReader:
         given = {measure.word.text: measure for measure in entry.measures}
         needed = NEW if is_prefill else CONTEXT
         words = {NEW, CONTEXT, SHARED} if is_prefill else {NEW, CONTEXT, SHARED, SOURCE}
-        known = set(given) <= words and len(given) == len(entry.measures)
-        if not known or needed not in given:
+        if wrong := self.measures(entry, words):
+            self.findings.add(wrong)
+            return []
+        if needed not in given:
             help_ = "write `prefill 4 x 2048`, and `at 512` for what is cached before"
             if not is_prefill:
                 help_ = "write `decode 128 at 1500`, and `x 4` for so many new tokens of each"
@@ -80,6 +82,28 @@ class ServeReader:
             kinds = kinds if shared is not None else []
         is_verified = not is_prefill and NEW in given
         return [replace(s, source=source, is_verified=is_verified) for s in kinds]
+
+    def measures(
+        self, entry: syntax.Prefill | syntax.Decode, words: Collection[str]
+    ) -> Diagnostic | None:
+        """E0401 for a word that is none of an entry's, or stands there twice."""
+        kind = "prefill" if isinstance(entry, syntax.Prefill) else "decode"
+        said: set[str] = set()
+        for measure in entry.measures:
+            word = measure.word.text
+            message, help_ = f"`{word}` is said twice", "leave out one of the two"
+            if word == SOURCE and word not in words:
+                message = (
+                    f"`{word}` is of `decode`: what a pool goes on with, another one has begun"
+                )
+                help_ = f"write `decode` instead of `{kind}`"
+            elif word not in words:
+                message, help_ = f"`{kind}` has no `{word}`", suggestion(word, sorted(words))
+            elif word not in said:
+                said.add(word)
+                continue
+            return Diagnostic("E0401", message, measure.word.span, help=help_)
+        return None
 
     def shared(self, measure: syntax.Measure, kinds: list[Sequences]) -> Quantity | None:
         """The positions that sequences share. E0401 if they do not all have as many before their new ones."""

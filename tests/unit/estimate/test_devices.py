@@ -20,7 +20,7 @@ from stagec.devices import LIMITS, load, named, names
 from stagec.devices.file import ALIASES, parse, table_text
 from stagec.devices.model import DeviceModel, GridAxis, TimeTable
 from stagec.devices.rules import KINDS
-from stagec.diagnostics import CompileError
+from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects.sched.actions import Compute, Kernel
 from stagec.dialects.work import Work
 from stagec.driver import Compiled, compile_text
@@ -155,6 +155,14 @@ def test_mistakes_in_a_file() -> None:
         good + "node = 1e300",
         good.replace("1e12", "1e-308"),
         "units = 0.5\n" + good,
+        "units = 8\ncollective_units = 9\n" + good,
+        "exchange_units = 9\nunits = 8\n" + good,
+        "sustained_spread = 1.5\n" + good,
+        "sustained_spread = -0.1\n" + good,
+        "sustained_spread = nan\n" + good,
+        "sustained_spread = inf\n" + good,
+        "backward_fp8_rate = 0\n" + good,
+        good + "[reached]\nmemory = 1.5",
         good + table.replace("memory", "memori"),
         good + table.replace("bytes", "bits"),
         good + table.replace("1 2", "1 nan"),
@@ -175,6 +183,22 @@ def test_mistakes_in_a_file() -> None:
         assert (said.span is None) == ("says no peak" in said.message), wrong
     with pytest.raises(CompileError):
         load("no_such_device")
+
+
+def test_what_a_file_may_leave_out_may_be_0() -> None:
+    """So it differs from its base in that."""
+    based = parse(
+        'base = "h100"\nsustained_spread = 0\nscan_flops_per_s = 0\nexchange_units = 0', "x", "x"
+    )
+    assert not (based.sustained_spread or based.scan_flops_per_s or based.exchange_units)
+    (told,) = mistakes('base = "h100"\nunits = 3')
+    assert told.helps == ("say `collective_units`, from 0 to 3",)
+
+
+def mistakes(text: str) -> tuple[Diagnostic, ...]:
+    with pytest.raises(CompileError) as found:
+        parse(text, "x", "x.toml")
+    return tuple(found.value.diagnostics)
 
 
 @pytest.mark.parametrize(
