@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from stagec.advice import warnings
+from stagec.api.arguments import checks_arguments
 from stagec.api.tables import Table, framed
 from stagec.api.traces import PassFiles, WithTraces, chosen, files_of
 from stagec.backend.files import write_whole
@@ -35,12 +36,13 @@ from stagec.reports.step_timeline import picture, task_rows
 from stagec.simulators.infragraph import on_network
 from stagec.summary import Summary, summarize
 from stagec.sweeping.grid import grid
-from stagec.sweeping.plans import SweepRequest
+from stagec.sweeping.plans import SweepRequest, computed
 from stagec.sweeping.pools import names_of_plan, table_of
 
 Sizes = Mapping[str, int | str]
 
 
+@checks_arguments("stagec.compile")
 def compile_job(
     source: str | Path,
     plan: str | None = None,
@@ -102,12 +104,13 @@ class Asked:
     ) -> Table:
         texts = [f"{name}={listed(values)}" for name, values in varied.items()]
         known = names_of_plan(self.source, self.plan)
+        names = grid(texts, known)
         request = SweepRequest(
             self.source,
             self.plan,
             self.sizes,
-            grid(texts, known),
-            tuple(quantities),
+            names,
+            computed(quantities, names),
             self.adapt,
             self.plug_ins,
         )
@@ -293,6 +296,7 @@ class Job(WithTraces):
 
     # Questions
 
+    @checks_arguments("Job.explain")
     def explain(self, what: str) -> Explanation:
         """A quantity, its closed form and its parts: `flops`, `comm.tp.all_gather`, `memory.peak`, ... E0715 if there is no such."""
         answer = ask(self._question, what)
@@ -311,12 +315,14 @@ class Job(WithTraces):
         form = as_text(simplified(worst.form, written))
         return Explanation(answer.title, answer.unit, plain(worst.value), form, classes, parts)
 
+    @checks_arguments("Job.sweep")
     def sweep(self, *quantities: str, **varied: int | str | Sequence[int]) -> Table:
         """A row per plan: `job.sweep("flops", "memory.peak", tp=[1, 2, 4, 8], pp="1..16")`. Plans that do not compile are left out."""
         return self._asked.sweep(quantities, varied)
 
     # Traces and pages
 
+    @checks_arguments("Job.report")
     def report(self, path: str | Path) -> None:
         """Write the page of `--report`: one file with the timeline, memory, traffic and costs."""
         write_whole(os.fspath(path), report_page([self._compiled]).encode())
@@ -386,6 +392,6 @@ def plain(value: Any) -> int | float:
 
 
 def listed(values: int | str | Sequence[int]) -> str:
-    if isinstance(values, str | int):
+    if isinstance(values, str) or not isinstance(values, Collection):
         return str(values)
     return ",".join(map(str, values))

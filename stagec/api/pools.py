@@ -9,6 +9,7 @@ from pathlib import Path
 
 from xdsl.dialects.builtin import ModuleOp
 
+from stagec.api.arguments import checks_arguments
 from stagec.api.job import Asked, Job, Sizes, devices, read_source
 from stagec.api.tables import Table
 from stagec.api.traces import PassFiles, WithTraces, chosen, files_of
@@ -24,6 +25,7 @@ from stagec.plugins import registry
 from stagec.pools import CompiledPools, compile_pools, overrides_by_pool
 
 
+@checks_arguments("stagec.compile_pools")
 def compile_pools_job(
     source: str | Path,
     plan: str | None = None,
@@ -86,6 +88,7 @@ class PoolsJob(WithTraces):
         """Model FLOPs utilisation of all devices until all pools are done; None where pools serve."""
         return self._estimate.mfu
 
+    @checks_arguments("PoolsJob.sweep")
     def sweep(self, *quantities: str, **varied: int | str | Sequence[int]) -> Table:
         """A row per plan: `job.sweep("step_time", "text.memory.peak", **{"text.tp": [2, 4]})`. Plans that do not compile are left out."""
         return self._asked.sweep(quantities, varied)

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
+from stagec.api.arguments import checks_arguments
 from stagec.backend.bundle import MAGIC, read_bundle
 from stagec.backend.encode import encode_traces
 from stagec.backend.encoded import Encoded, TraceOptions
@@ -34,6 +35,7 @@ def files_of(load_pass: PassFiles) -> tuple[str, ...]:
     return (str(load_pass),) if one else tuple(map(str, load_pass))
 
 
+@checks_arguments("stagec.traces")
 def traces(
     source: str | Path,
     plan: str | None = None,
@@ -76,6 +78,7 @@ def chosen(compiled: Compiled, track_memory: bool) -> TraceSet:
 class WithTraces(ABC):
     """Shared by jobs: what they run, rank by rank, or in a directory."""
 
+    @checks_arguments("Job.traces")
     def traces(
         self,
         ranks: str = "",
@@ -89,6 +92,7 @@ class WithTraces(ABC):
         encoded = encode_traces(self._chosen(track_memory), TraceOptions(names, provenance))
         return selected(encoded, ranks, compress)
 
+    @checks_arguments("Job.write")
     def write(
         self, directory: str | Path, ranks: str = "", *, track_memory: bool = False
     ) -> WriteReport:

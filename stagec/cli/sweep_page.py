@@ -21,7 +21,7 @@ from stagec.pictures.scales import amount
 from stagec.plans.clauses import Plan
 from stagec.reports.plans_chart import plans_page
 from stagec.sweeping.grid import grid
-from stagec.sweeping.plans import SweepRequest
+from stagec.sweeping.plans import SweepRequest, computed
 from stagec.sweeping.pools import names_of_plan, table_of
 from stagec.sweeping.run import SweepTable
 
@@ -37,9 +37,8 @@ def show_sweep(options: argparse.Namespace) -> int:
     if pools and not options.what:
         quantities = tuple(f"{pool}.{what}" for pool in pools for what in quantities)
     wanted = [*quantities, *(options.pareto or "").split(",")]
-    quantities = tuple(dict.fromkeys(name for name in wanted if name and name != "ranks"))
     varied = grid(options.sweep, names_of_plan(source, options.plan))
-    quantities = tuple(name for name in quantities if name not in varied.names)
+    quantities = computed(filter(None, wanted), varied)
     sort = check_column("--sort", options.sort, [*varied.names, "ranks", *quantities])
 
     def adapt(plan: Plan) -> Plan:

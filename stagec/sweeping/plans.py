@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
@@ -52,6 +52,12 @@ class Followed(Generic[Made]):
 
     def verdict(self, sizes: Columns) -> Verdict:
         return verdict(self.asked, sizes, is_compiled=self.made is not None)
+
+
+def computed(wanted: Iterable[str], varied: Grid | Listed) -> tuple[str, ...]:
+    """The quantities that a table is asked for beside those that it always has: what varies, and the number of ranks."""
+    own = (*varied.names, "ranks")
+    return tuple(dict.fromkeys(name for name in wanted if name not in own))
 
 
 @dataclass(frozen=True)

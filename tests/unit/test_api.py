@@ -1,8 +1,11 @@
 """`stagec.traces` yields what the command line writes."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import stagec
@@ -176,3 +179,43 @@ def test_warnings_are_those_of_the_command_line(
         printed = re.findall(r"^warning\[(.*?)\]: (.*)", capsys.readouterr().err, re.MULTILINE)
         assert printed
         assert printed == [(each.code, each.message) for each in warnings]
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (
+            lambda s: s.compile(3),
+            "`source` of `stagec.compile` is a string or a path; this is int: 3",
+        ),
+        (lambda s: s.compile(MODEL, plan=3), "`plan` of `stagec.compile`"),
+        (
+            lambda s: s.compile(MODEL, set=["S=4"]),
+            "`set` of `stagec.compile` is a mapping of names",
+        ),
+        (lambda s: s.compile(MODEL, set={"S": 4.5}), "`set` of `stagec.compile`"),
+        (lambda s: s.compile(MODEL, wrong=3), "stagec.compile: got an unexpected keyword"),
+        (lambda s: s.compile_pools(MODEL, device=3), "`device` of `stagec.compile_pools`"),
+        (lambda s: s.traces(MODEL, ranks=[0]), "`ranks` of `stagec.traces` is a string"),
+        (lambda s: s.traces(MODEL, trust="."), "`trust` of `stagec.traces` is a list of strings"),
+        (lambda s: s.traces(MODEL, names="all"), "`names` of `stagec.traces` is 'full' or"),
+        (lambda s: s.Job.explain(None, 3), "`what` of `Job.explain`"),
+        (lambda s: s.Job.sweep(None, ["flops"], S=8), "`quantities[0]` of `Job.sweep`"),
+        (lambda s: s.Job.sweep(None, "flops", S=[2.5]), "`S` of `Job.sweep`"),
+        (lambda s: s.PoolsJob.sweep(None, 3), "`quantities[0]` of `PoolsJob.sweep`"),
+        (lambda s: s.Job.write(None, 3), "`directory` of `Job.write`"),
+    ],
+)
+def test_arguments_of_another_kind_are_one_error(call: Callable[[Any], object], told: str) -> None:
+    with pytest.raises(TypeError, match=f"^{re.escape(told)}"):
+        call(stagec)
+
+
+def test_a_table_of_a_sweep_always_has_the_ranks() -> None:
+    """So that asking for them, as on the command line, is no mistake."""
+    job: Any = stagec.compile(MODEL)
+    asked = job.sweep("ranks", "flops", S=np.array([512, 1024]))
+    plain = job.sweep("flops", S=[512, np.int64(1024)])
+    assert list(asked) == ["S", "ranks", "flops"]
+    assert [list(asked[name]) for name in asked] == [list(plain[name]) for name in plain]
+    assert list(job.sweep("ranks", "S", S=512)) == ["S", "ranks"]
