@@ -262,8 +262,9 @@ def idle_exchanges(compiled: Compiled, unrolled: Callable[[], TraceSet]) -> Iter
     if all(in_turn(each.program) for each in unrolled().classes):
         message = "`ep` of `overlap` changes nothing here"
         label = "with one microbatch, what is computed waits for its own exchanges"
+        note = "in the traces, a computation may name the one before its exchange too, which it waits for by that"
         help_ = "leave it out, or serve in several microbatches"
-        yield Diagnostic("W0304", message, span, label=label, help=help_)
+        yield Diagnostic("W0304", message, span, label=label, notes=[note], help=help_)
 
 
 def in_turn(program: TraceProgram) -> bool:

@@ -611,15 +611,24 @@ plan p { mesh dp = 2 shard B over dp precision { weights = bf16, activations = b
         ("", "zero 3 over dp { reshard = false }", "zero 3"),
         ("", "zero 3 over dp", ""),
         ("precision { weights = fp32 }", "zero 3 over dp { reshard = false }", ""),
+        ("precision { weights = fp32 } :bf16", "zero 3 over dp { reshard = false }", "zero 3"),
+        ("precision { weights = fp32 } :fp32", "zero 3 over dp { reshard = false }", "zero 3"),
+        ("precision { weights = fp32 } :head", "zero 3 over dp { reshard = false }", ""),
         ("", "precision { loss = fp32 }", "loss"),
     ],
 )
 def test_what_is_served_is_told_of_weights_that_stay_and_of_losses(
     beside: str, clause: str, what: str
 ):
-    """Weights that are gathered in fewer bits than they are stored in are kept so."""
+    """Weights that are gathered in fewer bits than they are stored in are kept so, but for those whose dtype the text says."""
+    beside, _, own = beside.partition(":")
+    text = SERVED
+    if own:
+        names = "wq|wk|wv|wo|embed|head" if own != "head" else "head"
+        dtype = own if own != "head" else "bf16"
+        text = re.sub(rf"\b({names})(\[[^\]]*\])", rf"\1\2: {dtype}", SERVED)
     given, plain = (
-        compile_text(f"{SERVED}plan q extends p {{ {beside} {each} }}", plan="q")
+        compile_text(f"{text}plan q extends p {{ {beside} {each} }}", plan="q")
         for each in (clause, "")
     )
     assert told(given) == ([what] if what else [])
@@ -818,7 +827,7 @@ def test_a_device_on_the_command_line_is_told_of_as_one_in_a_plan(seed: int):
     assert found[0][1]
 
 
-SERVED = """
+BY_AN_ENGINE = """
 dim B = 8
 dim S = 1
 dim T = S
@@ -849,8 +858,8 @@ plan p {{
 def test_ir_of_an_iteration_is_served_by_an_engine(served: str):
     """Sequences that are alike are no sums in the IR; an engine's all-reduce is theirs too."""
     said = "h100 { all_reduce = vllm }"
-    whole = compile_text(SERVED.format(served=served, device=said))
-    plain = compile_text(SERVED.format(served=served, device="h100"))
+    whole = compile_text(BY_AN_ENGINE.format(served=served, device=said))
+    plain = compile_text(BY_AN_ENGINE.format(served=served, device="h100"))
     adapt = partial(on_device, device=device_said(said))
     again = compile_ir(print_ir(plain.module), "m.mlir", adapt=adapt)
     assert step_summary(again).step_s == step_summary(whole).step_s < step_summary(plain).step_s

@@ -278,7 +278,9 @@ def check(
     served_as = batch.serve if batch is not None else None
     body = bodies[model.name.text]
     trains = batch is None and _trains(body, resolved, chosen)
-    weights = [(scope, step.name) for scope, step in weights_of(body, bodies, Scope(body.name))]
+    steps = [*weights_of(body, bodies, Scope(body.name))]
+    weights = [(scope, step.name) for scope, step in steps]
+    leaves_a_dtype = any(not step.is_own for _, step in steps)
     idle = [
         *idle_settings(resolved, own, serves=batch is not None, trains=trains),
         *idle_of_contexts(resolved, own),
@@ -289,7 +291,7 @@ def check(
         *idle_split(served_as, own),
         *idle_sharing(batch, table, own),
         *(idle_training(said, serves=batch is not None) if not trains else ()),
-        *(idle_zero(resolved, said) if not trains else ()),
+        *(idle_zero(resolved, said, leaves_a_dtype) if not trains else ()),
     ]
     if served_as is None:
         resolved = resolved.with_nccl

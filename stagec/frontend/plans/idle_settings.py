@@ -291,11 +291,11 @@ def idle_unit(plan: Plan, said: Merged) -> Iterator[Diagnostic]:
             yield Diagnostic("W0304", message, clause.span, help=help_)
 
 
-def idle_zero(plan: Plan, said: Merged) -> Iterator[Diagnostic]:
+def idle_zero(plan: Plan, said: Merged, leaves_a_dtype: bool) -> Iterator[Diagnostic]:
     """A warning for a plan's own `zero 3` that keeps what it gathers, where nothing is trained: all weights stay whole from one step to the next, as they are
-    stored without it.
+    stored without it. The text `leaves_a_dtype` of a weight to the plan, or weights are gathered in those that it says.
     """
-    is_as_stored = plan.precision.gather == plan.precision.weights
+    is_as_stored = plan.precision.gather == plan.precision.weights or not leaves_a_dtype
     if plan.zero is not None and plan.zero.level == 3 and not plan.zero.reshard and is_as_stored:
         for clause in said.all(syntax.Zero):
             message, where = "`zero 3` changes nothing here", plan.zero.given.get("reshard")
