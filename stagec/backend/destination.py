@@ -6,18 +6,21 @@ everything is there. An earlier set of ours is replaced so; other files are neve
 written last, says whether a set is complete.
 """
 
+from __future__ import annotations
+
 import contextlib
 import fcntl
 import json
 import os
 import re
 import stat
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from stagec.backend.errors import TraceError
 from stagec.backend.files import UNFINISHED, Files, LocalFiles, create, disk_error, nearest
-from stagec.backend.manifest import COMM_GROUP, NAME, own_files, parse_manifest
+from stagec.backend.manifest import COMM_GROUP, NAME, beside_traces, own_files, parse_manifest
 from stagec.backend.remote import RemoteFiles, StorageOptions
 from stagec.pictures.scales import DECIMAL_BYTES, in_unit
 from stagec.reading import read_file
@@ -25,11 +28,52 @@ from stagec.reading import read_file
 MOST_MANIFEST_BYTES = 256 << 20
 
 MARKER = "stagec-unfinished.json"
-"""Says which job the files belong to, as long as it is unfinished."""
+"""Says which written the files belong to, as long as it is unfinished."""
 
 
 INNER = ".stagec-unfinished"
 """What a directory is called in another one that cannot itself be renamed."""
+
+
+@dataclass(frozen=True)
+class WrittenSet:
+    """Which set is written."""
+
+    digest: str
+    model: str
+    beside: tuple[str, ...] = ()
+    """What is written beside the traces."""
+
+    @staticmethod
+    def parse(text: bytes) -> WrittenSet | None:
+        """The inverse of `note`."""
+        try:
+            said = json.loads(text)
+            beside = tuple(str(name) for name in said.get("beside", ()))
+            return WrittenSet(str(said["digest"]), str(said["model"]), beside)
+        except (AttributeError, ValueError, TypeError, KeyError):
+            return None
+
+    @staticmethod
+    def described(manifest: bytes) -> WrittenSet | None:
+        """The set that a manifest is of."""
+        said = parse_manifest(manifest)
+        if said is None:
+            return None
+        return WrittenSet(
+            str(said.get("digest")), str(said.get("model")), tuple(beside_traces(said))
+        )
+
+    @property
+    def note(self) -> bytes:
+        """What the marker of an unfinished set says."""
+        beside = {"beside": list(self.beside)} if self.beside else {}
+        return json.dumps({"digest": self.digest, "model": self.model, **beside}).encode()
+
+    def writes(self, name: str) -> bool:
+        """Whether a file may be of the set, by its name."""
+        pattern = rf"{re.escape(self.model)}\.\d+\.(et|json)|{re.escape(COMM_GROUP)}"
+        return name in self.beside or re.fullmatch(pattern, name) is not None
 
 
 class Destination(Protocol):
@@ -61,17 +105,16 @@ class Destination(Protocol):
 
 
 def open_destination(
-    out: str, digest: str, model: str, *, force: bool, resume: bool, options: StorageOptions = ()
+    out: str, written: WrittenSet, *, force: bool, resume: bool, options: StorageOptions = ()
 ) -> Destination:
-    """Prepare to write the set `digest` to a directory or URL."""
+    """Prepare to write a set to a directory or URL."""
     scheme, separator, rest = out.partition("://")
     if not separator:
-        return LocalDestination(out, digest, model, force=force, resume=resume)
+        return LocalDestination(out, written, force=force, resume=resume)
     if scheme in ("file", "local"):
-        return LocalDestination(rest, digest, model, force=force, resume=resume)
-    return RemoteDestination(
-        RemoteFiles(out.rstrip("/"), options), digest, model, force=force, resume=resume
-    )
+        return LocalDestination(rest, written, force=force, resume=resume)
+    files = RemoteFiles(out.rstrip("/"), options)
+    return RemoteDestination(files, written, force=force, resume=resume)
 
 
 def check_destination(out: str, *, force: bool) -> None:
@@ -85,11 +128,10 @@ def check_destination(out: str, *, force: bool) -> None:
 class LocalDestination:
     """A directory."""
 
-    def __init__(self, out: str, digest: str, model: str, *, force: bool, resume: bool) -> None:
+    def __init__(self, out: str, written: WrittenSet, *, force: bool, resume: bool) -> None:
         self.final = Path(os.path.realpath(out))
         self.shown = out
-        self.digest = digest
-        self.model = model
+        self.written = written
         self.in_place = self.resumed = self._started = False
         self._handle = -1
         try:
@@ -97,7 +139,7 @@ class LocalDestination:
             self.own, foreign = _contents(self.final, out)
             if foreign and not force:
                 raise _foreign_error(out, foreign)
-            _refuse_clash(out, foreign, model)
+            _refuse_clash(out, foreign, written)
             self.staging, self.merge = self._choose_staging(bool(foreign))
         except OSError as error:
             raise disk_error(error, out, of_ranks=True) from None
@@ -206,27 +248,25 @@ class LocalDestination:
         self._lock()
         marker = self.staging / MARKER
         if resume and marker.exists():
-            unfinished = _parse_marker(_short(marker))
-            if unfinished and unfinished["digest"] == self.digest:
+            unfinished = WrittenSet.parse(_short(marker))
+            if unfinished == self.written:
                 return True
             self._unlock()
             raise _other_set_error(self.shown)
         self._clear(marker)
         self._started = True
-        note = json.dumps({"digest": self.digest, "model": self.model})
-        create(str(self.staging / MARKER), note.encode())
+        create(str(self.staging / MARKER), self.written.note)
         return False
 
     def _clear(self, marker: Path) -> None:
         """Remove what an earlier run of ours left in the staging directory, and nothing else."""
         names = sorted(os.listdir(self.staging))
-        earlier = _parse_marker(_short(marker)) if MARKER in names else None
-        pattern = _file_pattern(earlier["model"]) if earlier else None
+        earlier = WrittenSet.parse(_short(marker)) if MARKER in names else None
         for name in names:
             path = self.staging / name
             is_file = stat.S_ISREG(os.lstat(path).st_mode)
             known = name in (MARKER, NAME) or name.startswith(UNFINISHED)
-            if not is_file or not (known or (pattern and pattern.fullmatch(name))):
+            if not is_file or not (known or (earlier and earlier.writes(name))):
                 self._unlock()
                 raise _in_the_way(self.staging)
         for name in (*(n for n in names if n != MARKER), *(n for n in names if n == MARKER)):
@@ -235,8 +275,7 @@ class LocalDestination:
     def _is_complete(self) -> bool:
         if NAME not in self.own:
             return False
-        manifest = parse_manifest(_short(self.final / NAME))
-        return manifest is not None and manifest.get("digest") == self.digest
+        return WrittenSet.described(_short(self.final / NAME)) == self.written
 
     def _lock(self) -> None:
         """Keep other runs away from the staging directory."""
@@ -292,10 +331,10 @@ def _is_set(path: Path) -> bool:
     if not os.listdir(path):
         return True
     try:
-        own = own_files(_short(path / NAME)) or set()
+        manifest = parse_manifest(_short(path / NAME)) or {"files": {}}
     except OSError:
         return False
-    return {*os.listdir(path)} <= {*own, NAME}
+    return {*os.listdir(path)} <= {*manifest["files"], *beside_traces(manifest), NAME}
 
 
 def _remove(directory: Path) -> None:
@@ -323,35 +362,32 @@ class RemoteDestination:
     """A prefix of an object store."""
 
     def __init__(
-        self, files: RemoteFiles, digest: str, model: str, *, force: bool, resume: bool
+        self, files: RemoteFiles, written: WrittenSet, *, force: bool, resume: bool
     ) -> None:
         self.files = files
+        self.written = written
         there = set(files.names())
-        manifest = parse_manifest(files.read(NAME) or b"")
-        marker = _parse_marker(files.read(MARKER) or b"")
-        self.earlier = there & ({*manifest["files"], NAME} if manifest else set())
-        if marker:
-            pattern = _file_pattern(marker["model"])
-            self.earlier |= {name for name in there if pattern.fullmatch(name)} | {MARKER}
+        described = files.read(NAME) or b""
+        unfinished = WrittenSet.parse(files.read(MARKER) or b"")
+        self.earlier = there & own_files(described, files)
+        if unfinished:
+            self.earlier |= {name for name in there if unfinished.writes(name)} | {MARKER}
         foreign = sorted(there - self.earlier)
         if foreign and not force:
             raise _foreign_error(files.url, foreign)
-        _refuse_clash(files.url, foreign, model)
-        if resume and marker and marker["digest"] != digest:
+        _refuse_clash(files.url, foreign, written)
+        if resume and unfinished and unfinished != written:
             raise _other_set_error(files.url)
-        self.resumed = resume and digest in {
-            unfinished.get("digest") for unfinished in (manifest, marker) if unfinished
-        }
-        self.pattern = _file_pattern(model)
+        self.resumed = resume and written in (WrittenSet.described(described), unfinished)
         files.make_directory()
-        files.write(MARKER, json.dumps({"digest": digest, "model": model}).encode())
+        files.write(MARKER, written.note)
         files.remove([NAME])
 
     def check_space(self, num_bytes: int, num_files: int) -> None:
         """A store does not say."""
 
     def commit(self, manifest: bytes) -> None:
-        new = own_files(manifest) or set()
+        new = own_files(manifest, self.files)
         self.files.remove(sorted(self.earlier - new - {MARKER}))
         self.files.write(NAME, manifest)
         self.files.remove([MARKER])
@@ -361,21 +397,8 @@ class RemoteDestination:
 
     def discard(self) -> None:
         with contextlib.suppress(TraceError):
-            written = [name for name in self.files.names() if self.pattern.fullmatch(name)]
+            written = [name for name in self.files.names() if self.written.writes(name)]
             self.files.remove([*written, MARKER])
-
-
-def _file_pattern(model: str) -> re.Pattern[str]:
-    """The names of a set's files."""
-    return re.compile(rf"{re.escape(model)}\.\d+\.(et|json)|{re.escape(COMM_GROUP)}")
-
-
-def _parse_marker(text: bytes) -> dict[str, str] | None:
-    try:
-        marker = json.loads(text)
-        return {"digest": str(marker["digest"]), "model": str(marker["model"])}
-    except (ValueError, TypeError, KeyError):
-        return None
 
 
 def _other_set_error(out: str) -> TraceError:
@@ -407,14 +430,13 @@ def _contents(final: Path, shown: str) -> tuple[set[str], list[str]]:
     there = {entry.name for entry in os.scandir(final)} - {INNER}
     own: set[str] = set()
     if NAME in there:
-        own = own_files(_short(final / NAME)) or set()
+        own = own_files(_short(final / NAME), LocalFiles(str(final)))
     return own & there, sorted(there - own)
 
 
-def _refuse_clash(out: str, foreign: list[str], model: str) -> None:
+def _refuse_clash(out: str, foreign: list[str], written: WrittenSet) -> None:
     """E0601 if files that are none of ours have names of ours: `force` writes beside files, not over them."""
-    pattern = _file_pattern(model)
-    clash = [name for name in foreign if name == NAME or pattern.fullmatch(name)]
+    clash = [name for name in foreign if name == NAME or written.writes(name)]
     if clash:
         raise TraceError(
             "E0601",

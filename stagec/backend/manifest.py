@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from stagec.backend.files import Files
+
 FORMAT = "stagec traces 1"
 NAME = "manifest.json"
 COMM_GROUP = "comm_group.json"
@@ -21,20 +23,41 @@ class FileEntry:
     crc: int
 
 
-def manifest_json(head: Mapping[str, Any], files: Mapping[str, FileEntry]) -> bytes:
+def manifest_json(
+    head: Mapping[str, Any], files: Mapping[str, FileEntry], beside: Mapping[str, FileEntry]
+) -> bytes:
     """The text: the head indented, one line per file."""
     text = json.dumps({"format": FORMAT} | dict(head), indent=2, ensure_ascii=False)
-    lines = ",\n".join(
-        f'    {json.dumps(name)}: {{"bytes": {entry.num_bytes}, "crc32": "{entry.crc:08x}"}}'
-        for name, entry in files.items()
-    )
-    return f'{text[:-2]},\n  "files": {{\n{lines}\n  }}\n}}\n'.encode()
+    listed = {"beside": beside, "files": files} if beside else {"files": files}
+    for key, entries in listed.items():
+        lines = ",\n".join(
+            f'    {json.dumps(name)}: {{"bytes": {entry.num_bytes}, "crc32": "{entry.crc:08x}"}}'
+            for name, entry in entries.items()
+        )
+        text = f'{text[:-2]},\n  "{key}": {{\n{lines}\n  }}\n}}'
+    return f"{text}\n".encode()
 
 
-def own_files(text: bytes) -> set[str] | None:
-    """The files of the set that a manifest describes, itself included; None if it is not ours."""
+def own_files(text: bytes, files: Files) -> set[str]:
+    """The files of the set that a manifest describes, itself included; none if it is not ours.
+
+    What lies beside the traces for a simulator is, as long as nobody has changed it.
+    """
     manifest = parse_manifest(text)
-    return None if manifest is None else {*manifest["files"], NAME}
+    if manifest is None:
+        return set()
+    entries = beside_traces(manifest).items()
+    kept = {name for name, each in entries if files.matches(name, each.num_bytes, each.crc)}
+    return {*manifest["files"], NAME, *kept}
+
+
+def beside_traces(manifest: Mapping[str, Any]) -> dict[str, FileEntry]:
+    """What was written beside the traces."""
+    try:
+        listed = manifest.get("beside", {}).items()
+        return {name: FileEntry(int(e["bytes"]), int(e["crc32"], 16)) for name, e in listed}
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return {}
 
 
 def parse_manifest(text: bytes) -> dict[str, Any] | None:

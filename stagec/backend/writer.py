@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from stagec.backend.bundle import digest_of
-from stagec.backend.destination import Destination, open_destination
+from stagec.backend.destination import Destination, WrittenSet, open_destination
 from stagec.backend.encoded import Encoded
 from stagec.backend.errors import TraceError
 from stagec.backend.executors import open_executor
@@ -109,9 +109,10 @@ def write_traces(
     options: WriteOptions | None = None,
     *,
     about: Mapping[str, Any] | None = None,
+    beside: Mapping[str, bytes] | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> WriteReport:
-    """Write the traces to a directory or URL.
+    """Write the traces to a directory or URL, and files `beside` them, by name.
 
     `about` goes into the manifest: inputs, versions. Where that cannot be, E06xx, and nothing is left
     behind. Interrupted (KeyboardInterrupt), or failed when resumed, the unfinished set stays out of
@@ -126,8 +127,7 @@ def write_traces(
     with open_executor(options.executor) as executor:
         destination = open_destination(
             out,
-            head["digest"],
-            traces.model,
+            WrittenSet(head["digest"], traces.model, tuple(beside or ())),
             force=options.force,
             resume=options.resume,
             options=options.storage_options,
@@ -139,7 +139,10 @@ def write_traces(
                 f"{traces.model}.{rank}.{options.format}": tally.files[rank]
                 for rank in sorted(tally.files)
             }
-            destination.commit(manifest_json(head, {COMM_GROUP: groups.entry} | names))
+            for name, text in (beside or {}).items():
+                destination.files.write(name, text)
+            lying = {name: FileEntry(len(d), zlib.crc32(d)) for name, d in (beside or {}).items()}
+            destination.commit(manifest_json(head, {COMM_GROUP: groups.entry} | names, lying))
         except BaseException as error:
             if isinstance(error, Exception) and not destination.resumed:
                 destination.discard()

@@ -72,7 +72,12 @@ def refuse_idle_flags(options: argparse.Namespace, flags: tuple[str, ...], needs
             raise usage_error(flag, message, "E0711", f"add {needs}")
 
 
-def write(traces: Encoded, options: argparse.Namespace, about: Mapping[str, Any]) -> None:
+def write(
+    traces: Encoded,
+    options: argparse.Namespace,
+    about: Mapping[str, Any],
+    beside: Mapping[str, bytes] | None = None,
+) -> None:
     """Write the traces and say so. What only that needs is loaded here: a sixth of the memory of a compilation."""
     from stagec.backend.writer import WriteOptions, write_traces
     from stagec.cli.progress import writing_progress
@@ -81,7 +86,9 @@ def write(traces: Encoded, options: argparse.Namespace, about: Mapping[str, Any]
     chosen = WriteOptions(**{name: value for name, value in given.items() if value is not None})
     with writing_progress(options.quiet) as progress:
         try:
-            report = write_traces(traces, options.out, chosen, about=about, progress=progress)
+            report = write_traces(
+                traces, options.out, chosen, about=about, beside=beside, progress=progress
+            )
         except (KeyboardInterrupt, Terminated):
             sys.stderr.write("\nnote: what is written is kept; `--resume` completes it")
             raise

@@ -13,7 +13,6 @@ from stagec import __version__
 from stagec.backend.bundle import Bundle, write_bundle
 from stagec.backend.encode import encode_traces
 from stagec.backend.encoded import SCHEMA_VERSION, Encoded, TraceOptions
-from stagec.backend.files import write_whole
 from stagec.backend.program import TraceSet
 from stagec.cli.output import write
 from stagec.cli.usage import overrides
@@ -41,12 +40,10 @@ def write_all(
     if options.bundle is not None:
         save_bundle(traces, options, about)
     if options.out is not None:
-        write(traces, options, about)
-        for name, text in beside.items():
-            path = os.path.join(options.out, name)
-            write_whole(path, text.encode())
+        write(traces, options, about, {name: text.encode() for name, text in beside.items()})
+        for name in beside:
             if name.endswith(".sh"):
-                os.chmod(path, 0o755)
+                os.chmod(os.path.join(options.out, name), 0o755)
         if beside and not options.quiet:
             sys.stdout.write(f"{options.out}: {', '.join(beside)}\n")
 

@@ -164,7 +164,7 @@ def test_the_visualizer_has_lines_that_it_reads(tmp_path: Path) -> None:
     block = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)[-1]
     (command,) = (line for line in block.splitlines() if line.startswith("cat "))
     nodes = {0: 5, 1: 4}
-    logs = tmp_path / "traces" / "log"
+    logs = tmp_path / "typed" / "log"
     logs.mkdir(parents=True)
     lines = [f"[2026-01-01 10:00:00.000] {line}" for line in log_lines(nodes)]
     for number, part in enumerate(parts(lines, 3)):

@@ -68,6 +68,61 @@ def test_interrupted_run_shows_nothing(tmp_path, traces, monkeypatch, after) -> 
     assert os.listdir(tmp_path) == ["traces"]
 
 
+BESIDE = {"network.yml": b"npus: 8", "run.sh": b"#!/bin/sh"}
+
+
+def test_what_lies_beside_is_of_the_set(tmp_path, traces) -> None:
+    """It is replaced, and goes with the set; all at once, or with `force` beside files of others."""
+    out, other = tmp_path / "traces", encode_traces(pipelined_job(), TraceOptions("short"))
+    forced = WriteOptions(executor="serial", force=True)
+    write_traces(traces, str(out), SERIAL, beside=BESIDE)
+    write_traces(other, str(out), SERIAL, beside=BESIDE | {"network.yml": b"npus: 4"})
+    assert (out / "network.yml").read_bytes() == b"npus: 4"
+    (out / "log").mkdir()
+    with pytest.raises(TraceError, match="not a trace set"):
+        write_traces(traces, str(out), SERIAL, beside=BESIDE)
+    write_traces(traces, str(out), forced, beside=BESIDE)
+    assert {name: (out / name).read_bytes() for name in BESIDE} == BESIDE
+    write_traces(traces, str(out), forced)
+    assert (out / "log").is_dir() and not {*BESIDE} & {*os.listdir(out)}
+    assert os.listdir(tmp_path) == ["traces"]
+
+
+def test_what_is_changed_beside_is_not_of_the_set(tmp_path, traces) -> None:
+    out = tmp_path / "traces"
+    write_traces(traces, str(out), SERIAL, beside=BESIDE)
+    (out / "run.sh").write_text("#!/bin/bash")
+    before = contents(out)
+    for force in (False, True):
+        options = WriteOptions(executor="serial", force=force)
+        with pytest.raises(TraceError) as raised:
+            write_traces(traces, str(out), options, beside=BESIDE)
+        assert "run.sh" in str(raised.value)
+        assert contents(out) == before
+    (out / "run.sh").unlink()
+    write_traces(traces, str(out), SERIAL, beside=BESIDE)
+    assert contents(out) | BESIDE == contents(out)
+
+
+@pytest.mark.parametrize("after", range(12))
+def test_interrupted_run_with_files_beside(tmp_path, traces, monkeypatch, after) -> None:
+    out = tmp_path / "traces"
+    with monkeypatch.context() as patch:
+        Interrupter(patch, after)
+        with pytest.raises(KeyboardInterrupt):
+            write_traces(traces, str(out), SERIAL, beside=BESIDE)
+    assert os.listdir(tmp_path) == [".traces.stagec-unfinished"]
+    resumed = WriteOptions(executor="serial", resume=True)
+    if after:
+        with pytest.raises(TraceError, match="another trace set"):
+            write_traces(traces, str(out), resumed)
+    if after % 2:
+        write_traces(traces, str(out), resumed, beside=BESIDE)
+    write_traces(traces, str(out), resumed if after % 2 else SERIAL)
+    assert os.listdir(tmp_path) == ["traces"]
+    assert not {*BESIDE} & {*os.listdir(out)}
+
+
 @pytest.mark.parametrize("after", range(10))
 def test_interrupted_run_leaves_the_earlier_set(tmp_path, traces, monkeypatch, after) -> None:
     out = tmp_path / "traces"

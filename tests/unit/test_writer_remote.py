@@ -61,6 +61,19 @@ def test_local_urls_are_directories(tmp_path, traces) -> None:
     )
 
 
+def test_files_beside_are_of_the_set_until_they_are_changed(traces, memory) -> None:
+    write_traces(traces, URL, beside={"network.yml": b"4"})
+    write_traces(traces, URL, beside={"network.yml": b"8"})
+    assert stored(memory)["network.yml"] == b"8"
+    write_traces(traces, URL)
+    assert "network.yml" not in stored(memory)
+    write_traces(traces, URL, beside={"network.yml": b"8"})
+    memory.pipe_file("/bucket/traces/network.yml", b"9")
+    with pytest.raises(TraceError, match="not a trace set"):
+        write_traces(traces, URL, beside={"network.yml": b"8"})
+    assert stored(memory)["network.yml"] == b"9"
+
+
 def test_foreign_objects_are_refused(traces, memory) -> None:
     memory.pipe_file("/bucket/traces/thesis.tex", b"x")
     with pytest.raises(TraceError) as error:
