@@ -38,17 +38,16 @@ class ExpertPrices:
         if key not in self.device.tables:
             return None
         busy = experts * -np.expm1(-copies / experts)
-        found, dealt, random = (
-            self.layer_of_experts(key, same, each)
-            for each in (copies, np.minimum(copies, experts), busy)
+        found, dealt, random = self.layers_of_experts(
+            key, same, [copies, np.minimum(copies, experts), busy]
         )
         unread = min(max(dealt.us - random.us, 0.0), found.us - self.device.launch_us)
         return Price((found.us - unread) / (3 if gated else 2), found.basis)
 
-    def layer_of_experts(
-        self, key: tuple[str, ...], sizes: Mapping[str, np.float64], copies: np.float64
-    ) -> Price:
-        """The time of a measured layer of experts that `copies` of tokens come to: by its table, but no more than that of more copies.
+    def layers_of_experts(
+        self, key: tuple[str, ...], sizes: Mapping[str, np.float64], copies: list[np.float64]
+    ) -> list[Price]:
+        """The times of a measured layer of experts that so many copies of tokens come to: by its table, but no more than that of more copies.
 
         Measurements of few tokens are scattered, and where a table has few of them it continues others. An engine may always compute a token more.
         """
@@ -56,13 +55,16 @@ class ExpertPrices:
         (rows,) = (axis for axis in table.axes if axis.name == "rows")
         places = np.arange(0, rows.count - 1 + QUARTER, QUARTER)
         points = 2.0 ** (rows.first + rows.step * places) * sizes["experts"]
-        tokens = np.array([copies, *points[points > copies]])
+        tokens = np.array([*copies, *points[points > min(copies)]])
         every = {name: np.full(len(tokens), size) for name, size in sizes.items()}
         every["tokens"] = tokens
         axes = kind.axes(every)
         us = np.asarray(kind.rule(self.device, key[1], every)) * table.factor(axes)
-        is_covered = bool(np.asarray(table.covers(axes))[0])
-        return Price(float(us.min()), Basis.MEASURED if is_covered else Basis.RULE)
+        is_covered = np.asarray(table.covers(axes))
+        return [
+            Price(float(us[tokens >= each].min()), Basis.MEASURED if covered else Basis.RULE)
+            for each, covered in zip(copies, is_covered, strict=False)
+        ]
 
     def is_in_layer_of_experts(self, action: object) -> bool:
         """Whether an action is part of a layer of experts that an inference engine computes as a whole, and of which there is a table."""
