@@ -6,7 +6,7 @@ super().__init__([x, weight], [x.type], over=over, normalise=True)
 from __future__ import annotations
 
 from abc import ABCMeta
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
@@ -23,14 +23,20 @@ from xdsl.ir import (
     SSAValues,
 )
 from xdsl.irdl import (
+    AnyAttr,
     AttrConstraint,
     AttrSizedSegments,
     BaseAttr,
+    EqIntConstraint,
     IRDLOperation,
     OpDef,
     OperandDef,
     OptPropertyDef,
+    ParsePropInAttrDict,
     PropertyDef,
+    RangeConstraint,
+    RangeLengthConstraint,
+    RangeOf,
     RegionDef,
     ResultDef,
     SameVariadicSize,
@@ -38,9 +44,11 @@ from xdsl.irdl import (
     VarResultDef,
     get_accessors_from_op_def,
 )
+from xdsl.irdl.constraints import VerificationContext
 from xdsl.irdl.declarative_assembly_format import FormatProgram
 from xdsl.parser import Parser
 from xdsl.printer import Printer
+from xdsl.traits import OpTrait
 from xdsl.utils.exceptions import VerifyException
 
 from stagec.dialects.attributes import NamesAttr, SizeAttr
@@ -121,16 +129,64 @@ OpT = TypeVar("OpT", bound=IRDLOperation)
 
 def op_definition(kind: type[OpT]) -> type[OpT]:
     """What `irdl_op_definition` of xDSL does, but for the `assembly_format`: how an op is written is looked at when the first of its kind is printed
-    or read, which few commands do. To look at all of them takes an eighth of what a command does before its work."""
-    op = OpDef.from_pyrdl(kind)
+    or read, which few commands do. To look at all of them takes an eighth of what a command does before its work. And whether operands, results and
+    properties are what the op has is asked once for all ops that have them of the same classes."""
+    op, own = OpDef.from_pyrdl(kind), kind.verify_
     form, op.assembly_format = op.assembly_format, None
-    accessors = get_accessors_from_op_def(op, getattr(kind, "verify_", None))
+    accessors = get_accessors_from_op_def(op, own)
     if form is not None:
         op.assembly_format = form
         accessors |= {"parse": classmethod(parse_written), "print": print_written}
+    if is_told_by_classes(op):
+        accessors["verify_"] = once_for_classes(op, own)
     for name, value in accessors.items():
         setattr(kind, name, value)
     return kind
+
+
+def is_told_by_classes(op: OpDef) -> bool:
+    """Whether of an op's parts but some properties only their classes matter."""
+    return (
+        not (op.regions or op.successors or op.attributes)
+        and all(isinstance(option, ParsePropInAttrDict) for option in op.options)
+        and all(type(trait).verify is OpTrait.verify for trait in op.traits)
+        and all(are_of_classes(each.constr) for _, each in (*op.operands, *op.results))
+    )
+
+
+def are_of_classes(constraint: RangeConstraint) -> bool:
+    if isinstance(constraint, RangeLengthConstraint):
+        return isinstance(constraint.length, EqIntConstraint) and are_of_classes(
+            constraint.constraint
+        )
+    return isinstance(constraint, RangeOf) and isinstance(constraint.constr, BaseAttr | AnyAttr)
+
+
+def once_for_classes(op: OpDef, own: Callable[[OpT], None]) -> Callable[[OpT], None]:
+    """A `verify_` that asks what xDSL makes of the op's parts where the first have these classes, and of the values of those properties that have rules."""
+    rules = {n: p.constr for n, p in op.properties.items() if not isinstance(p.constr, BaseAttr)}
+    known: set[tuple[object, ...]] = set()
+
+    def verify_(self: OpT) -> None:
+        classes = (
+            *[type(value.type) for value in self.operands],
+            None,
+            *[type(value.type) for value in self.results],
+            *self.properties,
+            *map(type, self.properties.values()),
+            len(self.regions),
+            len(self.successors),
+        )
+        if classes not in known:
+            op.verify(self)
+            known.add(classes)
+        else:
+            for name, value in self.properties.items():
+                if name in rules:
+                    rules[name].verify(value, VerificationContext())
+        own(self)
+
+    return verify_
 
 
 def parse_written(kind: type[OpT], parser: Parser) -> OpT:
