@@ -1,7 +1,8 @@
 """The order of the tests: those of one plan of an example come one after the other, and share what is compiled.
 
 Nor has any example of hypothesis a deadline: how long it takes depends on what else the machine does. Examples are the same in every run, so that
-a clone either passes or does not; `HYPOTHESIS_PROFILE=fresh pytest` draws new ones, and more of them.
+a clone either passes or does not; `HYPOTHESIS_PROFILE=fresh pytest` draws new ones, and more of them. Constants of our modules are among those
+alone: hypothesis reads them off the sources of what is imported so far, which is other modules in another order of tests, and takes seconds.
 """
 
 from __future__ import annotations
@@ -10,10 +11,14 @@ import os
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 settings.register_profile("same", deadline=None, derandomize=True, max_examples=40)
 settings.register_profile("fresh", deadline=None)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "same")
+settings.load_profile(PROFILE)
+if PROFILE == "same":
+    providers.is_local_module_file = lambda path: False
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
