@@ -17,12 +17,7 @@ from stagec.cli.inputs import read_text
 from stagec.cli.progress import counting_progress
 from stagec.cli.search_question import TESTED, device_of_network, origin_of, plans_of, read_question
 from stagec.cli.tables import plain_table, seconds, text_of
-from stagec.diagnostics import (
-    Diagnostic,
-    Span,
-    in_all,
-    render,
-)
+from stagec.diagnostics import Diagnostic, Span, in_all, render
 from stagec.frontend import parse_text
 from stagec.pictures.scales import amount
 from stagec.reports.plans_chart import plans_page
@@ -32,16 +27,8 @@ from stagec.searching.objective import asks_time
 from stagec.searching.results import Goal, Outcome, Proved, compare
 from stagec.searching.search import Search
 from stagec.searching.sensitivity import DEVICE_NUMBERS
-from stagec.searching.space import (
-    NAMES,
-    Point,
-    Space,
-    nearest_batch,
-    points,
-)
-from stagec.searching.whole_plans import (
-    IdleSetting,
-)
+from stagec.searching.space import NAMES, Point, Space, nearest_batch, points
+from stagec.searching.whole_plans import IdleSetting
 from stagec.sweeping.run import PEAK
 
 FIRST = (

@@ -16,12 +16,7 @@ from stagec.cli.inputs import read_text
 from stagec.cli.solve_page import CONDITION, SECONDS, bound
 from stagec.cli.usage import usage_error
 from stagec.devices import names
-from stagec.diagnostics import (
-    CompileError,
-    quoted,
-    refused,
-    suggestion,
-)
+from stagec.diagnostics import CompileError, quoted, refused, suggestion
 from stagec.frontend import CheckedModel, Source, check, parse_text, syntax as written
 from stagec.frontend.numbers import names_in
 from stagec.frontend.printing import text_of as clause_text

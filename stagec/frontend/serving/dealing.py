@@ -11,9 +11,7 @@ import numpy as np
 from stagec import symbolic
 from stagec.analysis.sequences import OtherPrograms
 from stagec.diagnostics import Diagnostics
-from stagec.dialects.dist.sequences import (
-    DealtSequences,
-)
+from stagec.dialects.dist.sequences import DealtSequences
 from stagec.frontend.numbers import as_read
 from stagec.frontend.plans.iterations import Iterations, deal
 from stagec.frontend.plans.merge import Merged
