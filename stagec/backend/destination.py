@@ -28,7 +28,7 @@ from stagec.reading import read_file
 MOST_MANIFEST_BYTES = 256 << 20
 
 MARKER = "stagec-unfinished.json"
-"""Says which written the files belong to, as long as it is unfinished."""
+"""Says which job the files belong to, as long as it is unfinished."""
 
 
 INNER = ".stagec-unfinished"

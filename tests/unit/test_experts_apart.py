@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+import stagec
 from stagec.backend.encode import encode_traces
 from stagec.backend.program import TraceSet
 from stagec.backend.ranks import at_coordinates, ranks_where
@@ -471,3 +473,12 @@ def test_loads_that_pools_cannot_share() -> None:
     whole = whole.replace("device h100", "device h100\n  load { zipf = 1 }")
     with pytest.raises(CompileError, match="no tokens go to experts on other devices"):
         compile_pools(parse_text(whole), "p", {})
+
+
+@pytest.mark.seldom
+def test_the_plan_that_ships_takes_what_its_page_says() -> None:
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "serving.md").read_text("utf-8")
+    (said,) = re.findall(r"The plan above takes (\S+) ms for the next token", page)
+    job = stagec.compile_pools(str(root / "examples/mixtral_8x22b.stg"), plan="experts_apart")
+    assert job.step_time * 1e3 == pytest.approx(float(said), rel=1e-3)
