@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
-from stagec.analysis.sizes import size_values
+from stagec.analysis.sizes import dim_sizes, module_of, size_values
 from stagec.arrays import Ints
 from stagec.diagnostics import CompileError, Diagnostic, Span, refused, span_of
 from stagec.dialects import dist, sched
@@ -260,12 +260,27 @@ SCHEDULE = ("pipeline.given.schedule", "pipeline.span")
 """Where a plan names its schedule."""
 
 
+OF_NUMBERS = ("too-few-microbatches", "uneven-rounds", "odd")
+"""Reasons that speak of `m` microbatches and `p` ranks."""
+
+
+def numbers_in_words(op: sched.ScheduleOp) -> str:
+    """What `m` and `p` are, in sizes of the text and the plan."""
+    sizes = dim_sizes(module_of(op))
+    m, p = (each.data.substitute(sizes) for each in (op.microbatches, op.ranks))
+    return (
+        f"`m` is the number of microbatches, here `{m}`; `p` that of ranks of the pipeline, `{p}`"
+    )
+
+
 def explained(op: sched.ScheduleOp, make: Callable[[], T]) -> T:
     """What `make` gives; its `ScheduleError` as a diagnostic."""
     try:
         return make()
     except ScheduleError as error:
         notes = list(error.cycle) if isinstance(error, InvalidSchedule) else []
+        if error.reason in OF_NUMBERS:
+            notes.append(numbers_in_words(op))
         place, help_, name = dist.clause_span(op, *SCHEDULE), error.help, op.schedule.data
         secondary: list[tuple[Span, str]] = []
         if transfers(op) is not None and error.reason in DEADLOCKS:

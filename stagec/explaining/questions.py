@@ -40,6 +40,10 @@ KINDS = ("all_gather", "all_reduce", "all_to_all", "reduce_scatter", "send", "re
 def ask(job: NamedJob, what: str) -> Answer:
     """The answer to `flops`, `comm.tp.all_gather`, ..."""
     subject, *words = what.split(".")
+    if "," in what:
+        message = f"`{what}` are several quantities, and one is explained at a time"
+        help_ = "ask for one of them, or for a table of all: `--sweep tp=1,2,4`"
+        raise refused("E0715", message, origin=f"explain {what}", help=help_)
     if subject == "step_time":
         help_ = (
             "`stagec explain MODEL.stg step_time` lists its parts, "
