@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -104,6 +104,14 @@ class Reached:
     """Of the links: what a ring at most reaches that leaves a node, where ports would carry more."""
 
 
+class Limit(NamedTuple):
+    """FLOP/s that no kernel is faster than."""
+
+    flops_per_s: float | None
+    is_of_power: bool = False
+    """Whether the limit of power says so: at that no two devices are equally fast (`DeviceModel.slowest_of`)."""
+
+
 @dataclass(frozen=True)
 class DeviceModel:
     """What a device file says."""
@@ -193,29 +201,24 @@ class DeviceModel:
         """What products of a dtype are computed in: bf16, where there are no units for it."""
         return dtype if self.multiplies(dtype) else "bf16"
 
-    def most_of_products(self, dtype: str, devices: int = 1) -> float | None:
-        """FLOP/s that no product of a dtype is faster than on the slowest of so many devices."""
+    def most_of_products(self, dtype: str) -> Limit:
+        """What no product of a dtype is faster than on a typical device."""
         peak = self.peak(dtype)
         kept = self.sustained.get(dtype, self.sustained.get(DTYPE_UNITS.get(dtype, dtype)))
         if kept is None or peak is None:
-            return peak
-        return min(peak, kept) / self.slowest_of(devices)
+            return Limit(peak)
+        return Limit(min(peak, kept), is_of_power=True)
 
-    def most_of_attention(self, dtype: str, backward: bool, devices: int = 1) -> float | None:
+    def most_of_attention(self, dtype: str, backward: bool) -> Limit:
         """The same of a pass of attention: at a power limit its kernels have another rate than products, for a FLOP of theirs takes another power."""
         kept = self.sustained_backward_attention if backward else self.sustained_attention
-        if dtype not in kept:
-            return self.most_of_products(dtype, devices)
-        return kept[dtype] / self.slowest_of(devices)
+        return (
+            Limit(kept[dtype], is_of_power=True) if dtype in kept else self.most_of_products(dtype)
+        )
 
     def slowest_of(self, devices: int) -> float:
-        """The time of the slowest of so many devices at their power limit over that of a typical one."""
+        """The time of the slowest of so many devices, which wait for each other, at their power limit over that of a typical one."""
         return 1 + self.sustained_spread * furthest_of(devices)
-
-    @property
-    def is_limited(self) -> bool:
-        """Whether it is known what it keeps up at its power limit."""
-        return bool(self.sustained or self.sustained_attention or self.sustained_backward_attention)
 
     def table(self, *key: str) -> TimeTable | None:
         return self.tables.get(key)

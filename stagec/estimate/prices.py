@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -47,12 +48,12 @@ class NodeCosts:
     """The bytes of these that are written."""
 
     @staticmethod
-    def of(nodes: Sequence[Node], prices: Sequence[Price]) -> NodeCosts:
-        """The costs of nodes in one plan: the arrays are `[node, 1]`."""
+    def of(nodes: Sequence[Node], prices: Sequence[Price], slowness: float) -> NodeCosts:
+        """The costs of nodes in one plan, whose slowest device has this `slowness`: the arrays are `[node, 1]`."""
         found = np.array([bytes_of(node.action) for node in nodes], float).reshape(-1, 2)
         one = (len(nodes), 1)
         return NodeCosts(
-            np.array([price.us for price in prices]).reshape(one),
+            np.array([price.on_slowest(slowness) for price in prices]).reshape(one),
             np.array([int(price.basis) for price in prices], np.int64).reshape(one),
             found[:, :1],
             found[:, 1:],
@@ -83,9 +84,17 @@ class Prices:
 
     @staticmethod
     def of(traces: TraceSet, plan: Plan) -> Prices:
-        prices = kernel_prices(plan, traces.is_training)
-        kernels = None if prices is None else prices.among(traces.mesh.num_ranks)
+        kernels = kernel_prices(plan, traces.is_training)
         return Prices(plan, Network.of(plan, traces.mesh), kernels)
+
+    @property
+    def slowness(self) -> float:
+        """How many times as long the slowest device of the mesh takes as a typical one, where its limit of power decides."""
+        return (
+            1.0
+            if self.kernels is None
+            else self.kernels.device.slowest_of(self.network.mesh.num_ranks)
+        )
 
     def segment(self, rank_class: RankClass, index: int) -> SegmentPrices:
         """The times of the nodes of one segment of a rank class, by the segment's number."""
@@ -98,7 +107,7 @@ class Prices:
     def find(self, program: TraceProgram, index: int) -> SegmentPrices:
         """Compute what `segment` keeps."""
         segment = program.segments[index]
-        costs = NodeCosts.of(segment.nodes, [self.node(node) for node in segment.nodes])
+        costs = NodeCosts.of(segment.nodes, list(map(self.node, segment.nodes)), self.slowness)
         self.share(segment.nodes, self.escaping(program)[index], costs)
         return SegmentPrices(costs.us[:, 0], costs.basis[:, 0])
 
@@ -121,7 +130,7 @@ class Prices:
         if node.pieces > 1:
             # Kernels of the pieces of a product fill the device together, and copy engines move them as fast as one message.
             whole = self.node(replace(node, pieces=1, action=of_all_pieces(node)))
-            return Price(whole.us / node.pieces, whole.basis)
+            return whole.times(1 / node.pieces)
         action = node.action
         if isinstance(action, Compute):
             if self.kernels is None:
@@ -133,14 +142,13 @@ class Prices:
                 copied = self.kernels.copied_bytes(action)
                 whole = replace(action, num_bytes=action.num_bytes + copied)
                 price = self.quantized(replace(whole, num_written=action.num_written + copied))
-                return Price(part * price.us, price.basis)
+                return price.times(part)
             if action.work == Work.QUANTIZE:
                 return self.quantized(action)
             found = self.kernels.price(action, node.phase in BACKWARD)
             if action.work == Work.LOSS_GRAD and self.writes_early:
                 return self.early_gradient(action, found)
-            further = (action.num_kernels - 1) * self.kernels.device.launch_us
-            return Price(found.us + further, found.basis)
+            return found.plus((action.num_kernels - 1) * self.kernels.device.launch_us)
         if isinstance(action, Collective):
             return self.network.collective(action)
         if isinstance(action, HostCopy):
@@ -500,7 +508,7 @@ def kernel_prices(plan: Plan, is_training: bool) -> KernelPrices | None:
     merges = plan.device.kernels != "eager"
     attends = model.multiplied(plan.precision.attention or "bf16")
     known = plan.precision.scaling == "delayed"
-    return KernelPrices(
+    found = KernelPrices(
         model,
         merges,
         attends,
@@ -519,6 +527,13 @@ def kernel_prices(plan: Plan, is_training: bool) -> KernelPrices | None:
         fuses=plan.device.fused_activations,
         norms=plan.device.norms,
     )
+    return shared(found)
+
+
+@lru_cache(maxsize=4)
+def shared(prices: KernelPrices) -> KernelPrices:
+    """The first object that is equal to `prices`: many plans share what it knows of kernels."""
+    return prices
 
 
 CHECK_KERNELS = 6

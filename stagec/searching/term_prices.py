@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +22,6 @@ from stagec.arrays import Floats
 from stagec.backend.program import Dep, Node
 from stagec.dialects import sched
 from stagec.dialects.sched.actions import Compute
-from stagec.estimate.kernels import KernelPrices
 from stagec.estimate.prices import NodeCosts, Prices, bytes_of, kernel_prices
 from stagec.explaining.job import NamedJob
 from stagec.explaining.rolled_operations import ClassOperations, Term
@@ -60,12 +59,6 @@ class TermSizes(NamedTuple):
     """The share of the price that the term takes, `[plan]` or one for all; 1 outside of buckets."""
 
 
-@lru_cache(maxsize=4)
-def shared(prices: KernelPrices) -> KernelPrices:
-    """The first object that is equal to `prices`, so that all structures share its cache of kernels."""
-    return prices
-
-
 @dataclass
 class TermPrices:
     """Computes the times of the terms of all rank classes of a job."""
@@ -81,10 +74,7 @@ class TermPrices:
     def columns(self) -> PriceColumns:
         """The prices of single ops in all plans."""
         compiled = self.job.compiled
-        found = kernel_prices(compiled.plan, compiled.stated.is_training)
-        kernels = None
-        if found is not None:
-            kernels = shared(found)
+        kernels = kernel_prices(compiled.plan, compiled.stated.is_training)
         return PriceColumns(compiled.plan, self.sizes, tuple(self.job.names.mesh), kernels)
 
     @cached_property
@@ -198,8 +188,10 @@ class TermPrices:
         for row in range(self.sizes.count):
             sizes = {name: int(column[row]) for name, column in self.sizes.names.items()}
             node = term.counted.node(sizes)
-            price = self.columns.prices(int(self.columns.mesh[row])).node(node)
-            found[:, row] = price.us, price.basis, *bytes_of(node.action)
+            prices = self.columns.prices(int(self.columns.mesh[row]))
+            price = prices.node(node)
+            us = price.on_slowest(prices.slowness)
+            found[:, row] = us, price.basis, *bytes_of(node.action)
         return [*found]
 
 

@@ -13,8 +13,8 @@ from stagec.backend.program import Mesh, Node
 from stagec.dialects.sched.actions import Collective, Compute, NodeAction, Transfer
 from stagec.estimate.kernels import KernelPrices
 from stagec.estimate.kernels.price import Price
-from stagec.estimate.network import Network
-from stagec.estimate.prices import Prices
+from stagec.estimate.network import Network, Route
+from stagec.estimate.prices import Prices, agreement
 from stagec.plans.clauses import Plan
 from stagec.sweeping.actions import DistinctRows, with_numbers
 from stagec.symbolic import Size
@@ -40,10 +40,9 @@ class PriceColumns:
     axes: Sequence[str]
     """The axes of the mesh. Plans may give them different sizes."""
     kernels: KernelPrices | None
-    """Measured operators, if the device has any. They are shared by meshes that have the same number of devices."""
+    """Measured operators, if the device has any."""
     _prices: dict[tuple[int, ...], Prices] = field(default_factory=dict)
     _known: dict[object, PriceColumn] = field(default_factory=dict)
-    _collectives: dict[object, Price] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         columns = [self.sizes.names[axis] for axis in self.axes]
@@ -53,17 +52,16 @@ class PriceColumns:
         self.meshes = [
             Mesh(tuple(self.axes), tuple(row) if columns else ()) for row in meshes.tolist()
         ]
-        counts = [mesh.num_ranks for mesh in self.meshes]
-        self.alike = np.array([counts.index(each) for each in counts])[self.mesh]
-        """`[plan]`: the first of `meshes` that has as many devices as the plan's own mesh."""
+        each = range(len(self.meshes))
+        self.slowness = np.array([self.prices(number).slowness for number in each])[self.mesh]
+        """`[plan]`: that of the slowest device (`Prices.slowness`)."""
 
     def prices(self, number: int) -> Prices:
         """The prices on one of `meshes`, by its number."""
         mesh = self.meshes[number]
         if mesh.sizes not in self._prices:
             network = Network.of(self.plan, mesh)
-            kernels = None if self.kernels is None else self.kernels.among(mesh.num_ranks)
-            self._prices[mesh.sizes] = Prices(self.plan, network, kernels)
+            self._prices[mesh.sizes] = Prices(self.plan, network, self.kernels)
         return self._prices[mesh.sizes]
 
     def of(self, node: Node, numbers: Sequence[tuple[Size, ...]]) -> PriceColumn:
@@ -72,13 +70,33 @@ class PriceColumns:
         key = (tuple(numbers), kind, node.phase, node.pieces)
         if key not in self._known:
             columns = [self.number(each) for each in numbers]
-            meshes = self.alike if isinstance(node.action, Compute) else self.mesh
-            distinct = DistinctRows.of([*columns, meshes], self.sizes.count)
+            distinct = DistinctRows.of([*columns, self.where(node)], self.sizes.count)
             found = [self.price_in_one_plan(node, row[:-1], row[-1]) for row in distinct.rows]
-            us, basis = zip(*found, strict=True)
-            at = distinct.inverse
-            self._known[key] = PriceColumn(np.array(us, float)[at], np.array(basis, np.int64)[at])
+            us, held, besides, basis = (
+                np.array([getattr(price, name) for price in found])[distinct.inverse]
+                for name in ("us", "held_us", "besides_us", "basis")
+            )
+            longest = np.maximum(us, held * self.slowness + besides)
+            self._known[key] = PriceColumn(longest, basis)
         return self._known[key]
+
+    def where(self, node: Node) -> Ints:
+        """`[plan]`: the first of `meshes` on which the node costs as much as on the plan's own, if its numbers are the same.
+
+        A kernel costs the same on all, unless ranks agree on a number in it. What ranks do together depends on the route between them.
+        """
+        action = node.action
+        if isinstance(action, Compute):
+            if not self.prices(0).agrees(action):
+                return np.zeros(self.sizes.count, np.int64)
+            action = agreement(action)
+        if not isinstance(action, Collective):
+            return self.mesh
+        first: dict[Route, int] = {}
+        each = range(len(self.meshes))
+        return np.array(
+            [first.setdefault(self.prices(mesh).network.route(action), mesh) for mesh in each]
+        )[self.mesh]
 
     def bytes_of(
         self, node: Node, numbers: Sequence[tuple[Size, ...]]
@@ -105,26 +123,10 @@ class PriceColumns:
             total = total + self.sizes.number(size)
         return total
 
-    def price_in_one_plan(
-        self, node: Node, numbers: tuple[int, ...], mesh: int
-    ) -> tuple[float, int]:
-        """The price in µs and its basis where the node's action has these numbers, on the mesh with this number."""
+    def price_in_one_plan(self, node: Node, numbers: tuple[int, ...], mesh: int) -> Price:
+        """The price where the node's action has these numbers, on the mesh with this number."""
         action = with_numbers(node.action, numbers)
-        prices = self.prices(mesh)
-        price = (
-            self.collective(action, prices.network)
-            if isinstance(action, Collective) and node.pieces == 1
-            else prices.node(replace(node, action=action))
-        )
-        return price.us, int(price.basis)
-
-    def collective(self, action: Collective, network: Network) -> Price:
-        """The price of a collective, kept by its route through the network: groups of devices of many meshes have the same one."""
-        route = network.route(action)
-        key = (action.kind, action.axes, route, action.operand_bytes, action.result_bytes)
-        if key not in self._collectives:
-            self._collectives[key] = network.collective(action)
-        return self._collectives[key]
+        return self.prices(mesh).node(replace(node, action=action))
 
 
 def without_numbers(action: NodeAction, count: int) -> NodeAction:

@@ -19,7 +19,7 @@ from stagec.estimate.kernels.besides import Besides
 from stagec.estimate.kernels.choices import KernelChoices
 from stagec.estimate.kernels.experts import ExpertPrices
 from stagec.estimate.kernels.measured import MeasuredKernels
-from stagec.estimate.kernels.price import Basis, Price, at_most, scaled
+from stagec.estimate.kernels.price import Basis, Price, at_most
 from stagec.estimate.kernels.products import ProductPrices
 from stagec.estimate.kernels.recurrences import RecurrencePrices
 
@@ -29,13 +29,10 @@ class KernelPrices(KernelChoices):
     """The times of kernels on one device, under the settings of a plan that decide which kernels run."""
 
     _known: dict[object, Price] = field(default_factory=dict, compare=False)
-    _among: dict[int, KernelPrices] = field(default_factory=dict, compare=False)
-    _by_table: dict[object, Price | None] = field(default_factory=dict, compare=False)
-    """What tables say, which is the same among any number of devices."""
 
     @cached_property
     def measured(self) -> MeasuredKernels:
-        return MeasuredKernels(self.device, self._by_table)
+        return MeasuredKernels(self.device)
 
     @cached_property
     def experts(self) -> ExpertPrices:
@@ -57,14 +54,6 @@ class KernelPrices(KernelChoices):
     def recurrences(self) -> RecurrencePrices:
         return RecurrencePrices(self, self.measured)
 
-    def among(self, devices: int) -> KernelPrices:
-        """The same kernels in a job of this many devices, which wait for each other: at their power limit no two of them are equally fast."""
-        if not (self.device.is_limited and self.device.sustained_spread):
-            return self
-        if devices not in self._among:
-            self._among[devices] = replace(self, devices=devices, _known={}, _among={})
-        return self._among[devices]
-
     def price(self, compute: Compute, backward: bool = False) -> Price:
         """How long a node that computes takes. `backward`: it belongs to the backward pass."""
         kernel = compute.kernel
@@ -83,19 +72,17 @@ class KernelPrices(KernelChoices):
         if kernel.kind == Work.OTHER:
             moved = self.measured.moved(compute.num_bytes, compute.num_ops)
             price = besides.one_by_one(moved, kernel)
-            more = besides.added_us(kernel) + besides.copied_us(kernel)
-            return Price(price.us + more, price.basis)
+            return price.plus(besides.added_us(kernel) + besides.copied_us(kernel))
         if kernel.kind == Work.PRODUCT:
             price = self.products.price(kernel, backward)
             more = besides.columnwise_us(kernel) + besides.summed_us(kernel)
             more += besides.swizzled_us(kernel)
-            more += besides.filled_us(kernel) + besides.copied_us(kernel)
-            return Price(price.us + more, price.basis)
+            return price.plus(more + besides.filled_us(kernel) + besides.copied_us(kernel))
         if kernel.kind == Work.CONVOLUTION:
             # An implicit product: patches are read where they are in the image (Chetlur et al., cuDNN, 2014, section 3).
             price = self.products.price(kernel, backward)
-            more = besides.added_us(kernel) + besides.copied_us(kernel)
-            return Price(price.us + more, max(price.basis, Basis.RULE))
+            price = price.plus(besides.added_us(kernel) + besides.copied_us(kernel))
+            return replace(price, basis=max(price.basis, Basis.RULE))
         if kernel.kind in (Work.ORTHOGONALIZATION, Work.PRECONDITIONING):
             return self.products.in_turn(compute, kernel.dtype)
         if kernel.kind in (Work.SCAN, Work.SCAN_GRAD):
@@ -103,7 +90,7 @@ class KernelPrices(KernelChoices):
         if kernel.kind in (Work.DELTA_RULE, Work.DELTA_RULE_GRAD):
             return self.recurrences.delta_rule(compute, kernel)
         is_grad = kernel.kind == Work.ATTENTION_GRAD
-        most = self.device.most_of_attention(self.attends, is_grad, self.devices)
+        most = self.device.most_of_attention(self.attends, is_grad)
         return at_most(most, self.attention.price(compute, kernel), compute.num_ops)
 
     def quantized(self, kernel: Kernel, num_bytes: float) -> Price:
@@ -113,7 +100,7 @@ class KernelPrices(KernelChoices):
         (`split_quantize_nvfp4_impl`, since release 2.11).
         """
         experts = self.kernels_of(kernel)
-        return scaled(self.measured.moved(num_bytes / experts), experts)
+        return self.measured.moved(num_bytes / experts).times(experts)
 
     def further_launches(self, action: object, each_takes: int = 1) -> float:
         """How long the host takes to launch the kernels of one call behind the first one, as a multiple of the time of one launch. `each_takes`: so many

@@ -48,8 +48,6 @@ class KernelChoices:
     """Whether activations are kernels of Transformer Engine, which do for the quantization behind them what its norms do."""
     norms: str = "plain"
     """What kernels of norms do for the quantization behind them: find `maxima` of whole tensors, write `mxfp8` (`cudnn`), or neither."""
-    devices: int = 1
-    """How many devices wait for each other, and so for the slowest of them."""
 
     @property
     def serves(self) -> bool:

@@ -30,8 +30,8 @@ class MeasuredKernels:
     """The times of kernels that a device's file has tables of, and of those that its memory bounds."""
 
     device: DeviceModel
-    _by_table: dict[object, Price | None] = field(default_factory=dict, compare=False)
-    _known: dict[object, Price] = field(default_factory=dict, compare=False)
+    _by_table: dict[object, Price | None] = field(default_factory=dict)
+    _known: dict[object, Price] = field(default_factory=dict)
 
     @property
     def memory_rate(self) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from stagec.devices.model import Floats
+from stagec.devices.model import Floats, Limit
 
 
 class Basis(IntEnum):
@@ -22,6 +22,23 @@ class Price:
 
     us: float
     basis: Basis
+    held_us: float = 0.0
+    """The time of FLOPs at the rate at which a device holds its limit of power, for which the slowest of several devices needs longer."""
+    besides_us: float = 0.0
+    """What a kernel takes besides that."""
+
+    def on_slowest(self, slowness: float) -> float:
+        """The time in µs on a device that needs so many times as long as a typical one where the limit of power decides (`DeviceModel.slowest_of`)."""
+        return max(self.us, self.held_us * slowness + self.besides_us)
+
+    def plus(self, us: float) -> Price:
+        """With a further time in µs."""
+        return Price(self.us + us, self.basis, self.held_us, self.besides_us + us)
+
+    def times(self, factor: Floats) -> Price:
+        """Times a factor."""
+        us, held, besides = self.us * factor, self.held_us * factor, self.besides_us * factor
+        return Price(float(us), self.basis, float(held), float(besides))
 
 
 def stretched(us: float, least_us: float, share: float) -> float:
@@ -30,14 +47,9 @@ def stretched(us: float, least_us: float, share: float) -> float:
     return fixed + (us - fixed) * share
 
 
-def at_most(flops_per_s: float | None, price: Price, flops: float) -> Price:
+def at_most(limit: Limit, price: Price, flops: float) -> Price:
     """The price, but no less than what so many FLOPs take at that rate, if there is one. Tables are made of short measurements, and between the points of a
     table its rule may be a little too fast.
     """
-    least = 0.0 if flops_per_s is None else 1e6 * flops / flops_per_s
-    return Price(max(price.us, least), price.basis)
-
-
-def scaled(price: Price, share: Floats | float) -> Price:
-    """The price times a factor."""
-    return Price(float(price.us * share), price.basis)
+    least = 0.0 if limit.flops_per_s is None else 1e6 * flops / limit.flops_per_s
+    return Price(max(price.us, least), price.basis, least if limit.is_of_power else 0.0)

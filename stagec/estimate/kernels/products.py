@@ -10,7 +10,7 @@ from stagec.dialects.types import QUANTIZED, bytes_per_element
 from stagec.estimate.kernels.choices import KernelChoices
 from stagec.estimate.kernels.experts import ExpertPrices
 from stagec.estimate.kernels.measured import TABLES, WIDE_BYTES, MeasuredKernels
-from stagec.estimate.kernels.price import Basis, Price, at_most, scaled
+from stagec.estimate.kernels.price import Basis, Price, at_most
 
 TILE = 128
 """Rows of a product that a multiprocessor works on at a time. An expert with fewer tokens leaves some of them empty."""
@@ -52,14 +52,12 @@ class ProductPrices:
             if found is not None:
                 slower = self.device.backward_fp8_rate if backward and each == "fp8" else 1.0
                 made = self.without_quantization(found, each, sizes, kernel.dtype in QUANTIZED)
-                alone = scaled(made, 1 / slower)
+                alone = made.times(1 / slower)
                 form = kernel.dtype if kernel.dtype in QUANTIZED else each
                 flops = 2 * float(sizes["batch"] * sizes["m"] * sizes["n"] * sizes["k"])
-                held = at_most(
-                    self.device.most_of_products(form, self.choices.devices), alone, flops
-                )
-                return scaled(Price(held.us + self.turns_us(kernel), held.basis), share)
-        return scaled(self.roofline_product((*narrow, *wide)[0], sizes), share)
+                held = at_most(self.device.most_of_products(form), alone, flops)
+                return held.plus(self.turns_us(kernel)).times(share)
+        return self.roofline_product((*narrow, *wide)[0], sizes).times(share)
 
     def without_quantization(
         self, price: Price, dtype: str, sizes: Sizes, is_quantized: bool

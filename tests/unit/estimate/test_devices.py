@@ -18,7 +18,7 @@ from stagec.calibrate.measured import Measured
 from stagec.cli import main
 from stagec.devices import LIMITS, load, named, names
 from stagec.devices.file import ALIASES, parse, table_text
-from stagec.devices.model import DeviceModel, GridAxis, TimeTable
+from stagec.devices.model import GridAxis, TimeTable
 from stagec.devices.rules import KINDS
 from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects.sched.actions import Compute, Kernel
@@ -299,8 +299,9 @@ def test_another_peak_is_one_of_all_dtypes_in_proportion(dtype: str) -> None:
     of_file = Device.of("h100").model
     half = Device.of("h100", flops_per_s=989.4e12 / 2).model
     assert of_file is not None and half is not None
-    for most in (DeviceModel.peak, DeviceModel.most_of_products):
-        assert most(half, dtype) == pytest.approx((most(of_file, dtype) or 0) / 2)
+    assert half.peak(dtype) == pytest.approx((of_file.peak(dtype) or 0) / 2)
+    own, whole = (each.most_of_products(dtype).flops_per_s for each in (half, of_file))
+    assert own == pytest.approx((whole or 0) / 2)
 
 
 def product(m: int, n: int, k: int, dtype: str = "bf16", batch: int = 1) -> Compute:
@@ -363,21 +364,21 @@ def test_a_product_of_fp8_is_without_the_quantization_that_was_measured_with_it(
 
 def test_a_step_waits_for_the_slowest_device_at_its_power_limit() -> None:
     """Of eight, 1.43 standard deviations from the mean, of 512 more than twice as far (Blom's formula); what keeps below the limit takes as long."""
-    prices = KernelPrices(named("h100"))
-    large, small = (product(size, size, size) for size in (16384, 512))
-    alone, node, cluster = (prices.among(count).price(large, True).us for count in (1, 8, 512))
-    spread = named("h100").sustained_spread
-    least = 1e6 * large.num_ops / named("h100").sustained["bf16"]
+    device = named("h100")
+    large, small = (KernelPrices(device).price(product(n, n, n), True) for n in (16384, 512))
+    alone, node, cluster = (large.on_slowest(device.slowest_of(count)) for count in (1, 8, 512))
+    spread = device.sustained_spread
+    least = 2e6 * 16384**3 / device.sustained["bf16"]
     assert least <= alone < node < cluster
     assert node == pytest.approx(least * (1 + 1.434 * spread), rel=1e-4)
     assert cluster == pytest.approx(least * (1 + 3.031 * spread), rel=1e-4)
-    assert prices.among(512).price(small, True) == prices.price(small, True)
-    assert prices.among(8) is prices.among(8)
+    assert alone == large.us
+    assert small.on_slowest(device.slowest_of(512)) == small.us
     # Nothing is known of what an A100 or a GB300 keeps up.
     for name in ("a100", "gb300"):
-        assert KernelPrices(named(name)).among(512).price(large, True) == KernelPrices(
-            named(name)
-        ).price(large, True)
+        device = named(name)
+        large = KernelPrices(device).price(product(16384, 16384, 16384), True)
+        assert large.on_slowest(device.slowest_of(512)) == large.us
 
 
 def test_what_products_keep_up_on_a_blackwell_is_measured_on_another() -> None:
@@ -644,8 +645,8 @@ def test_attention_keeps_up_what_its_own_kernels_do(name: str, length: int) -> N
     ):
         kernel = Kernel(work, "bf16", tuple({**sizes, "value_dim": 128}.items()))
         compute = Compute(products * heads * length**2 * 128, 1, kernel=kernel)
-        prices = KernelPrices(device, trains="cudnn")
-        alone, among = prices.price(compute).us, prices.among(64).price(compute).us
+        price = KernelPrices(device, trains="cudnn").price(compute)
+        alone, among = price.us, price.on_slowest(device.slowest_of(64))
         least = 1e6 * compute.num_ops / kept["bf16"]
         assert alone >= least * (1 - 1e-9)
         assert among == pytest.approx(max(alone, least * (1 + 2.36 * 0.016)), rel=1e-3)
@@ -658,15 +659,15 @@ def test_a_device_of_its_own_has_no_limits_of_another(tmp_path: Path) -> None:
     path.write_text('base = "gb200"\n[sustained]\nbf16 = 1000e12\n')
     own = load(str(path))
     for is_backward in (False, True):
-        assert own.most_of_attention("bf16", is_backward) == 1000e12
+        assert own.most_of_attention("bf16", is_backward) == (1000e12, True)
     path = tmp_path / "second.toml"
     path.write_text('base = "gb200"\n[sustained_backward_attention]\nbf16 = 900e12\n')
     second = load(str(path))
-    assert second.most_of_attention("bf16", True) == 900e12
-    assert second.most_of_attention("bf16", False) == second.peak("bf16")
+    assert second.most_of_attention("bf16", True) == (900e12, True)
+    assert second.most_of_attention("bf16", False) == (second.peak("bf16"), False)
     path = tmp_path / "third.toml"
     path.write_text('base = "gb200"\ntitle = "third"\n')
-    assert load(str(path)).most_of_attention("bf16", True) == 1254e12
+    assert load(str(path)).most_of_attention("bf16", True) == (1254e12, True)
 
 
 MICROSECONDS = {128: 1469, 64: 837, 32: 386, 16: 204, 8: 118, 4: 110}
