@@ -211,13 +211,16 @@ def finish(
     start = replace(start, idle=(*start.idle, *parts.diagnostics()))
     if stops.verify:
         start = replace(start, idle=(*start.idle, *idle_in_times(start)))
-    if stopped or not stops.unroll:
+    if stopped:
         return start
     runs = rank_runs(module, context.unrolled)
     unroller = Unroller(context.unrolled.arrangements, context.unrolled.queues)
+    start = replace(start, runs=runs, unroller=unroller)
+    if not stops.unroll:
+        return start
     traces = unroller.trace_set(module, runs)
     idle = (*start.idle, *idle_exchanges(start, lambda: traces))
-    compiled = replace(start, traces=traces, runs=runs, unroller=unroller, idle=idle)
+    compiled = replace(start, traces=traces, idle=idle)
     check_memory(compiled, lambda change: compiled_with(start, change, load_pass, handed))
     return compiled
 

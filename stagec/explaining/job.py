@@ -42,7 +42,7 @@ class NamedJob:
         compiled = self.compiled
         if compiled.traces is not None:
             return compiled
-        runs = rank_runs(compiled.module)
+        runs = compiled.runs or rank_runs(compiled.module)
         traces = compiled.unroller.trace_set(compiled.module, runs)
         return replace(compiled, traces=traces, runs=runs)
 

@@ -38,12 +38,13 @@ class Unroller:
 
     arrangements: Arrangements = field(default_factory=Arrangements)
     queues: QueueFinder = field(default_factory=QueueFinder)
+    forms: Forms = field(default_factory=dict)
+    """The forms of the kernels of its ops."""
     _made: dict[sched.RankProgramOp, tuple[RankRun, TraceProgram]] = field(default_factory=dict)
     _segments: dict[object, TraceSegment] = field(default_factory=dict)
     _chained: dict[object, TraceSegment] = field(default_factory=dict)
     _controls: dict[sched.RankProgramOp, Control] = field(default_factory=dict)
     _named: dict[stg.ProgramOp, bool] = field(default_factory=dict)
-    _forms: Forms = field(default_factory=dict)
     _sequences: dict[stg.ProgramOp, ModuleSequences | None] = field(default_factory=dict)
 
     def trace_set(self, module: ModuleOp, runs: Sequence[RankRun]) -> TraceSet:
@@ -87,7 +88,7 @@ class Unroller:
 
     def templates(self, run: RankRun) -> list[StageTemplates]:
         sequences = self.sequences(run.stages[0].program)
-        return [StageTemplates(stage, run.axis, sequences, self._forms) for stage in run.stages]
+        return [StageTemplates(stage, run.axis, sequences, self.forms) for stage in run.stages]
 
     def node(self, run: RankRun, row: int, at: int) -> Node:
         """One node of a row, with the numbers that it has for a rank."""
