@@ -16,7 +16,6 @@ from itertools import islice
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
-from stagec.analysis.kernels import Forms
 from stagec.analysis.sizes import size_values
 from stagec.arrays import Bools, Floats, Ints
 from stagec.backend.program import Node, TraceProgram, TraceSegment, TraceSet
@@ -203,19 +202,17 @@ class StepTimes:
 
     def seconds(self) -> Floats:
         """`[plan]`: the time of a step in seconds; NaN where the plan has to be compiled by itself."""
-        found = np.full(self.sizes.count, np.nan)
+        found, is_whole = np.full(self.sizes.count, np.nan), np.zeros(self.sizes.count, bool)
         waiting, more = np.arange(self.sizes.count), 0
         while len(waiting):
             for rows, few in self.groups(waiting, more):
+                is_whole[rows] = not few
                 try:
                     found[rows] = self.extended(rows, few) if few else self.whole(rows)
                 except UnlikeError:
                     continue
             # Steps of a few microbatches did not repeat themselves in these plans: try more microbatches, in the end all.
-            is_whole = np.array(
-                [not self.shorter_steps(row, more) for row in waiting.tolist()], bool
-            )
-            waiting, more = waiting[np.isnan(found[waiting]) & ~is_whole], more + 1
+            waiting, more = waiting[np.isnan(found[waiting]) & ~is_whole[waiting]], more + 1
         return found / 1e6
 
     def shorter_steps(self, row: int, more: int) -> tuple[int, ...]:
@@ -229,18 +226,24 @@ class StepTimes:
         return next(islice(timed_pairs(plan, int(self.ranks[row]), number), more, None), ())
 
     def groups(self, rows: Ints, more: int) -> Iterator[tuple[Ints, tuple[int, ...]]]:
-        """The plans that are timed together, and by steps of which two numbers of microbatches (`shorter_steps`); empty for steps with all of their own."""
-        known: dict[tuple[int, int], tuple[int, ...]] = {}
-        members: dict[object, tuple[list[int], tuple[int, ...]]] = {}
+        """The plans that are timed together, and by steps of which two numbers of microbatches (`shorter_steps`); empty for steps with all of their own.
+
+        A plan with too few microbatches for two steps of its own may share those of others (at first; `more` says that they did not tell).
+        """
+        alike: dict[tuple[int, ...], dict[int, list[int]]] = {}
         for row in rows.tolist():
-            pair = (int(self.ranks[row]), int(self.microbatches[row]))
-            if pair not in known:
-                known[pair] = self.shorter_steps(row, more)
-            few = known[pair]
-            key = (tuple(self.grouping_keys[row].tolist()), few or int(self.microbatches[row]))
-            members.setdefault(key, ([], few))[0].append(row)
-        for own, few in members.values():
-            yield np.array(own, np.int64), few
+            own = alike.setdefault(tuple(self.grouping_keys[row].tolist()), {})
+            own.setdefault(int(self.microbatches[row]), []).append(row)
+        for by_number in alike.values():
+            members: dict[tuple[int, ...], list[int]] = {}
+            for number in sorted(by_number, reverse=True):
+                own = by_number[number]
+                few = self.shorter_steps(own[0], more)
+                others = members if not (few or more) and may_repeat(self.structure.plan) else ()
+                shared = (each for each in others if goes_on_from(each, number))
+                members.setdefault(few or next(shared, (number,)), []).extend(own)
+            for few, own in members.items():
+                yield np.sort(np.array(own, np.int64)), few if len(few) > 1 else ()
 
     # Steps
 
@@ -366,6 +369,12 @@ class StepTimes:
             yield [step.durations(self.columns, rows[at : at + size]) for step in steps]
 
 
+def goes_on_from(few: Sequence[int], microbatches: int) -> bool:
+    """Whether a step may be the longer of two of fewer microbatches with whole blocks put in, or with none."""
+    step, rest = few[-1] - few[0], microbatches - few[-1]
+    return step > 0 and rest >= 0 and rest % step == 0
+
+
 def batch_of(module: ModuleOp, batch: str) -> stg.DimOp | None:
     """The op that says how large the batch is; None if that follows from other sizes."""
     dims = (op for op in module.body.ops if isinstance(op, stg.DimOp))
@@ -397,14 +406,12 @@ def step_of(compiled: Compiled, known: Collection[str]) -> CompiledStep:
     """A compiled plan's step with the sizes behind the numbers of all nodes, written in names that are `known` of each plan."""
     traces, runs = compiled.trace_set, compiled.runs
     forms: dict[tuple[int, int], list[NodeForm]] = {}
-    kernels: Forms = {}
-
     in_numbers: dict[object, Size] = {}
     for number, (rank_class, run) in enumerate(zip(traces.classes, runs, strict=True)):
         program = rank_class.program
         for index, body in bodies_of(program, run, compiled):
             values = run.stages[body.stage].values
-            sizes = action_sizes(body.body, kernels)
+            sizes = action_sizes(body.body, compiled.unroller.forms)
             if sizes is None:
                 raise UnlikeError
             nodes = program.segments[index].nodes

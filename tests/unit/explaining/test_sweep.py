@@ -533,6 +533,49 @@ def test_step_times_of_pipelines(schedule: str) -> None:
         assert row["step_time"] == pytest.approx(step_s, rel=1e-9), row
 
 
+@pytest.mark.parametrize("tells", [True, False])
+def test_too_few_microbatches_for_two_steps_share_those_of_others(
+    tells: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step of 12 is no twice as long as one of 8: by itself it is timed whole, and so it is where the two steps of others do not tell."""
+    tried: list[tuple[Sequence[int], list[int]]] = []
+    extended = StepTimes.extended
+
+    def noted(self: StepTimes, rows: Ints, few: Sequence[int]) -> Floats:
+        tried.append((few, sorted(set(self.microbatches[rows].tolist()))))
+        return extended(self, rows, few) if tells else np.full(len(rows), np.nan)
+
+    monkeypatch.setattr(StepTimes, "extended", noted)
+    clauses = "pipeline L over pp { schedule = 1f1b, microbatch = 1 }\n  device h100"
+    text = TINY.replace("CLAUSES", clauses).replace("dim L = 12", "dim L = 2")
+    asked = request(parse_text(text, "tiny.stg"), "p", ("step_time",), "B=12,16,24,96")
+    for row in sweep(asked).rows():
+        compiled = compile_program(asked.checked_at({"B": int(row["B"])}))
+        step_s = estimate(compiled).step_time_us / 1e6
+        assert row["step_time"] == pytest.approx(step_s, rel=1e-12 if not tells else 1e-9), row
+    assert tried[0] == ((6, 8), [8, 12, 48])
+    assert all(numbers == [48] for _, numbers in tried[1:])
+    assert bool(tried[1:]) != tells
+
+
+def test_ranks_that_agree_on_a_scale_do_so_over_their_own_mesh() -> None:
+    """In fp8 a quantization of as many elements takes longer among eight ranks than among four, on as many devices."""
+    sizes = {"S = 24": "S = 2048", "D = 12": "D = 1024", "H = 6": "H = 32", "V = 40": "V = 4096"}
+    clauses = "shard S over tp\n  microbatch 1\n  device h100"
+    text = TINY.replace("CLAUSES", clauses).replace("dp = 2, pp = 2,", "dp = 2,")
+    text = text.replace("weights = bf16", "weights = bf16, products = fp8, scaling = current")
+    for old, new in sizes.items():
+        text = text.replace(f"dim {old}", f"dim {new}")
+    source = parse_text(text.replace("dim L = 12", "dim L = 2"), "tiny.stg")
+    asked = request(source, "p", ("step_time",), "dp=2,4", "tp=16/dp", "S=8192/dp")
+    rows = sweep(asked).rows()
+    assert [row["ranks"] for row in rows] == [16, 16]
+    for row in rows:
+        own = {name: int(row[name]) for name in asked.grid.names}
+        step_s = estimate(compile_program(asked.checked_at(own))).step_time_us / 1e6
+        assert row["step_time"] == pytest.approx(step_s, rel=1e-12), row
+
+
 @pytest.mark.parametrize(
     "clauses", mostly(("v",).__contains__, [name for name in CLAUSES if name != "context"])
 )
