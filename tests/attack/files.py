@@ -24,7 +24,7 @@ from stagec.backend.writer import WriteOptions, write_traces
 from stagec.cli import main, opt_main
 from stagec.driver import compile_text
 from stagec.editing.language_features import diagnose
-from stagec.editing.server import importing
+from stagec.editing.open_texts import importing
 from stagec.ir_text import print_ir
 from stagec.plugins import registry
 from tests.attack.case import Failure, Kind
