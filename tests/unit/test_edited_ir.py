@@ -59,6 +59,11 @@ def texts(seed: int) -> dict[str, str]:
 
 
 def parsed(text: str) -> ModuleOp:
+    return module_of(text).clone()
+
+
+@cache
+def module_of(text: str) -> ModuleOp:
     context = Context()
     for name, factory in registry().dialects.items():
         context.register_dialect(name, factory)

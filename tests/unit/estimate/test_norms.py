@@ -98,7 +98,7 @@ def normed(text: str) -> list[bool]:
     return found
 
 
-@pytest.mark.parametrize("seed", some(range(3)))
+@pytest.mark.parametrize("seed", some([2, 0, 1], 3))
 def test_a_norm_that_finds_the_maximum_saves_one_reading_and_one_kernel(seed: int) -> None:
     said = drawn(random.Random(seed))
     device = named(str(said["device"]))
