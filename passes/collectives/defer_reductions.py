@@ -18,6 +18,7 @@ After:
 
 This is what Megatron-LM does with the input gradients of linears that share an input, and what
 `collectives { reduce = lazy }` asks for; plain DTensor modules reduce each term (`eager`: no such pass).
+Terms that differ in axes of size 1 alone are reduced together, too.
 Chains are flattened: in `x + a + b` the partial `a` and `b` are added before either is reduced. They are reduced as soon as the last of them is there, in the
 module that makes it, whatever is added to them later: PyTorch's gradients of a module's inputs are whole when its backward pass is over (`PrepareModuleInput`).
 
@@ -28,7 +29,7 @@ such as the gradient of its weights, reads what experts made whole.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
@@ -38,8 +39,11 @@ from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 from xdsl.rewriter import InsertPoint
 
+from stagec.analysis.sizes import mesh_of
 from stagec.dialects import dist, stg
+from stagec.dialects.types import TensorType
 from stagec.rewriting import inherit, rewrite
+from stagec.symbolic.conditions import is_split
 
 NAME = "defer-reductions"
 
@@ -50,7 +54,7 @@ class DeferReductions(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         rewrite(op, CombineTerms(), NAME, once=True)
-        rewrite(op, AddTerms(), NAME, once=True)
+        rewrite(op, AddTerms(mesh_of(op)), NAME, once=True)
 
 
 class CombineTerms(RewritePattern):
@@ -106,30 +110,60 @@ def reduction(term: SSAValue) -> dist.ReshardOp | None:
     return reshard if reduces and len(list(term.uses)) == 1 else None
 
 
+@dataclass(frozen=True)
 class AddTerms(RewritePattern):
     """Adds up the terms of a sum that are reduced alike, and reduces them together."""
+
+    mesh: Mapping[str, int]
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: stg.AddOp, rewriter: PatternRewriter) -> None:
         if is_root(op):
-            merge_terms(op, rewriter)
+            merge_terms(op, rewriter, self.are_alike)
+
+    def are_alike(self, one: dist.ReshardOp, other: dist.ReshardOp) -> bool:
+        """Whether two terms are sums over the same ranks, and are brought to one sharding."""
+        if one.target != other.target:
+            return False
+        if one.source == other.source:
+            return True
+        axes = {*used_axes(one.source), *used_axes(other.source)}
+        idle = [a for a in sorted(axes) if a in self.mesh and not is_split(a, self.mesh)]
+        return without(one.source, idle) == without(other.source, idle)
 
 
-def merge_terms(root: stg.AddOp, rewriter: PatternRewriter) -> None:
-    groups: dict[tuple[object, object], list[dist.ReshardOp]] = {}
+def used_axes(tensor: TensorType) -> tuple[str, ...]:
+    return (*tensor.split_axes, *tensor.partial)
+
+
+def without(tensor: TensorType, axes: Collection[str]) -> TensorType:
+    """What a type is if these axes split nothing, and nothing is partial over them."""
+    splits = {name: [a for a in own if a not in axes] for name, own in tensor.splits.items()}
+    return tensor.with_splits(splits).with_partial(a for a in tensor.partial if a not in axes)
+
+
+def merge_terms(
+    root: stg.AddOp,
+    rewriter: PatternRewriter,
+    are_alike: Callable[[dist.ReshardOp, dist.ReshardOp], bool],
+) -> None:
+    groups: list[list[dist.ReshardOp]] = []
     rest: list[SSAValue] = []
     for term in terms_of(root):
         reshard = reduction(term)
         if reshard is None or reshard.parent is not root.parent:
             rest.append(term)
-        else:
-            groups.setdefault((reshard.source, reshard.target), []).append(reshard)
-    if all(len(group) == 1 for group in groups.values()):
+            continue
+        group = next((each for each in groups if are_alike(each[0], reshard)), None)
+        if group is None:
+            groups.append(group := [])
+        group.append(reshard)
+    if all(len(group) == 1 for group in groups):
         return
     names = stg.tensor_type(root.result).names
     dead = sum_ops(root)
     sums = Sums(rewriter, [name for op in dead for name in stg.names_of(op)])
-    values = [*rest, *map(sums.reduced, groups.values())]
+    values = [*rest, *map(sums.reduced, groups)]
     # A sum has the dims of its first term first: a bias does not begin one.
     first, *others = sorted(values, key=lambda value: stg.tensor_type(value).names != names)
     total = first
@@ -139,7 +173,7 @@ def merge_terms(root: stg.AddOp, rewriter: PatternRewriter) -> None:
         total = rewriter.insert(stg.TransposeOp(total, names)).result
     rewriter.replace_all_uses_with(root.result, total)
     total.name_hint = total.name_hint or root.result.name_hint
-    for op in (*dead, *(reshard for group in groups.values() for reshard in group)):
+    for op in (*dead, *(reshard for group in groups for reshard in group)):
         if not any(result.uses for result in op.results):
             rewriter.erase(op)
 
@@ -172,9 +206,17 @@ class Sums:
             return group[0].result
         last = max(group, key=position)
         point = InsertPoint.after(last_beside(last))
-        total = group[0].operand
-        for reshard in group[1:]:
-            made = stg.AddOp(total, reshard.operand)
+        over = set[str].intersection(*({*each.source.partial} for each in group))
+        source = last.source.with_partial(a for a in last.source.partial if a in over)
+        terms = [
+            each.operand
+            if each.source == source
+            else self.insert(dist.ReshardOp(each.operand, source), point, last)
+            for each in group
+        ]
+        total, *others = terms
+        for term in others:
+            made = stg.AddOp(total, term)
             stg.add_names(made, self.names)
             total = self.insert(made, point, last)
         return self.insert(dist.ReshardOp(total, last.target), point, last)

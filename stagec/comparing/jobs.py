@@ -17,13 +17,14 @@ from stagec.summary import ClassSummary, Summary, summarize
 
 STATIC_PASSES = {
     Kind.PARAMETERS: "lower",
+    Kind.GRADIENTS: "plan-memory",
     Kind.TRANSPOSED: "plan-memory",
     Kind.MASTER: "insert-optimizer",
     Kind.OPTIMIZER: "insert-optimizer",
     Kind.CACHE: "lower",
     Kind.PROCESS: "plan-memory",
 }
-"""What brings the memory that stays from step to step; parameters and caches are in the model's text."""
+"""What brings the memory that stays from step to step; parameters and caches are in the model's text, and of gradients it is what pads their buffers."""
 
 WITH_MOST = ("the rank with most",)
 """The row of a job's totals that is of no sum."""

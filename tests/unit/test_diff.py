@@ -31,8 +31,9 @@ from stagec.comparing.labels import Labels, mesh_of_manifest
 from stagec.comparing.node_counts import op_name
 from stagec.comparing.traces import compare_traces
 from stagec.diagnostics import CompileError
-from stagec.driver import compile_model
+from stagec.driver import compile_model, compile_text
 from stagec.frontend import parse_text
+from stagec.memory import Kind
 from stagec.pools import compile_pools
 from tests.corpus.good import GOOD, mesh
 from tests.corpus.traces import Traces
@@ -81,6 +82,17 @@ def test_parts_add_up_to_the_whole(name: str) -> None:
         if kind not in ("recv", "load", "store")
     )
     assert sent == whole["communication"]
+
+
+def test_what_pads_buffers_of_gradients_is_compared() -> None:
+    """It stays from step to step, though gradients do not."""
+    text = "dim B = 4 dim D = 33 dim F = 3 model Net(x[B, D]) { weight w[D, F] loss = mean(x @ w, over = [B, F]) } "
+    text += "plan p { mesh dp = 2 shard B over dp zero 1 over dp { like = megatron } precision { weights = bf16, gradients = fp32 } }"
+    compiled = compile_text(text)
+    job = job_of(compiled)
+    (memory,) = compiled.memory
+    assert any(each.kind == Kind.GRADIENTS for each in memory.always)
+    assert total(job, 2, "bytes") == total(job, 4, "memory") == memory.peak_bytes
 
 
 def test_a_job_equals_itself(capsys: pytest.CaptureFixture[str]) -> None:

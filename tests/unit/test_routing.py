@@ -164,6 +164,18 @@ def test_gathered_tokens_have_the_dtype_of_the_dispatch_with_its_scales(
     assert collectives(found, "reduce_scatter") == {key: LAYERS * n for key, n in reduced.items()}
 
 
+@pytest.mark.parametrize(
+    "idle", ["shard F over tp", "shard S over cp", "shard F over tp shard S over cp"]
+)
+def test_axes_of_one_add_no_collective(idle: str) -> None:
+    """Where ranks gather tokens for routers as for experts, the gradients of both are terms of one sum, and are reduced together."""
+    plan = "mesh dp = 2, tp = 1, cp = 1 shard X over dp shard B over dp shard N over dp "
+    plan += "collectives { exchange = all_gather } "
+    without, having = (compile_text(text(plan + more), "net.stg", "p") for more in ("", idle))
+    for kind in ("reduce_scatter", "all_gather", "all_reduce"):
+        assert collectives(having, kind) == collectives(without, kind)
+
+
 MESHES = [(1, 2), (2, 2), (1, 8), (4, 2), (2, 4)]
 
 
