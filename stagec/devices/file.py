@@ -237,16 +237,24 @@ def read(
 ) -> DeviceModel:
     peaks = rates_of(data, "peaks", where, UNITS)
     limits = {each: rates_of(data, each, where, (*UNITS, *DTYPE_UNITS)) for each in LIMITS}
+    highest = {**(base.peaks if base else {}), **peaks}
+
+    def peak_of(dtype: str, rate: float) -> float:
+        return highest.get(DTYPE_UNITS.get(dtype, dtype), rate)
+
     for limit, dtype, rate in ((k, d, r) for k, rates in limits.items() for d, r in rates.items()):
-        peak = {**(base.peaks if base else {}), **peaks}.get(DTYPE_UNITS.get(dtype, dtype), rate)
-        if rate > peak:
+        if rate > (peak := peak_of(dtype, rate)):
             raise where.bad(
                 f"`{limit}.{dtype}` of `{where}` is {rate:g}, more than the peak of {peak:g}",
                 "leave it out, and products keep up their peak",
                 at=(limit, dtype),
             )
     if base is not None and not any(each in data for each in LIMITS):
-        limits = {each: getattr(base, each) for each in LIMITS}
+        kept: dict[str, Mapping[str, float]] = {each: getattr(base, each) for each in LIMITS}
+        limits = {
+            each: {dtype: min(rate, peak_of(dtype, rate)) for dtype, rate in rates.items()}
+            for each, rates in kept.items()
+        }
     own = numbers_of(data.get("device", {}), "device", where)
     for key in own:
         if key not in NUMBERS:

@@ -132,6 +132,9 @@ def _check_models(
         if lent:
             message += f", and what it imports has {len(lent)}"
             help_ = "import one of them alone"
+        elif definitions.plans and not definitions.modules:
+            plan = next(iter(definitions.plans))
+            help_ = f"import the model's file, or give it a plan of this one: `stagec MODEL.stg --plan {source.file}:{plan}`"
         findings.say("E0215", message, origin=source.file, help=help_)
     for model in definitions.models[1:]:
         first = definitions.models[0].name.span

@@ -195,6 +195,15 @@ def test_what_a_file_may_leave_out_may_be_0() -> None:
     assert told.helps == ("say `collective_units`, from 0 to 3",)
 
 
+@pytest.mark.parametrize("peak", [2e15, 700e12, 500e12])
+def test_nothing_is_kept_up_beyond_a_peak_of_ones_own(peak: float):
+    """What products and attention of the base keep up, a device with a lower peak does not."""
+    base, own = named("h100"), parse(f'base = "h100"\n[peaks]\nbf16 = {peak}', "x", "x")
+    for limit in LIMITS:
+        known = getattr(base, limit)
+        assert getattr(own, limit) == known | {"bf16": min(known["bf16"], peak)}
+
+
 def mistakes(text: str) -> tuple[Diagnostic, ...]:
     with pytest.raises(CompileError) as found:
         parse(text, "x", "x.toml")
