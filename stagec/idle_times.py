@@ -226,7 +226,7 @@ def of_networks(plan: Plan, other: Plan) -> Costs:
 
 
 def of_kernels(
-    compiled: Compiled, other: Plan, asked: Callable[[KernelPrices, Node], object]
+    compiled: Compiled, other: Plan, asked: Callable[[KernelPrices, Node, Mesh], object]
 ) -> Costs | None:
     """What is asked of the times of kernels; nothing where none are measured."""
     from stagec.estimate.prices import kernel_prices
@@ -235,21 +235,22 @@ def of_kernels(
     own, without = kernel_prices(compiled.plan, trains), kernel_prices(other, trains)
     if own is None or without is None:
         return None
-    return lambda node, mesh: (asked(own, node), asked(without, node))
+    return lambda node, mesh: (asked(own, node, mesh), asked(without, node, mesh))
 
 
-def price(kernels: KernelPrices, node: Node) -> object:
+def price(kernels: KernelPrices, node: Node, mesh: Mesh) -> object:
     from stagec.estimate.prices import BACKWARD
 
     assert isinstance(node.action, Compute)
-    return kernels.price(node.action, node.phase in BACKWARD)
+    found = kernels.price(node.action, node.phase in BACKWARD)
+    return found.on_slowest(kernels.device.slowest_of(mesh.num_ranks)), found.basis
 
 
-def price_and_launches(kernels: KernelPrices, node: Node) -> object:
-    return price(kernels, node), kernels.further_launches(node.action)
+def price_and_launches(kernels: KernelPrices, node: Node, mesh: Mesh) -> object:
+    return price(kernels, node, mesh), kernels.further_launches(node.action)
 
 
-def layer_tables(kernels: KernelPrices, node: Node) -> object:
+def layer_tables(kernels: KernelPrices, node: Node, mesh: Mesh) -> object:
     return kernels.experts.layer_tables(node.action)
 
 
