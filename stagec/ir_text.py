@@ -68,11 +68,13 @@ def parse_ir(
         for op in module.body.ops:
             if isinstance(op, ModuleOp):
                 message = "a module in a module: ops stand before or after the one that is meant"
-                raise refused("E0708", message, place_of(op), sources=sources)
+                help_ = "write the ops of one module"
+                raise refused("E0708", message, place_of(op), sources=sources, help=help_)
         for op in module.walk():
             if any(isinstance(operand, ForwardDeclaredValue) for operand in op.operands):
                 message = f"`{op.name}` reads a value that nothing makes where it can be read"
-                raise refused("E0708", message, place_of(op), sources=sources)
+                help_ = "put the op that makes it before this one"
+                raise refused("E0708", message, place_of(op), sources=sources, help=help_)
         if said is None:
             locate(parser.said)
         else:

@@ -223,10 +223,12 @@ def apply_pass(each: ModulePass, context: Context, module: ModuleOp) -> None:
     gone = (before & set(NEEDED)) - {type(op) for op in module.body.ops}
     if gone:
         message = f"the pass `{each.name}` took the module's {quoted(sorted(kind.name for kind in gone))} away"
-        raise refused("E0709", message, place_of(module))
+        help_ = "leave them there, beside the program that the pass changes"
+        raise refused("E0709", message, place_of(module), help=help_)
     if attributes is not None:
         for op, what in mistakes_of_attributes(module, attributes):
-            raise refused("E0713", f"the pass `{each.name}` gives {what}", place_of(op))
+            message, help_ = f"the pass `{each.name}` gives {what}", "give it an attribute of xDSL"
+            raise refused("E0713", message, place_of(op), help=help_)
 
 
 def broken_promise(each: ModulePass, module: ModuleOp) -> Diagnostic:
@@ -278,7 +280,13 @@ def verify(module: ModuleOp, after: ModulePass, others: Sequence[str], verifier:
         notes = [f"after the pass `{after.name}`"]
         if is_ours(after):
             notes.append(f"which asks ops of plug-ins what they become: {quoted(others)}")
-        raise CompileError([replace(d, notes=notes) for d in error.diagnostics]) from error
+        culprit = "the ops" if is_ours(after) else "the pass"
+        help_ = (
+            f"mend {culprit}: `stagec-opt -p` runs a pass alone, on IR that `--stop-after` prints"
+        )
+        raise CompileError(
+            [replace(d, notes=notes, help=d.helps or help_) for d in error.diagnostics]
+        ) from error
 
 
 def told(stops: Stops, name: str, module: ModuleOp) -> bool:

@@ -36,7 +36,8 @@ class FactsOfValues(dict[SSAValue, Facts]):
     def __missing__(self, value: SSAValue) -> Facts:
         if not isinstance(value, OpResult | BlockArgument):
             message = "a value that no op makes is read"
-            raise refused("E0709", message, span_of(self.program.location))
+            help_ = "let an op of the program make it"
+            raise refused("E0709", message, span_of(self.program.location), help=help_)
         owner = value.owner
         if self.program.is_ancestor(owner):
             raise KeyError(value)

@@ -26,20 +26,23 @@ LOWERED = (
 """What an op may become."""
 
 
+ANSWERS = "docs/adding_an_op.md says what an op answers, and how"
+
+
 def check_made(op: object, span: Span) -> None:
     """E0713 for what a call of an op of a plug-in makes, where that is no op with results."""
     if is_our_class(type(op)):
         return
     if not isinstance(op, stg.TensorOp):
         message = f"`from_call` makes {op!r}, and it is to make a `stg.TensorOp`"
-        raise refused("E0713", message, span)
+        raise refused("E0713", message, span, help=ANSWERS)
     message = ""
     if not op.results:
         message = "its `__init__` makes no results: `super().__init__` is given operands and the types of results"
     elif wrong := [r for r in op.results if not isinstance(r.type, TensorType)]:
         message = f"its `__init__` makes a result of type {wrong[0].type}, which is no tensor's: `x.type` is that of a value"
     for each in [message] if message else mistakes_of_indices(op):
-        raise refused("E0713", f"the op `{op.name}`: {each}", span)
+        raise refused("E0713", f"the op `{op.name}`: {each}", span, help=ANSWERS)
 
 
 def check_answers(op: stg.TensorOp, values: Mapping[str, int]) -> None:
@@ -49,7 +52,8 @@ def check_answers(op: stg.TensorOp, values: Mapping[str, int]) -> None:
 
 
 def mistaken(op: Operation, message: str) -> CompileError:
-    return refused("E0713", f"the op `{op.name}`: {message}", span_of(op.location))
+    message = f"the op `{op.name}`: {message}"
+    return refused("E0713", message, span_of(op.location), help=ANSWERS)
 
 
 def mistakes(op: stg.TensorOp, values: Mapping[str, int]) -> Iterator[str]:

@@ -27,7 +27,7 @@ from stagec.calibrate.folder import COLUMNS, FILES, added, read_file, read_folde
 from stagec.calibrate.measured import LeftOut, Measured, gathered
 from stagec.calibrate.report import HEAD, line, without_tables
 from stagec.calibrate.traces import read_trace
-from stagec.cli.usage import CommandParser, a_file, add_flag, add_repeated, add_switch
+from stagec.cli.usage import CommandParser, a_file, add_flag, add_repeated, add_switch, usage_error
 from stagec.devices.file import is_path, load, table_text
 from stagec.devices.model import DeviceModel, Key, TimeTable
 from stagec.diagnostics import did_you_mean, file_meant, quoted, refused
@@ -92,6 +92,10 @@ def calibrate(options: argparse.Namespace) -> None:
     if options.update and not is_path(options.device):
         message = f"`--update` replaces tables of a file, and `{options.device}` ships"
         raise unreadable(message, "--update", "make a file of it: `-o FILE.toml`")
+    if options.system is not None and not any(map(is_package, options.sources)):
+        message = "`--system` is of aiconfigurator, and no source is its folder"
+        flag = f"--system {options.system}"
+        raise usage_error(flag, message, "E0711", "leave it out, or name that folder")
     measured: dict[Key, Measured] = {}
     left_out: Counter[LeftOut] = Counter()
     for source in options.sources:

@@ -49,15 +49,28 @@ NETWORK_NUMBERS = (
     "network_bytes_per_s",
     "network_latency_us",
 )
-CHOSEN = {
-    "context": 'write `context = ["ring"]`, or `dcp = [2]` of plans that serve',
-    "device": "say it with `--device`",
-    "mesh": "write `tp = [2]`, and `cp`, `pp` and `ep` so too",
-    "microbatch": "write `microbatch = [1, 2]`",
-    "pipeline": 'write `pp = [4]` and `schedule = ["1f1b"]`',
-    "zero": "write `zero = [1, 3]`",
+CHOSEN: dict[str, dict[str, tuple[int | str, ...]]] = {
+    "context": {"context": ("ring",)},
+    "device": {},
+    "mesh": {"tp": (2,)},
+    "microbatch": {"microbatch": (1, 2)},
+    "pipeline": {"pp": (4,), "schedule": ("1f1b",)},
+    "zero": {"zero": (1, 3)},
 }
-"""Clauses that a search writes, or cannot write, and what to do instead."""
+"""Clauses that a search writes, or cannot write, and names of a space with values, which say the like."""
+TOO = {"context": ", or `dcp` of plans that serve", "mesh": ", and `cp`, `pp` and `ep` so too"}
+
+
+def instead(word: str, in_file: bool) -> str:
+    """What to do in place of a clause that stands in a file of `--space`, or behind `--clause`."""
+    if word == "device":
+        return "say it with `--device`"
+    known = [(name, [*values]) for name, values in CHOSEN[word].items()]
+    in_space = (f"`{name} = {json.dumps(values)}`" for name, values in known)
+    fixed = (f"`--fix {name}={','.join(map(str, values))}`" for name, values in known)
+    return f"write {' and '.join(in_space if in_file else fixed)}{TOO.get(word, '')}"
+
+
 OF_THE_MODEL = {"freeze", "recompute", "unit"}
 """Clauses that name modules, weights and values."""
 OF_TRAINING = {"freeze", "gradients"}
@@ -252,7 +265,8 @@ def check_clauses(options: argparse.Namespace, text: str, clauses: Sequence[str]
             raise usage_error(origin_of(options, clause), message, "E0710", "leave it out")
         if word in CHOSEN:
             message = f"`{clause}` says what a search chooses: `{word}` stands in each of its plans"
-            raise usage_error(origin_of(options, clause), message, "E0710", CHOSEN[word])
+            help_ = instead(word, in_file=clause not in options.clause)
+            raise usage_error(origin_of(options, clause), message, "E0710", help_)
         if (axis := axis_of_link(clause)) not in ("", *LINKED):
             message = f"`{axis}` is no axis that plans of a search have links along"
             help_ = suggestion(axis, LINKED)

@@ -29,7 +29,7 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute
 
-from stagec.diagnostics import Span, did_you_mean, quoted, refused, span_of
+from stagec.diagnostics import Span, quoted, refused, span_of, suggestion
 from stagec.dialects import dist, stg
 from stagec.dialects.op import first_op
 from stagec.ir_text import place_of
@@ -61,7 +61,9 @@ def read_plan(op: dist.PlanOp, mesh: Mapping[str, int]) -> Plan:
             raise WrongClause(f"`at` has the place of `{path}`, and the plan says nothing there")
         return plan
     except WrongClause as error:
-        raise refused("E0709", f"`dist.plan`: {error}", span_of(op.location)) from None
+        help_ = "write what `stagec MODEL.stg --stop-after lower` prints of a plan that says it"
+        message = f"`dist.plan`: {error}"
+        raise refused("E0709", message, span_of(op.location), help=help_) from None
 
 
 def stated_plan(module: ModuleOp) -> dist.PlanOp:
@@ -94,7 +96,7 @@ def check_plan(module: ModuleOp, op: dist.PlanOp, plan: Plan) -> None:
         unknown = [name for name in names if name not in known]
         if unknown:
             message = f"`dist.plan`: `{path}` names the {what} `{unknown[0]}`, which does not exist"
-            help_ = did_you_mean(unknown[0], known)
+            help_ = suggestion(unknown[0], known) or "declare it in the module"
             raise refused("E0709", message, span_of(op.location), help=help_)
 
 

@@ -184,7 +184,7 @@ def output_of(program: stg.ProgramOp) -> stg.OutputOp:
     if isinstance(last, stg.OutputOp):
         return last
     message = f"`{program.model.data}` does not end in `stg.output`"
-    raise refused("E0709", message, span_of(program.location))
+    raise refused("E0709", message, span_of(program.location), help="end it with `stg.output`")
 
 
 def set_operand(op: Operation, index: int, value: SSAValue) -> None:

@@ -328,3 +328,11 @@ def test_a_trace_of_kineto_that_says_something_else(seed: int, tmp_path: Path) -
         read_kineto(tmp_path / "run.json", events)
     except CompileError as error:
         assert [each.code for each in error.diagnostics] == ["E0418"]
+
+
+def test_a_system_without_aiconfigurator_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is silent of nothing: a folder of measurements has no systems."""
+    assert main(["calibrate", "h100", str(tmp_path), "--system", "h100_sxm"]) == 1
+    assert "error[E0711]: `--system` is of aiconfigurator" in capsys.readouterr().err

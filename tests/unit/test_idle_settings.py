@@ -917,3 +917,38 @@ def test_a_prefix_that_is_stored_once_and_saves_nothing_is_told(seed: int):
         assert found.span is not None
         line = SHARING_ON_DEVICES.format(sharing=sharing, **words).split("\n")[found.span.line - 1]
         assert line[found.span.column - 1 : found.span.end_column - 1] == sharing.strip()
+
+
+PACKED = """
+dim B = 4
+dim S = 24
+dim D = 32
+dim H = 4
+dim E = D / H
+model M(x[B, S, D]) {
+  weight wq[D, H, E], wo[H, E, D]
+  q = x @ wq
+  y = attention(q, q, q, REACH) @ wo
+  loss = mean(y * y, over = [B, S, D])
+}
+plan p { mesh cp = 2 device h100 }
+"""
+
+
+@pytest.mark.parametrize("reach", ["causal = true", "window = 15, causal = true", "causal = false"])
+def test_documents_of_which_each_sequence_has_one_are_told(reach: str):
+    """However many there are, and if they are cut to that; not what a context balances by."""
+    text = PACKED.replace("REACH", reach)
+    for beside in ("", "shard S over cp context cp { method = all_gather }"):
+        plans = {"S, 24": True, "2 * S, 25": True, "S / 2, 12": False}
+        plain, *given = (
+            compile_text(f"{text}plan q extends p {{ {beside} {each} }}", plan="q")
+            for each in ("", *(f"documents S [{lengths}]" for lengths in plans))
+        )
+        for made, is_idle in zip(given, plans.values(), strict=True):
+            assert ("documents" in told(made)) == is_idle
+            same = (digest(made), whole(made)) == (digest(plain), whole(plain))
+            assert same == is_idle
+    balanced = "shard S over cp context cp { balance = documents, method = all_gather }"
+    given = compile_text(f"{text}plan q extends p {{ {balanced} documents S [S] }}", plan="q")
+    assert "documents" not in told(given)

@@ -233,7 +233,9 @@ def test_a_pass_of_others_goes_wrong(body: str, tmp_path: Path, capsys: pytest.C
     applied = APPLIED if body in patterns else body
     bad.write_text(BAD_PASS.format(body=applied, pattern=patterns.get(body, "pass")))
     assert main([str(model), "--load-pass", str(bad), "-q"]) == 1
-    assert (BADLY | says)[body] in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert (BADLY | says)[body] in said
+    assert "= help: " in said
 
 
 def test_attributes_of_compiled_ir_are_read_as_they_are_written():

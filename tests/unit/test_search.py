@@ -18,7 +18,7 @@ from hypothesis import given, settings, strategies as st
 from stagec.backend.running_tasks import SerialExecutor
 from stagec.cli.search_command import read_flags, run
 from stagec.cli.search_page import sure, told_apart
-from stagec.cli.search_question import CHOSEN, check_clauses
+from stagec.cli.search_question import CHOSEN, check_clauses, instead
 from stagec.diagnostics import CompileError
 from stagec.dialects import sched, stg
 from stagec.dialects.types import tensor_of
@@ -880,8 +880,28 @@ def test_clauses_that_a_search_chooses(word: str) -> None:
     options = Namespace(space="space.toml", clause=[], model="random.stg")
     with pytest.raises(CompileError) as raised:
         check_clauses(options, drawn(0)[0], (clauses[word],))
-    assert raised.value.diagnostics[0].help == CHOSEN[word]
+    assert raised.value.diagnostics[0].helps == (instead(word, in_file=True),)
+    options.clause.append(clauses[word])
+    with pytest.raises(CompileError) as raised:
+        check_clauses(options, drawn(0)[0], (clauses[word],))
+    assert raised.value.diagnostics[0].helps == (instead(word, in_file=False),)
     check_clauses(options, drawn(0)[0], ("overlap { tp = true }",))
+
+
+def test_what_a_search_chooses_is_said_as_its_help_says() -> None:
+    """Behind `--fix`, and in a file of `--space`."""
+    _, dims = drawn(0)
+    assert instead("mesh", in_file=False).startswith("write `--fix tp=2`,")
+    for word, names in CHOSEN.items():
+        said = re.findall(r"`--fix ([^`]*)`", instead(word, in_file=False))
+        written = re.findall(r"`(\w+ = [^`]*)`", instead(word, in_file=True))
+        assert len(said) == len(written) == len(names)
+        spaces = [default_space(dims, 8, 8) for _ in range(2)]
+        for each in said:
+            fix(spaces[0], each)
+        read_space(spaces[1], "\n".join(written), "space.toml")
+        for name in names:
+            assert spaces[0].values[name] == spaces[1].values[name]
 
 
 SAID = {

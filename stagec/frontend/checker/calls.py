@@ -58,7 +58,7 @@ class CallChecker(ExpressionChecker):
         if len(results) != num_results:
             makes = f"{len(results)} result{'s' * (len(results) != 1)}"
             names = ", ".join(["a", "b", "c", "d", "e"][: len(results)])
-            help_ = f"assign them: `{names} = {name}(...)`" if len(results) > 1 else ""
+            help_ = f"assign {'them' if len(results) > 1 else 'it'}: `{names} = {name}(...)`"
             message = f"`{name}` makes {makes}, but {num_results} {_is(num_results)} wanted"
             self.error("E0211", message, call.span, help_)
             return nothing

@@ -30,6 +30,7 @@ from stagec.frontend.checker.user_ops import read_op
 from stagec.frontend.files import Source, parse_file
 from stagec.frontend.paths import Scope, weights_of
 from stagec.frontend.plans.idle_settings import (
+    idle_documents,
     idle_microbatch,
     idle_names,
     idle_of_contexts,
@@ -291,6 +292,7 @@ def check(
         *idle_split(served_as, own),
         *idle_sharing(batch, table, own),
         *(idle_training(said, serves=batch is not None) if not trains else ()),
+        *(idle_documents(resolved, said, table) if batch is None else ()),
         *(idle_zero(resolved, said, leaves_a_dtype) if not trains else ()),
     ]
     if served_as is None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from math import prod
 from typing import NamedTuple
 
+from stagec.analysis.documents import PackedDocuments
 from stagec.analysis.units import unit_of
 from stagec.diagnostics import Diagnostic, Span, quoted
 from stagec.frontend import syntax
@@ -289,6 +290,20 @@ def idle_unit(plan: Plan, said: Merged) -> Iterator[Diagnostic]:
             message = "`unit` changes nothing here"
             help_ = "it needs `zero 3`, whose weights are gathered by units"
             yield Diagnostic("W0304", message, clause.span, help=help_)
+
+
+def idle_documents(plan: Plan, said: Merged, table: SizeTable) -> Iterator[Diagnostic]:
+    """A warning for a plan's own documents of which each sequence has one, as it has without them; contexts may balance by them all the same."""
+    documents = plan.documents
+    size = None if documents is None else table.values.get(documents.dim)
+    if documents is None or not size or any(c.balance == "documents" for c in plan.contexts):
+        return
+    packed = PackedDocuments.packed(documents.dim, documents.lengths, size)
+    if all(len(parts) == 1 for parts in packed.sequences):
+        for clause in said.all(syntax.Documents):
+            message, label = "`documents` changes nothing here", "each sequence is one document"
+            help_ = "leave it out, or pack shorter ones"
+            yield Diagnostic("W0304", message, clause.span, label=label, help=help_)
 
 
 def idle_zero(plan: Plan, said: Merged, leaves_a_dtype: bool) -> Iterator[Diagnostic]:

@@ -8,3 +8,4 @@ stg.dim "D" = "8"
 
 // CHECK: error[E0708]: a module in a module: ops stand before or after the one that is meant
 // CHECK-NEXT:  --> {{.*}}/module_in_module.mlir:4:1
+// CHECK: = help: write the ops of one module
