@@ -50,15 +50,15 @@ from stagec.estimate.repetition import (
 from stagec.estimate.step import Estimate
 from stagec.estimate.timeline import Timeline, simulate_graph
 from stagec.memory import ClassPlan, Moment, TimedPeak
-from stagec.passes.schedule.build_programs import (
+from stagec.passes.schedule.interleave_tasks import interleave
+from stagec.pipeline_schedule import num_together, pipeline_schedule
+from stagec.plans.clauses import Plan
+from stagec.rank_orders import (
     first_shared,
     gathers_before,
     plain_order,
     rank_order,
 )
-from stagec.passes.schedule.interleave_tasks import interleave
-from stagec.pipeline_schedule import num_together, pipeline_schedule
-from stagec.plans.clauses import Plan
 from stagec.rewriting import programs_by_kind
 from stagec.unrolling.rank import Arrangement, RankRun, StageRun, arrange
 

@@ -26,14 +26,14 @@ from stagec.explaining.quantities import Answer
 from stagec.explaining.rows_at_sizes import layout_with
 from stagec.memory import Kind, MemoryLevel
 from stagec.memory.value_table import ValueTable, value_table
-from stagec.passes.schedule.build_programs import (
+from stagec.pipeline_schedule import num_together, schedule_of_ranks, schedule_op, transfers
+from stagec.pipelines import BEFORE_ORDER
+from stagec.rank_orders import (
     first_shared,
     gathers_before,
     plain_order,
     rank_order,
 )
-from stagec.pipeline_schedule import num_together, schedule_of_ranks, schedule_op, transfers
-from stagec.pipelines import BEFORE_ORDER
 from stagec.rewriting import programs_by_kind
 from stagec.schedules import Schedule, build
 from stagec.sweeping.equal_memory import OrderSignature, signature

@@ -11,7 +11,7 @@ import pytest
 import stagec
 from stagec.checking import check_traces
 from stagec.dialects.sched.tasks import TASKS
-from stagec.passes.schedule.build_programs import plain_order
+from stagec.rank_orders import plain_order
 from stagec.schedules import build
 from tests.differential.random_plans import Drawn
 from tests.differential.sweeps import differences

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from stagec.dialects.sched.tasks import TASKS, Order
-from stagec.passes.schedule.build_programs import rank_order
+from stagec.rank_orders import rank_order
 from stagec.schedules import (
     CATALOGUE,
     TRANSFERS,

@@ -9,7 +9,7 @@ import pytest
 
 from stagec.dialects.sched.tasks import TASKS, Order
 from stagec.estimate.repetition import goes_on
-from stagec.passes.schedule.build_programs import plain_order, rank_order
+from stagec.rank_orders import plain_order, rank_order
 from stagec.schedules import ScheduleError, build, names
 from stagec.sweeping.equal_memory import signature
 from tests.unit.seldom import some
