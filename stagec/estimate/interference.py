@@ -132,14 +132,19 @@ class Neighbours:
             np.setdiff1d(computing, products, assume_unique=True),
             moving,
             products,
-            nodes_of(program, lambda node: shares(node) > 0 and not leaves_units(node)),
+            nodes_of(
+                program, lambda node: is_static and shares(node) > 0 and not leaves_units(node)
+            ),
         )
 
     @property
     def positions(self) -> Ints:
         """All nodes whose times are asked for, in ascending order."""
-        of_products = [self.products, self.awaited] if len(self.products) else []
-        return distinct(np.concatenate([self.computing, *self.moving.values(), *of_products]))
+        return distinct(np.concatenate(self.parts))
+
+    @property
+    def parts(self) -> list[Ints]:
+        return [self.computing, *self.moving.values(), self.products, self.awaited]
 
     def numbered(self, numbers: Ints) -> Neighbours:
         """The same with other `numbers` for the positions: `[position]`."""
@@ -149,6 +154,11 @@ class Neighbours:
             numbers[self.products],
             numbers[self.awaited],
         )
+
+    def is_same(self, other: Neighbours) -> bool:
+        """Whether the other one has the same positions."""
+        is_alike = [*self.moving] == [*other.moving]
+        return is_alike and all(map(np.array_equal, self.parts, other.parts))
 
     def lost(self, starts: Floats, ends: Floats) -> Floats:
         """How much longer nodes compute because of what runs beside them, in µs. `starts` and `ends` are `[node]` in µs, or `[node, plan]`.

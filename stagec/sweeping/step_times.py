@@ -134,19 +134,17 @@ class CompiledStep:
         """When nodes that are asked for start and end, if nodes take these `durations` in µs: for each piece of the graph, `[node, plan]`."""
         return solve(asked, durations, hosts=self.hosts)
 
-    def lost(self, durations: list[Floats], times: Times) -> tuple[Floats, Floats]:
-        """`[class, plan]` each, in µs: how long ranks compute, and how much longer they would because of what runs beside that.
-
-        `times` are those of all watched nodes.
-        """
+    def computing(self, durations: list[Floats]) -> Floats:
+        """`[class, plan]`: how long ranks compute, in µs."""
         parts: list[list[tuple[int, Sequence[Node], Floats]]] = [[] for _ in self.graph.classes]
         for piece, us in zip(self.graph.pieces, durations, strict=True):
             parts[piece.rank_class].append((len(piece.first), piece.nodes, us))
-        return (
-            np.stack([computing_us(own) for own in parts]),
-            np.stack(
-                [each.lost(times.starts, times.ends[:-1]) for each in self.watched_neighbours]
-            ),
+        return np.stack([computing_us(own) for own in parts])
+
+    def lost(self, times: Times) -> Floats:
+        """`[class, plan]`: how much longer ranks would compute because of what runs beside that, in µs. `times` are those of all watched nodes."""
+        return np.stack(
+            [each.lost(times.starts, times.ends[:-1]) for each in self.watched_neighbours]
         )
 
     def durations(self, columns: PriceColumns, rows: Ints) -> list[Floats]:
@@ -355,9 +353,17 @@ class StepTimes:
         def grown(of: Sequence[Floats]) -> Floats:
             return of[1] + times * (of[1] - of[0])
 
-        alone = [s.solve(own, s.watched) for s, own in zip(steps, durations, strict=True)]
+        is_behind = loses_behind(steps, blocks)
+        few, more = steps
+        watched = [few.graph.exits_alone if is_behind else few.watched, more.watched]
+        alone = [
+            step.solve(own, asked)
+            for step, own, asked in zip(steps, durations, watched, strict=True)
+        ]
         holds = shifts_evenly(alone, blocks)
-        made = slowed_times(steps, durations, grown, alone)
+        # Where that holds, what is behind the blocks is only later in the longer step, and loses as much however many blocks there are.
+        lost = more.lost(alone[1]) if is_behind and more.neighbours else None
+        made = slowed_times(steps, durations, grown, alone, lost)
         holds &= shifts_evenly(made, blocks)
         return np.where(holds, grown([each.makespan for each in made]), np.nan)
 
@@ -460,18 +466,20 @@ def slowed_times(
     durations: Sequence[list[Floats]],
     of_whole: Callable[[Sequence[Floats]], Floats],
     alone: Sequence[Times] | None = None,
+    lost: Floats | None = None,
 ) -> list[Times]:
     """When the nodes of each step end, where computation is slowed by the communication that runs beside it (`stagec.estimate.interference`).
 
     The factor is that of the whole step: `of_whole` extrapolates to it what these steps lose (µs, `[plan]` for each step). `alone`: the times without slowing.
+    `lost`: what the whole step loses, where that is known.
     """
     alone = alone or [s.solve(own, s.watched) for s, own in zip(steps, durations, strict=True)]
     if not steps[0].neighbours:
         return list(alone)
-    spent = [
-        step.lost(own, times) for step, own, times in zip(steps, durations, alone, strict=True)
-    ]
-    factors = slowdown(*(of_whole(each) for each in zip(*spent, strict=True)))
+    computing = [step.computing(own) for step, own in zip(steps, durations, strict=True)]
+    if lost is None:
+        lost = of_whole([step.lost(own) for step, own in zip(steps, alone, strict=True)])
+    factors = slowdown(of_whole(computing), lost)
     if (factors == 1).all():
         return list(alone)
     return [
@@ -481,7 +489,7 @@ def slowed_times(
 
 
 def blocks_of(few: CompiledStep, more: CompiledStep) -> list[RepeatedNodes] | None:
-    """The exits of each rank class that the longer step has and the shorter one has not, if they repeat others; None if they do not in some class.
+    """The nodes of each rank class that the longer step has and the shorter one has not, if they repeat others; None if they do not in some class.
 
     Nodes are the same if they have the same symbolic sizes. Numbers may differ: what a step does once is a larger part of each of fewer microbatches.
     """
@@ -494,13 +502,22 @@ def blocks_of(few: CompiledStep, more: CompiledStep) -> list[RepeatedNodes] | No
         before, after = (step.graph.exits_of(number) for step in (few, more))
         if block is None or not is_put_in(before.astype(np.int8), after.astype(np.int8), block, 0):
             return None
-        start, stop = np.cumsum(np.append(0, after))[[block.start, block.stop]].tolist()
-        found.append(RepeatedNodes(start, stop))
+        found.append(block)
     return found
 
 
+def loses_behind(steps: Sequence[CompiledStep], blocks: Sequence[RepeatedNodes]) -> bool:
+    """Whether all computation that may be slowed is behind the nodes that the longer step has more, in the same places, as is what runs beside it."""
+    for few, more, block in zip(*(step.neighbours for step in steps), blocks, strict=False):
+        here = more.positions
+        later = more.numbered(np.arange(here.max(initial=-1) + 1) - (block.stop - block.start))
+        if here.min(initial=block.stop) < block.stop or not few.is_same(later):
+            return False
+    return True
+
+
 def shifts_evenly(times: Sequence[Times], blocks: Sequence[RepeatedNodes]) -> Bools:
-    """`[plan]`: whether the exits that the longer step has more (`blocks`) delay all later ones of every rank class by the same time.
+    """`[plan]`: whether the exits of the nodes that the longer step has more (`blocks`) delay all later ones of every rank class by the same time.
 
     Nodes of a piece that are no exits are as much later as what the piece waits for.
     """
@@ -510,5 +527,7 @@ def shifts_evenly(times: Sequence[Times], blocks: Sequence[RepeatedNodes]) -> Bo
     holds = np.ones(len(delay), bool)
     for number, block in enumerate(blocks):
         before, after = (each.exits_of(number) for each in times)
-        holds &= is_put_in(before, after, block, delay, near)
+        exits = np.cumsum(np.append(0, more.asked.graph.exits_of(number)))
+        own = RepeatedNodes(*exits[[block.start, block.stop]].tolist())
+        holds &= is_put_in(before, after, own, delay, near)
     return holds

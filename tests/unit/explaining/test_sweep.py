@@ -19,13 +19,15 @@ from stagec.diagnostics import CompileError
 from stagec.dialects.attributes import SizeAttr
 from stagec.dialects.sched.tasks import Order
 from stagec.driver import Compiled, Stops, compile_program
+from stagec.estimate.interference import slowdown
 from stagec.estimate.step import estimate
 from stagec.explaining.job import NamedJob
 from stagec.frontend import check, parse_file, parse_text
+from stagec.sweeping import step_times
 from stagec.sweeping.grid import grid
 from stagec.sweeping.plans import SweepRequest
 from stagec.sweeping.run import SweepTable, sweep
-from stagec.sweeping.step_times import StepTimes, batch_of
+from stagec.sweeping.step_times import StepTimes, batch_of, loses_behind
 from stagec.sweeping.structures import Begun, Structure
 from stagec.symbolic import constant, parse
 from stagec.symbolic.columns import Columns
@@ -531,6 +533,38 @@ def test_step_times_of_pipelines(schedule: str) -> None:
         compiled = compile_program(asked.checked_at({n: int(row[n]) for n in asked.grid.names}))
         step_s = estimate(compiled).step_time_us / 1e6
         assert row["step_time"] == pytest.approx(step_s, rel=1e-9), row
+
+
+@pytest.mark.parametrize(
+    ("level", "width", "length", "is_behind"), [(1, 1536, 480, True), (2, 384, 4800, False)]
+)
+def test_what_is_slowed_behind_the_blocks_is_slowed_alike(
+    level: int, width: int, length: int, is_behind: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What runs beside sums of gradients does so once, however many microbatches there are. Where each has sums of its own, what two steps lose tells."""
+    seen: list[bool] = []
+    factors: list[float] = []
+
+    def noted(*given: Any) -> bool:
+        seen.append(loses_behind(*given))
+        return seen[-1]
+
+    def slowed(*given: Any) -> Floats:
+        found = slowdown(*given)
+        factors.append(found.max())
+        return found
+
+    monkeypatch.setattr(step_times, "loses_behind", noted)
+    monkeypatch.setattr(step_times, "slowdown", slowed)
+    clauses = f"pipeline L over pp {{ schedule = 1f1b, microbatch = 1 }}\n  zero {level} over dp\n  device h100\n  shard S over tp"
+    text = TINY.replace("CLAUSES", clauses).replace("dim L = 12", "dim L = 4")
+    source = parse_text(text.replace("dim D = 12", f"dim D = {width}"), "tiny.stg")
+    asked = request(source, "p", ("step_time",), "B=96", f"S={length}")
+    (row,) = sweep(asked).rows()
+    compiled = compile_program(asked.checked_at({"B": 96, "S": length}))
+    assert row["step_time"] == pytest.approx(estimate(compiled).step_time_us / 1e6, rel=1e-9)
+    assert seen == [is_behind]
+    assert factors[0] > 1
 
 
 @pytest.mark.parametrize("tells", [True, False])
