@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import product
 
 from stagec import symbolic
-from stagec.diagnostics import CompileError, did_you_mean, refused, suggestion
+from stagec.diagnostics import CompileError, refused, suggestion
 from stagec.symbolic import Size, SizeError
 
 MOST_POINTS = 1_000_000
@@ -82,7 +82,7 @@ def grid(texts: Sequence[str], known: Sequence[str]) -> Grid:
     for name, size in formulas.items():
         unknown = sorted(size.names - set(known))
         if unknown:
-            help_ = did_you_mean(unknown[0], known)
+            help_ = suggestion(unknown[0], known)
             raise wrong(f"{name}={size}", f"there is no size `{unknown[0]}`", help_)
         circle = sorted(size.names & set(formulas))
         if circle:
