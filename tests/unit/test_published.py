@@ -283,7 +283,7 @@ def test_the_largest_gpt2() -> None:
 STATED = [(path, plan) for path, plan in reversed(CASES) if path in examples()]
 
 
-@pytest.mark.parametrize(("path", "plan"), mostly(is_first, STATED, 5), ids=ids(STATED))
+@pytest.mark.parametrize(("path", "plan"), mostly(is_first, STATED, 7), ids=ids(STATED))
 def test_headers_state_the_training_flops(path: Path, plan: str) -> None:
     """Under each plan that changes no size but the batch."""
     if not resizes(path, plan) and (path.stem, plan) not in TRAINS_ALL:
