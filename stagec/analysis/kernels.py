@@ -15,6 +15,7 @@ from xdsl.ir import Block, Operation, OpResult, SSAValue
 
 from stagec import symbolic
 from stagec.analysis.contiguity import apart
+from stagec.analysis.sizes import batch_dim, module_of
 from stagec.dialects import sched, stg
 from stagec.dialects.memory import Kind
 from stagec.dialects.types import PIECE_AXIS, QUANTIZED, SCALES, TensorType, bytes_of, tensor_of
@@ -165,8 +166,8 @@ def apart_sizes(op: sched.ComputeOp) -> dict[str, Size]:
 
 
 def quantize_form(op: sched.ComputeOp) -> KernelForm:
-    """Formats find their scales in different ways. `batch`: of how many experts' tokens, where products read these one by one. Of a weight, its `elements`, and
-    the part of a microbatch of those that are quantized once in a step, `new`.
+    """Formats find their scales in different ways. `experts`: of how many experts' tokens, where products read these one by one. Of a weight, its
+    `elements`, and the part of a microbatch of those that are quantized once in a step, `new`.
     """
     made = tensor_of(op.outputs[0].type)
     products = (
@@ -174,8 +175,8 @@ def quantize_form(op: sched.ComputeOp) -> KernelForm:
         for user in (use.operation for use in op.outputs[0].uses)
         if isinstance(user, sched.ComputeOp) and sched.work_of(user) == Work.PRODUCT
     )
-    own = {name for user in products for name in batch_names(user)}
-    sizes = {"batch": dims_product(made, own)} if own else {}
+    own = {name for user in products if is_of_experts(user) for name in batch_names(user)}
+    sizes = {"experts": dims_product(made, own)} if own else {}
     agreed = ()
     if is_weight(op.inputs[0]):
         elements = dims_product(made, set(made.names))
@@ -288,6 +289,7 @@ def product_form(op: sched.ComputeOp) -> KernelForm:
         sizes |= merged_sizes(op, both)
         if sizes["batch"] != ONE:
             sizes |= experts_sizes(op, sizes)
+            sizes |= {"experts": sizes["batch"]} if is_of_experts(op) else {}
     return KernelForm(Work.PRODUCT, left.dtype, tuple(sizes.items()), stored=stored_weight(op))
 
 
@@ -488,6 +490,17 @@ def of_pieces(value: SSAValue) -> SSAValue | None:
     op = value.owner
     is_loop = isinstance(op, stg.RepeatOp) and stg.STEPS in op.properties
     return from_body(value) if is_loop else None
+
+
+def is_of_experts(op: sched.ComputeOp) -> bool:
+    """Whether a product is of a matrix for each of its batch, and of tokens that are of no sample of the step: a dispatch dealt them to experts.
+
+    Where each head has a matrix, tokens are still of their samples, and one kernel multiplies all.
+    """
+    if not is_linear(op) or not batch_names(op):
+        return False
+    samples = batch_dim(module_of(op))
+    return not any(samples in tensor_of(value.type).names for value in op.inputs[:2])
 
 
 def experts_sizes(op: sched.ComputeOp, sizes: Mapping[str, Size]) -> dict[str, Size]:

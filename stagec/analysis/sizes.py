@@ -14,6 +14,7 @@ from xdsl.ir import Operation
 from stagec.analysis.coordinates import SUFFIX, axes_in
 from stagec.diagnostics import refused, span_of
 from stagec.dialects import dist, stg
+from stagec.dialects.op import first_op
 from stagec.dialects.types import TIME_AXIS
 from stagec.symbolic import Size, SizeError, conditions
 
@@ -22,6 +23,12 @@ def module_of(op: Operation) -> ModuleOp:
     found = op.get_toplevel_object()
     assert isinstance(found, ModuleOp)
     return found
+
+
+def batch_dim(module: ModuleOp) -> str:
+    """The dim of the samples of a step, as the plan names it; empty without one."""
+    plan = first_op(module, dist.PlanOp)
+    return "" if plan is None else plan.batch_dim
 
 
 def mesh_of(module: ModuleOp) -> dict[str, int]:

@@ -74,11 +74,9 @@ class KernelChoices:
         together = kernel.kind == Work.QUANTIZE and (
             kernel.dtype == "nvfp4" or (kernel.dtype == "fp8" and self.scales_are_known)
         )
-        sizes = dict(kernel.sizes)
-        # Products of pairs of matrices that no tokens were sent for are one kernel, such as scores that are written out.
-        is_batched = kernel.kind == Work.PRODUCT and "hidden" not in sizes
-        is_one = not self.takes_turns or together or is_batched
-        return 1 if is_one else max(int(sizes.get("batch", 1)), 1)
+        # Products of pairs of matrices that are none of experts are one kernel, such as scores that are written out.
+        is_one = not self.takes_turns or together
+        return 1 if is_one else max(int(dict(kernel.sizes).get("experts", 1)), 1)
 
     def is_cached(self, action: object) -> bool:
         """Whether an action quantizes a weight, of which the result is kept for the other microbatches of a step (`process { cached_weights = true }`).

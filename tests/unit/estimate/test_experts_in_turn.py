@@ -21,7 +21,7 @@ def product(batch: int, m: int, n: int, k: int) -> Kernel:
     """Of so many experts, unless it is one."""
     sizes = {"batch": batch, "m": m, "n": n, "k": k}
     if batch > 1:
-        sizes |= {"hidden": k, "inner": n, "leading": 2, "sent": 1, "places": 1}
+        sizes |= {"experts": batch}
     return Kernel(Work.PRODUCT, "bf16", tuple(sizes.items()))
 
 
@@ -121,6 +121,38 @@ plan p {
 """
 
 
+SENT = "dispatch(h, chosen, experts = X, tokens = C, dropless = true)"
+
+
+@pytest.mark.parametrize("between", ["", "padded(", "cast(", "hierarchical"])
+@pytest.mark.parametrize("dtype", some(["bf16", "mxfp8", "fp8", "fp8_1x128", "fp4"], 2))
+def test_all_products_of_experts_take_turns(dtype: str, between: str) -> None:
+    """Forward and for both gradients, in any dtype, whatever lies between them and what sends tokens; not those of a weight for each head."""
+    end = {"padded(": ")", "cast(": ", dtype = bf16)"}.get(between)
+    text = LAYER % (dtype, "trtllm")
+    text = f"dim W = E\n{text}".replace("wo[H, E, D]", "wo[H, W, D]")
+    text = text.replace("weight wq[D, H, E],", "weight wq[D, H, E], turned[H, E, W],")
+    text = text.replace("q[B, S, H, E] = x @ wq", "q[B, S, H, W] = (x @ wq) @ turned")
+    if end is not None:
+        text = text.replace(SENT, f"{between}{SENT}{end}")
+    if between == "padded(":
+        text = f"op padded(x[X, C, D]) -> [X, C, D] {{ flops = 0, bytes = 4 * X * C * D }}\n{text}"
+    if between == "hierarchical":
+        text = text.replace("ep = 2", "en = 2, el = 2, ep = en * el")
+        text = text.replace("  device", "  collectives { exchange = hierarchical }\n  device")
+    compiled = compile_text(text)
+    kernels = Prices.of(compiled.trace_set, compiled.plan).kernels
+    assert kernels is not None
+    nodes = [node for s in compiled.trace_set.classes[0].program.segments for node in s.nodes]
+    products = [n.action.kernel for n in nodes if work_of(n) == Work.PRODUCT]
+    sizes = [dict(each.sizes) for each in products]
+    own = 4 if between == "hierarchical" else 8
+    of_experts = [each["k"] in (768, 1024) and each["batch"] == own for each in sizes]
+    assert sum(of_experts) == 9 * 2 and sum(each["batch"] > 1 for each in sizes) == 12 * 2
+    for kernel, is_one_each in zip(products, of_experts, strict=True):
+        assert kernels.kernels_of(kernel) == (own if is_one_each else 1)
+
+
 @pytest.mark.parametrize(
     ("dtype", "scaling"),
     some([("mxfp8", "delayed"), ("fp8", "delayed"), ("fp8", "current"), ("fp4", "delayed")], 4),
@@ -136,8 +168,8 @@ def test_tokens_of_each_expert_are_quantized_by_a_kernel(dtype: str, scaling: st
         kernels = prices.kernels
         assert kernels is not None
         nodes = [node for s in compiled.trace_set.classes[0].program.segments for node in s.nodes]
-        experts = [n for n in nodes if work_of(n) == Work.QUANTIZE and "batch" in kernel_sizes(n)]
-        assert [kernel_sizes(node)["batch"] for node in experts] == [8] * len(experts) != []
+        experts = [n for n in nodes if work_of(n) == Work.QUANTIZE and "experts" in kernel_sizes(n)]
+        assert [kernel_sizes(node)["experts"] for node in experts] == [8] * len(experts) != []
         found[engine] = [prices.node(node).us for node in experts]
         turns = engine == "trtllm" and (dtype == "mxfp8" or scaling == "current")
         count = 8 if turns else 1
