@@ -9,6 +9,7 @@ from stagec.frontend import syntax
 from stagec.frontend.plans.lengths import DocumentsReader
 from stagec.frontend.plans.plan_reader import PlanReader
 from stagec.plans import clauses as resolved
+from stagec.symbolic import conditions, symbol
 
 
 def read_load(reader: PlanReader) -> resolved.Load | None:
@@ -75,10 +76,12 @@ def read_documents(
                 help=help_,
             )
     found = DocumentsReader(reader.table.values, reader.findings).read(clause.lengths)
-    size = reader.table.values.get(clause.dim.text)
+    name, size = clause.dim.text, reader.table.values.get(clause.dim.text)
     if found is None or size is None:
         return None
-    if sum(found) < size:
-        message = f"the documents have {sum(found):,} tokens together, and a sequence has `{clause.dim} = {size:,}`"
+    together = f"the documents have {sum(found):,} tokens together, and a sequence has"
+    reason = f"{together} more"
+    if not conditions.compare(symbol(name), "<=", sum(found), {name: size}, reason):
+        message = f"{together} `{name} = {size:,}`"
         reader.error("E0401", message, clause.lengths, "list as many as fill a sequence")
     return resolved.Documents(dim=clause.dim.text, lengths=tuple(found), span=clause.span)

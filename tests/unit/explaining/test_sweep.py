@@ -195,6 +195,15 @@ def test_whether_ranks_get_through_their_batches_is_asked_of_each_point() -> Non
     assert sum(table.reasons.values()) == 2
 
 
+def test_whether_documents_fill_a_sequence_is_asked_of_each_point() -> None:
+    """One that is longer says nothing of others that are programs of their own."""
+    text = TINY.replace("CLAUSES", "documents S [5, 4, 7, 8]\n  microbatch B / dp / 2")
+    asked = request(parse_text(text, "tiny.stg"), "p", ("flops",), "dp=1,2", "S=12,36,24")
+    table = sweep(asked)
+    assert [(row["dp"], row["S"]) for row in table.rows()] == [(1, 12), (1, 24), (2, 12), (2, 24)]
+    assert [*table.reasons.values()] == [2]
+
+
 @pytest.mark.seldom
 def test_a_sweep_of_an_option_that_follows_from_sizes() -> None:
     """`loss_chunks`, a setting that is a formula: its chunks have a size of their own."""
