@@ -217,6 +217,15 @@ class FillOp(LikeOp):
         blocked = frozenset(cache[1:2]) if cache != x else frozenset[str]()
         return Indices((cache, cache), (cache,), blocked=blocked)
 
+    def splits_of_operands(self) -> dict[str, tuple[str, ...]]:
+        # Rows are split in time, too, but all go through at once; sequences that begin are counted by themselves.
+        cache, x = tensor_type(self.cache), tensor_type(self.x)
+        own = [dim.split for dim in cache.dims]
+        in_time = x.split_in_time(x.names[0], TIME_AXIS)
+        if cache.names != x.names and own == [dim.split for dim in in_time.dims]:
+            return dict(zip(cache.names, own, strict=True))
+        return super().splits_of_operands()
+
 
 def verify_rows(op: InRowsOp | OutOfRowsOp, apart: TensorType, rows: TensorType) -> None:
     """[B.begun, M, D] and [B, M.begun, D] are the same positions."""
