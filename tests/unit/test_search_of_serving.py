@@ -309,7 +309,7 @@ def test_mistakes(model: str, flags: Sequence[str], code: str, message: str) -> 
     [
         ("decode 0 at 10", (), "the number of sequences"),
         ("decode 4 at 10", ("--batch", "8"), "`serve` says how many sequences there are"),
-        ("decode B ta 10", (), "tokens before them (`at`)"),
+        ("decode B ta 10", (), "`decode` has no `ta`"),
     ],
 )
 def test_mistakes_of_what_is_served(
