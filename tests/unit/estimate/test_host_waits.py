@@ -253,7 +253,7 @@ def test_finding_a_scale_launches_three_more_kernels(device: str) -> None:
     kernels = KernelPrices(named(device), trains="cudnn", scales_are_known=False)
     launch, own = kernels.device.host_launch_us, kernels.device.host_kernel_us
     for experts in (1, 4, 16):
-        kernel = Kernel(Work.QUANTIZE, "fp8", (("batch", experts),))
+        kernel = Kernel(Work.QUANTIZE, "fp8", (("experts", experts),))
         quantized = Compute(0, 1, kernel=kernel, work=Work.QUANTIZE)
         for kernels_of_one in (1, 4):
             further = kernels.further_launches(quantized, kernels_of_one)
