@@ -119,6 +119,7 @@ def test_few_tell_of_many(name: str, seed: int, device: str, model: str) -> None
 
 
 @pytest.mark.parametrize(("model", "period"), some([("matrices", 3), ("words", 4)]))
+@pytest.mark.seldom
 def test_stages_that_are_alike_repeat_themselves_after_several_microbatches(
     model: str, period: int
 ) -> None:
@@ -167,6 +168,7 @@ def test_a_search_proves_by_few(
 
 
 @pytest.mark.parametrize("schedule", some(["1f1b", "gpipe"], 2))
+@pytest.mark.seldom
 def test_the_command_says_the_same(
     schedule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:

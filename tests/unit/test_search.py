@@ -562,6 +562,7 @@ plan later {
 
 
 @pytest.mark.parametrize("schedule", some(["1f1b", "zb_h1", "gpipe", "zb_h2"], 4))
+@pytest.mark.seldom
 def test_a_change_has_no_setting_that_changes_nothing(schedule: str) -> None:
     """Beside another schedule, or a number of microbatches, a first stage is said to be whole only where it is not so anyway."""
     text = MODELS["words"] + LATER.replace("SCHEDULE", schedule)
@@ -1183,6 +1184,7 @@ model Net(tokens[B, S]: i32, targets[B, S]: i32) {{
 
 
 @pytest.mark.parametrize("seed", some(range(4), 4))
+@pytest.mark.seldom
 def test_what_stages_hold_of_several_repeats(seed: int) -> None:
     """Each stage counts for itself, of trained layers and of frozen ones; where all are saved that is most of the peak."""
     rng = Random(seed)
@@ -1287,6 +1289,7 @@ def test_sums_begin_when_a_microbatch_has_gone_back(schedule: str) -> None:
 
 
 @pytest.mark.parametrize(("model", "clause"), some([("attention", ""), ("words", "freeze embed")]))
+@pytest.mark.seldom
 def test_a_first_layer_of_its_own_is_on_one_of_a_ranks_stages(model: str, clause: str) -> None:
     """Its input needs no gradient where nothing in front of it is trained. Where the first of a rank's stages has no layer, another rank has that layer."""
     text = MODELS[model]

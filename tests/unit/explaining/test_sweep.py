@@ -38,7 +38,7 @@ from tests.differential.of_examples import draw_example
 from tests.differential.random_plans import Drawn, draw
 from tests.differential.random_serving import draw_serving
 from tests.differential.sweeps import QUANTITIES, differences, request, whole
-from tests.unit.seldom import mostly
+from tests.unit.seldom import mostly, some
 from tests.unit.test_serving import text as served_text
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -160,6 +160,7 @@ def test_one_expert_on_a_device_and_several() -> None:
     assert not differences(Drawn(text, ("ep=2,4",), "p"))
 
 
+@pytest.mark.seldom
 def test_one_microbatch_and_several() -> None:
     """One alone has no sum of gradients, so it is another structure (issue 20: 42.46 GB was said to be 10.71)."""
     asked = request(
@@ -576,7 +577,7 @@ def test_what_is_slowed_behind_the_blocks_is_slowed_alike(
     assert factors[0] > 1
 
 
-@pytest.mark.parametrize("tells", [True, False])
+@pytest.mark.parametrize("tells", some([False, True]))
 def test_too_few_microbatches_for_two_steps_share_those_of_others(
     tells: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

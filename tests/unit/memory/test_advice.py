@@ -108,6 +108,7 @@ LIMITED = 'base = "h100"\n[device]\ncapacity = {capacity}\n'
 
 
 @pytest.mark.parametrize("seed", some([20, 11, 2, 24, 26], 5))
+@pytest.mark.seldom
 def test_what_a_help_proposes_is_text_that_does_what_it_says(seed: int) -> None:
     """Clauses of E0501, applied to random plans, give the peaks that are told."""
     text = draw(Random(seed), "device h100 { nvme_bytes_per_s = 5GB, node = 2 }").text
