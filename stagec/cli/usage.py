@@ -36,7 +36,10 @@ class StoreOnce(argparse.Action):
         if option_string is not None and parser.given.setdefault(self.dest, values) != values:
             first, second = (shown_value(v) for v in (parser.given[self.dest], values))
             message = f"`{option_string}` is given twice, as {first} and as {second}"
-            raise usage_error(f"{option_string} {second}", message, "E0711", "leave out one")
+            help_ = "leave out one"
+            if isinstance(values, list):
+                help_ += f", or write all behind one: `{option_string} {first} {second}`"
+            raise usage_error(f"{option_string} {second}", message, "E0711", help_)
         setattr(namespace, self.dest, values)
 
 
