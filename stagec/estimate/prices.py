@@ -20,6 +20,7 @@ from stagec.backend.program import Node, RankClass, TraceProgram, TraceSet
 from stagec.dialects.sched.actions import Collective, Compute, HostCopy, HostUpdate, NodeAction
 from stagec.dialects.types import QUANTIZED
 from stagec.dialects.work import Work
+from stagec.estimate.joined_kernels import joined_kernels, work_of as work_of
 from stagec.estimate.kernels import KernelPrices
 from stagec.estimate.kernels.price import Basis, Price
 from stagec.estimate.network import Network, rate
@@ -314,23 +315,7 @@ class Prices:
     def groups(self, nodes: Sequence[Node]) -> tuple[dict[int, int], dict[int, list[int]]]:
         """Which nodes share kernels: for each node that may share one, the first node of its kernel, and the nodes before it whose kernel it joins."""
         compiled = self.plan.device.kernels == "compiled"
-        group_of: dict[int, int] = {}
-        joined: dict[int, list[int]] = {}
-        for i, node in enumerate(nodes):
-            after = self.joins(node, compiled)
-            if after is None:
-                continue
-            before = [
-                dep.node
-                for dep in node.data_deps
-                if dep.slot < 0 and dep.node in group_of and work_of(nodes[dep.node]) in after
-            ]
-            both = {group_of[j] for j in before}
-            group_of[i] = min(both, default=i)
-            if len(both) > 1:
-                group_of |= {j: group_of[i] for j, own in group_of.items() if own in both}
-            joined[i] = before
-        return group_of, joined
+        return joined_kernels(nodes, lambda node: self.joins(node, compiled))
 
     def joins(self, node: Node, compiled: bool) -> Collection[Work] | None:
         """The kinds of work that a node can join: if a node of such a kind makes what it reads, both are one kernel. None if it never shares its kernel.
@@ -582,11 +567,6 @@ def notes_on_kernels(plan: Plan, works: Collection[Work]) -> list[str]:
     if not is_fused:
         found.append("a kernel of its own adds a weight's gradient to that of earlier microbatches")
     return [f"kernels = {kernels}: {', and '.join(found)}"] if found else []
-
-
-def work_of(node: Node) -> Work:
-    """The kind of work of a computing node; communication and copies have the kind `OTHER`."""
-    return node.action.work if isinstance(node.action, Compute) else Work.OTHER
 
 
 def kernel_sizes(node: Node) -> dict[str, int]:
