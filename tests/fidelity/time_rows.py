@@ -561,6 +561,9 @@ PUBLISHED = {
 MISPRINTED = ("26.02.01", "LLAMA3_70B", "GB300")
 """The table gives its plans in NVFP4 and MXFP8 the microbatches, and one of them the degrees, of the plan by FSDP, by which weights and gradients alone are
 larger than the device. Theirs are those of recipes (v0.3.1), as in the releases before and behind."""
+SPLITS_ENDS = ("LLAMA3.1_405B", "Qwen3_235B_a22B")
+"""Models at Megatron-Bridge whose embedding and loss count as a layer each where layers are dealt to stages (`account_for_embedding_in_pipeline_split` and
+`account_for_loss_in_pipeline_split` in their recipes, v0.1.0rc4 to v0.5.0)."""
 ENDS_AGAIN = ("Nemotron_3_Super", "B300", "fp4")
 """The plan of a Nemotron whose recipe computes norms in front of experts and their activation again (`recompute_modules`, v0.4.0 and v0.5.0)."""
 ON_HOST = {("LLAMA3_70B", "GB300"): 20, ("LLAMA3.1_405B", "GB200"): 95}
@@ -631,7 +634,7 @@ def published(r: Cells) -> Timed | None:
         bucket = bucket_bytes(str(128 * 2**20))
         swizzle = swizzle_of(r["release"], layout.products)
         layout = replace(layout, bucket_bytes=bucket, rack=rack, cudnn=cudnn, swizzle=swizzle)
-        layout = replace(layout, norms=norms_of(r))
+        layout = replace(layout, norms=norms_of(r), in_split=r["model"] in SPLITS_ENDS)
         # `grad_reduce_in_fp32 = False` in all of its `scripts/performance/configs`.
         layout = replace(layout, gradients="bf16")
         # `use_precision_aware_optimizer` where it computes in bf16 (`overrides.py` there), and of DeepSeek (`recipes/deepseek`).
