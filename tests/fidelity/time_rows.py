@@ -429,10 +429,25 @@ def narrows(r: Cells) -> bool:
     return ways == 1 and (r["gpu"] == "B200" or (r["gpu"] == "GB200" and r["round"] == "v5.0"))
 
 
+AGREE = (
+    ("v5.0", "Lenovo", "32"),
+    ("v5.1", "Cisco", "16"),
+    ("v5.1", "Dell", "8"),
+    ("v5.1", "Krai", "16"),
+    ("v5.1", "Krai", "32"),
+)
+"""LoRA's submissions on Hopper whose scripts or logs say `reduce_amax: true`."""
+
+
 def agreeing(r: Cells) -> str:
-    """`FP8_REDUCE_AMAX=False` of LoRA's scripts; `TP_ONLY_AMAX_RED` of Llama 3.1's, which is true unless said (`conf/custom.yaml`)."""
+    """Along which axes ranks agree on the maxima of delayed scaling.
+
+    `FP8_REDUCE_AMAX` of LoRA's scripts, which is true in NVIDIA's since those of its container 25.04 (`config_common.sh`), and so in all on Blackwell; with
+    `tp_only_amax_red=False` where a log has it. `TP_ONLY_AMAX_RED` of Llama 3.1's, which is true unless said (`conf/custom.yaml` of rounds 5.0 and 5.1)."""
     if r["benchmark"] == "llama2_70b_lora":
-        return "none"
+        is_hopper = r["gpu"].startswith("H")
+        agrees = not is_hopper or (r["round"], r["org"], r["gpus"]) in AGREE
+        return "all" if agrees else "none"
     if not r["benchmark"].startswith("llama31"):
         return "all"
     axes = [axis for axis in ("cp", "tp") if number(r, axis) > 1]
@@ -487,12 +502,11 @@ def is_recent(r: Cells) -> bool:
 
 
 def fuses_activations(r: Cells) -> bool:
-    """`USE_TE_OPS` of scripts in round 5.1: of 8B's but Cisco's, and not where NVIDIA shares tensors among 512; of LoRA's Dell's, NVIDIA's and Florida's.
-
-    Rounds 4.1 and 5.0 are older than it, or were not at hand.
-    """
+    """`USE_TE_OPS` of scripts in round 5.1: of 8B's but Cisco's, and not where NVIDIA shares tensors among 512; of LoRA's Dell's, NVIDIA's, Florida's and
+    Wiwynn's (its log). No script of rounds 4.1 and 5.0 has it."""
     if r["benchmark"] == "llama2_70b_lora":
-        return r["round"] == "v5.1" and r["org"] in ("Dell", "NVIDIA", "University-of-Florida")
+        fusing = ("Dell", "NVIDIA", "University-of-Florida", "Wiwynn")
+        return r["round"] == "v5.1" and r["org"] in fusing
     return is_recent(r) and not (r["org"] == "NVIDIA" and number(r, "tp") > 1)
 
 
