@@ -94,8 +94,8 @@ def shard_lines(case: Case) -> list[str]:
         lines.append(f"shard C over {', '.join(token_axes)}")
     if case.degree("tp") > 1:
         heads = [dim for dim in ("H", "K") if dim in attention_dims(case)]
-        divides = int(case.model["vocab"]) % case.degree("tp") == 0
-        vocabulary = [] if "tp_head" in case.parallel else ["V"]
+        vocabulary = ["V"] if has_rule_of_vocabulary(case) else []
+        divides = vocabulary_divides(case)
         lines.append(f"shard {', '.join([*heads, 'F', *(vocabulary if divides else [])])} over tp")
         lines += (
             [] if divides else [f"shard {dim} over tp {{ uneven = chunk }}" for dim in vocabulary]
@@ -109,17 +109,30 @@ def shard_lines(case: Case) -> list[str]:
     return lines + override_lines(case)
 
 
+def vocabulary_divides(case: Case) -> bool:
+    return int(case.model["vocab"]) % case.degree("tp") == 0
+
+
+def has_rule_of_vocabulary(case: Case) -> bool:
+    """Whether a rule splits the vocabulary: if the head is split, or if the table alone is in parts of unequal sizes, which only a rule can say."""
+    is_uneven = "tp_embed" not in case.parallel and not vocabulary_divides(case)
+    return "tp_head" not in case.parallel or is_uneven
+
+
 def override_lines(case: Case) -> list[str]:
     """Where the vocabulary is split otherwise than the rule says."""
     if case.degree("tp") == 1:
         return []
     name = model_name(case)
-    table = "Embedding" if case.has_unit_of_head else name
+    table, head = ("Embedding", "Head") if case.has_unit_of_head else (name, name)
     whole_table, whole_head = "tp_embed" in case.parallel, "tp_head" in case.parallel
+    has_rule = has_rule_of_vocabulary(case)
     lines: list[str] = []
-    if whole_table != whole_head:
+    if whole_table == has_rule and whole_table != whole_head:
         lines.append(f"shard {table}.embed[V] over {'none' if whole_table else 'tp'}")
-    if not whole_head and not case.parallel.get("loss_parallel"):
+    if whole_head and has_rule:
+        lines.append(f"shard {head}.head[V] over none")
+    if has_rule and (whole_head or not case.parallel.get("loss_parallel")):
         lines.append(f"shard {name}.logits[V] over none")
         if case.is_training and case.compute_dtype != "fp32":
             lines.append(f"shard {name}.{WIDE_LOGITS}[V] over none")

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 
 import pytest
 
+from stagec.driver import compile_text
 from tests.fidelity.archive import RECORDED, compact, lines_of, names_in, read_cases, whole
 from tests.fidelity.cover import covering, words
 from tests.fidelity.draw import draw, text_of
 from tests.fidelity.report import outcome_text
 from tests.fidelity.run import run_case
 from tests.fidelity.shrink import shrunk
+from tests.fidelity.stg_text import stg_text
 from tests.unit.seldom import some
 
 NAMES = names_in(RECORDED)
@@ -32,6 +35,22 @@ def test_traces_agree_with_recorded_runs(names: list[str]) -> None:
         outcome = run_case(case)
         assert not outcome.not_yet, f"{case.name}: {outcome.not_yet}"
         assert outcome.agrees, "\n" + outcome_text(outcome)
+
+
+@pytest.mark.parametrize("vocabulary", [0, 1])
+def test_a_table_alone_is_split_also_in_unequal_parts(vocabulary: int) -> None:
+    """Where `tp` does not divide the vocabulary, only a rule of the dim says how its parts differ, and the head is left out of it."""
+    name = next(
+        data["name"]
+        for data in lines_of(RECORDED)
+        if "tp_head" in data["parallel"] and "tp_embed" not in data["parallel"]
+    )
+    (case,) = read_cases(RECORDED, [name])
+    model = {**case.model, "vocab": int(case.model["vocab"]) + vocabulary}
+    text = stg_text(replace(case, model=model))
+    compile_text(text)
+    said = "shard V over tp { uneven = chunk }", ".head[V] over none", ".logits[V] over none"
+    assert [each in text for each in said] == [vocabulary == 1] * 3
 
 
 def test_there_are_hundreds_of_cases() -> None:
