@@ -43,13 +43,14 @@ def quantize_products(plan: Plan, stated: dist.PlanOp) -> Arguments:
     inputs, weights = PRODUCTS[precision.products or ""]
     # Weights that no step changes are not quantized in each iteration. What converts the rest is part of the products' measured times.
     stored = precision.product_weights or ("" if stated.is_training else weights)
+    gathers = stated.is_training and plan.zero_level in (1, 2)
     return {
         "inputs": inputs if stated.is_training else "",
         "weights": weights,
         "wide": precision.unquantized,
         "wide_weight_gradient": precision.weight_gradients == "bf16",
         "stored": stored,
-        "gathered": (precision.product_gather or "") if plan.zero_level in (1, 2) else "",
+        "gathered": (precision.product_gather or "") if gathers else "",
     }
 
 

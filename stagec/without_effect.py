@@ -46,6 +46,7 @@ class ProgramNeed(NamedTuple):
 
 
 GRADIENTS = "reduced gradients"
+REDUCED = (dist.AllReduceGradientOp, dist.ReduceShardOp, dist.AllReduceShardOp)
 SUMMED = "gradients that are reduced, or wait for that, in a dtype of their own"
 PERSISTENT = "parameters that stay whole"
 IN_EIGHT_BITS = "states in 8 bits"
@@ -645,7 +646,7 @@ def kinds(module: ModuleOp) -> Iterator[str]:
         yield kind
         if kind == "tp" and "serial" not in stg.marks(op):
             yield NOT_AWAITED
-        if isinstance(op, dist.AllReduceGradientOp | dist.ReduceShardOp):
+        if isinstance(op, REDUCED):
             yield GRADIENTS
         if isinstance(op, stg.WeightOp) and op.persistent is not None:
             yield PERSISTENT

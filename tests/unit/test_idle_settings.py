@@ -289,6 +289,10 @@ OF_LAYERS: list[tuple[str, tuple[int, int], list[str]]] = [
     ("precision { reduce = bf16 }", (1, 2), ["reduce"]),
     ("precision { reduce = bf16 }", (2, 1), []),
     ("zero 3 over dp precision { reduce = bf16 }", (1, 1), ["reduce"]),
+    *(
+        (f"mesh rep = 2, dp = 1 shard B over rep, dp zero 2 over dp {each}", (1, 1), [])
+        for each in ("precision { reduce = bf16 }", "gradients { bucket_bytes = 1KiB }")
+    ),
     ("zero 3 over dp precision { reduce = bf16 } microbatch 1", (2, 1), []),
     ("device h100 { tile_scheduler = static }", (1, 1), ["tile_scheduler"]),
     ("device h100 { tile_scheduler = static }", (2, 1), []),
@@ -406,6 +410,20 @@ def test_a_first_stage_whose_backward_passes_are_whole_anyway_is_told(schedule: 
         return
     found = [each for each in told(said) if each == "first_backward"]
     assert len(found) == (digest(said) == digest(plain))
+
+
+def test_a_forward_pass_gathers_no_weights_wider_than_products_read_them():
+    of_loss = "loss = mean(square(x @ head), over = [B, S, F])"
+    clauses = "zero 1 over dp device h100 precision {{ weights = bf16, products = fp8_1x128{} }}"
+    said, plain = (
+        compile_text(
+            LAYERS.replace(of_loss, "return x").format(clauses=clauses.format(each), dp=2, tp=1),
+            plan="q",
+        )
+        for each in (", product_gather = bf16", "")
+    )
+    assert "product_gather" in told(said)
+    assert (digest(said), whole(said)) == (digest(plain), whole(plain))
 
 
 OVER = "  shard B over dp\n"

@@ -186,6 +186,7 @@ STORED = (
     "master",
     "reduce",
     "weight_gradients",
+    "product_gather",
     "saved_values",
     "saved",
     "maxima",
