@@ -191,7 +191,7 @@ class Rebuilding:
             call = self.call_of(value)
             needed = self.slice_of(together[call] if call or self.at_once else [value], ())
             unread = self.unread_with(needed, call)
-            first = self.first_of(call) if unread else reader
+            first = self.first_of(call, reader) if unread else reader
             for again in self.slice_of([], [*needed, *unread]):
                 self.repeat(again, first)
             op.operands[index] = self.made[value]
@@ -219,12 +219,13 @@ class Rebuilding:
         """How many repeats of layers stand before an op."""
         return bisect(self.layers, self.position[op])
 
-    def first_of(self, call: str) -> Operation:
-        """Where the backward pass of a call begins. A function that runs again as a whole does so before all of it."""
-        ops = self.level.backward_ops()
+    def first_of(self, call: str, reader: Operation) -> Operation:
+        """Where the backward pass of a call begins, or what reads of it before that. A function that runs again as a whole does so before all of it."""
         phases = ("bwd", "wgrad")
         return next(
-            op for op in ops if call_of(op, self.modules) == call and stg.phase_of(op) in phases
+            op
+            for op in self.level.backward_ops()
+            if op is reader or (call_of(op, self.modules) == call and stg.phase_of(op) in phases)
         )
 
     def slice_of(self, values: Sequence[SSAValue], unread: Sequence[Operation]) -> list[Operation]:

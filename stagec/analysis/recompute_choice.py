@@ -1,7 +1,7 @@
 """Which values of a forward pass a plan wants computed again: the words of `recompute` applied to ops.
 
 An op belongs to a *region*: it is named itself (`EXPLICIT`), or part of a call of a module, or of the core of attention. What
-leaves a region other than the first is kept: the ops that read it there would save it.
+leaves a region other than the first is kept: the ops that read it there would save it. So is what it is a view of, whose storage it is.
 """
 
 from __future__ import annotations
@@ -53,15 +53,16 @@ class Choice:
         ops = [op for op in forward if can_be_repeated(op)]
         core = attention_core(ops) if ATTENTION in self.what else set[Operation]()
         regions = {op: self.region(op, is_repeated, op in core) for op in ops}
-        found: set[SSAValue] = set()
+        by_name: set[SSAValue] = set()
+        in_regions: set[SSAValue] = set()
         for op in ops:
             region = regions[op]
             is_free = is_repeated and isinstance(op, stg.ConstantOp)
-            if is_free or region == EXPLICIT or goes_with(op, found):
-                found |= set(op.results)
+            if is_free or region == EXPLICIT or goes_with(op, by_name):
+                by_name |= set(op.results)
             elif region:
-                found |= {r for r in op.results if not leaves(r, region, regions)}
-        return found
+                in_regions |= {r for r in op.results if not leaves(r, region, regions)}
+        return by_name | in_regions
 
     @property
     def is_whole(self) -> bool:
@@ -151,13 +152,16 @@ def call_in(scope: str, modules: tuple[str, ...]) -> str:
 
 
 def goes_with(op: Operation, dropped: set[SSAValue]) -> bool:
-    """Whether an op only views or moves a value that is dropped."""
-    is_view = isinstance(op, stg.TensorOp) and op.IS_VIEW
-    return (is_view or isinstance(op, dist.Movement)) and op.operands[0] in dropped
+    """Whether an op only views or moves a value that is dropped, whoever reads it."""
+    return (is_view(op) or isinstance(op, dist.Movement)) and op.operands[0] in dropped
+
+
+def is_view(op: Operation) -> bool:
+    return isinstance(op, stg.TensorOp) and op.IS_VIEW
 
 
 def leaves(value: SSAValue, region: str, regions: Mapping[Operation, str]) -> bool:
-    """Whether an op of the forward pass reads a value outside of its region."""
+    """Whether an op of the forward pass reads a value, or a view of it, outside of its region."""
     owner = value.owner
     block = block_of(owner) if isinstance(owner, Operation) else owner
     for use in value.uses:
@@ -165,5 +169,7 @@ def leaves(value: SSAValue, region: str, regions: Mapping[Operation, str]) -> bo
         if isinstance(reader, stg.YieldOp) or stg.phase_of(reader) != "fwd":
             continue
         if regions.get(reader) != region:
+            return True
+        if is_view(reader) and any(leaves(view, region, regions) for view in reader.results):
             return True
     return False

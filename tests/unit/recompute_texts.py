@@ -133,6 +133,80 @@ AT_THE_TOP = """  x = Mlp(x)
   repeat L { x = Mlp(x) }
 """
 
+# Norms behind modules, as Gemma 2 has them, which read what a checkpoint returns; later layers read keys and values of an earlier one.
+SHARED_KEYS = """
+dim B = 8
+dim S = 64
+dim T = S
+dim V = 512
+dim D = 64
+dim F = 128
+dim H = 4
+dim K = 2
+dim E = D / H
+dim L = 2
+
+module Attention(x[B, S, D]) -> [B, S, D], [B, T, K, E], [B, T, K, E] {
+  weight wq[D, H, E], wk[D, K, E], wv[D, K, E], wo[H, E, D]
+  cache keys[B, T, K, E], values[B, T, K, E]
+  k[B, T, K, E] = append(keys, x @ wk)
+  v[B, T, K, E] = append(values, x @ wv)
+  return attention(x @ wq, k, v, causal = true) @ wo, k, v
+}
+
+module Mlp(x[B, S, D]) -> [B, S, D] {
+  weight up[D, F], down[F, D]
+  return gelu(x @ up) @ down
+}
+
+module Block(x[B, S, D], k[B, T, K, E], v[B, T, K, E]) -> [B, S, D] {
+  weight wq[D, H, E], wo[H, E, D], n1[D], n2[D]
+  h = x + rms_norm(attention(x @ wq, k, v, causal = true) @ wo, n1)
+  return h + rms_norm(Mlp(h), n2)
+}
+
+model M(tokens[B, S]: i32, targets[B, S]: i32) {
+  weight embed[V, D], norm[D]
+  x = embedding(tokens, embed)
+  a, k, v = Attention(x)
+  x = x + rms_norm(Mlp(a), norm)
+  y, _k, _v = Attention(x)
+  x = x + y
+  repeat L { x = Block(x, k, v) }
+  loss = cross_entropy(x @ embed, targets)
+}
+"""
+
+# Sums of a module that are read outside of it, with another one that nobody reads again.
+SUMS = """
+dim B = 8
+dim D = 16
+dim F = 32
+dim L = 2
+
+module Mlp(x[B, D]) -> [B, F], [B, F] {
+  weight up[D, F], other[D, F]
+  hidden = tanh(x @ up)
+  y = hidden + x @ up
+  return y, hidden + x @ other
+}
+
+module Block(x[B, D]) -> [B, D] {
+  weight z[D, F], down[F, D]
+  u, t = Mlp(x)
+  return x + (u + t * (x @ z)) @ down
+}
+
+model M(t[B, D]: i32, c[B]: i32) {
+  weight e[D], z[D, F], down[F, D]
+  x = cast(t, dtype = fp32) * e
+  u, w = Mlp(x)
+  x = (u + w * (x @ z)) @ down
+  repeat L { x = Block(x) }
+  loss = mean(x, over = [B, D])
+}
+"""
+
 MODELS = {
     "fused": LLAMA.format(attention=FUSED),
     "unfused": LLAMA.format(attention=UNFUSED),
@@ -140,6 +214,8 @@ MODELS = {
     "nested": MLP.format(body=NESTED),
     "two_calls": MLP.format(body=TWO_CALLS),
     "at_the_top": MLP.format(body=AT_THE_TOP),
+    "shared_keys": SHARED_KEYS,
+    "sums": SUMS,
 }
 
 SHARDS = {
@@ -149,6 +225,8 @@ SHARDS = {
     "nested": "F",
     "two_calls": "F",
     "at_the_top": "F",
+    "shared_keys": "H, K, F, V",
+    "sums": "F",
 }
 
 

@@ -69,7 +69,9 @@ def check_same(model: str, sp: bool, clauses: str) -> None:
     module = ir(model_text(model, clauses, sp=sp))
     assert str(table.of_gradients(module)) == expected
     for op in ops_of(module, "recompute"):
-        assert any(result.uses for result in op.results), f"nobody reads {op}"
+        # A checkpoint of a module runs again up to its end.
+        is_read = any(result.uses for result in op.results)
+        assert is_read or " in " in clauses, f"nobody reads {op}"
         assert stg.made_by(op) in ("recompute-activations", "regather-operands")
     for op in module.walk():
         if isinstance(op, stg.RepeatOp) and stg.phase_of(op) == "fwd":
@@ -89,6 +91,27 @@ def test_the_comparison_sees_a_difference() -> None:
 def test_full_recomputation_computes_the_same(model: str, keep: str) -> None:
     sp = model in SEQUENCE_PARALLEL
     check_same(model, sp, f"recompute full\n  collectives {{ keep = {keep} }}")
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ("shared_keys", "full in Attention, Block"),
+        ("shared_keys", "full in Attention"),
+        ("sums", "add, tanh in Mlp"),
+        ("sums", "whole in Mlp"),
+    ],
+)
+def test_what_leaves_a_checkpoint_is_there_when_others_read_it(model: str, words: str) -> None:
+    """Layers behind a call have their backward pass before the call's."""
+    check_same(model, False, f"recompute {words}")
+
+
+@pytest.mark.parametrize("words", ["full in Attention", "full in Mlp", "full in Attention, Mlp"])
+def test_what_a_norm_behind_a_checkpoint_reads_is_kept(words: str) -> None:
+    """PyTorch's checkpoint returns it, and autograd saves it for the norm: no reduction runs again."""
+    found = collectives("shared_keys", f"recompute {words}")
+    assert found == collectives("shared_keys", "")
 
 
 VALUES = ("q", "k", "v", "up", "h", "x", "hidden", "y", "mixed", "Block.h", "Attention.x", "Mlp.x")
