@@ -20,7 +20,7 @@ from stagec.backend.program import Node, RankClass, TraceProgram, TraceSet
 from stagec.dialects.sched.actions import Collective, Compute, HostCopy, HostUpdate, NodeAction
 from stagec.dialects.types import QUANTIZED
 from stagec.dialects.work import Work
-from stagec.estimate.joined_kernels import joined_kernels, work_of as work_of
+from stagec.estimate.joined_kernels import joined_kernels, work_of
 from stagec.estimate.kernels import KernelPrices
 from stagec.estimate.kernels.price import Basis, Price
 from stagec.estimate.network import Network, rate

@@ -10,7 +10,7 @@ import numpy as np
 from stagec.backend.program import Node, RankClass, TraceSet
 from stagec.dialects.sched.actions import Collective, Compute
 from stagec.dialects.work import Work
-from stagec.estimate.prices import work_of
+from stagec.estimate.joined_kernels import work_of
 from tests.fidelity.oracle import DTYPE_BYTES
 
 

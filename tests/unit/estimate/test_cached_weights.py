@@ -11,7 +11,8 @@ from stagec.backend.program import Node
 from stagec.dialects.types import bytes_per_element
 from stagec.dialects.work import Work
 from stagec.driver import compile_text
-from stagec.estimate.prices import SCALE_BYTES, Prices, kernel_sizes, work_of
+from stagec.estimate.joined_kernels import work_of
+from stagec.estimate.prices import SCALE_BYTES, Prices, kernel_sizes
 from stagec.estimate.step import step_summary
 from tests.unit.estimate.priced import priced_nodes
 

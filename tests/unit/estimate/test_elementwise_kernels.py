@@ -11,7 +11,8 @@ import pytest
 from stagec.devices import named
 from stagec.dialects.work import Work
 from stagec.driver import compile_text
-from stagec.estimate.prices import Prices, read_before, work_of
+from stagec.estimate.joined_kernels import work_of
+from stagec.estimate.prices import Prices, read_before
 from tests.unit.seldom import some
 
 MODEL = """

@@ -12,8 +12,9 @@ from stagec.devices import load, named
 from stagec.dialects.sched.actions import Collective, Compute, Kernel
 from stagec.dialects.work import Work
 from stagec.driver import Compiled, compile_text
+from stagec.estimate.joined_kernels import work_of
 from stagec.estimate.kernels import KernelPrices
-from stagec.estimate.prices import Prices, kernel_sizes, work_of
+from stagec.estimate.prices import Prices, kernel_sizes
 from tests.unit.seldom import some
 
 

@@ -10,8 +10,8 @@ from stagec.backend.program import Node
 from stagec.devices import named
 from stagec.dialects.work import Work
 from stagec.driver import compile_text
+from stagec.estimate.joined_kernels import work_of
 from stagec.estimate.kernels import KernelPrices
-from stagec.estimate.prices import work_of
 from stagec.estimate.step import step_summary
 from tests.unit.estimate.priced import priced_nodes
 

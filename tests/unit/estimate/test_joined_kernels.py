@@ -10,8 +10,8 @@ import pytest
 
 from stagec.dialects.work import Work
 from stagec.driver import compile_text
-from stagec.estimate.joined_kernels import joined_kernels
-from stagec.estimate.prices import Prices, work_of
+from stagec.estimate.joined_kernels import joined_kernels, work_of
+from stagec.estimate.prices import Prices
 from tests.unit.estimate.test_elementwise_kernels import drawn
 from tests.unit.seldom import some
 

@@ -12,8 +12,9 @@ from stagec.devices import named
 from stagec.dialects.sched.actions import Compute
 from stagec.dialects.work import Work
 from stagec.driver import compile_text
+from stagec.estimate.joined_kernels import work_of
 from stagec.estimate.kernels import KernelPrices
-from stagec.estimate.prices import Prices, work_of
+from stagec.estimate.prices import Prices
 from stagec.estimate.step import step_summary
 from tests.unit.estimate.priced import priced_nodes
 from tests.unit.seldom import some

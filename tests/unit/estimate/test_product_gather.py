@@ -11,7 +11,8 @@ from stagec.dialects.sched.actions import Collective
 from stagec.dialects.types import bytes_per_element
 from stagec.dialects.work import Work
 from stagec.driver import Compiled, compile_text
-from stagec.estimate.prices import Prices, work_of
+from stagec.estimate.joined_kernels import work_of
+from stagec.estimate.prices import Prices
 
 TEXT = """
 dim B = {B}

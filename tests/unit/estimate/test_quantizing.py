@@ -16,8 +16,9 @@ from stagec.dialects.sched.actions import Collective, Compute, Kernel
 from stagec.dialects.types import bytes_per_element
 from stagec.dialects.work import Work
 from stagec.driver import compile_text
+from stagec.estimate.joined_kernels import work_of
 from stagec.estimate.kernels import KernelPrices
-from stagec.estimate.prices import SCALE_BYTES, Prices, work_of
+from stagec.estimate.prices import SCALE_BYTES, Prices
 from tests.unit.estimate.test_columnwise import text_of
 from tests.unit.seldom import some
 

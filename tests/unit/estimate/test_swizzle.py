@@ -10,7 +10,8 @@ import pytest
 from stagec.backend.program import Node
 from stagec.dialects.work import Work
 from stagec.driver import compile_text
-from stagec.estimate.prices import Prices, work_of
+from stagec.estimate.joined_kernels import work_of
+from stagec.estimate.prices import Prices
 from stagec.estimate.step import step_summary
 from tests.unit.estimate.priced import priced_nodes
 from tests.unit.seldom import some
