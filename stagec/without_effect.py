@@ -552,7 +552,7 @@ def made_again_of(module: ModuleOp) -> Seen:
         return {
             value
             for ops, is_repeated, read in parts
-            for value in choice.dropped(ops, is_repeated) & read
+            for value in choice.dropped(ops, is_repeated).values & read
         }
 
     return seen

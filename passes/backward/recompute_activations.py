@@ -56,8 +56,8 @@ random numbers.
 `what` names ops (`softmax`, `silu`, `contract`), values that the plan names (the frontend writes their `names` on the ops that
 make them, unnamed steps included), modules, or
 
-- `full`: all ops of the repeated layers, or of `modules`, in a repeat or not. What leaves a call of a module is kept, as the
-  checkpoint of a module keeps its arguments: that is how two calls in one layer are two checkpoints;
+- `full`: all ops of the repeated layers, or of `modules`, in a repeat or not. What leaves a call of a module is kept for those who
+  read it, as the checkpoint of a module keeps its arguments: that is how two calls in one layer are two checkpoints;
 - `whole`: the same, to the end, also what nobody reads: Megatron-LM runs the whole function of a checkpoint again
   (`CheckpointFunction.backward` in megatron/core/tensor_parallel/random.py), so that a layer has six all-reduces over tensor-parallel ranks, and not five;
 - `attention`: the core of attention, fused or not (`analysis/attention_core.py`), whose result is kept too, for the projection
@@ -79,7 +79,14 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from stagec.analysis.recompute_choice import FULL, WHOLE, Choice, call_of, can_be_repeated
+from stagec.analysis.recompute_choice import (
+    FULL,
+    WHOLE,
+    Choice,
+    Dropped,
+    call_of,
+    can_be_repeated,
+)
 from stagec.diagnostics import CompileError, Diagnostic, quoted
 from stagec.dialects import dist, stg
 from stagec.dialects.use_def import followed, from_stack, weight_path
@@ -87,8 +94,6 @@ from stagec.rewriting import programs
 from stagec.rewriting.saved_values import BlockPair, inputs_of, levels_of, reads_of, remove_unread
 
 NAME = "recompute-activations"
-
-Dropped = Mapping[BlockPair, set[SSAValue]]
 
 
 @dataclass(frozen=True)
@@ -102,7 +107,7 @@ class RecomputeActivations(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         choice = Choice(self.what, self.modules)
-        chosen: list[tuple[list[BlockPair], Dropped]] = []
+        chosen: list[tuple[list[BlockPair], Mapping[BlockPair, Dropped]]] = []
         for program in programs(op):
             levels = levels_of(program)
             chosen.append((levels, {level: choose(choice, level) for level in levels}))
@@ -117,7 +122,7 @@ class RecomputeActivations(ModulePass):
             verify_dropped(dropped)
 
 
-def choose(choice: Choice, level: BlockPair) -> set[SSAValue]:
+def choose(choice: Choice, level: BlockPair) -> Dropped:
     return choice.dropped(level.forward_ops(), is_repeated=level.outer is not None)
 
 
@@ -160,7 +165,7 @@ class Rebuilding:
     """Makes dropped values again in the backward block of one level."""
 
     level: BlockPair
-    dropped: set[SSAValue]
+    dropped: Dropped
     modules: Sequence[str] = ()
     """What is made again of a call of these modules is made at once."""
     at_once: Sequence[Operation] = ()
@@ -183,7 +188,11 @@ class Rebuilding:
             for op, i in self.position.items()
             if isinstance(op, stg.RepeatOp) and not can_be_repeated(op)
         ]
-        reads = level.reads_of(self.dropped)
+        reads = [
+            each
+            for each in level.reads_of(self.dropped.values)
+            if self.is_made_for(each[3], call_of(each[1], self.modules))
+        ]
         together: dict[str, list[SSAValue]] = {}
         for _, _, _, value in reads:
             together.setdefault(self.call_of(value), []).append(value)
@@ -199,6 +208,10 @@ class Rebuilding:
     def call_of(self, value: SSAValue) -> str:
         """The checkpoint that a value is in: the call of one of the modules. None: it is made again when it is read."""
         return call_of(value.owner, self.modules) if isinstance(value.owner, Operation) else ""
+
+    def is_made_for(self, value: SSAValue, reader: str) -> bool:
+        """Whether what is of a checkpoint reads a value that is made again."""
+        return self.dropped.is_made_for(value, reader, self.call_of(value))
 
     def unread_with(self, needed: Sequence[Operation], call: str) -> list[Operation]:
         """What nobody reads of the checkpoint that these ops are made again of, and is made again with them. Inner layers, which do not run again with it, end
@@ -231,17 +244,22 @@ class Rebuilding:
     def slice_of(self, values: Sequence[SSAValue], unread: Sequence[Operation]) -> list[Operation]:
         """The ops to repeat for values, and those that nothing reads, in their order."""
         needed = {op for op in unread if op not in self.repeated}
-        waiting = [*values, *(x for op in needed for x in inputs_of(op))]
+        waiting = [*values, *(x for op in needed for x in self.made_again(op))]
         while waiting:
             value = waiting.pop()
             op = value.owner
-            if value in self.made or value not in self.dropped or op in needed:
+            if value in self.made or op in needed:
                 continue
             assert isinstance(op, Operation)
             for each in (op, *self.sends_for(op)):
                 needed.add(each)
-                waiting += inputs_of(each)
+                waiting += self.made_again(each)
         return sorted(needed, key=lambda op: self.position[op])
+
+    def made_again(self, op: Operation) -> list[SSAValue]:
+        """What an op that runs again reads that is made again, too."""
+        own = call_of(op, self.modules)
+        return [x for x in inputs_of(op) if self.is_made_for(x, own)]
 
     def sends_for(self, op: Operation) -> list[Operation]:
         """What the neighbours of a rank receive when it receives: its own sends of that channel."""
@@ -251,8 +269,8 @@ class Rebuilding:
         return [each for each in sends if each.channel == op.channel and each.axes == op.axes]
 
     def repeat(self, op: Operation, before: Operation) -> None:
-        inputs = {x: self.made[x] if x in self.made else self.level.use(x) for x in inputs_of(op)}
-        again = op.clone(inputs)
+        made = {x: self.made[x] for x in self.made_again(op)}
+        again = op.clone({x: made.get(x) or self.level.use(x) for x in inputs_of(op)})
         self.repeated.add(op)
         self.made |= dict(zip(op.results, again.results, strict=True))
         for each in again.walk():
@@ -266,10 +284,11 @@ def weights_of(op: Operation) -> set[str]:
     return {path for value in read if (path := weight_path(followed(value, from_stack)))}
 
 
-def verify_dropped(dropped: Dropped) -> None:
+def verify_dropped(dropped: Mapping[BlockPair, Dropped]) -> None:
     """Check the promise: the backward pass reads no dropped value that the forward pass made."""
-    for level, values in dropped.items():
-        assert not values.intersection(level.saved().values())
+    for level, each in dropped.items():
+        values = each.values - each.returned
+        assert values.isdisjoint(level.saved().values())
         if level.outer is None:
             for op in level.backward_ops():
                 assert not list(reads_of(op, dict.fromkeys(values))), op

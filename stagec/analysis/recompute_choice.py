@@ -2,11 +2,12 @@
 
 An op belongs to a *region*: it is named itself (`EXPLICIT`), or part of a call of a module, or of the core of attention. What
 leaves a region other than the first is kept: the ops that read it there would save it. So is what it is a view of, whose storage it is.
+A call of one of `modules` is a checkpoint: what it returns is kept for others, and made again for its own backward pass, as PyTorch's checkpoint does it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -35,6 +36,19 @@ NEVER_REPEATED = (
 )
 
 
+@dataclass(frozen=True)
+class Dropped:
+    """Values that are made again for the backward pass."""
+
+    values: Set[SSAValue]
+    returned: Set[SSAValue]
+    """Those of them that a checkpoint returns to others, for whom they are kept."""
+
+    def is_made_for(self, value: SSAValue, reader: str, own: str) -> bool:
+        """Whether a value of the checkpoint `own` is made again for what is of the checkpoint `reader`."""
+        return value in self.values and (reader == own or value not in self.returned)
+
+
 @dataclass
 class Choice:
     """The words of a plan, and which of them have been met."""
@@ -48,21 +62,25 @@ class Choice:
         """Words that mean nothing in what has been looked at."""
         return [word for word in dict.fromkeys((*self.modules, *self.what)) if word not in self.met]
 
-    def dropped(self, forward: Iterable[Operation], is_repeated: bool) -> set[SSAValue]:
+    def dropped(self, forward: Iterable[Operation], is_repeated: bool) -> Dropped:
         """The values of a block's forward pass that are not to be saved. `is_repeated`: in a layer."""
         ops = [op for op in forward if can_be_repeated(op)]
         core = attention_core(ops) if ATTENTION in self.what else set[Operation]()
         regions = {op: self.region(op, is_repeated, op in core) for op in ops}
         by_name: set[SSAValue] = set()
         in_regions: set[SSAValue] = set()
+        returned: set[SSAValue] = set()
         for op in ops:
             region = regions[op]
             is_free = is_repeated and isinstance(op, stg.ConstantOp)
             if is_free or region == EXPLICIT or goes_with(op, by_name):
                 by_name |= set(op.results)
             elif region:
-                in_regions |= {r for r in op.results if not leaves(r, region, regions)}
-        return by_name | in_regions
+                out = {r for r in op.results if leaves(r, region, regions)}
+                in_regions |= {*op.results} - out
+                if region == call_of(op, self.modules):
+                    returned |= out
+        return Dropped(by_name | in_regions | returned, returned)
 
     @property
     def is_whole(self) -> bool:

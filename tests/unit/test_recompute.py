@@ -114,6 +114,12 @@ def test_what_a_norm_behind_a_checkpoint_reads_is_kept(words: str) -> None:
     assert found == collectives("shared_keys", "")
 
 
+def test_what_a_checkpoint_returns_is_made_again_for_itself() -> None:
+    """PyTorch's runs again whatever its own backward pass reads, as keys and values here, though others keep them; up to attention, whose product ends it."""
+    found = count_kinds(ir(model_text("shared_keys", "recompute full in Attention")))
+    assert (found["contract"], found["attention"]) == (2 * 3, 2)
+
+
 VALUES = ("q", "k", "v", "up", "h", "x", "hidden", "y", "mixed", "Block.h", "Attention.x", "Mlp.x")
 MODULES = ("Block", "Attention", "SwiGLU", "Mlp", "Block.Attention")
 
