@@ -56,7 +56,8 @@ GATHERED = "gathered parameters"
 EXCHANGES = "all-to-alls beside computation"
 BESIDE_EP = "leave it out, or have exchanges beside computation: `overlap { ep = true }`"
 NOT_AWAITED = "communication within layers for which computation does not wait"
-BESIDE = "collectives that products may run beside"
+MESSAGES = "messages beside computation"
+BESIDE = "communication that products may run beside"
 CONVERTED = "logits that are converted for a loss"
 NORMED = "norms that nothing but quantizations reads"
 RECOMPUTE = "recompute-activations"
@@ -123,7 +124,10 @@ NEEDS = (
     ProgramNeed(
         "device", "exchange_units", EXCHANGES, "no all-to-all runs beside computation", BESIDE_EP
     ),
-    ProgramNeed("device", "tile_scheduler", BESIDE, "no collective runs beside products"),
+    ProgramNeed(
+        "device", "message_units", MESSAGES, "no message between ranks runs beside computation"
+    ),
+    ProgramNeed("device", "tile_scheduler", BESIDE, "no communication runs beside products"),
     ProgramNeed(
         "optimizer",
         "bits",
@@ -371,7 +375,10 @@ class IdleParts:
                 self.has |= set(kinds(module))
                 if any(map(is_exchange, beside(module, self.plan.overlap))):
                     self.has.add(EXCHANGES)
-                if runs_beside(module, self.plan.overlap):
+                sends = sends_beside(module, self.plan)
+                if sends:
+                    self.has.add(MESSAGES)
+                if sends or runs_beside(module, self.plan.overlap):
                     self.has.add(BESIDE)
             if self.plan.pipeline is not None and self.plan.pipeline.schedule == OVERLAPPED:
                 self.has.add("ep")
@@ -608,6 +615,22 @@ def beside(module: ModuleOp, overlap: Overlap) -> Iterator[Operation]:
             and "serial" not in stg.marks(op)
         ):
             yield op
+
+
+def sends_beside(module: ModuleOp, plan: Plan) -> bool:
+    """Whether there are messages around a ring, or between stages of a pipeline, that computation does not wait for as they begin."""
+    mesh, contexts = mesh_of(module), Contexts.of(module).axes()
+    stages = [plan.pipeline.axis] if plan.pipeline is not None else []
+    around = (dist.RotateOp, dist.GatherBlocksOp, dist.SendOp)
+    return any(
+        isinstance(op, (*around, dist.StageSendOp))
+        and getattr(plan.overlap, communication_kind(op, contexts))
+        and any(
+            conditions.is_split(axis, mesh)
+            for axis in (op.axes.data if isinstance(op, around) else stages)
+        )
+        for op in module.walk()
+    )
 
 
 def is_exchange(op: Operation) -> bool:

@@ -90,6 +90,7 @@ SCALARS = {
     "units": int,
     "collective_units": int,
     "exchange_units": int,
+    "message_units": int,
     "loss_bytes_per_s": float,
     "launch_us": float,
     "turn_us": float,
@@ -107,7 +108,7 @@ SCALARS = {
     "price_per_hour": float,
 }
 ZEROS = (
-    *("sustained_spread", "collective_units", "exchange_units"),
+    *("sustained_spread", "collective_units", "exchange_units", "message_units"),
     *("loss_bytes_per_s", "scalars_per_s", "scan_flops_per_s"),
 )
 """Numbers that may be 0, which says what a device says without them."""
@@ -292,7 +293,7 @@ def read(
         help_ = "choose a share from 0 to 1: the standard deviation over the mean"
         raise where.bad(message, help_, at=("sustained_spread",))
     units = fields.get("units")
-    for key in ("collective_units", "exchange_units"):
+    for key in ("collective_units", "exchange_units", "message_units"):
         if units is not None and fields.get(key, 0) > units:
             message = f"`{key}` of `{where}` is {fields[key]}, and a device has `units = {units}`"
             at = key if key in data else "units"

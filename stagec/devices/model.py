@@ -136,6 +136,8 @@ class DeviceModel:
     """How many of these units a collective's kernel occupies while it runs."""
     exchange_units: int = 0
     """How many of these units an all-to-all's kernel occupies; 0: as many as any collective's."""
+    message_units: int = 0
+    """How many of these units the kernel of a message between two ranks occupies."""
     loss_bytes_per_s: float = 0.0
     """Of a fused loss that makes the gradient of logits beside it: what it and its backward pass move of logits, if they were read and written once each;
     0: as fast as memory is."""

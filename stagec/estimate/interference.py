@@ -1,8 +1,10 @@
 """How much computation is slowed by the communication that runs beside it.
 
-A collective's kernel occupies some multiprocessors while it runs (the device's file says how many: `collective_units`, or `exchange_units` for an
-all-to-all). Kernels that compute at the same time have only the rest, and are slower by the share that is taken. So a step is timed twice: the first
-timeline says how much computation of each rank class runs beside communication, and in the second that computation takes longer accordingly.
+What communication's kernels occupy of multiprocessors while they run the device's file says: `collective_units`, `exchange_units` of an all-to-all, and
+`message_units` of a message between two ranks, on the one that sends it. (The other's kernel runs at the same time, in which a rank of a ring sends, too, and
+one of a pipeline where stages are in step.) Kernels that compute at the same time have only the rest, and are slower by the share that is taken. So a step is
+timed twice: the first timeline says how much computation of each rank class runs beside communication, and in the second that computation takes longer
+accordingly.
 
 Products lose more where their kernels have a block for each multiprocessor, among which they deal out their tiles beforehand (`tile_scheduler = static`).
 Blocks for which a collective leaves no multiprocessor run when it has ended, or when the others have: such a product takes up to twice as long
@@ -18,7 +20,7 @@ import numpy as np
 
 from stagec.arrays import Floats, Ints, distinct
 from stagec.backend.program import Node, TraceProgram, TraceSet
-from stagec.dialects.sched.actions import Collective, Compute
+from stagec.dialects.sched.actions import Collective, Compute, Transfer
 from stagec.dialects.work import Work
 from stagec.estimate import intervals
 from stagec.estimate.graph import PieceGraph, build_graph
@@ -79,8 +81,9 @@ def computing_us(parts: Iterable[tuple[int, Sequence[Node], Floats]]) -> Floats:
 
 
 def takes_units(device: Device) -> bool:
-    """Whether the device's file says how many multiprocessors a collective takes from computation."""
-    return device.model is not None and device.model.collective_units > 0
+    """Whether the device's file says how many multiprocessors communication takes from computation."""
+    model = device.model
+    return model is not None and max(model.collective_units, model.message_units) > 0
 
 
 def slowdown(computing: Floats, lost: Floats) -> Floats:
@@ -264,20 +267,25 @@ def leaves_units(node: Node) -> bool:
 def share_by_node(device: Device) -> Callable[[Node], float]:
     """A function that gives, for a node, the number of multiprocessors that it takes over the number that it leaves to computation.
 
-    It is 0 for a node that computes, and for a copy, which other engines of the device do.
+    It is 0 for a node that computes, and for a copy, which other engines of the device do: so are messages between pools, which network cards read from
+    memory (NIXL, and before it vLLM's connectors).
     """
     model = device.model
     if model is None:
         return lambda _: 0.0
     exchanging = device.exchange_units or model.exchange_units or model.collective_units
+    sending = device.message_units or model.message_units
 
     def share(node: Node) -> float:
         action = node.action
-        if not isinstance(action, Collective | Compute) or node.computes:
+        if isinstance(action, Transfer):
+            taken = sending if action.kind == "send" and action.peer is None else 0
+        elif not isinstance(action, Collective | Compute) or node.computes:
             return 0.0
-        # What computes on another stream than computation forwards what an exchange brings.
-        exchanges = isinstance(action, Compute) or action.kind == "all_to_all"
-        taken = exchanging if exchanges else model.collective_units
+        else:
+            # What computes on another stream than computation forwards what an exchange brings.
+            exchanges = isinstance(action, Compute) or action.kind == "all_to_all"
+            taken = exchanging if exchanges else model.collective_units
         return taken / max(model.units - taken, 1)
 
     return share

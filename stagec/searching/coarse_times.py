@@ -23,7 +23,7 @@ from stagec.analysis.dataflow import behind_views
 from stagec.arrays import Floats
 from stagec.dialects import stg
 from stagec.dialects.sched import COMPUTE_STREAM, work_of
-from stagec.dialects.sched.actions import Collective, Compute
+from stagec.dialects.sched.actions import Collective, Compute, Transfer
 from stagec.dialects.sched.tasks import COMPUTE_TASKS, ONCE, TRANSFER_TASKS
 from stagec.estimate.interference import (
     is_product,
@@ -113,7 +113,7 @@ class ClassSeconds:
     once: Total = 0.0
     """What runs once per step, without what passes can hide."""
     moving: Total = 0.0
-    """Collectives of the forward and backward passes."""
+    """Communication that computation of the forward and backward passes may run beside."""
     taking: Total = 0.0
     """How much longer computation would take if it ran beside all of these collectives."""
     pausing: Total = 0.0
@@ -515,7 +515,7 @@ def sums_of(
         times = sizes.number(term.count.form).astype(float)
         seconds = times * one.seconds
         node = term.node
-        if isinstance(node.action, Collective) and term.task in COMPUTE_TASKS:
+        if is_beside(term):
             own.moving = own.moving + seconds
             own.taking = own.taking + seconds * share(node)
             own.pausing = own.pausing + seconds * pause(node)
@@ -551,6 +551,14 @@ def sums_of(
             if is_put_off(term, prices.job):
                 sums.put_off[node.stream] = sums.put_off[node.stream] + seconds
     return own, travel
+
+
+def is_beside(term: Term) -> bool:
+    """Whether a term is communication that computation of passes may run beside: of layers, or to another stage."""
+    node = term.node
+    in_layers = isinstance(node.action, Collective | Transfer) and term.task in COMPUTE_TASKS
+    to_stages = isinstance(node.action, Transfer) and term.task in TRANSFER_TASKS
+    return in_layers or (to_stages and node.stream != COMPUTE_STREAM)
 
 
 def passes_of(

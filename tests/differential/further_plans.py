@@ -44,7 +44,10 @@ RARE = {
     "collectives": ("bias = before", "keep = shard, keep_in = [Attention]"),
     "overlap": ("zero = false", "cp = false", "p2p = false", "tp = true, pieces = 4, bulk = false"),
     "process": ("transposed_weights = true", "cached_weights = true"),
-    "device h100": ("kernels = eager, graphs = false", "kernels = compiled", "exchange_units = 16"),
+    "device h100": (
+        *("kernels = eager, graphs = false", "kernels = compiled"),
+        *("exchange_units = 16", "message_units = 16", "tile_scheduler = static"),
+    ),
 }
 """Settings of clauses that few plans have."""
 

@@ -272,14 +272,19 @@ class PlanChecker:
                 changed = {"schedule": count}
             else:
                 message = f"there is no dim `{count}`"
-            close = closest(count, counts) if not changed else None
-            meant = [close] if close else sorted(counts - {*pipeline.counts})[:MOST_SHOWN]
+            named = counts & {*self.table.dim_names}
+            close = closest(count, named) if not changed else None
+            meant = [close] if close else sorted(named - {*pipeline.counts})[:MOST_SHOWN]
             ways = [[each if name == count else name for name in pipeline.counts] for each in meant]
             proposed = [
                 written(f"pipeline {', '.join(names)} over {pipeline.axis}", pipeline, **changed)
                 for names in ways
             ]
             help_ = f"write {quoted(proposed, last='or')}" if proposed else "repeat the layers"
+            if counts and not named:
+                # A number says how often, and no plan can name it.
+                number, name = min(counts), count if count not in schedule_names() else "L"
+                help_ = f"name the number of layers: `dim {name} = {number}`, and `repeat {name}`"
             self.findings.say("E0405", message, pipeline.span, help=help_)
 
     def check_names(self) -> None:

@@ -157,6 +157,7 @@ def test_mistakes_in_a_file() -> None:
         "units = 0.5\n" + good,
         "units = 8\ncollective_units = 9\n" + good,
         "exchange_units = 9\nunits = 8\n" + good,
+        "message_units = 9\nunits = 8\n" + good,
         "sustained_spread = 1.5\n" + good,
         "sustained_spread = -0.1\n" + good,
         "sustained_spread = nan\n" + good,

@@ -141,3 +141,74 @@ plan tensors { mesh tp = 8  shard F, S over tp  overlap { tp = true }  microbatc
     assert parts["data", "static"]["products"] < 2 * parts["data", "dynamic"]["products"]
     # What is left there of collectives are sums of norms and of weights that all ranks have.
     assert found["tensors", "static"].step_s < 1.005 * found["tensors", "dynamic"].step_s
+
+
+STAGES = """
+dim L = 8
+dim B = 64
+dim S = 2048
+dim D = 4096
+dim F = 16384
+module Mlp(x[B, S, D]) -> [B, S, D] {
+  weight up[D, F], down[F, D]
+  return relu(x @ up) @ down
+}
+model Net(x[B, S, D], y[B, S, D]) {
+  repeat L {
+    x = x + Mlp(x)
+  }
+  loss = mean(square(x - y), over = [B, S, D])
+}
+plan p { mesh dp = 8, pp = 4  shard B over dp
+  pipeline L over pp { schedule = interleaved_1f1b, microbatch = 1, virtual_stages = 2 }
+  precision { activations = bf16, weights = bf16 }  overlap { p2p = WAITS }  device h100 { SETTINGS } }
+"""
+
+
+def of_stages(settings: str, beside: bool = True) -> float:
+    """The seconds of a step with these settings of the device; `beside`: computation does not wait for messages."""
+    text = STAGES.replace("WAITS", str(beside).lower()).replace("SETTINGS", settings)
+    return step_summary(compile_text(text)).step_s
+
+
+def test_messages_between_stages_take_multiprocessors_of_their_sender() -> None:
+    """In proportion, and more where products deal out their tiles beforehand; none where computation waits for them."""
+    assert named("h100").message_units == 2
+    default, few, half, most = (
+        of_stages(each) for each in ("", *map("message_units = {}".format, (2, 33, 66)))
+    )
+    assert default == few
+    # Computation beside messages has 130, 99 and 66 multiprocessors of 132.
+    shares = [each / (132 - each) for each in (2, 33, 66)]
+    expected = (shares[1] - shares[0]) / (shares[2] - shares[0])
+    assert (half - few) / (most - few) == pytest.approx(expected, rel=0.05)
+    assert of_stages("tile_scheduler = static") > 1.01 * default
+    waiting = [of_stages(each, beside=False) for each in ("", "message_units = 66")]
+    assert waiting[0] == waiting[1]
+
+
+def test_a_ring_takes_multiprocessors_for_as_long_as_its_messages() -> None:
+    """Of attention, which computes beside them."""
+    text = """
+dim B = 8
+dim S = 32768
+dim D = 4096
+dim H = 32
+dim E = D / H
+module Attention(x[B, S, D]) -> [B, S, D] {
+  weight wq[D, H, E], wk[D, H, E], wv[D, H, E], wo[H, E, D]
+  return attention(x @ wq, x @ wk, x @ wv, causal = true) @ wo
+}
+model Net(x[B, S, D], y[B, S, D]) {
+  repeat 2 {
+    x = x + Attention(x)
+  }
+  loss = mean(square(x - y), over = [B, S, D])
+}
+plan p { mesh cp = 4  shard S over cp  context cp { method = ring }  microbatch 1
+  precision { activations = bf16, weights = bf16 }  device h100 { message_units = UNITS } }
+"""
+    few, many = (
+        step_summary(compile_text(text.replace("UNITS", each))).step_s for each in ("1", "66")
+    )
+    assert few < many < 2 * few

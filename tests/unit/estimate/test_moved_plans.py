@@ -29,6 +29,7 @@ model M(x[B, D]) {
         ("graphs = false", True),
         ("captured = [Block]", True),
         ("exchange_units = 8", True),
+        ("message_units = 8", True),
         ("tile_scheduler = static", True),
         ("all_reduce = vllm", True),
         ("experts = grouped", True),
