@@ -53,6 +53,7 @@ IN_EIGHT_BITS = "states in 8 bits"
 NARROW = "gradients or weights that are narrower than what a step computes with"
 EXPERTS = "experts"
 GATHERED = "gathered parameters"
+SUMS = "gathers, scatters and sums"
 EXCHANGES = "all-to-alls beside computation"
 BESIDE_EP = "leave it out, or have exchanges beside computation: `overlap { ep = true }`"
 NOT_AWAITED = "communication within layers for which computation does not wait"
@@ -121,6 +122,7 @@ NEEDS = (
         GATHERED,
         "no parameters are gathered whose dtype the text leaves open",
     ),
+    ProgramNeed("device", "collective_units", SUMS, "ranks gather, scatter and add up nothing"),
     ProgramNeed(
         "device", "exchange_units", EXCHANGES, "no all-to-all runs beside computation", BESIDE_EP
     ),
@@ -375,6 +377,8 @@ class IdleParts:
                 self.has |= set(kinds(module))
                 if any(map(is_exchange, beside(module, self.plan.overlap))):
                     self.has.add(EXCHANGES)
+                if not all(map(is_exchange, collectives(module))):
+                    self.has.add(SUMS)
                 sends = sends_beside(module, self.plan)
                 if sends:
                     self.has.add(MESSAGES)
@@ -604,16 +608,18 @@ def runs_beside(module: ModuleOp, overlap: Overlap) -> bool:
     )
 
 
+def collectives(module: ModuleOp) -> Iterator[dist.CollectiveBase | dist.StorageOp]:
+    """The collectives of several ranks."""
+    mesh = mesh_of(module)
+    found = (op for op in module.walk() if isinstance(op, dist.CollectiveBase | dist.StorageOp))
+    return (op for op in found if any(conditions.is_split(axis, mesh) for axis in op.axes.data))
+
+
 def beside(module: ModuleOp, overlap: Overlap) -> Iterator[Operation]:
     """The collectives that computation does not wait for as they begin."""
-    mesh, contexts = mesh_of(module), Contexts.of(module).axes()
-    for op in module.walk():
-        if (
-            isinstance(op, dist.CollectiveBase | dist.StorageOp)
-            and any(conditions.is_split(axis, mesh) for axis in op.axes.data)
-            and getattr(overlap, communication_kind(op, contexts))
-            and "serial" not in stg.marks(op)
-        ):
+    contexts = Contexts.of(module).axes()
+    for op in collectives(module):
+        if getattr(overlap, communication_kind(op, contexts)) and "serial" not in stg.marks(op):
             yield op
 
 

@@ -91,6 +91,7 @@ SCALARS = {
     "collective_units": int,
     "exchange_units": int,
     "message_units": int,
+    "block_bytes_per_s": float,
     "loss_bytes_per_s": float,
     "launch_us": float,
     "turn_us": float,
@@ -109,7 +110,7 @@ SCALARS = {
 }
 ZEROS = (
     *("sustained_spread", "collective_units", "exchange_units", "message_units"),
-    *("loss_bytes_per_s", "scalars_per_s", "scan_flops_per_s"),
+    *("block_bytes_per_s", "loss_bytes_per_s", "scalars_per_s", "scan_flops_per_s"),
 )
 """Numbers that may be 0, which says what a device says without them."""
 LIMITS = ("sustained", "sustained_attention", "sustained_backward_attention")

@@ -136,6 +136,8 @@ class DeviceModel:
     """How many of these units a collective's kernel occupies while it runs."""
     exchange_units: int = 0
     """How many of these units an all-to-all's kernel occupies; 0: as many as any collective's."""
+    block_bytes_per_s: float = 0.0
+    """What one thread block of a collective carries around a ring; 0: not known, and no limit."""
     message_units: int = 0
     """How many of these units the kernel of a message between two ranks occupies."""
     loss_bytes_per_s: float = 0.0

@@ -83,7 +83,10 @@ def computing_us(parts: Iterable[tuple[int, Sequence[Node], Floats]]) -> Floats:
 def takes_units(device: Device) -> bool:
     """Whether the device's file says how many multiprocessors communication takes from computation."""
     model = device.model
-    return model is not None and max(model.collective_units, model.message_units) > 0
+    if model is None:
+        return False
+    said = (device.collective_units, device.exchange_units, device.message_units)
+    return any(said) or max(model.collective_units, model.message_units) > 0
 
 
 def slowdown(computing: Floats, lost: Floats) -> Floats:
@@ -273,7 +276,8 @@ def share_by_node(device: Device) -> Callable[[Node], float]:
     model = device.model
     if model is None:
         return lambda _: 0.0
-    exchanging = device.exchange_units or model.exchange_units or model.collective_units
+    summing = device.collective_units or model.collective_units
+    exchanging = device.exchange_units or model.exchange_units or summing
     sending = device.message_units or model.message_units
 
     def share(node: Node) -> float:
@@ -285,7 +289,7 @@ def share_by_node(device: Device) -> Callable[[Node], float]:
         else:
             # What computes on another stream than computation forwards what an exchange brings.
             exchanges = isinstance(action, Compute) or action.kind == "all_to_all"
-            taken = exchanging if exchanges else model.collective_units
+            taken = exchanging if exchanges else summing
         return taken / max(model.units - taken, 1)
 
     return share

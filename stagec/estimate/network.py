@@ -106,22 +106,29 @@ class Route:
     """The latency of one way up or down a double binary tree between nodes; None where there is only the ring."""
     in_switch_us: float | None = None
     """The latency of an all-reduce in switches, up to them and down again; None where switches do not reduce."""
+    blocks_bytes_per_s: float = math.inf
+    """What the thread blocks of a collective carry at most around a ring, if a plan says how many there are."""
+
+    def carried(self, share: float = 1.0) -> float:
+        """The bytes of data per second of a ring through all ranks, if they are this share of all bytes that are sent."""
+        return min(self.bytes_per_s * share, self.blocks_bytes_per_s)
 
     def ring_us(self, num_bytes: int, passes: int = 1) -> float:
         """The time in µs of some passes around the ring: an all-gather or a reduce-scatter of b = `num_bytes` in all is one pass, an all-reduce is two.
 
         A pass takes (n-1) a + (n-1)/n b / B, where n ranks have links of latency a and bandwidth B (Thakur, Rabenseifner and Gropp 2005).
         """
-        moved = 1e6 * num_bytes * (self.size - 1) / self.size / self.bytes_per_s
+        moved = 1e6 * num_bytes * (self.size - 1) / self.size
         near = self.latency_us - self.crossings * self.far_step_us
         return min(
             (
                 p.base_us
                 + passes * near * p.near
-                + passes * (self.crossings * p.over_network_us(self.far_step_us) + moved / p.share)
+                + passes * self.crossings * p.over_network_us(self.far_step_us)
+                + passes * moved / self.carried(p.share)
                 for p in self.protocols
             ),
-            default=passes * (self.latency_us + moved),
+            default=passes * (self.latency_us + moved / self.carried()),
         )
 
 
@@ -183,7 +190,7 @@ class Network:
         route = self.route(action)
         if action.kind != "all_reduce" or route.in_switch_us is None:
             return math.inf
-        return route.in_switch_us + 1e6 * action.operand_bytes / route.bytes_per_s
+        return route.in_switch_us + 1e6 * action.operand_bytes / route.carried()
 
     def in_node(self, action: Collective, route: Route) -> Price | None:
         """The time of a collective among the ranks of the group in one node, by the device's table; None without one.
@@ -207,6 +214,9 @@ class Network:
         known = min(ranks, round(2 ** table.axes[0].last))
         sizes = {"gpus": np.float64(known), "bytes": np.float64(larger)}
         us = float(collective_us(model, action.kind, sizes) * table.factor(sizes))
+        passes = 2 if action.kind == "all_reduce" else 1
+        if action.kind != "all_to_all" and not (passes == 2 and model.reduces_in_switch):
+            us = max(us, 1e6 * passes * larger * (1 - 1 / known) / route.blocks_bytes_per_s)
         if ranks > known:
             return Price(us + self.further_us(action.kind, route, known, larger), Basis.RULE)
         found = Price(us, Basis.MEASURED if table.covers(sizes) else Basis.RULE)
@@ -220,7 +230,7 @@ class Network:
         model = self.model
         assert model is not None
         passes = 2 if kind == "all_reduce" else 1
-        moved = 1e6 * num_bytes / route.bytes_per_s
+        moved = 1e6 * num_bytes / route.carried()
         more = passes * moved * (1 / known - 1 / route.size)
         if kind == "all_to_all" or (kind == "all_reduce" and model.reduces_in_switch):
             return more
@@ -251,7 +261,7 @@ class Network:
             if route.tree_latency_us is None:
                 return ring
             # NCCL takes the tree while latencies decide (Sanders, Speck and Träff 2009; NCCL 2.4).
-            moved = 1e6 * action.operand_bytes / route.bytes_per_s
+            moved = 1e6 * action.operand_bytes / route.carried()
             return min(ring, 2 * (route.tree_latency_us + moved))
         if action.kind == "all_to_all":
             return self.exchange_us(route, action)
@@ -362,7 +372,16 @@ class Network:
             math.prod(level.size for level in near),
             tree,
             in_switch if self.is_reduced(action.axes) else None,
+            self.blocks_bytes_per_s,
         )
+
+    @cached_property
+    def blocks_bytes_per_s(self) -> float:
+        """What the thread blocks carry that a plan gives collectives. Infinite if it says nothing: NCCL has as many as links need."""
+        blocks = self.device.collective_units
+        if blocks is None or self.model is None or not self.model.block_bytes_per_s:
+            return math.inf
+        return blocks * self.model.block_bytes_per_s
 
     def levels(self, action: Collective) -> tuple[Level, ...]:
         """The kinds of connections of a collective's group. Each axis with links of its own is a level; ranks along the other axes are in nodes, which makes

@@ -437,10 +437,12 @@ class Device(Clause):
     """Whether the host launches graphs of kernels, and so no computation waits for it."""
     captured: tuple[str, ...] = setting("words", ())
     """Modules each of whose passes a graph launches at once, where the host launches all else kernel by kernel."""
+    collective_units: int | None = setting("whole", None, least=1)
+    """Multiprocessors that gathers, scatters and sums take from what is computed beside them. None: NCCL's, by the device's file."""
     exchange_units: int | None = setting("whole", None, least=1)
-    """Multiprocessors that exchanges, of experts' tokens or of heads, take from what is computed beside them. None: NCCL's, by the device's file."""
+    """The same of exchanges, of experts' tokens or of heads."""
     message_units: int | None = setting("whole", None, least=1)
-    """Multiprocessors that a message between stages of a pipeline, or around a ring, takes from what its sender computes beside it. None: NCCL's."""
+    """The same of a message between stages of a pipeline, or around a ring, on the rank that sends it."""
     tile_scheduler: str = setting("choice", "dynamic", "dynamic", "static")
     """How kernels of products deal out their tiles among multiprocessors: as blocks ask for them, or beforehand, so that blocks wait which a collective
     leaves none."""

@@ -46,7 +46,11 @@ RARE = {
     "process": ("transposed_weights = true", "cached_weights = true"),
     "device h100": (
         *("kernels = eager, graphs = false", "kernels = compiled"),
-        *("exchange_units = 16", "message_units = 16", "tile_scheduler = static"),
+        *(
+            "collective_units = 4, exchange_units = 16",
+            "message_units = 16",
+            "tile_scheduler = static",
+        ),
     ),
 }
 """Settings of clauses that few plans have."""

@@ -133,8 +133,10 @@ class Layout:
     """Whether a token goes once to each device that has experts of its own (HybridEP, DeepEP), in place of once for each expert."""
     grouped: bool = False
     """Whether one kernel multiplies the tokens of all experts of a device."""
+    collective_units: int = 0
     exchange_units: int = 0
-    """Multiprocessors of a device's exchanges, where they are not those of NCCL in a node."""
+    message_units: int = 0
+    """Multiprocessors of a device's collectives, exchanges and messages, where they are not those of its file."""
     clips: bool = True
     """Whether gradients are clipped by their norm: Megatron-LM's default (`clip_grad` of `OptimizerConfig`, 1), which recipes of Megatron-Bridge and the
     submissions of MLPerf keep (`clip_grad=1.0` in `pretrain.py` of 8B and 405B), and torchtitan's (`max_norm`)."""
@@ -310,7 +312,8 @@ def cached_weights(x: Layout) -> tuple[str, ...]:
 def device_clause(x: Layout) -> str:
     node = f", node = {x.rack}" if x.rack else ""
     experts = ", experts = grouped" if x.grouped else ""
-    units = f", exchange_units = {x.exchange_units}" if x.exchange_units else ""
+    kinds = ("collective_units", "exchange_units", "message_units")
+    units = "".join(f", {each} = {getattr(x, each)}" for each in kinds if getattr(x, each))
     parts = f", captured = [{', '.join(x.captured)}]" if x.captured else ""
     graphs = f"graphs = {str(x.graphs).lower()}{parts}"
     swizzle = f", swizzle = {x.swizzle}" if x.products in ("mxfp8", "fp4") else ""
@@ -555,7 +558,32 @@ def submitted_layout(r: Cells, model: Model) -> Layout:
         bucket_bytes=2 * 64 if checks_gradients(r) else bucket_bytes(r["bucket"]),
         checks=checks_gradients(r),
         rack=rack_of(device_of(r["gpu"]), number(r, "gpus")),
+        collective_units=collective_units(r),
+        message_units=message_units(r),
     )
+
+
+def limits_blocks(r: Cells) -> bool:
+    """Whether `custom_communicator_cta.yaml` decides how many thread blocks NCCL has in pre-training.
+
+    In round 5.1 scripts but Cisco's export `NCCL_MIN_CTAS=16` and `NCCL_MAX_CTAS=32`, which override it (`envConfigOverride` in src/init.cc of 2.27).
+    """
+    return r["round"] != "v5.1" or r["org"] == "Cisco"
+
+
+def collective_units(r: Cells) -> int:
+    """Scripts of LoRA export `NCCL_MIN_CTAS=32`. Of pre-training the file gives gradients and shared tensors 8 at most; without it rings have 16, since
+    `NCCL_NVLS_ENABLE=0`."""
+    if r["benchmark"] == "llama2_70b_lora":
+        return 32
+    return 8 if limits_blocks(r) else 16
+
+
+def message_units(r: Cells) -> int:
+    """The file gives stages 2 and shared sequences 1; without it two ranks of a node send each other messages by half of 32."""
+    if number(r, "cp") == number(r, "pp") == 1 or r["benchmark"] == "llama2_70b_lora":
+        return 0
+    return 2 if limits_blocks(r) or number(r, "cp") == 1 else 16
 
 
 CONTAINERS = {"v4.1": "24.09", "v5.0": "25.01", "v5.1": "25.09"}

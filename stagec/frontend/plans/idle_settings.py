@@ -126,7 +126,7 @@ NEEDS = (
     Need("overlap", ("pieces", "bulk"), "`tp = true`", lambda p: p.overlap.tp),
     Need(
         "device",
-        ("exchange_units", "message_units", "tile_scheduler"),
+        ("collective_units", "exchange_units", "message_units", "tile_scheduler"),
         "a device that ships, or a file: others have no multiprocessors that computation could lose",
         lambda p: p.device.preset is not None,
     ),

@@ -212,3 +212,40 @@ plan p { mesh cp = 4  shard S over cp  context cp { method = ring }  microbatch 
         step_summary(compile_text(text.replace("UNITS", each))).step_s for each in ("1", "66")
     )
     assert few < many < 2 * few
+
+
+def of_gradients(units: str, device: str = "h100", devices: int = 64) -> tuple[float, float]:
+    """The seconds of a step whose gradients are reduced over some devices, and the share of them that shows."""
+    text = f"""
+dim B = 256
+dim S = 512
+dim D = 4096
+dim F = 16384
+module Mlp(x[B, S, D]) -> [B, S, D] {{
+  weight up[D, F], down[F, D]
+  return relu(x @ up) @ down
+}}
+model Net(x[B, S, D], y[B, S, D]) {{
+  repeat 8 {{
+    x = x + Mlp(x)
+  }}
+  loss = mean(square(x - y), over = [B, S, D])
+}}
+plan p {{ mesh dp = {devices}  shard B over dp  zero 1 over dp  precision {{ activations = bf16, weights = bf16 }}
+  device {device} {{ {units} }} }}
+"""
+    found = step_summary(compile_text(text))
+    return found.step_s, found.breakdown.parts["exposed dp"] / found.step_s / 1e6
+
+
+@pytest.mark.parametrize("device", ["a100", "h100", "b200"])
+def test_few_blocks_take_little_and_carry_little(device: str) -> None:
+    """So no number of blocks is for nothing; as many as NCCL has are no limit."""
+    own = named(device).collective_units
+    assert of_gradients(f"collective_units = {own}", device) == of_gradients("", device)
+    one, few = (of_gradients(f"collective_units = {each}", device) for each in (1, 2))
+    assert one[0] > few[0]
+    assert one[1] > few[1]
+    # One block alone is the limit of each reduction and each gather: 2 passes of 63 / 64 of the bytes.
+    weights = 8 * 2 * 4096 * 16384 * 2
+    assert one[0] > 2 * 63 / 64 * weights / named(device).block_bytes_per_s

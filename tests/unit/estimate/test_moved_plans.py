@@ -28,6 +28,7 @@ model M(x[B, D]) {
         ("kernels = eager", True),
         ("graphs = false", True),
         ("captured = [Block]", True),
+        ("collective_units = 8", True),
         ("exchange_units = 8", True),
         ("message_units = 8", True),
         ("tile_scheduler = static", True),
