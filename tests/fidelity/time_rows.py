@@ -677,6 +677,7 @@ def published(r: Cells) -> Timed | None:
         swizzle = swizzle_of(r["release"], layout.products)
         layout = replace(layout, bucket_bytes=bucket, rack=rack, cudnn=cudnn, swizzle=swizzle)
         layout = replace(layout, norms=norms_of(r), in_split=r["model"] in SPLITS_ENDS)
+        layout = replace(layout, collective_units=rings_of(r))
         # `grad_reduce_in_fp32 = False` in all of its `scripts/performance/configs`.
         layout = replace(layout, gradients="bf16")
         # `use_precision_aware_optimizer` where it computes in bf16 (`overrides.py` there), and of DeepSeek (`recipes/deepseek`).
@@ -808,6 +809,16 @@ def is_flexible(r: Cells) -> bool:
         return is_one_kernel(r) or (r["gpu"] == "GB200" and r["release"][:5] == "26.04")
     is_large = r["model"].startswith("Qwen3_235B")
     return r["release"] >= "25.11" and (not is_large or r["gpu"][:2] == "GB")
+
+
+def rings_of(r: Cells) -> int:
+    """The blocks of NCCL's rings, without NVLink SHARP (`NCCL_NVLS_ENABLE=0` of `scripts/performance`, v0.2.0 to v0.5.0): 24 in one node of H100, else 16.
+
+    With `nccl_ub`, which 70B by FSDP on GB200 and GB300 has, it is on, and there are as many as the device's file says.
+    """
+    if r["model"] == "LLAMA3_70B" and r["gpu"][:2] == "GB" and number(r, "fsdp", 0) > 1:
+        return 0
+    return 24 if r["gpu"] == "H100" and number(r, "gpus") <= 8 else 16
 
 
 def exchange_units(r: Cells, layout: Layout) -> int:
