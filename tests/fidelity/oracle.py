@@ -147,6 +147,11 @@ class Case:
         """Microbatches of a step without a pipeline."""
         return self.degree("grad_accum")
 
+    @property
+    def samples(self) -> int:
+        """What a rank computes at once of its batch, without a pipeline."""
+        return int(self.model["batch"]) // (self.accumulated if self.is_training else 1)
+
     def degree(self, axis: str) -> int:
         return int(self.parallel.get(axis, 1))
 

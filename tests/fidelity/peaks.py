@@ -48,11 +48,13 @@ def fullest_moment(case: Case, plan: ClassPlan) -> Moment:
     fullest = int((timeline + beside).argmax())
     found = [Moment(int(timeline[fullest]), int(beside[fullest]))]
     if makes_whole_table_gradients(case):
-        place = where_rows_are_cut(plan)
+        place = where_rows_are_cut(plan, last_made(plan))
         held = gathered_until(plan, place) + own_rows_bytes(case)
         found.append(Moment(int(timeline[place]), int(beside[place]) + held))
     if has_shadows(case):
-        for node, held in zip(loss_nodes(plan), (held_bytes(case), 0), strict=True):
+        for node, held in zip(
+            loss_nodes(plan, case.accumulated), (held_bytes(case), 0), strict=True
+        ):
             # Shapes are worked out before the results are made.
             made = int(lives.num_bytes[lives.birth == node].sum())
             more = int(beside[node]) + held + shadow_bytes(case)
@@ -65,14 +67,17 @@ def add_whole_tables(case: Case, plan: ClassPlan, beside: np.ndarray) -> None:
     lives = plan.lives
     if not makes_whole_table_gradients(case):
         return
-    end = where_rows_are_cut(plan) + 1 or len(beside)
     tp = case.degree("tp")
-    element = DTYPE_BYTES[case.compute_dtype]
-    split = {rows // tp * width * element for rows, width in row_split_tables(case)}
+    # Those of several microbatches are added up in fp32.
+    elements = {DTYPE_BYTES[case.compute_dtype], DTYPE_BYTES["fp32"]}
+    split = {rows // tp * w * each for rows, w in row_split_tables(case) for each in elements}
     for row in np.flatnonzero(lives.kind == Kind.GRADIENTS).tolist():
         size = int(lives.num_bytes[row])
         if plan.about(row).op == "embedding_grad" and size in split:
-            beside[lives.birth[row] : end] += (tp - 1) * size
+            born, dies = int(lives.birth[row]), int(lives.death[row])
+            # That of a further microbatch is added to the first one's at once.
+            end = where_rows_are_cut(plan, born) + 1 or len(beside)
+            beside[born : born + 1 if dies == born else end] += (tp - 1) * size
 
 
 def add_flat_buffers(plan: ClassPlan, beside: np.ndarray) -> None:
@@ -95,10 +100,10 @@ def add_copies_of_collectives(case: Case, plan: ClassPlan, beside: np.ndarray) -
     m, tp = case.model, case.degree("tp")
     if tp == 1:
         return
-    logits = m["batch"] * m["seq"] * m["vocab"] * DTYPE_BYTES[case.compute_dtype]
+    logits = case.samples * m["seq"] * m["vocab"] * DTYPE_BYTES[case.compute_dtype]
     for phase in ("fwd", "bwd", "recompute"):
         for node, size in nodes_by(plan, phase, ("all_gather",), "insert-collectives").items():
-            is_view = m["batch"] == 1 and size != logits
+            is_view = case.samples == 1 and size != logits
             beside[node] += size if is_view else 2 * size
         for node, size in nodes_by(plan, phase, ("reduce_scatter",), "insert-collectives").items():
             beside[node] += (tp + 1) * size
@@ -180,10 +185,14 @@ def makes_whole_table_gradients(case: Case) -> bool:
     return is_sharded or has_whole_table_gradients(case)
 
 
-def where_rows_are_cut(plan: ClassPlan) -> int:
-    """Where the rank's own rows of the gradients of tables are copied: before their reduction is prepared (`FSDPParam.unsharded_grad_data`), else as the update
-    begins (`_fused_adam`)."""
-    made = max(nodes_by(plan, "wgrad", ("embedding_grad",), ""), default=0)
+def last_made(plan: ClassPlan) -> int:
+    """Where the last gradient of a table is made."""
+    return max(nodes_by(plan, "wgrad", ("embedding_grad",), ""), default=0)
+
+
+def where_rows_are_cut(plan: ClassPlan, made: int) -> int:
+    """Where the rank's own rows of a table's gradient, made there, are copied: before its reduction is prepared (`FSDPParam.unsharded_grad_data`), else as the
+    update begins (`_fused_adam`)."""
     copies = nodes_by(plan, "grad_reduce", ("copy_in",), "reduce-gradients")
     return min((node - 1 for node in copies if node > made), default=-1)
 
@@ -191,7 +200,7 @@ def where_rows_are_cut(plan: ClassPlan) -> int:
 def gathered_until(plan: ClassPlan, place: int) -> int:
     """Units that were gathered until a table's gradient was made, which are freed behind the cut (`FSDPParamGroup.post_backward`)."""
     lives = plan.lives
-    made = max(nodes_by(plan, "wgrad", ("embedding_grad",), ""), default=0)
+    made = last_made(plan)
     here = (lives.kind == Kind.GATHERED) & (lives.birth <= made)
     here &= (lives.death >= made) & (lives.death < place)
     return int(lives.num_bytes[here].sum()) if place >= 0 else 0
@@ -216,23 +225,23 @@ def has_shadows(case: Case) -> bool:
 
 def shadow_bytes(case: Case) -> int:
     """Operand and result of the loss' kernels, whole, in fp32: `ShardingPropagator._propagate_tensor_meta` makes them."""
-    tokens = case.model["batch"] * case.model["seq"]
+    tokens = case.samples * case.model["seq"]
     return 2 * 4 * tokens * case.model["vocab"]
 
 
 def held_bytes(case: Case) -> int:
     """The logits that are cast to fp32 for the loss: whoever called the model has them until the backward pass."""
-    tokens = case.model["batch"] * case.model["seq"]
+    tokens = case.samples * case.model["seq"]
     narrow = DTYPE_BYTES[case.compute_dtype] * (case.compute_dtype != "fp32")
     return narrow * tokens * case.model["vocab"] // case.degree("tp")
 
 
-def loss_nodes(plan: ClassPlan) -> list[int]:
-    """Where the loss begins, and where its gradient does."""
+def loss_nodes(plan: ClassPlan, microbatches: int) -> list[int]:
+    """Where the loss of the last microbatch begins, beside gradients of those before, and where its gradient does."""
     lives = plan.lives
     ops = np.array([plan.about(row).op for row in range(len(lives))])
-    first = [lives.birth[np.isin(ops, names)] for names in (("max_logit",), ("target_grad",))]
-    return [int(births.min()) for births in first if len(births)]
+    found = [np.sort(lives.birth[ops == name]) for name in ("max_logit", "target_grad")]
+    return [int(births[-len(births) // microbatches]) for births in found if len(births)]
 
 
 def table_bytes(case: Case) -> int:
