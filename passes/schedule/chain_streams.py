@@ -51,6 +51,7 @@ one; -1: no computation.
   communication, would issue the two the other way round, and wait for each other.
   The message of that pass waits too, where a rest of the pass stands before it: a send is issued behind what its host has issued.
 - So does what communicates a value just received: that may be there while the rank still computes what it is to send.
+- A gather of parameters behind their update, which is in place, waits for that.
 - A load from the host begins where it stands: earlier it would only fill memory.
 
 The same can happen to a gather that is due before tensor-parallel collectives and stands behind them, but only if ranks of one class do not
@@ -111,6 +112,7 @@ def held_back(rank: Arrangement) -> Ints:
     gathers = np.flatnonzero((of_rows(gathers_alone) & is_free & (lag < 0)) | (lag >= 0))
     number = np.arange(len(gathers)) - np.maximum(0, lag[gathers])
     held[gathers] = gathers - gathers[np.maximum(0, number)]
+    held[of_rows(gathers_updated)] = 0
     held[of_rows(loads_alone)] = 0
     held[of_rows(is_late)] = 0
     if any(map(communicates, bodies)):
@@ -155,6 +157,16 @@ def gathers_alone(body: RowBody) -> bool:
     op = body.ops[0]
     return (
         body.num_nodes == 1 and isinstance(op, sched.CollectiveOp) and op.kind.data == "all_gather"
+    )
+
+
+def gathers_updated(body: RowBody) -> bool:
+    """Whether a body gathers parameters behind their update."""
+    return all(
+        isinstance(op, sched.CollectiveOp)
+        and op.kind.data == "all_gather"
+        and stg.phase_of(op) == "optim"
+        for op in body.ops
     )
 
 

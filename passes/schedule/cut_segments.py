@@ -40,6 +40,7 @@ overlap, and where the backward pass begins to read the parameters of a unit, wh
 hook, `torch/distributed/fsdp/_fully_shard/_fsdp_state.py`). Outside of layers it also ends behind what completes the gradient of a
 weight. The gradients of a layer are reduced behind the layer: a row for each of its weights would make the order of a step ten times as
 long, and changes what it takes by 0.2 %. It is not so where hosts wait for a gradient before they launch its reduction (`checked`).
+It also ends behind an update in place, which what gathers parameters waits for (`chain-streams`).
 """
 
 from __future__ import annotations
@@ -197,6 +198,8 @@ class Cutter:
         if not is_node(op):
             return False
         if leaves_device(op) != leaves_device(last):
+            return True
+        if updates_in_place(last) and isinstance(op, sched.CollectiveOp):
             return True
         return moves(op) != moves(last) or (self.is_reduced_early(op) and moves(op) == EARLY)
 
@@ -357,6 +360,11 @@ def moves(op: Operation) -> tuple[bool, bool]:
     """Whether an op reduces a gradient by itself, and whether it does so late."""
     alone = stg.phase_of(op) == "grad_reduce" and "tied" not in stg.marks(op)
     return alone, alone and "late" in stg.marks(op)
+
+
+def updates_in_place(op: Operation) -> bool:
+    """Whether an op writes into operands, which has no result that a reader would wait for."""
+    return isinstance(op, sched.ComputeOp) and op.memory_effects.updates is not None
 
 
 def leaves_device(op: Operation) -> bool:
