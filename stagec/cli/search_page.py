@@ -18,7 +18,7 @@ from stagec.cli.progress import counting_progress
 from stagec.cli.search_question import TESTED, device_of_network, origin_of, plans_of, read_question
 from stagec.cli.tables import plain_table, seconds, text_of
 from stagec.diagnostics import Diagnostic, Span, in_all, render
-from stagec.frontend import parse_text
+from stagec.frontend import parse_text, syntax
 from stagec.pictures.scales import amount
 from stagec.reports.plans_chart import plans_page
 from stagec.searching.candidates import STATE_TOO_LARGE, TOO_LARGE, TOO_LATE, Candidates
@@ -269,12 +269,30 @@ def named(text: str, name: str) -> str:
 
 
 def plans_text(options: argparse.Namespace, proved: Sequence[Proved]) -> str:
-    """The model's file with the plans behind its own: an import would not bring the model."""
-    out = [f"{read_text(options.model).rstrip()}\n"]
+    """The model's file with the plans before its own, so that the best is the one that `stagec FILE.stg` compiles. An import would not bring the model."""
+    model = read_text(options.model)
+    plans: list[str] = []
     for name, each in zip(best_names(options), proved, strict=False):
         about = f"# Found by `stagec search`: {seconds(each.step_time)} a step, {amount(each.peak_bytes)}B.\n"
-        out.append(about + named(each.text, name))
-    return "\n".join(out)
+        plans.append(about + named(each.text, name))
+    at = start_of_plans(model, options.model)
+    parts = [model[:at].rstrip(), *(plan.rstrip() for plan in plans), model[at:].strip()]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def start_of_plans(text: str, file: str) -> int:
+    """Where the first plan of a file begins, with the comment that stands above it; the end of a text that has none."""
+    own = (p for p in parse_text(text, file).files[file].items if isinstance(p, syntax.Plan))
+    first = next(own, None)
+    if first is None:
+        return len(text)
+    lines = text.split("\n")
+    number, column = first.span.line - 1, first.span.column - 1
+    if lines[number][:column].strip():
+        return len("\n".join([*lines[:number], lines[number][:column]]))
+    while number and lines[number - 1].lstrip().startswith("#"):
+        number -= 1
+    return sum(len(line) + 1 for line in lines[:number])
 
 
 def plot(options: argparse.Namespace, goal: Goal, candidates: Candidates) -> None:

@@ -797,7 +797,7 @@ def test_names_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     """Plans that are found are called as none is in the file; what is wrong with a plan of the file is none of a search's, but a name that a search uses is."""
     path, found = tmp_path / "small.stg", tmp_path / "plans.stg"
     asked = [str(path), "--devices", "2", "--device", "h100", "--executor", "serial", "-q"]
-    path.write_text(f"{TWICE}\nplan best2 {{ mesh dp = 3 shard B over dp }}")
+    path.write_text(f"{TWICE}\n# Mine.\nplan best2 {{ mesh dp = 3 shard B over dp }}")
     run(
         [
             *asked,
@@ -815,7 +815,10 @@ def test_names_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
             "recompute=none",
         ]
     )
-    assert re.findall(r"plan (\w+)", found.read_text()) == ["best2", "best1", "best3"]
+    # A file's first plan is what is compiled without `--plan`: the best one.
+    assert re.findall(r"plan (\w+)", found.read_text()) == ["best1", "best3", "best2"]
+    assert "\n\n# Mine.\nplan best2" in found.read_text()
+    assert check(parse_text(found.read_text())).plan.name == "best1"
     assert "plan best1 {" in capsys.readouterr().out
     for text in (TWICE.replace("L", "dp"), f"{TWICE}\nplan {NAME} {{ }}"):
         path.write_text(text)
