@@ -38,6 +38,7 @@ from stagec.summary import Summary, summarize
 from stagec.sweeping.grid import grid
 from stagec.sweeping.plans import SweepRequest, computed
 from stagec.sweeping.pools import names_of_plan, table_of
+from stagec.sweeping.run import SweepTable
 
 Sizes = Mapping[str, int | str]
 
@@ -101,7 +102,7 @@ class Asked:
 
     def sweep(
         self, quantities: Sequence[str], varied: Mapping[str, int | str | Sequence[int]]
-    ) -> Table:
+    ) -> SweptTable:
         texts = [f"{name}={listed(values)}" for name, values in varied.items()]
         known = names_of_plan(self.source, self.plan)
         names = grid(texts, known)
@@ -116,8 +117,7 @@ class Asked:
         )
         with mistakes_of_plug_ins():
             found = table_of(request)
-        rows = [[row[name] for name in found.columns] for row in found.rows()]
-        return Table.of_rows(list(found.columns), rows, "one step; of the rank that has most")
+        return SweptTable(found)
 
 
 def read_source(source: str | Path) -> Source:
@@ -316,8 +316,8 @@ class Job(WithTraces):
         return Explanation(answer.title, answer.unit, plain(worst.value), form, classes, parts)
 
     @checks_arguments("Job.sweep")
-    def sweep(self, *quantities: str, **varied: int | str | Sequence[int]) -> Table:
-        """A row per plan: `job.sweep("flops", "memory.peak", tp=[1, 2, 4, 8], pp="1..16")`. Plans that do not compile are left out."""
+    def sweep(self, *quantities: str, **varied: int | str | Sequence[int]) -> SweptTable:
+        """A row per plan: `job.sweep("flops", "memory.peak", tp=[1, 2, 4, 8], pp="1..16")`. Of plans that do not compile `infeasible` says why."""
         return self._asked.sweep(quantities, varied)
 
     # Traces and pages
@@ -373,6 +373,22 @@ class MemoryTable(Table):
 
     def _repr_html_(self) -> str:
         return framed(memory_section(self.scene)) + super()._repr_html_()
+
+
+class SweptTable(Table):
+    """The plans of a sweep. It prints how many there are, and why the others do not compile, as the command does."""
+
+    def __init__(self, found: SweepTable) -> None:
+        columns = {name: column.tolist() for name, column in found.columns.items()}
+        super().__init__(columns, "one step; of the rank that has most")
+        self.num_plans = found.num_points
+        """How many plans were asked for."""
+        self.infeasible = dict(found.reasons)
+        """Why plans are no rows, and how many for each reason."""
+        self._in_words = found.in_words()
+
+    def left_out(self) -> list[str]:
+        return [*super().left_out(), *self._in_words]
 
 
 class TimelineTable(Table):

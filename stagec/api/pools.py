@@ -10,8 +10,7 @@ from pathlib import Path
 from xdsl.dialects.builtin import ModuleOp
 
 from stagec.api.arguments import checks_arguments
-from stagec.api.job import Asked, Job, Sizes, devices, read_source
-from stagec.api.tables import Table
+from stagec.api.job import Asked, Job, Sizes, SweptTable, devices, read_source
 from stagec.api.traces import PassFiles, WithTraces, chosen, files_of
 from stagec.backend.program import PooledTraces
 from stagec.diagnostics import Diagnostic, refused
@@ -89,8 +88,8 @@ class PoolsJob(WithTraces):
         return self._estimate.mfu
 
     @checks_arguments("PoolsJob.sweep")
-    def sweep(self, *quantities: str, **varied: int | str | Sequence[int]) -> Table:
-        """A row per plan: `job.sweep("step_time", "text.memory.peak", **{"text.tp": [2, 4]})`. Plans that do not compile are left out."""
+    def sweep(self, *quantities: str, **varied: int | str | Sequence[int]) -> SweptTable:
+        """A row per plan: `job.sweep("step_time", "text.memory.peak", **{"text.tp": [2, 4]})`. Of plans that do not compile `infeasible` says why."""
         return self._asked.sweep(quantities, varied)
 
     def __repr__(self) -> str:

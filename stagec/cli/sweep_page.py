@@ -100,10 +100,8 @@ def written(table: SweepTable, rows: Sequence[Row], form: str, pools: Sequence[s
         shown.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         shown.add_row(*(cell(of_one_pool(name, pools), row[name]) for name in names))
-    reasons = sorted(table.reasons.items(), key=lambda item: (-item[1], item[0]))
-    dropped = "".join(f"  {number:,}: {reason}\n" for reason, number in reasons)
-    left = f"{table.num_rows:,} of {table.num_points:,} plans can be compiled\n"
-    return f"{text_of(shown)}\n{left}{dropped}"
+    left = "".join(f"{line}\n" for line in table.in_words())
+    return f"{text_of(shown)}\n{left}"
 
 
 def of_one_pool(name: str, pools: Sequence[str]) -> str:

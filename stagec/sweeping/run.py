@@ -71,6 +71,12 @@ class SweepTable:
     def num_rows(self) -> int:
         return len(next(iter(self.columns.values())))
 
+    def in_words(self) -> list[str]:
+        """Lines that say how many points are rows, and why the others are none."""
+        reasons = sorted(self.reasons.items(), key=lambda item: (-item[1], item[0]))
+        left_out = [f"  {number:,}: {reason}" for reason, number in reasons]
+        return [f"{self.num_rows:,} of {self.num_points:,} plans can be compiled", *left_out]
+
     def row(self, number: int) -> dict[str, int | float]:
         return {name: column[number].item() for name, column in self.columns.items()}
 

@@ -211,6 +211,17 @@ def test_arguments_of_another_kind_are_one_error(call: Callable[[Any], object], 
         call(stagec)
 
 
+def test_a_sweep_says_why_plans_do_not_compile() -> None:
+    """As the command does; also where none is left."""
+    job: Any = stagec.compile(MODEL, set={"dp": 2})
+    some, none = (job.sweep("flops", B=values) for values in ([3, 64], [3]))
+    assert some.num_plans == 2 and some["B"] == [64]
+    assert some.infeasible == none.infeasible == {"`B/dp` is not a whole number": 1}
+    told = ["0 of 1 plans can be compiled", "  1: `B/dp` is not a whole number"]
+    assert none.num_rows == 0 and repr(none).splitlines()[-2:] == told
+    assert "1 of 2 plans can be compiled" in some._repr_html_()
+
+
 def test_a_table_of_a_sweep_always_has_the_ranks() -> None:
     """So that asking for them, as on the command line, is no mistake."""
     job: Any = stagec.compile(MODEL)
