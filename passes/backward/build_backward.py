@@ -36,7 +36,7 @@ On a program of one device a cotangent has its value's sharding. One that comes 
 except over axes that nothing the value depends on is split over: there it stays partial on its way to the
 weights, where it is reduced with their gradients. So does the cotangent of a head of keys over ranks that share it (`dist.rule ... copies`).
 
-A model without a loss is E0217, an op without a gradient E0218.
+A model without a loss is E0217, an op without a gradient E0218, a program with a backward pass E0705.
 """
 
 from __future__ import annotations
@@ -53,9 +53,10 @@ from xdsl.rewriter import Rewriter
 
 from stagec.analysis.dependence import Dependence
 from stagec.analysis.placement import PlacementRule, rules_of
+from stagec.analysis.sizes import module_of
 from stagec.diagnostics import refused, span_of
 from stagec.dialects import dist, stg
-from stagec.dialects.op import block_of
+from stagec.dialects.op import block_of, first_op
 from stagec.dialects.types import TensorType, tensor_of
 from stagec.dialects.use_def import before_placing, followed, from_stack, through, weight_path
 from stagec.rewriting import inherit, output_of, programs
@@ -76,19 +77,37 @@ class BuildBackward(ModulePass):
             differentiate(program, rules)
 
 
+def losses_of(program: stg.ProgramOp, output: stg.OutputOp) -> Sequence[SSAValue]:
+    """The loss; nothing of a part that hands over what it computes. E0217 where there is none, E0705 where there is a backward pass."""
+    if any(stg.phase_of(op) in ("bwd", "wgrad") for op in program.walk()):
+        message = f"`{program.model.data}` has a backward pass already"
+        help_ = f"run `{NAME}` once, on IR from before it: `--stop-after lower` prints some"
+        raise refused("E0705", message, span_of(output.location), help=help_)
+    hands_over = any(isinstance(op, dist.TowerSendOp) for op in program.body.block.ops)
+    losses = list(output.values)
+    if len(losses) == (not hands_over) and not any(stg.tensor_type(loss).dims for loss in losses):
+        return losses
+    notes, help_ = [], "end the model with `loss = ...`, a single number"
+    if is_served(program):
+        # The text may have a loss.
+        notes = ["the plan serves, and what it serves is computed without a loss"]
+        help_ = "choose a plan without `serve`"
+    message = f"`{program.model.data}` has no loss to differentiate"
+    raise refused("E0217", message, span_of(output.location), notes=notes, help=help_)
+
+
+def is_served(program: stg.ProgramOp) -> bool:
+    """Whether a program is an iteration of serving."""
+    plan = first_op(module_of(program), dist.PlanOp)
+    has_caches = any(isinstance(op, stg.CacheOp) for op in program.body.block.ops)
+    return has_caches or (plan is not None and plan.new_dim is not None)
+
+
 def differentiate(program: stg.ProgramOp, rules: Sequence[PlacementRule]) -> None:
     """Append the backward pass of the program's loss, its one output."""
     block = program.body.block
     output = output_of(program)
-    hands_over = any(isinstance(op, dist.TowerSendOp) for op in block.ops)
-    losses = list(output.values)
-    if len(losses) != (not hands_over) or any(stg.tensor_type(loss).dims for loss in losses):
-        raise refused(
-            "E0217",
-            f"`{program.model.data}` has no loss to differentiate",
-            span_of(output.location),
-            help="end the model with `loss = ...`, a single number",
-        )
+    losses = losses_of(program, output)
     weights = [op.weight for op in block.ops if isinstance(op, stg.WeightOp)]
     level = BackwardBlock(Dependence(program, rules), block, output)
     forward = [op for op in block.ops if op is not output]
