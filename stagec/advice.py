@@ -181,7 +181,7 @@ def smaller_microbatches(plan: Plan) -> Iterator[Suggestion]:
     """Half as large, and of one sequence."""
     pipeline = plan.pipeline
     if pipeline is not None:
-        for size in halved(pipeline.microbatch):
+        for size in halved(pipeline.microbatch or 2):
             smaller = replace(pipeline, microbatch=size)
             yield Suggestion((microbatch_text(plan, size),), {"pipeline": smaller})
         return

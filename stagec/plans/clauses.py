@@ -131,7 +131,8 @@ class Pipeline(Clause):
     axis: str
     schedule: str = setting("schedule", "1f1b", *schedule_names())
     virtual_stages: int = setting("whole", 1, least=1)
-    microbatch: int = setting("whole", 1, least=1)
+    microbatch: int | None = setting("whole", None, least=1)
+    """Sequences per device; nothing for all at once."""
     first: int = setting("whole", 0, least=-(2**31))
     last: int = setting("whole", 0, least=-(2**31))
     layers: tuple[int, ...] | None = setting("wholes", None)
@@ -671,7 +672,7 @@ class Plan:
     def microbatch_size(self) -> int:
         """Sequences per microbatch on one data-parallel rank; 0 if the plan says nothing: all at once."""
         if self.pipeline is not None:
-            return self.pipeline.microbatch
+            return self.pipeline.microbatch or 0
         return self.microbatch or 0
 
     @property
@@ -679,11 +680,21 @@ class Plan:
         """Without an inference engine's all-reduce, which nobody trains with."""
         return replace(self, device=replace(self.device, all_reduce="nccl"))
 
-    @property
-    def without_microbatch(self) -> Plan:
-        """All sequences of a device at once, as far as the plan's `microbatch` is asked."""
-        pipeline = None if self.pipeline is None else replace(self.pipeline, microbatch=1)
-        return replace(self, microbatch=None, pipeline=pipeline)
+    def as_served(self, in_microbatches: bool) -> Plan:
+        """With what plans that serve do unless they say otherwise, in a pipeline too: all sequences of a device at once, in forward passes alone.
+
+        What an engine schedules for an iteration goes through each stage as one batch (`EngineCore.step_with_batch_queue` of vLLM's `v1/engine/core.py`; of
+        TensorRT-LLM's `PyExecutor` each of the `micro_batches` is scheduled by itself). If the clause `serve` says microbatches, no other is asked.
+        """
+        pipeline, microbatch = self.pipeline, None if in_microbatches else self.microbatch
+        if pipeline is None:
+            return replace(self, microbatch=microbatch)
+        is_said = microbatch is not None or "microbatch" in pipeline.given
+        if in_microbatches or not is_said:
+            pipeline = replace(pipeline, microbatch=None)
+        if "schedule" not in pipeline.given:
+            pipeline = replace(pipeline, schedule="forward_only")
+        return replace(self, microbatch=microbatch, pipeline=pipeline)
 
     @property
     def zero_level(self) -> int:

@@ -34,7 +34,8 @@ def plan_in_words(plan: Plan) -> Iterator[str]:
         yield f"Readers of `{'.'.join(each.path)}` see it {over}{dims}."
     pipeline = plan.pipeline
     if pipeline is not None:
-        what = "1 sequence" if pipeline.microbatch == 1 else f"{pipeline.microbatch} sequences"
+        size = pipeline.microbatch
+        what = "1 sequence" if size == 1 else f"{size or 'all'} sequences"
         yield (
             f"The {quoted(pipeline.counts)} layers are cut into stages along `{pipeline.axis}`, which run the schedule "
             f"`{pipeline.schedule}` with {what} in a microbatch."

@@ -114,7 +114,7 @@ def with_pipeline(plan: Plan, title: str, **other: object) -> PlanChange:
     settings: dict[str, object] = {
         "schedule": pipeline.schedule,
         "virtual_stages": pipeline.virtual_stages,
-        "microbatch": pipeline.microbatch,
+        **({"microbatch": pipeline.microbatch} if pipeline.microbatch else {}),
         "first": pipeline.first,
         "last": pipeline.last,
     }

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import pytest
 
@@ -262,6 +263,57 @@ plan p {
     done = compile_text(text() + plan)
     for each in done.memory:
         assert each.static.num_bytes[Kind.CACHE] == 2 * 8 * 32 * K * E * 4
+
+
+def shown(clauses: str, served: str) -> list[object]:
+    """The nodes and the memory of a plan."""
+    done = compile_text(f"{text()}\nplan p {{ {clauses} serve {{ {served} }} }}")
+    nodes = [
+        (c.name, [(n.op, n.action, n.data_deps, n.ctrl_deps) for n in unrolled(c.program)])
+        for c in done.trace_set.classes
+    ]
+    return [nodes, [each.peak_bytes for each in done.memory]]
+
+
+def test_a_pipeline_serves_a_batch_as_one_however_it_is_written():
+    """One entry or two of the same sequences: an iteration goes through the stages at once."""
+
+    def of(served: str, settings: str = "") -> list[object]:
+        return shown(f"mesh pp = 3 pipeline L over pp {settings}", served)
+
+    together = of("decode 8 at 31")
+    assert together == of("decode 3 at 31, decode 5 at 31")
+    assert together == of("decode 8 at 31", "{ schedule = forward_only, microbatch = 8 }")
+    assert together != of("decode 8 at 31", "{ microbatch = 2 }")
+    mixed, apart = "decode 4 at 31, prefill 1 x 9", "decode 2 at 31, prefill 1 x 9, decode 2 at 31"
+    assert of(mixed) == of(apart)
+    # The first microbatch has what stands first.
+    cut = ", microbatches = 2, split = sequences"
+    assert of(mixed + cut) != of(apart + cut)
+
+
+@pytest.mark.parametrize("seed", some(range(12), 6))
+def test_a_batch_is_what_it_has(seed: int):
+    """Entries in parts, in any order behind the first ones, are the same batch."""
+    groups, dp, tp, _, block = drawn(seed)
+    rng = random.Random(seed)
+    kinds = {(each.new, each.context): each for each in groups}
+    first, rest = list[Group](), list[Group]()
+    for each in kinds.values():
+        ends = sorted({*rng.choices(range(1, each.count + 1), k=2), each.count})
+        parts = [replace(each, count=end - at) for at, end in pairwise([0, *ends])]
+        first += parts[:1]
+        rest += parts[1:]
+    rng.shuffle(rest)
+    clauses = f"""
+      mesh dp = {dp}, pp = {rng.choice([1, 3])}, tp = {tp}
+      shard B over dp shard H, K, F over tp pipeline L over pp
+    """
+    whole, parts = (
+        ", ".join([*(each.clause for each in listed), f"block = {block}"])
+        for listed in (kinds.values(), [*first, *rest])
+    )
+    assert shown(clauses, whole) == shown(clauses, parts)
 
 
 def test_a_cache_is_no_parameter():

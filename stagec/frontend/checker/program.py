@@ -297,8 +297,8 @@ def check(
     ]
     if served_as is None:
         resolved = resolved.with_nccl
-    elif served_as.microbatches > 1:
-        resolved = resolved.without_microbatch
+    else:
+        resolved = resolved.as_served(served_as.microbatches > 1)
     return CheckedModel(
         name=model.name.text,
         source=source,

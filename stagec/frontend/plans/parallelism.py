@@ -26,7 +26,7 @@ def as_overlapped(
 
 
 def read_pipeline(reader: PlanReader, microbatch: int | None) -> resolved.Pipeline | None:
-    """`microbatch` is that of the clause of that name: the pipeline's own goes before it."""
+    """`microbatch` is that of the clause of that name: the pipeline's own goes before it. Without both a microbatch that trains is one sequence."""
     clause = reader.merged.get(syntax.Pipeline)
     if clause is None:
         return None
@@ -49,8 +49,7 @@ def read_pipeline(reader: PlanReader, microbatch: int | None) -> resolved.Pipeli
             reader.error("E0401", "a pipeline runs over a single axis", clause.axis, help_)
         return None
     stages_alone(reader, axes[0], clause)
-    if microbatch is not None:
-        settings.setdefault("microbatch", microbatch)
+    settings.setdefault("microbatch", microbatch or 1)
     return resolved.Pipeline(counts=counts, axis=axes[0], span=clause.span, **settings)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from stagec.diagnostics import Diagnostic, Diagnostics, suggestion
@@ -25,6 +25,26 @@ NEW, CONTEXT, SHARED, SOURCE = "x", "at", "sharing", "from"
 computes them."""
 
 
+def together(sequences: Iterable[Sequences], in_order: bool) -> Iterable[Sequences]:
+    """Those that are alike as one, also of several entries: it is the same batch. What each entry shares is its own.
+
+    If it matters what stands first (`in_order`), those are one that nothing stands between.
+    """
+    found: dict[tuple[object, ...], Sequences] = {}
+    run, last = 0, None
+    for number, each in enumerate(sequences):
+        own = number if each.shared is not None else None
+        kind = each.new, each.context, each.source, each.is_verified, own
+        run, last = run + (in_order and kind != last), kind
+        before = found.get((run, kind))
+        if before is not None:
+            size, value = before.count.size + each.count.size, before.count.value + each.count.value
+            named = before.named | each.named
+            each = replace(before, count=Quantity(size, value), named=named)
+        found[run, kind] = each
+    return found.values()
+
+
 class ServeReader:
     """Reads a `serve` clause under known sizes."""
 
@@ -44,14 +64,17 @@ class ServeReader:
         said = tuple(e for e in what.entries if isinstance(e, syntax.Setting))
         settings = syntax.Settings(said, span=what.span) if said else None
         read = SettingsReader(self.sizes, self.findings).read(settings, Serve, "`serve`")
-        sequences = tuple(s for kinds in found for s in kinds)
+        sequences = [each for kinds in found for each in kinds]
         if not found:
             help_ = "write `serve { prefill 4 x 2048 }`, or `serve { decode 128 at 1500 }`"
             message = "`serve` has no sequences"
             self.findings.say("E0401", message, self.clause.span, help=help_)
         if not all(found) or not sequences:
             return None
-        return Serve(sequences=sequences, span=self.clause.span, **read)
+        # The first microbatch has what stands first.
+        in_order = read.get("microbatches", 1) > 1
+        kinds = tuple(together(sequences, in_order))
+        return Serve(sequences=kinds, span=self.clause.span, **read)
 
     def sequences(self, entry: syntax.Prefill | syntax.Decode) -> list[Sequences]:
         """The sequences of an entry, those that are alike together; nothing after a finding."""
