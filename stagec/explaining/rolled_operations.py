@@ -44,6 +44,11 @@ class Term:
         return self.counted.costs.evaluated(lambda size: self.forms.amount(size, self.counted))
 
     @property
+    def rows(self) -> Size:
+        """Runs in one run of its task."""
+        return self.forms.rows(self.counted)
+
+    @property
     def op(self) -> str:
         return self.counted.name
 
@@ -161,12 +166,16 @@ class Forms:
             self._known[key] = Amount(form, each.known.whole(size, each.values))
         return self._known[key]
 
-    def count(self, each: CountedOp) -> Amount:
-        """How often an op runs in a step: as a number where its rows are not those of its repeats."""
+    def rows(self, each: CountedOp) -> Size:
+        """How often an op runs in one run of its task: as a number where its rows are not those of its repeats."""
         form = symbolic.product(repeat.count.data for repeat in each.repeats)
         if form.evaluate(each.values) != each.rows:
             form = symbolic.constant(each.rows)
-        form = self.names.write(form, self.stage)
+        return self.names.write(form, self.stage)
+
+    def count(self, each: CountedOp) -> Amount:
+        """How often an op runs in a step."""
+        form = self.rows(each)
         if each.task not in ONCE:
             whole = each.stage.values[TIME_AXIS]
             form = form * self.names.times(self.names.num_microbatches, each.passes, whole)

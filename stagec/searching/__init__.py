@@ -5,6 +5,6 @@ the nodes permit, and `texts` writes a choice (a *point*) as a plan. `objective`
 
 How it is searched: `search` starts with all points as `candidates`. `bounds` leaves out those that cannot fit or cannot be fast enough (`memory_bound`,
 `in_flight`), `rounds` evaluates the most promising others *in outline* (a rough time by closed forms: `evaluation`, `coarse_times`, `passes_alone`,
-`term_prices`), and `proofs` compiles the best ones whole (`whole_plans`). `results` has what was found. Plans that serve are few, and are evaluated
-exactly (`exact`, `serving_space`). `questions` sends work to other processes, and `cache` keeps the answers of earlier searches.
+`last_reductions`, `term_prices`), and `proofs` compiles the best ones whole (`whole_plans`). `results` has what was found. Plans that serve are few, and
+are evaluated exactly (`exact`, `serving_space`). `questions` sends work to other processes, and `cache` keeps the answers of earlier searches.
 """

@@ -38,6 +38,7 @@ from stagec.explaining.rolled_operations import ClassOperations, Term
 from stagec.rewriting.saved_values import levels_of
 from stagec.schedules import CATALOGUE, ActionCosts, build, simulate
 from stagec.schedules.transfers import RESIDENT_STAGES
+from stagec.searching.last_reductions import LastReductions, Reduction
 from stagec.searching.passes_alone import PassAlone, PassNode, Streams, latest
 from stagec.searching.term_prices import TermPrices, TermTime
 from stagec.sweeping.structures import Structure
@@ -124,6 +125,8 @@ class ClassSeconds:
     """Gathers of parameters that run once per step, for the first forward pass."""
     gradients: Floats = field(default_factory=lambda: np.zeros(1))
     """Reductions of gradients that run once per step."""
+    last_gradients: dict[str, Total] = field(default_factory=lambda: defaultdict(float))
+    """By part, how much later all that runs once per step ends because of reductions of gradients that no backward pass hides (`last_reductions`)."""
     attention: Floats = field(default_factory=lambda: np.zeros(1))
     """Attention in the forward passes of layers, which selective recomputation runs again."""
     layers: Floats = field(default_factory=lambda: np.zeros(1))
@@ -203,6 +206,8 @@ def outline(structure: Structure, sizes: Columns, turns: Sequence[Turns] = ()) -
     for each, (sums, _) in zip(job.classes, every, strict=True):
         sums.passes, sums.behind = passes_of(each, prices, sizes, microbatches, sums.put_off)
         sums.once = once_of(each, prices, sizes)
+        for part, reductions in last_reductions_of(each, prices, sizes).items():
+            sums.last_gradients[part] = once_of(each, prices, sizes, reductions.ends()) - sums.once
     between = transfers_between(structure, [travel for _, travel in every])
     more = np.array([each.virtual_stages for each in turns], float) if turns else np.ones(1)
     more = more / structure.names.virtual_stages - 1
@@ -399,6 +404,10 @@ class Idleness:
         """How long ranks wait for transfers that nothing hides."""
         return self.of(lambda each: each.waits) * self.transfer
 
+    def at_the_end(self, seconds: Total) -> Floats:
+        """The part that is left when the step of the last rank ends, of what begins when the last stage of a rank of the class has ended."""
+        return np.maximum(seconds - self.of(lambda each: each.behind[self.place][0]) * self.unit, 0)
+
     def exposed(self, seconds: Floats, beside: Total, is_ahead: bool) -> Floats:
         """The part that nothing hides of communication that runs once per step for each stage in turn.
 
@@ -421,10 +430,14 @@ def of_class(job: NamedJob, sums: ClassSeconds, microbatches: Floats, idleness: 
     once = sums.once - sums.compute["once"]
     if job.compiled.plan.gradients.overlap:
         backward = (sums.compute["B"] + sums.waited["B"]) / microbatches
-        once = once + idleness.exposed(sums.gradients, backward, is_ahead=False)
+        exposed = idleness.exposed(sums.gradients, backward, is_ahead=False)
+        once = once + np.maximum(exposed, idleness.at_the_end(sums.last_gradients["once"]))
     else:
         once = once + sums.gradients
     once = once + idleness.exposed(sums.behind + np.zeros(1), 0.0, is_ahead=False)
+    # Where communication takes longer than the passes, these are part of it.
+    ends = sums.passes + sums.last_gradients["B"] - sums.lasting
+    once = once + idleness.at_the_end(np.maximum(ends, 0))
     forward = (sums.compute["F"] + sums.waited["F"]) / microbatches
     once = once + idleness.exposed(sums.gathers, forward, is_ahead=True)
     if takes_units(job.compiled.plan.device):
@@ -588,11 +601,35 @@ def passes_of(
     return ends[0] + (microbatches - 1) * further, behind
 
 
-def once_of(each: ClassOperations, prices: TermPrices, sizes: Columns) -> Total:
+def last_reductions_of(
+    each: ClassOperations, prices: TermPrices, sizes: Columns
+) -> dict[str, LastReductions]:
+    """Of the stage whose backward pass ends last, the first one: the reductions that run once per step, and those of a microbatch that are not put off."""
+    stage = min((term.counted.stage.stage for term in each.terms), default=0)
+    found: dict[str, list[Reduction]] = defaultdict(list)
+    for term, one in zip(each.terms, prices.of_class(each), strict=True):
+        node, is_of_stage = term.node, term.counted.stage.stage == stage
+        is_reduction = isinstance(node.action, Collective) and node.phase == GRADIENTS
+        is_beside = not node.serial and not is_put_off(term, prices.job)
+        if is_of_stage and is_reduction and is_beside:
+            found[part_of(term)].append(Reduction(term, one.seconds))
+    return {part: LastReductions(own, sizes) for part, own in found.items()}
+
+
+def once_of(
+    each: ClassOperations,
+    prices: TermPrices,
+    sizes: Columns,
+    reduced: Mapping[str, Floats] | None = None,
+) -> Total:
     """How long everything takes that runs once per step, in seconds, `[plan]`. Reductions of gradients and the first gathers of parameters are left out, since
     passes can hide them.
+
+    `reduced` says when streams have reduced the last gradients, for which the optimizer waits. States that come from the host need not wait.
     """
     passes, streams = passes_alone(each, ONCE, prices, sizes)
+    if reduced:
+        streams.free |= {**reduced, COMPUTE_STREAM: latest(reduced.values())}
     for each_pass in passes:
         each_pass.run_once()
     return latest(streams.free.values())

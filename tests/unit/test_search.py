@@ -1410,3 +1410,23 @@ def test_what_was_not_compiled_is_counted(seed: int, has_rivals: bool) -> None:
     said = sure(asked, found)
     assert ("the first is the best" in said) == (not has_rivals)
     assert (f"{found.num_rivals} plan" in said) == has_rivals
+
+
+@pytest.mark.parametrize(
+    ("zero", "replicas"),
+    [(1, 2), *(pytest.param(*each, marks=pytest.mark.seldom) for each in [(1, 1), (3, 1), (3, 2)])],
+)
+def test_nothing_hides_the_last_bucket(zero: int, replicas: int) -> None:
+    """Over a slow network the embedding's gradient, the last, is reduced when the backward pass has ended: scattered over shards, then summed over replicas."""
+    text, _ = drawn(4)
+    for name, size in {**REAL, "B": 64, "L": 2}.items():
+        text = re.sub(rf"(?m)^dim {name} = .*$", f"dim {name} = {size}", text)
+    dims = read_model(check(parse_text(text, "random.stg")))
+    space = default_space(dims, 16, 8)
+    fixed = {"tp": 1, "cp": 1, "pp": 1, "zero": zero, "microbatch": 4, "recompute": "none"}
+    for name, value in {**fixed, "replicas": replicas, "bucket": 40}.items():
+        space.values[name] = (value,)
+    said = ("device h100 { network_bytes_per_s = 5GB }",)
+    asked = replace(goal(text, dims, None, 1), clauses=said, batch=64, devices=(16,))
+    (plan,) = Search(asked, [space], SerialExecutor()).run().proved
+    assert plan.rough_step == pytest.approx(plan.step_time, rel=0.2)
