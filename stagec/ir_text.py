@@ -6,6 +6,7 @@ Unlike xDSL's own, both name the place in the file. A mistake in the text is a `
 from __future__ import annotations
 
 import bisect
+import os
 import re
 from collections.abc import Iterator, Mapping
 from io import StringIO
@@ -33,6 +34,23 @@ from stagec.dialects.marks import verify_attributes
 
 MOST_ERRORS = 20
 """Ops with mistakes that are named; the rest follow from these more often than not."""
+
+
+IR_ENDING = ".mlir"
+"""How files end that have IR."""
+
+
+def is_ir_file(path: str) -> bool:
+    return os.path.splitext(path)[1] == IR_ENDING
+
+
+def refuse_about_ir(path: str, said: Mapping[str, object]) -> None:
+    """E0711 for flags or arguments about a model, where it is IR that is compiled."""
+    for word, value in said.items():
+        if value:
+            message = f"`{word}` is about a model, and `{path}` is IR, whose plan is in it"
+            help_ = "leave it out, or name the model"
+            raise refused("E0711", message, origin=word, help=help_)
 
 
 Said = dict[Operation, LocationAttr]

@@ -6,7 +6,7 @@ of stagec's examples, and of folders that the user trusts.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from stagec.diagnostics import Diagnostic, Span
+from stagec.diagnostics import Diagnostic, Span, refused
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -47,6 +47,16 @@ def trusting(trust: Trust) -> Iterator[None]:
         yield
     finally:
         _ALLOWED.reset(token)
+
+
+def trusted(code: bool, folders: Sequence[str], said: str) -> Trust:
+    """What somebody allows, with the word that the folders were `said` with: `--trust`. E0710 for what is no folder."""
+    for folder in folders:
+        if not os.path.isdir(folder):
+            message = f"`{said}` names a folder, and `{folder}` is none"
+            help_ = "leave it out, or make it"
+            raise refused("E0710", message, origin=f"{said} {folder}", help=help_)
+    return Trust(code, tuple(folders))
 
 
 def as_here(work: Callable[[T], R]) -> Callable[[T], R]:

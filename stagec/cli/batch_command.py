@@ -12,7 +12,6 @@ import numpy as np
 
 from stagec.backend.files import write_whole
 from stagec.cli.inputs import has_pools, is_ir
-from stagec.cli.names import model_named
 from stagec.cli.tables import seconds
 from stagec.cli.usage import (
     CommandParser,
@@ -54,6 +53,7 @@ from stagec.plans.clauses import Serve
 from stagec.plugins import Registry, registry
 from stagec.pools import CompiledPools, compile_pools, overrides_by_pool
 from stagec.reading import parse_csv, read_whole_text
+from stagec.shipped_models import model_named
 from stagec.text_places import csv_place
 
 COLUMNS = ("arrival", "prompt", "output")
@@ -71,9 +71,11 @@ def run(arguments: Sequence[str]) -> int:
     policy = Policy(
         options.tokens, options.sequences, options.block, options.blocks, not options.whole_prompts
     )
+    if options.model is not None:
+        options.model = model_named(options.model)
     asked = read_requests(options.requests)
     check_fit(asked, policy)
-    if options.model is not None and has_pools(model_named(options.model), options.plan):
+    if options.model is not None and has_pools(options.model, options.plan):
         sys.stdout.write(serve_in_pools(options, asked, policy))
         return 0
     lines = serve_on_one(options, asked, policy, clock_of(options, policy))
@@ -118,7 +120,7 @@ def check_fit(asked: RequestFile, policy: Policy) -> None:
 
 def serve_in_pools(options: argparse.Namespace, asked: RequestFile, policy: Policy) -> str:
     """Prompts in one pool of the plan, further tokens in the other; a file of iterations for each. E0422 for more pools than two."""
-    source, plug_ins = parse_file(model_named(options.model)), registry(options.load_pass)
+    source, plug_ins = parse_file(options.model), registry(options.load_pass)
     sizes = overrides(options.set)
     compiled = compile_pools(source, options.plan, sizes, known=plug_ins)
     first = compiled.first
@@ -299,7 +301,7 @@ def clock_of(options: argparse.Namespace, policy: Policy) -> BatchedPool:
                 message = f"`{flag}` is of a model, and none is named"
                 raise usage_error(f"{flag} {said}", message, "E0711", f"leave out `{flag}`")
         return BatchedPool(1, lambda _: options.step_time)
-    path = model_named(options.model)
+    path = options.model
     if is_ir(path):
         message = "a batcher wants a model, and this is IR"
         raise usage_error(path, message, "E0711", "name its text: `MODEL.stg`")

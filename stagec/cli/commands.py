@@ -6,17 +6,16 @@ import os
 from collections.abc import Sequence
 from importlib import import_module
 
-from stagec.cli.names import COMMANDS, shipped
+from stagec.cli.names import COMMANDS
+from stagec.shipped_models import model_named
 
 
 def run_command(arguments: Sequence[str]) -> int:
     name = arguments[0] if arguments else ""
     if name in COMMANDS:
         return import_module(f"stagec.cli.{name}_command").run(arguments[1:])
-    if name and not name.startswith("-") and "." not in name and not os.path.exists(name):
-        path = shipped(name)
-        if path:
-            return import_module("stagec.cli.compile_command").run([path, *arguments[1:]])
+    is_word = name and not name.startswith("-") and "." not in name
+    if is_word and not os.path.exists(model_named(name)):
         _refuse_misspelt(name)
     return import_module("stagec.cli.compile_command").run(arguments)
 

@@ -23,7 +23,6 @@ from stagec.cli.inputs import (
     compile_iterations,
     is_ir,
     modules_of_ir,
-    refuse_about_ir,
 )
 from stagec.cli.usage import overrides
 from stagec.cli.watched_passes import watched
@@ -35,6 +34,7 @@ from stagec.estimate.many_microbatches import ManyMicrobatches, look
 from stagec.frontend import Source, parse_file
 from stagec.frontend.checker import pools_in
 from stagec.frontend.plans.merge import DOT
+from stagec.ir_text import refuse_about_ir
 from stagec.plans.clauses import Plan
 from stagec.plugins import Registry, registry
 

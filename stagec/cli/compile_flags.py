@@ -22,6 +22,7 @@ from stagec.cli.usage import (
     some_text,
     usage_error,
 )
+from stagec.shipped_models import model_named
 
 EPILOG = """\
 other commands (each has its own --help):
@@ -41,6 +42,7 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
     options = make_parser().read(arguments)
     if options.model is None:
         raise usage_error("", "no model is given", help="`stagec MODEL.stg`, or `stagec --help`")
+    options.model = model_named(options.model)
     if options.out is None:
         refuse_idle_flags(options, WRITING_FLAGS, "`-o DIR`")
         if options.bundle is None:

@@ -20,7 +20,6 @@ from stagec.cli.device_flags import planned
 from stagec.cli.inputs import (
     SEPARATOR,
     once,
-    refuse_about_ir,
     tell_doubts_of_pools,
     text_of_ir,
 )
@@ -37,6 +36,7 @@ from stagec.frontend import Source
 from stagec.frontend.checker import plan_of_pool, pools_in
 from stagec.frontend.plans.iterations import Iterations, read_iterations
 from stagec.frontend.plans.merge import DOT
+from stagec.ir_text import refuse_about_ir
 from stagec.plugins import Registry
 from stagec.pools import CompiledPools, compile_pools, plan_around
 from stagec.pools.series import compile_series_of_parts, compile_series_of_pools

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 
 from stagec.cli.diff_side import DiffSide
 from stagec.cli.inputs import STANDARD_INPUT
-from stagec.cli.names import model_named
 from stagec.cli.usage import (
     CommandParser,
     add_format_flag,
@@ -19,6 +17,7 @@ from stagec.cli.usage import (
     said_by,
     usage_error,
 )
+from stagec.shipped_models import with_plan
 
 DIFFERENT = 3
 """The exit status: 1 and 2 say, for all commands, that something went wrong."""
@@ -37,11 +36,6 @@ examples:
   stagec diff traces/ /from/another/tool/                   two sets of traces
   stagec-opt x.mlir -p my-pass | stagec diff x.mlir -       what a pass changes
 """
-
-WITH_PLAN = re.compile(
-    r"(?P<model>.+):(?P<plan>[A-Za-z_]\w*(\.[A-Za-z_]\w*)?)", re.DOTALL | re.ASCII
-)
-"""`model.stg:serving`, or a pool of a plan: `model.stg:serving.decode`."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -93,9 +87,7 @@ def side(text: str) -> DiffSide:
         return DiffSide(text, text, is_traces=True)
     if text == STANDARD_INPUT:
         return DiffSide(text, text, is_traces=False)
-    text = model_named(text)
-    match = None if os.path.exists(text) else WITH_PLAN.fullmatch(text)
-    path, plan = (match["model"], match["plan"]) if match else (text, None)
+    path, plan = with_plan(text)
     if path.endswith((".et", ".et.gz")):
         help_ = f"name the directory that it is in: `{os.path.dirname(path) or '.'}`"
         raise usage_error(text, "a single trace cannot be compared", help=help_)

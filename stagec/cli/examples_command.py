@@ -12,6 +12,7 @@ from stagec.cli.usage import CommandParser, add_switch
 from stagec.diagnostics import did_you_mean, refused
 from stagec.importing.shipped import configurations
 from stagec.pictures.scales import amount, digits
+from stagec.shipped_models import shipped_names
 
 EPILOG = """\
 `stagec NAME` compiles one wherever one stands, and `stagec NAME --plan PLAN` under a plan of its own; --set changes sizes.
@@ -31,7 +32,7 @@ def run(arguments: Sequence[str]) -> int:
     )
     add_switch(parser, "--measure", help="find the figures anew: compiles every plan")
     options = parser.read(arguments)
-    known = zoo.names()
+    known = shipped_names()
     for name in options.names:
         if name not in known:
             message = f"no model that ships is called `{name}`"

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from stagec.cli.device_flags import add_device_flags
 from stagec.cli.inputs import is_ir
-from stagec.cli.names import model_named
 from stagec.cli.usage import (
     CommandParser,
     add_flag,
@@ -24,6 +23,7 @@ from stagec.cli.usage import (
 )
 from stagec.diagnostics import quoted
 from stagec.plugins import registry
+from stagec.shipped_models import model_named
 
 EPILOG = """\
 what can be asked for (without any, an overview):

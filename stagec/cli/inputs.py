@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,7 +9,6 @@ from dataclasses import replace
 
 from xdsl.dialects.builtin import ModuleOp
 
-from stagec.cli.usage import usage_error
 from stagec.compiled import Compiled, CompiledSeries
 from stagec.diagnostics import CompileError, refused, render
 from stagec.driver import Stops, compile_checked, compile_ir
@@ -25,6 +23,7 @@ from stagec.frontend import (
 from stagec.frontend.checker import pools_in
 from stagec.frontend.files import decode, read_text
 from stagec.frontend.plans.iterations import Iterations, read_iterations
+from stagec.ir_text import is_ir_file, refuse_about_ir
 from stagec.plans.clauses import Plan
 from stagec.plugins import Registry, registry
 from stagec.reading import MOST_BYTES, too_long
@@ -81,14 +80,6 @@ def pool_with_part(source: Source, plan: str | None) -> tuple[str, str] | None:
     from stagec.pools import plan_around
 
     return plan_around(source, plan)
-
-
-def refuse_about_ir(path: str, said: Mapping[str, object]) -> None:
-    """E0711 for flags about a model, where it is IR that is compiled."""
-    for flag, value in said.items():
-        if value:
-            message = f"`{flag}` is about a model, and `{path}` is IR, whose plan is in it"
-            raise usage_error(flag, message, "E0711", help="leave it out, or name the model")
 
 
 def compile_iterations(
@@ -222,7 +213,7 @@ STANDARD_INPUT = "-"
 
 def is_ir(path: str) -> bool:
     """Whether it is IR: a file of its ending, or standard input, where `stagec-opt` hands it on."""
-    return path == STANDARD_INPUT or os.path.splitext(path)[1] == ".mlir"
+    return path == STANDARD_INPUT or is_ir_file(path)
 
 
 SEPARATOR = "// -----\n"

@@ -1,8 +1,4 @@
-"""What words of a command line name: commands, and models that ship."""
-
-from __future__ import annotations
-
-import os
+"""The commands of `stagec`, by their names."""
 
 COMMANDS = {
     "batch": "make iterations of requests, by continuous batching",
@@ -23,20 +19,3 @@ COMMANDS = {
 }
 """Each is a module of this package with `run(arguments) -> exit status`. Any other first word is a
 model."""
-
-
-def shipped(name: str) -> str:
-    """The file of a model that ships, by its name: `llama3_8b`; nothing if there is none."""
-    from stagec.trust import examples
-
-    path = os.path.join(examples(), f"{name}.stg")
-    return path if examples() and os.path.isfile(path) else ""
-
-
-def model_named(text: str) -> str:
-    """`llama3_8b:tp8` is a model that ships, unless there is something of that name here; other texts are what they are."""
-    name, mark, plan = text.partition(":")
-    if "." in name or os.sep in name or os.path.exists(text):
-        return text
-    path = shipped(name)
-    return f"{path}{mark}{plan}" if path else text

@@ -10,7 +10,6 @@ from rich.table import Table
 from stagec.advice import warnings
 from stagec.backend.files import write_whole
 from stagec.cli.inputs import compile_parts, plan_written
-from stagec.cli.names import model_named
 from stagec.cli.tables import plain_table, text_of
 from stagec.cli.usage import (
     CommandParser,
@@ -31,6 +30,7 @@ from stagec.estimate.step import Estimate
 from stagec.plugins import Registry, registry
 from stagec.reports.headline import headline
 from stagec.reports.step_report import comparison, report_page, times_of_pools, title
+from stagec.shipped_models import with_plan
 
 EPILOG = """\
 A plan is `MODEL.stg` (its first plan) or `MODEL.stg:PLAN`. Of one with pools each is a column.
@@ -83,10 +83,9 @@ def compiled(
     text: str, sizes: dict[str, str], plug_ins: Registry
 ) -> list[tuple[Compiled, Estimate | None]]:
     """`model.stg:plan`, compiled: one job, or the pools of the plan, each with what is estimated of it."""
-    path, mark, plan = model_named(text).rpartition(".stg:")
-    name, chosen = (f"{path}.stg", plan) if mark else (model_named(text), None)
-    with plan_written(text, chosen):
-        parts = compile_parts(name, chosen, sizes, stops=Stops(), plug_ins=plug_ins)
+    path, plan = with_plan(text)
+    with plan_written(text, plan):
+        parts = compile_parts(path, plan, sizes, stops=Stops(), plug_ins=plug_ins)
     trains = len(parts) > 1 and all(each.checked.batch is None for each in parts.values())
     whole = estimate_pools_if_known(parts) if trains else None
     found = list(zip(parts.values(), times_of_pools(parts, whole), strict=True))

@@ -7,7 +7,6 @@ import re
 import sys
 from collections.abc import Sequence
 
-from stagec.cli.names import model_named
 from stagec.cli.usage import (
     CommandParser,
     a_file,
@@ -26,6 +25,7 @@ from stagec.cli.usage import (
 from stagec.diagnostics import render
 from stagec.dialects.dist import MOST_RANKS
 from stagec.plugins import loaded
+from stagec.shipped_models import model_named
 
 EPILOG = """\
 what is chosen from (narrow it with --fix and --forbid, or in a TOML file: `tp = [1, 2]`, `forbid = ["zero=3 pp=2"]`):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,7 +10,7 @@ from functools import partial
 from typing import Any, NoReturn, Protocol
 
 from stagec.diagnostics import CompileError, TypedWord, closest, did_you_mean, quoted, refused
-from stagec.trust import Trust, allow
+from stagec.trust import Trust, allow, trusted
 
 
 def usage_error(
@@ -221,12 +220,8 @@ def add_trust_flags(parser: argparse.ArgumentParser, runs_code: bool = True) -> 
 
 def trust_of(options: argparse.Namespace) -> Trust:
     """What the flags of a line allow."""
-    folders: list[str] = getattr(options, "trust", [])
-    for folder in folders:
-        if not os.path.isdir(folder):
-            message = f"`--trust` names a folder, and `{folder}` is none"
-            raise usage_error(f"--trust {folder}", message, "E0710", "leave it out, or make it")
-    return Trust(bool(getattr(options, "allow_code", None)), tuple(folders))
+    code, folders = getattr(options, "allow_code", None), getattr(options, "trust", [])
+    return trusted(bool(code), folders, "--trust")
 
 
 def add_format_flag(parser: CommandParser) -> None:

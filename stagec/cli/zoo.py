@@ -29,8 +29,8 @@ from stagec.frontend.lowering import lower
 from stagec.pictures.scales import amount, digits
 from stagec.reports.headline import headline
 from stagec.rewriting import programs
+from stagec.shipped_models import shipped, shipped_names
 from stagec.step_count import matrix_flops
-from stagec.trust import examples
 
 GIB = 2**30
 
@@ -46,16 +46,9 @@ def published() -> dict[str, Any]:
     return tomllib.loads(resources.files("stagec.cli").joinpath("published.toml").read_text())
 
 
-def names() -> list[str]:
-    """What ships."""
-    return sorted(path.stem for path in Path(examples()).glob("*.stg"))
-
-
 def measured(chosen: Collection[str] = ()) -> dict[str, Any]:
     """The figures, found anew for the models that are named, or for all: every plan is compiled."""
-    return {
-        name: model_figures(Path(examples()) / f"{name}.stg") for name in sorted(chosen or names())
-    }
+    return {name: model_figures(Path(shipped(name))) for name in sorted(chosen or shipped_names())}
 
 
 def model_figures(path: Path) -> dict[str, Any]:

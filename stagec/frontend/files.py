@@ -11,6 +11,7 @@ from stagec.diagnostics import CompileError, Diagnostics, Span, file_meant, refu
 from stagec.frontend import syntax
 from stagec.frontend.parser import DEEPEST, parse
 from stagec.reading import read_file
+from stagec.shipped_models import STG, model_meant
 from stagec.trust import may_read, outside
 
 
@@ -68,13 +69,8 @@ def read_text(file: str) -> str:
         content = read_file(file)
     except OSError as error:
         message = f"cannot read `{file}`: {uncapitalised(error.strerror or str(error))}"
-        ending = os.path.splitext(file)[1] or STG
-        raise refused("E0701", message, origin=file, help=file_meant(file, ending)) from None
+        raise refused("E0701", message, origin=file, help=model_meant(file)) from None
     return decode(content, file)
-
-
-STG = ".stg"
-"""How files end that have models and plans."""
 
 
 def uncapitalised(reason: str) -> str:
@@ -136,7 +132,7 @@ class _Reader:
 
     def unreadable(self, file: str, span: Span | None, reason: str) -> None:
         message = f"cannot read `{file}`: {uncapitalised(reason)}"
-        help_ = [file_meant(file, STG)]
+        help_ = [file_meant(file, STG) if span else model_meant(file)]
         help_ += ["the path is relative to the file that imports it"] if span else []
         origin = "" if span else file
         self.findings.say("E0701", message, span, help=help_, origin=origin)
