@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         compile_pools_job as compile_pools,
         traces,
     )
+    from stagec.backend.errors import TraceError
     from stagec.diagnostics import CompileError
 
 __version__ = "0.1.0"
@@ -27,6 +28,7 @@ __all__ = [
     "Job",
     "PoolsJob",
     "Table",
+    "TraceError",
     "__version__",
     "compile",
     "compile_pools",
@@ -39,6 +41,7 @@ _PLACES = {
     "Job": ("stagec.api", "Job"),
     "PoolsJob": ("stagec.api", "PoolsJob"),
     "Table": ("stagec.api", "Table"),
+    "TraceError": ("stagec.backend.errors", "TraceError"),
     "compile": ("stagec.api", "compile_job"),
     "compile_pools": ("stagec.api", "compile_pools_job"),
     "traces": ("stagec.api", "traces"),
@@ -51,3 +54,8 @@ def __getattr__(name: str) -> object:
         module, what = _PLACES[name]
         return getattr(import_module(module), what)
     raise AttributeError(f"module `stagec` has no `{name}`")
+
+
+def __dir__() -> list[str]:
+    """What a notebook completes."""
+    return __all__

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,36 +11,25 @@ from typing import Any
 
 from stagec.advice import warnings
 from stagec.api.arguments import checks_arguments
-from stagec.api.tables import Table, framed
-from stagec.api.traces import PassFiles, WithTraces, chosen, files_of
+from stagec.api.asked import Asked, Files, Sizes, asked_for, while_allowed
+from stagec.api.tables import SweptTable, Table, framed
+from stagec.api.traces import WithTraces, chosen
 from stagec.backend.files import write_whole
 from stagec.backend.program import TraceSet
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError, Diagnostic
-from stagec.driver import Stops, compile_checked
-from stagec.estimate.step import Estimate, estimate, estimate_if_known, on_device
+from stagec.driver import Stops
+from stagec.estimate.step import Estimate, estimate, estimate_if_known
 from stagec.explaining.algebra import as_text, simplified
 from stagec.explaining.job import NamedJob
 from stagec.explaining.questions import ask
-from stagec.frontend import CheckedModel, check, lower, parse_file, parse_text, warnings_of
-from stagec.frontend.files import Source
 from stagec.ir_text import print_ir
 from stagec.memory import TITLES
-from stagec.plans.clauses import Plan
-from stagec.plug_in_errors import mistakes_of_plug_ins
-from stagec.plugins import Registry, registry
 from stagec.reports.headline import Headline, headline
 from stagec.reports.memory_charts import Scene, memory_section
 from stagec.reports.step_report import report_page
 from stagec.reports.step_timeline import picture, task_rows
-from stagec.simulators.infragraph import on_network
 from stagec.summary import Summary, summarize
-from stagec.sweeping.grid import grid
-from stagec.sweeping.plans import SweepRequest, computed
-from stagec.sweeping.pools import names_of_plan, table_of
-from stagec.sweeping.run import SweepTable
-
-Sizes = Mapping[str, int | str]
 
 
 @checks_arguments("stagec.compile")
@@ -50,81 +39,20 @@ def compile_job(
     set: Sizes | None = None,
     device: str | None = None,
     network: str | Path | None = None,
-    load_pass: PassFiles = (),
+    load_pass: Files = (),
+    *,
+    allow_code: bool = False,
+    trust: Files = (),
 ) -> Job:
-    """Compile a model: a file's path, or a text (a string of several lines).
+    """Compile a model: a file's path, the name of one that ships, or a text (a string of several lines).
 
     `plan` names one of its plans, the first if none is named; `set` has the sizes of dims and mesh axes that are to be others;
     `device` puts the plan on another device, by its name or file, and `network` on the cluster of an InfraGraph file. `load_pass` are Python
-    files with passes that plans run and ops that models call. `CompileError` with all mistakes.
+    files with passes that plans run and ops that models call. Python that the model names (a schedule of its own) runs with `allow_code`, or from
+    a folder that you `trust`; files that it names are read from its own folder and from those. `CompileError` with all mistakes.
     """
-    read = read_source(source)
-    sizes = {name: str(size) for name, size in (set or {}).items()}
-    plug_ins = registry(files_of(load_pass))
-    asked = Asked(read, plan, sizes, plug_ins, devices(device, network))
-
-    def checked() -> CheckedModel:
-        return check(read, plan, sizes, plug_ins.functions).adapted(asked.adapt)
-
-    with mistakes_of_plug_ins():
-        compiled = compile_checked(checked, load_pass=plug_ins.make_pass)
-
-    def rolled() -> Compiled:
-        stops = Stops(unroll=False)
-        return compile_checked(checked, stops=stops, load_pass=plug_ins.make_pass)
-
-    def doubts() -> Sequence[Diagnostic]:
-        made = checked()
-        return warnings_of(made, lower(made))
-
-    return Job(compiled, asked, rolled, doubts)
-
-
-def devices(device: str | None, network: str | Path | None) -> Callable[[Plan], Plan]:
-    """A function that puts a plan on another device, and on another network."""
-
-    def adapt(plan: Plan) -> Plan:
-        plan = plan if device is None else on_device(plan, device)
-        return plan if network is None else on_network(plan, os.fspath(network))
-
-    return adapt
-
-
-@dataclass(frozen=True)
-class Asked:
-    """The arguments of a compilation; a sweep compiles them again with other sizes."""
-
-    source: Source
-    plan: str | None
-    sizes: Mapping[str, str]
-    plug_ins: Registry
-    adapt: Callable[[Plan], Plan]
-
-    def sweep(
-        self, quantities: Sequence[str], varied: Mapping[str, int | str | Sequence[int]]
-    ) -> SweptTable:
-        texts = [f"{name}={listed(values)}" for name, values in varied.items()]
-        known = names_of_plan(self.source, self.plan)
-        names = grid(texts, known)
-        request = SweepRequest(
-            self.source,
-            self.plan,
-            self.sizes,
-            names,
-            computed(quantities, names),
-            self.adapt,
-            self.plug_ins,
-        )
-        with mistakes_of_plug_ins():
-            found = table_of(request)
-        return SweptTable(found)
-
-
-def read_source(source: str | Path) -> Source:
-    """A path, or a text if there is a line break in it."""
-    if isinstance(source, str) and "\n" in source:
-        return parse_text(source)
-    return parse_file(os.fspath(source))
+    asked = asked_for(source, plan, set, device, network, load_pass, allow_code, trust)
+    return Job(asked.compiled(), asked, lambda: asked.compiled(Stops(unroll=False)), asked.doubts)
 
 
 @dataclass(frozen=True)
@@ -191,6 +119,7 @@ class Job(WithTraces):
         return self._summary.num_parameters
 
     @property
+    @while_allowed
     def warnings(self) -> tuple[Diagnostic, ...]:
         """Warnings about the model and its plan: diagnostics with a code, a message and advice."""
         return (
@@ -226,6 +155,7 @@ class Job(WithTraces):
         return max(each.num_bytes for each in self._estimate.timed_peaks)
 
     @cached_property
+    @while_allowed
     def headline(self) -> Headline:
         """What the command line prints first: time, utilisation, throughput, and whether it fits."""
         return headline(self._compiled)
@@ -287,6 +217,7 @@ class Job(WithTraces):
         return MemoryTable(columns, self._scene)
 
     @cached_property
+    @while_allowed
     def timeline(self) -> TimelineTable:
         """The tasks of each rank class in time, [tasks]: starts and ends in µs from the start of the step. E0410 if the plan names no device."""
         rows = task_rows(self._compiled, self._estimate)
@@ -323,6 +254,7 @@ class Job(WithTraces):
     # Traces and pages
 
     @checks_arguments("Job.report")
+    @while_allowed
     def report(self, path: str | Path) -> None:
         """Write the page of `--report`: one file with the timeline, memory, traffic and costs."""
         write_whole(os.fspath(path), report_page([self._compiled]).encode())
@@ -338,6 +270,7 @@ class Job(WithTraces):
 
     # Inside
 
+    @while_allowed
     def _chosen(self, track_memory: bool) -> TraceSet:
         return chosen(self._compiled, track_memory)
 
@@ -347,6 +280,7 @@ class Job(WithTraces):
         return summarize(compiled.module, compiled.counts, compiled.plan.name)
 
     @cached_property
+    @while_allowed
     def _estimate(self) -> Estimate:
         return estimate(self._compiled)
 
@@ -359,9 +293,9 @@ class Job(WithTraces):
         return Scene(self._compiled.memory, timeline, self._compiled.plan.device.capacity)
 
     @cached_property
+    @while_allowed
     def _question(self) -> NamedJob:
-        with mistakes_of_plug_ins():
-            return NamedJob(self._rolled())
+        return NamedJob(self._rolled())
 
 
 class MemoryTable(Table):
@@ -373,22 +307,6 @@ class MemoryTable(Table):
 
     def _repr_html_(self) -> str:
         return framed(memory_section(self.scene)) + super()._repr_html_()
-
-
-class SweptTable(Table):
-    """The plans of a sweep. It prints how many there are, and why the others do not compile, as the command does."""
-
-    def __init__(self, found: SweepTable) -> None:
-        columns = {name: column.tolist() for name, column in found.columns.items()}
-        super().__init__(columns, "one step; of the rank that has most")
-        self.num_plans = found.num_points
-        """How many plans were asked for."""
-        self.infeasible = dict(found.reasons)
-        """Why plans are no rows, and how many for each reason."""
-        self._in_words = found.in_words()
-
-    def left_out(self) -> list[str]:
-        return [*super().left_out(), *self._in_words]
 
 
 class TimelineTable(Table):
@@ -405,9 +323,3 @@ class TimelineTable(Table):
 def plain(value: Any) -> int | float:
     """A whole number, or a float of a fraction."""
     return value if isinstance(value, int) else float(value)
-
-
-def listed(values: int | str | Sequence[int]) -> str:
-    if isinstance(values, str) or not isinstance(values, Collection):
-        return str(values)
-    return ",".join(map(str, values))

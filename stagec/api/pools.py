@@ -10,8 +10,10 @@ from pathlib import Path
 from xdsl.dialects.builtin import ModuleOp
 
 from stagec.api.arguments import checks_arguments
-from stagec.api.job import Asked, Job, Sizes, SweptTable, devices, read_source
-from stagec.api.traces import PassFiles, WithTraces, chosen, files_of
+from stagec.api.asked import Asked, Files, Sizes, asked_for, while_allowed
+from stagec.api.job import Job
+from stagec.api.tables import SweptTable
+from stagec.api.traces import WithTraces, chosen
 from stagec.backend.program import PooledTraces
 from stagec.diagnostics import Diagnostic, refused
 from stagec.driver import Stops
@@ -19,8 +21,6 @@ from stagec.estimate.pools import PoolsEstimate, estimate_pools
 from stagec.frontend import warnings_by_pool
 from stagec.frontend.checker import CheckedModel, pools_in
 from stagec.frontend.plans.merge import DOT
-from stagec.plug_in_errors import mistakes_of_plug_ins
-from stagec.plugins import registry
 from stagec.pools import CompiledPools, compile_pools, overrides_by_pool
 
 
@@ -31,16 +31,17 @@ def compile_pools_job(
     set: Sizes | None = None,
     device: str | None = None,
     network: str | Path | None = None,
-    load_pass: PassFiles = (),
+    load_pass: Files = (),
+    *,
+    allow_code: bool = False,
+    trust: Files = (),
 ) -> PoolsJob:
     """Likewise, under a plan of several pools. A size is of all that have the name, or of one: `set={"decode.tp": 8}`."""
-    read = read_source(source)
-    if not pools_in(read, plan):
+    asked = asked_for(source, plan, set, device, network, load_pass, allow_code, trust)
+    if not pools_in(asked.text, plan):
         message = f"the plan `{plan}` has no pools" if plan else "the first plan has no pools"
         raise refused("E0422", message, help="`stagec.compile` compiles it")
-    sizes = {name: str(size) for name, size in (set or {}).items()}
-    plug_ins = registry(files_of(load_pass))
-    return PoolsJob(Asked(read, plan, sizes, plug_ins, devices(device, network)))
+    return PoolsJob(asked)
 
 
 Seen = Callable[[Sequence[tuple[CheckedModel, ModuleOp]]], object]
@@ -56,7 +57,7 @@ class PoolsJob(WithTraces):
             Stops(), lambda pools: doubts.extend(warnings_by_pool(pools))
         )
         names = list(self._compiled.pools)
-        sizes = overrides_by_pool(asked.source, asked.plan, names, asked.sizes)
+        sizes = overrides_by_pool(asked.text, asked.plan, names, asked.sizes)
         self.pools: Mapping[str, Job] = {
             name: Job(
                 each,
@@ -97,14 +98,15 @@ class PoolsJob(WithTraces):
 
     # Inside
 
+    @while_allowed
     def _chosen(self, track_memory: bool) -> PooledTraces:
         return self._compiled.pooled(lambda each: chosen(each, track_memory))
 
     def _compile(self, stops: Stops, seen: Seen | None = None) -> CompiledPools:
         asked = self._asked
-        with mistakes_of_plug_ins():
+        with asked.working():
             return compile_pools(
-                asked.source,
+                asked.text,
                 asked.plan,
                 asked.sizes,
                 known=asked.plug_ins,
@@ -118,5 +120,6 @@ class PoolsJob(WithTraces):
         return self._compile(Stops(unroll=False))
 
     @cached_property
+    @while_allowed
     def _estimate(self) -> PoolsEstimate:
         return estimate_pools(self._compiled.pools)

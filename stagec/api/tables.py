@@ -8,6 +8,7 @@ from typing import Any
 
 from stagec.pictures.elements import element, escape
 from stagec.pictures.page import resource, table as html_table
+from stagec.sweeping.run import SweepTable
 
 MOST_SHOWN = 60
 """Rows of a table that are printed."""
@@ -90,3 +91,19 @@ def framed(content: str) -> str:
         if line.strip()
     )
     return element("div", element("style", rules), content, class_="stagec")
+
+
+class SweptTable(Table):
+    """The plans of a sweep. It prints how many there are, and why the others do not compile, as the command does."""
+
+    def __init__(self, found: SweepTable) -> None:
+        columns = {name: column.tolist() for name, column in found.columns.items()}
+        super().__init__(columns, "one step; of the rank that has most")
+        self.num_plans = found.num_points
+        """How many plans were asked for."""
+        self.infeasible = dict(found.reasons)
+        """Why plans are no rows, and how many for each reason."""
+        self._in_words = found.in_words()
+
+    def left_out(self) -> list[str]:
+        return [*super().left_out(), *self._in_words]

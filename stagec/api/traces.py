@@ -10,36 +10,29 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
 from stagec.api.arguments import checks_arguments
+from stagec.api.asked import Files, Sizes, asked_for
 from stagec.backend.bundle import MAGIC, read_bundle
 from stagec.backend.encode import encode_traces
 from stagec.backend.encoded import Encoded, TraceOptions
 from stagec.backend.program import PooledTraces, TraceSet
 from stagec.backend.writer import WriteOptions, WriteReport, iterate_traces, write_traces
 from stagec.compiled import Compiled
-from stagec.driver import compile_model
-from stagec.plug_in_errors import mistakes_of_plug_ins
-from stagec.plugins import registry
-from stagec.trust import Trust, trusting
-
-PassFiles = str | Path | Sequence[str | Path]
-"""One file of passes and ops, or several."""
-
-
-def files_of(load_pass: PassFiles) -> tuple[str, ...]:
-    one = isinstance(load_pass, str | Path)
-    return (str(load_pass),) if one else tuple(map(str, load_pass))
+from stagec.diagnostics import refused
 
 
 @checks_arguments("stagec.traces")
 def traces(
     source: str | Path,
     plan: str | None = None,
-    overrides: Mapping[str, int | str] | None = None,
+    set: Sizes | None = None,
+    device: str | None = None,
+    network: str | Path | None = None,
+    load_pass: Files = (),
     *,
     ranks: str = "",
     names: Literal["full", "short", "none"] = "full",
@@ -47,26 +40,24 @@ def traces(
     track_memory: bool = False,
     compress: Literal["none", "gzip"] = "none",
     allow_code: bool = False,
-    trust: Sequence[str | Path] = (),
-    load_pass: PassFiles = (),
+    trust: Files = (),
 ) -> Iterator[tuple[int, bytes]]:
     """Each rank and the bytes of its `.et` file, equal to those that the command line writes.
 
-    `source` is a model's file, or a bundle (whose plan and options are fixed). `ranks` is a selection such as
-    `0,8,1024-1031`, all where empty. With `track_memory`, nodes list the tensors that they read and write.
-    Python that the model names (a schedule of its own) runs with `allow_code`, or from a folder that you `trust`; files
-    that it names are read from its own folder and from those. `load_pass` are files with
-    passes and ops of your own. `CompileError` for a mistake in the model or the plan, `TraceError` for one in `ranks`.
+    `source` is what `stagec.compile` takes, with the same arguments beside it, or a bundle, whose plan and options are fixed. `ranks` is a
+    selection such as `0,8,1024-1031`, all where empty. With `track_memory`, nodes list the tensors that they read and write.
+    `CompileError` for a mistake in the model or the plan, `TraceError` for one in `ranks`.
     """
-    if is_bundle(Path(source)):
+    if is_bundle(source):
+        options = {"names": names != "full", "provenance": provenance, "track_memory": track_memory}
+        said = {"plan": plan, "set": set, "device": device, "network": network, **options}
+        refuse_beside_a_bundle(str(source), said)
         encoded = read_bundle(source).traces
     else:
-        with trusting(Trust(allow_code, tuple(map(str, trust)))):
-            settings = {k: str(v) for k, v in (overrides or {}).items()}
-            plug_ins = registry(files_of(load_pass))
-            with mistakes_of_plug_ins():
-                compiled = compile_model(source, plan, settings, plug_ins=plug_ins)
-        encoded = encode_traces(chosen(compiled, track_memory), TraceOptions(names, provenance))
+        asked = asked_for(source, plan, set, device, network, load_pass, allow_code, trust)
+        with asked.working():
+            found = chosen(asked.compiled(), track_memory)
+        encoded = encode_traces(found, TraceOptions(names, provenance))
     return selected(encoded, ranks, compress)
 
 
@@ -112,9 +103,17 @@ def selected(
         yield rank, bytes(data)
 
 
-def is_bundle(path: Path) -> bool:
+def refuse_beside_a_bundle(path: str, said: Mapping[str, object]) -> None:
+    """E0711 for what was decided when the bundle was written."""
+    for word, value in said.items():
+        if value:
+            message = f"`{word}` is about a model, and `{path}` is a bundle, whose plan and options are fixed"
+            raise refused("E0711", message, origin=word, help="leave it out, or name the model")
+
+
+def is_bundle(source: str | Path) -> bool:
     try:
-        with path.open("rb") as file:
+        with open(source, "rb") as file:
             return file.read(len(MAGIC)) == MAGIC
-    except OSError:
+    except (OSError, ValueError):  # a text is no path
         return False

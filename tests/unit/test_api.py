@@ -11,11 +11,11 @@ import pytest
 import stagec
 from stagec.backend.bundle import Bundle, write_bundle
 from stagec.backend.encode import encode_traces
-from stagec.backend.errors import TraceError
 from stagec.backend.writer import write_traces
 from stagec.cli import main
 from stagec.diagnostics import CompileError
 from stagec.driver import compile_model
+from stagec.shipped_models import shipped
 
 MODEL = Path(__file__).parents[2] / "examples" / "gpt.stg"
 SMALL = {"L": 2, "dp": 2, "tp": 2, "B": 8}
@@ -30,14 +30,14 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_bytes_are_those_of_the_files(written: Path) -> None:
-    made = dict(stagec.traces(MODEL, overrides=SMALL))
+    made = dict(stagec.traces(MODEL, set=SMALL))
     assert sorted(made) == [0, 1, 2, 3]
     for rank, data in made.items():
         assert data == (written / f"Gpt.{rank}.et").read_bytes()
 
 
 def test_some_ranks(written: Path) -> None:
-    made = dict(stagec.traces(MODEL, overrides=SMALL, ranks="1,3"))
+    made = dict(stagec.traces(MODEL, set=SMALL, ranks="1,3"))
     assert sorted(made) == [1, 3]
     assert made[3] == (written / "Gpt.3.et").read_bytes()
 
@@ -50,11 +50,59 @@ def test_a_bundle_is_a_source(written: Path, tmp_path: Path) -> None:
     assert (rank, data) == (2, (written / "Gpt.2.et").read_bytes())
 
 
+def test_what_a_bundle_fixed_is_not_asked_for_again(tmp_path: Path) -> None:
+    overrides = {k: str(v) for k, v in SMALL.items()}
+    encoded = encode_traces(compile_model(MODEL, None, overrides).trace_set)
+    write_bundle(tmp_path / "job.bundle", Bundle(encoded))
+    with pytest.raises(CompileError, match=r"`set` is about a model, and `.*` is a bundle"):
+        stagec.traces(tmp_path / "job.bundle", set=SMALL)
+
+
+def test_a_model_that_ships_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the command line takes for a model: its file's name comes first."""
+    monkeypatch.chdir(tmp_path)
+    named = stagec.compile("gpt2", set={"L": 2})
+    assert named.ir == stagec.compile(shipped("gpt2"), set={"L": 2}).ir
+    assert [rank for rank, _ in stagec.traces("gpt2", set={"L": 2}, ranks="1")] == [1]
+    assert "18" in repr(stagec.compile_pools("llava1_5_13b", "towers", set={"B": 16}))
+    for name, told in {
+        "gpt22": "did you mean `gpt2`, which ships",
+        "gpt2.stg": "did you mean `gpt2`, which ships",
+        "gpt2:ddp8": "`--plan ddp8`, in Python `plan='ddp8'`",
+    }.items():
+        with pytest.raises(CompileError, match=told) as error:
+            stagec.compile(name)
+        assert error.value.diagnostics[0].code == "E0701"
+        assert main([name]) == 1
+    (tmp_path / "gpt2").write_text("dim B = 2\nmodel M(x[B]) { loss = mean(x, over = B) }\n")
+    assert stagec.compile("gpt2").model == "M"
+
+
+def test_ir_is_compiled_to_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = [f"--set={name}={size}" for name, size in SMALL.items()]
+    assert main([str(MODEL), "--stop-after", "build-backward", *sizes]) == 0
+    file = tmp_path / "gpt.mlir"
+    file.write_text(capsys.readouterr().out)
+    of_ir, of_text = stagec.compile(file), stagec.compile(MODEL, set=SMALL)
+    assert dict(of_ir.summary) == dict(of_text.summary)
+    assert of_ir.explain("flops").value == of_text.explain("flops").value
+    assert of_ir.warnings == ()
+    assert len(dict(stagec.traces(file))) == 4
+    for asks in (
+        lambda: of_ir.sweep("flops", L=[1, 2]),
+        lambda: stagec.compile(file, plan="dp4_tp8"),
+        lambda: stagec.compile_pools(file),
+    ):
+        with pytest.raises(CompileError) as error:
+            asks()
+        assert error.value.diagnostics[0].code == "E0711"
+
+
 def test_mistakes_are_errors() -> None:
     with pytest.raises(CompileError):
         stagec.traces(MODEL, plan="nope")
-    with pytest.raises(TraceError):
-        list(stagec.traces(MODEL, overrides=SMALL, ranks="99"))
+    with pytest.raises(stagec.TraceError):
+        list(stagec.traces(MODEL, set=SMALL, ranks="99"))
 
 
 def test_a_time_has_no_closed_form() -> None:
@@ -64,7 +112,7 @@ def test_a_time_has_no_closed_form() -> None:
 
 
 def test_tracked_tensors(written: Path) -> None:
-    ((_, tracked),) = stagec.traces(MODEL, overrides=SMALL, ranks="1", track_memory=True)
+    ((_, tracked),) = stagec.traces(MODEL, set=SMALL, ranks="1", track_memory=True)
     assert b"init/resident" in tracked
     assert b"parameter/Block.wq/L001" in tracked
     assert b"init/resident" not in (written / "Gpt.1.et").read_bytes()
@@ -105,6 +153,55 @@ def test_pools_are_one_job(tmp_path: Path) -> None:
     job.write(tmp_path / "set")
     assert made[2] == (tmp_path / "set" / "Net.2.et").read_bytes()
     assert "plan p.text, 1 ranks" in repr(job)
+
+
+OWN_ORDER = """
+def order(p, v, m):
+    return [[f"{kind}{i}" for kind in "FB" for i in range(m)] for _ in range(p)]
+"""
+
+
+def test_python_of_a_model_runs_where_it_is_trusted(tmp_path: Path) -> None:
+    """Also for what is computed later, when a job is asked for it."""
+    (tmp_path / "mine.py").write_text(OWN_ORDER)
+    file = tmp_path / "net.stg"
+    said = 'pipeline L over pp { schedule = "mine.py:order", microbatch = 2 }'
+    file.write_text(POOLS.replace("plan one { ", f"plan one {{ mesh pp = 2 {said} "))
+    mistakes: list[tuple[dict[str, Any], str]] = [({}, "E0722"), ({"trust": file}, "E0710")]
+    for denied, code in mistakes:
+        with pytest.raises(CompileError) as error:
+            stagec.compile(file, **denied)
+        assert error.value.diagnostics[0].code == code
+    asked: list[Callable[[Any], object]] = [
+        lambda job: job.explain("flops"),
+        lambda job: job.step_time,
+        lambda job: job.headline,
+        lambda job: job.timeline,
+        lambda job: job.memory._repr_html_(),
+        lambda job: job.warnings,
+        lambda job: job.sweep("step_time", B=[8, 16])["step_time"],
+        lambda job: dict(job.traces(track_memory=True)),
+        lambda job: job.report(tmp_path / "page.html"),
+        lambda job: job.write(tmp_path / "traces"),
+    ]
+    for number, question in enumerate(asked):
+        allowed: Any = ({"allow_code": True}, {"trust": tmp_path}, {"trust": [str(tmp_path)]})[
+            number % 3
+        ]
+        question(stagec.compile(file, **allowed))
+    assert list(stagec.traces(file, allow_code=True, track_memory=True, ranks="1"))
+    assert main([str(file), "-q"]) == 1, "nothing is trusted any more"
+
+
+def test_files_elsewhere_are_read_where_they_are_trusted(tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "net.stg").write_text(POOLS)
+    file = tmp_path / "models" / "mine.stg"
+    file.write_text('import "../net.stg"\n')
+    with pytest.raises(CompileError, match="outside of the model's folder"):
+        stagec.compile_pools(file, "p")
+    assert stagec.compile_pools(file, "p", trust=tmp_path).num_ranks == 4
+    assert stagec.compile(file, trust=[tmp_path]).num_ranks == 1
 
 
 @pytest.mark.seldom
@@ -197,7 +294,7 @@ def test_warnings_are_those_of_the_command_line(
         (lambda s: s.compile(MODEL, wrong=3), "stagec.compile: got an unexpected keyword"),
         (lambda s: s.compile_pools(MODEL, device=3), "`device` of `stagec.compile_pools`"),
         (lambda s: s.traces(MODEL, ranks=[0]), "`ranks` of `stagec.traces` is a string"),
-        (lambda s: s.traces(MODEL, trust="."), "`trust` of `stagec.traces` is a list of strings"),
+        (lambda s: s.traces(MODEL, trust=3), "`trust` of `stagec.traces` is a string or a path"),
         (lambda s: s.traces(MODEL, names="all"), "`names` of `stagec.traces` is 'full' or"),
         (lambda s: s.Job.explain(None, 3), "`what` of `Job.explain`"),
         (lambda s: s.Job.sweep(None, ["flops"], S=8), "`quantities[0]` of `Job.sweep`"),

@@ -1,0 +1,169 @@
+"""What a program asks for: a model or IR, the sizes and the device that it is to have, and what it may do; and its compilation."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
+
+from stagec.api.tables import SweptTable
+from stagec.compiled import Compiled
+from stagec.diagnostics import Diagnostic, refused
+from stagec.driver import Stops, compile_checked, compile_ir
+from stagec.estimate.step import on_device
+from stagec.frontend import CheckedModel, check, lower, parse_file, parse_text, warnings_of
+from stagec.frontend.files import Source, read_text
+from stagec.ir_text import is_ir_file, refuse_about_ir
+from stagec.plans.clauses import Plan
+from stagec.plug_in_errors import mistakes_of_plug_ins
+from stagec.plugins import Registry, registry
+from stagec.shipped_models import model_named
+from stagec.simulators.infragraph import on_network
+from stagec.sweeping.grid import grid
+from stagec.sweeping.plans import SweepRequest, computed
+from stagec.sweeping.pools import names_of_plan, table_of
+from stagec.trust import Trust, trusted, trusting
+
+Sizes = Mapping[str, int | str]
+Files = str | Path | Sequence[str | Path]
+"""One file or folder, or several."""
+P = ParamSpec("P")
+R = TypeVar("R")
+H = TypeVar("H", bound="HasAsked")
+
+
+@dataclass(frozen=True)
+class IrFile:
+    """What `--stop-after` printed."""
+
+    file: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The arguments of a compilation; a sweep compiles them again with other sizes."""
+
+    source: Source | IrFile
+    plan: str | None
+    sizes: Mapping[str, str]
+    plug_ins: Registry
+    adapt: Callable[[Plan], Plan]
+    """Puts a plan on the device, and on the network, that are asked for."""
+    trust: Trust
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Within a `with`: what a model does is held against what is allowed, and what a plug-in raises is E0713."""
+        with mistakes_of_plug_ins(), trusting(self.trust):
+            yield
+
+    @property
+    def text(self) -> Source:
+        """The model's text. E0711 for IR, which is of one plan."""
+        if isinstance(self.source, IrFile):
+            message = f"`{self.source.file}` is IR, of one plan: other sizes and pools are compiled from the model's text"
+            raise refused("E0711", message, help="name the model, and the plan")
+        return self.source
+
+    def compiled(self, stops: Stops | None = None) -> Compiled:
+        with self.working():
+            plug_ins = self.plug_ins
+            if isinstance(self.source, IrFile):
+                file, text = self.source.file, self.source.text
+                return compile_ir(text, file, stops=stops, plug_ins=plug_ins, adapt=self.adapt)
+            return compile_checked(self._checked, stops=stops, load_pass=plug_ins.make_pass)
+
+    def doubts(self) -> Sequence[Diagnostic]:
+        """What is doubtful about a model before any pass; who printed IR has been told already."""
+        if isinstance(self.source, IrFile):
+            return ()
+        with self.working():
+            checked = self._checked()
+            return warnings_of(checked, lower(checked))
+
+    def sweep(
+        self, quantities: Sequence[str], varied: Mapping[str, int | str | Sequence[int]]
+    ) -> SweptTable:
+        texts = [f"{name}={listed(values)}" for name, values in varied.items()]
+        names = grid(texts, names_of_plan(self.text, self.plan))
+        request = SweepRequest(
+            self.text,
+            self.plan,
+            self.sizes,
+            names,
+            computed(quantities, names),
+            self.adapt,
+            self.plug_ins,
+        )
+        with self.working():
+            found = table_of(request)
+        return SweptTable(found)
+
+    def _checked(self) -> CheckedModel:
+        checked = check(self.text, self.plan, self.sizes, self.plug_ins.functions)
+        return checked.adapted(self.adapt)
+
+
+class HasAsked(Protocol):
+    @property
+    def _asked(self) -> Asked: ...
+
+
+def while_allowed(method: Callable[Concatenate[H, P], R]) -> Callable[Concatenate[H, P], R]:
+    """A method of a job that does later what a command does at once: what was allowed is so there too."""
+
+    @wraps(method)
+    def call(self: H, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self._asked.working():  # pyright: ignore[reportPrivateUsage]
+            return method(self, *args, **kwargs)
+
+    return call
+
+
+def asked_for(
+    source: str | Path,
+    plan: str | None,
+    set: Sizes | None,
+    device: str | None,
+    network: str | Path | None,
+    load_pass: Files,
+    allow_code: bool,
+    trust: Files,
+) -> Asked:
+    """Read what functions of the API take, alike."""
+    allowed = trusted(allow_code, names_of(trust), "trust")
+    with trusting(allowed):
+        read = read_source(source)
+    if isinstance(read, IrFile):
+        refuse_about_ir(read.file, {"plan": plan, "set": set})
+    sizes = {name: str(size) for name, size in (set or {}).items()}
+
+    def adapt(plan: Plan) -> Plan:
+        plan = plan if device is None else on_device(plan, device)
+        return plan if network is None else on_network(plan, os.fspath(network))
+
+    return Asked(read, plan, sizes, registry(names_of(load_pass)), adapt, allowed)
+
+
+def read_source(source: str | Path) -> Source | IrFile:
+    """A path, the name of a model that ships, or a text if there is a line break in it."""
+    if isinstance(source, str) and "\n" in source:
+        return parse_text(source)
+    path = model_named(os.fspath(source))
+    return IrFile(path, read_text(path)) if is_ir_file(path) else parse_file(path)
+
+
+def names_of(files: Files) -> tuple[str, ...]:
+    several = (files,) if isinstance(files, str | Path) else files
+    return tuple(os.fspath(each) for each in several)
+
+
+def listed(values: int | str | Sequence[int]) -> str:
+    if isinstance(values, str) or not isinstance(values, Collection):
+        return str(values)
+    return ",".join(map(str, values))
