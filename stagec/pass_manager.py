@@ -10,7 +10,6 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr
 from xdsl.ir import Operation
 from xdsl.passes import ModulePass
-from xdsl.utils.arg_spec import parse_pipeline
 
 from stagec.analysis.plug_in_attributes import attributes_in, mistakes_of_attributes
 from stagec.analysis.plug_in_ops import check_answers
@@ -23,6 +22,7 @@ from stagec.dialects.op import is_our_class
 from stagec.ir_text import Verifier, place_of, verify_order
 from stagec.plans.clauses import Argument, Plan
 from stagec.plans.in_ir import check_plan, read_plan, stated_plan
+from stagec.plugins import written_passes
 from stagec.rewriting import output_of, programs
 from stagec.symbolic import NoNumberError, conditions
 from stagec.symbolic.conditions import unread, unrecorded
@@ -89,9 +89,9 @@ def remaining_passes(module: ModuleOp, load_pass: PassLoader) -> list[ModulePass
     made: list[ModulePass] = []
     for op in module.body.ops:
         if isinstance(op, dist.PassesOp):
-            for spec in parse_pipeline(",".join(op.texts)) if op.texts else ():
+            for each in written_passes(",".join(op.texts)):
                 try:
-                    made.append(load_pass(spec.name, spec.parameters))
+                    made.append(each.made(load_pass))
                 except CompileError as error:
                     found = [replace(d, span=span_of(op.location)) for d in error.diagnostics]
                     raise CompileError(found) from error

@@ -11,37 +11,42 @@ import argparse
 import contextlib
 import io
 import os
+import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import fields, replace
+from functools import partial
 from itertools import accumulate
 from typing import IO, NoReturn
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass, PassPipeline
-from xdsl.utils.arg_spec import parse_pipeline
+from xdsl.utils.arg_spec import parse_spec
 from xdsl.utils.exceptions import ArgSpecParseError, VerifyException
 from xdsl.xdsl_opt_main import xDSLOptMain
 
 from stagec import __version__
 from stagec.backend.files import check_place, write_whole
 from stagec.cli.usage import (
+    StoreOnce,
     add_flag,
     add_load_pass,
     add_repeated,
     add_trust_flags,
     mistake,
     overrides,
+    store_once,
     trust_of,
     usage_error,
 )
-from stagec.diagnostics import CompileError, file_meant, refused, render
+from stagec.diagnostics import CompileError, Diagnostic, Span, file_meant, quoted, refused, render
 from stagec.dialects import dist, stg
 from stagec.frontend import check, lower, parse_text, warnings_of
 from stagec.frontend.files import decode
 from stagec.ir_text import Said, locate, parse_ir, place_of, print_ir, verify_ir
-from stagec.pass_manager import apply_pass, check_whole
-from stagec.plugins import Registry, registry
+from stagec.pass_manager import apply_pass, check_whole, is_ours
+from stagec.plugins import IN_A_LIST, Registry, registry, written_passes
 from stagec.reading import read_file
 from stagec.trust import allow
 
@@ -51,6 +56,13 @@ SEPARATORS = {"stg": b"# -----"}
 
 def run_opt(arguments: Sequence[str]) -> int:
     return StagecOpt(arguments).process()
+
+
+class PassListOnce(StoreOnce):
+    """A list of passes goes on behind a comma."""
+
+    def together(self, first: object, second: object) -> str:
+        return shlex.quote(f"{first},{second}") if self.dest == "passes" else ""
 
 
 class StagecOpt(xDSLOptMain):
@@ -65,6 +77,7 @@ class StagecOpt(xDSLOptMain):
         try:
             super().__init__("Run passes on IR text and on models.", arguments)
             allow(trust_of(self.args))
+            self.check_target()
             if self.args.output_file is not None:
                 check_place(self.args.output_file)
         except ArgSpecParseError as error:
@@ -96,6 +109,7 @@ class StagecOpt(xDSLOptMain):
             raise mistake(arg_parser, message)
 
         arg_parser.error = refuse
+        store_once(arg_parser, PassListOnce)
         super().register_all_arguments(arg_parser)
         ours = arg_parser.add_argument_group("stagec")
         add_flag(ours, "--plan", "NAME", "the plan of a `.stg` file")
@@ -103,6 +117,20 @@ class StagecOpt(xDSLOptMain):
         add_load_pass(ours)
         add_trust_flags(arg_parser)
         ours.add_argument("--debug", action="store_true", help="show tracebacks")
+
+    def check_target(self) -> None:
+        """E0710 for options that the form of output has not."""
+        spec = parse_spec(self.args.target)
+        if not spec.parameters or spec.name not in self.registry.targets:
+            return
+        made = self.registry.targets[spec.name]()
+        try:
+            made.from_spec(spec)
+        except ValueError as error:
+            known = [each.name for each in fields(made)]
+            help_ = f"its options are {quoted(known)}" if known else "it has no options"
+            message, origin = f"`{spec.name}` cannot be written so", f"--target {self.args.target}"
+            raise usage_error(origin, message, "E0710", help_, str(error)) from None
 
     # Reading
 
@@ -175,7 +203,7 @@ class StagecOpt(xDSLOptMain):
 
     def setup_pipeline(self) -> None:
         known = set(self.registry.dialects)
-        for path in self.args.load_pass:
+        for path in dict.fromkeys(self.args.load_pass):
             self.registry.load_file(path)
         for name, factory in self.registry.dialects.items():
             if name not in known:
@@ -185,9 +213,10 @@ class StagecOpt(xDSLOptMain):
             sys.stderr.write(render(self.registry.warnings))
         self.pipeline = PassPipeline(tuple(self.make_passes(self.args.passes)))
 
-    def make_passes(self, text: str) -> Iterator[ModulePass]:
+    def make_passes(self, text: str) -> list[ModulePass]:
+        """The passes of a list. E0704, E0705 and E0712 for all that are none, each with its place in the list."""
         try:
-            specs = list(parse_pipeline(text))
+            written = written_passes(text)
         except ArgSpecParseError as error:
             *_, line, marker, message = str(error).rstrip().split("\n")
             note = f"after `{line[: marker.index('^')].strip()}`"
@@ -198,8 +227,19 @@ class StagecOpt(xDSLOptMain):
                 "write names with commas between, and arguments in braces: `a,b{c=1}`",
                 note,
             ) from None
-        for spec in specs:
-            yield self.registry.make_pass(spec.name, spec.parameters)
+        make = partial(self.registry.make_pass, form=IN_A_LIST)
+        made: list[ModulePass] = []
+        found: list[Diagnostic] = []
+        for each in written:
+            try:
+                made.append(each.made(make))
+            except CompileError as error:
+                flag = "-p '"
+                span = Span.flag(f"{flag}{text}'", len(flag) + each.start, len(flag) + each.end)
+                found += [replace(d, span=d.span or span) for d in error.diagnostics]
+        if found:
+            raise CompileError(found)
+        return made
 
     def apply_passes(self, prog: ModuleOp) -> None:
         passes = self.pipeline.passes
@@ -209,11 +249,13 @@ class StagecOpt(xDSLOptMain):
                 apply_pass(each, self.ctx, prog)
             except VerifyException as error:
                 # What the IR says of one op, and not of another that goes with it, a pass may notice first.
-                notes = [f"in the pass `{each.name}`"]
-                raise refused("E0709", str(error), place_of(prog), notes=notes) from error
+                notes, help_ = [f"in the pass `{each.name}`"], help_after(each)
+                raise refused(
+                    "E0709", str(error), place_of(prog), notes=notes, help=help_
+                ) from error
             if self.args.time_passes:
                 print(f"Pass {each.name} took {time.perf_counter() - start} seconds")
-            self.verify(prog)
+            self.verify_after(each, prog)
             if number == len(passes):
                 self.check(prog)
             elif self.args.print_between_passes:
@@ -222,6 +264,15 @@ class StagecOpt(xDSLOptMain):
     def verify(self, module: ModuleOp) -> None:
         if not self.args.disable_verify:
             verify_ir(module)
+
+    def verify_after(self, each: ModulePass, module: ModuleOp) -> None:
+        try:
+            self.verify(module)
+        except CompileError as error:
+            notes, help_ = [f"after the pass `{each.name}`"], help_after(each)
+            raise CompileError(
+                [replace(d, notes=notes, help=d.helps or help_) for d in error.diagnostics]
+            ) from error
 
     def check(self, module: ModuleOp) -> None:
         """Refuse what `stagec` would not go on from. IR without a plan or a program is an excerpt, of which ops are verified each by itself."""
@@ -279,3 +330,10 @@ class StagecOpt(xDSLOptMain):
         text = io.StringIO()
         yield text
         write_whole(path, text.getvalue().encode())
+
+
+def help_after(each: ModulePass) -> str:
+    """How to go on where a pass made of IR what does not verify."""
+    if is_ours(each):
+        return f"`stagec passes {each.name}` shows what it is run on; `--print-between-passes` what it was given"
+    return "mend the pass: `--disable-verify` prints what it leaves, `--print-between-passes` what it was given"

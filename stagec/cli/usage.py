@@ -31,15 +31,26 @@ class StoreOnce(argparse.Action):
         values: Any,
         option_string: str | None = None,
     ) -> None:
-        assert isinstance(parser, CommandParser)
-        if option_string is not None and parser.given.setdefault(self.dest, values) != values:
-            first, second = (shown_value(v) for v in (parser.given[self.dest], values))
+        given: dict[str, object] = vars(namespace).setdefault("given", {})
+        if option_string is not None and given.setdefault(self.dest, values) != values:
+            first, second = (shown_value(v) for v in (given[self.dest], values))
             message = f"`{option_string}` is given twice, as {first} and as {second}"
             help_ = "leave out one"
-            if isinstance(values, list):
-                help_ += f", or write all behind one: `{option_string} {first} {second}`"
+            if together := self.together(given[self.dest], values):
+                help_ += f", or write all behind one: `{option_string} {together}`"
             raise usage_error(f"{option_string} {second}", message, "E0711", help_)
         setattr(namespace, self.dest, values)
+
+    def together(self, first: object, second: object) -> str:
+        """How both values are written behind one flag, where it takes several."""
+        several = isinstance(second, list)
+        return f"{shown_value(first)} {shown_value(second)}" if several else ""
+
+
+def store_once(parser: argparse.ArgumentParser, action: type[StoreOnce] = StoreOnce) -> None:
+    """Let flags with a value be given once."""
+    # Actions without a name are found by None, whatever argparse's stub says.
+    parser.register("action", None, action)  # pyright: ignore[reportArgumentType]
 
 
 def shown_value(value: object) -> str:
@@ -134,10 +145,7 @@ class CommandParser(argparse.ArgumentParser):
             allow_abbrev=False,
             formatter_class=Folded,
         )
-        self.given: dict[str, object] = {}
-        """What flags were given on the line that is read."""
-        # Actions without a name are found by None, whatever argparse's stub says.
-        self.register("action", None, StoreOnce)  # pyright: ignore[reportArgumentType]
+        store_once(self)
 
     def error(self, message: str) -> NoReturn:
         raise mistake(self, message)
@@ -147,7 +155,6 @@ class CommandParser(argparse.ArgumentParser):
 
         `mixed`: flags may stand between the names of a command that takes several.
         """
-        self.given.clear()
         add_switch(self, "--debug", help="show tracebacks")
         parse = self.parse_known_intermixed_args if mixed else self.parse_known_args
         found, rest = parse(arguments)

@@ -123,7 +123,13 @@ def test_pass_that_cannot_be_imported(install):
     with pytest.raises(CompileError) as caught:
         registry().find_pass("broken")
     (diagnostic,) = caught.value.diagnostics
-    assert (diagnostic.code, diagnostic.notes) == ("E0712", ["ImportError: no torch"])
+    assert diagnostic.code == "E0712"
+    line = 1 + text[: text.index("    raise ImportError")].count("\n")
+    assert list(diagnostic.notes) == [
+        "ImportError: no torch",
+        f"in `someones_lazy.py`, line {line}",
+    ]
+    assert list(diagnostic.helps) == ["update or uninstall `someone` 1.0"]
 
 
 def test_arguments_are_checked():
@@ -141,6 +147,44 @@ def test_arguments_are_checked():
         with pytest.raises(CompileError) as caught:
             make("split-microbatches", arguments)
         assert [d.message for d in caught.value.diagnostics] == [message]
+
+
+@pytest.mark.parametrize(
+    ("text", "note", "place", "help_"),
+    [
+        (
+            "class P(ModulePass):\n    name = 'p'\n    count: int\n",
+            "`count` of `P` is a parameter only of a `@dataclass(frozen=True)`",
+            (2, 7),
+            "write `@dataclass(frozen=True)` above `class P`",
+        ),
+        ("def\n", "SyntaxError: invalid syntax", (2, 4), "mend it, or leave out `--load-pass`"),
+        (
+            "def of(text):\n    return int(text)\n\nof('a')\n",
+            "ValueError: invalid literal for int() with base 10: 'a'",
+            (3, 12),
+            "mend it, or leave out `--load-pass`",
+        ),
+    ],
+)
+def test_a_broken_file_is_shown_where_it_is_broken(
+    tmp_path: Path, text: str, note: str, place: tuple[int, int], help_: str
+):
+    path = tmp_path / "mine.py"
+    path.write_text(f"from xdsl.passes import ModulePass\n{text}")
+    with pytest.raises(CompileError) as caught:
+        registry([str(path)])
+    (found,) = caught.value.diagnostics
+    assert found.span is not None
+    assert (found.span.file, found.span.line, found.span.column) == (str(path), *place)
+    assert (list(found.notes), list(found.helps)) == ([note], [help_])
+    assert "\n1 | " not in str(caught.value) and f"{place[0]} | " in str(caught.value)
+
+
+def test_a_file_that_is_named_twice_is_loaded_once(tmp_path: Path):
+    path = tmp_path / "mine.py"
+    path.write_text("from xdsl.passes import ModulePass\n\nclass P(ModulePass):\n    name = 'p'\n")
+    assert registry([str(path), str(path)]).owners["p"] == str(path)
 
 
 def test_an_op_says_what_its_options_do(tmp_path: Path):
@@ -260,7 +304,7 @@ def test_a_broken_file_says_its_line(
     (tmp_path / "m.stg").write_text(SMALL)
     (tmp_path / "bad.py").write_text(f"x = 1\n{text}\n")
     assert main(["m.stg", "--load-pass", "bad.py", "-q"]) == 1
-    assert f"line 2: `{text}`" in capsys.readouterr().err
+    assert f"\n2 | {text}\n" in capsys.readouterr().err
 
 
 def test_files_import_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
