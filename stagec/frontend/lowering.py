@@ -310,6 +310,8 @@ class _Lowering:
                 op = step.resume(operands, values[step.cache], self.batch)
             else:
                 op = step.build(operands)
+            if isinstance(op, stg.CrossEntropyOp):
+                self.place_converted(op, step.span)
             if isinstance(op, stg.FusedAttention):
                 op = self.see_positions(op, step.span, scope)
             if isinstance(op, stg.EmbeddingOp) and self.checked.plan.gradients.inputs:
@@ -348,6 +350,15 @@ class _Lowering:
         assert isinstance(read.owner, stg.CastOp)
         stored = tensor_of(read.owner.x.type)
         return FLOATS.index(stored.dtype) > FLOATS.index(tensor_of(read.type).dtype)
+
+    def place_converted(self, loss: stg.CrossEntropyOp, span: Span) -> None:
+        """Logits that are converted for their loss alone are placed as the plan places the logits: no name of the text means what is converted."""
+        cast = loss.operands[0].owner
+        if isinstance(cast, stg.CastOp) and cast.location == location_of(span):
+            places = placed_alike(cast.x, cast.result)
+            self.blocks[-1].add_ops(places)
+            if places:
+                loss.operands[0] = places[-1].result
 
     def looked_up(
         self, op: stg.EmbeddingOp | stg.EmbeddingBagOp, step: OpStep, scope: Scope
