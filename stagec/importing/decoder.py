@@ -228,6 +228,7 @@ class Decoder:
         w.images.append(w.dim("M", seen, "tokens of an image"))
         w.dim("U", tokens - seen, "tokens of text", "S - M")
         tower = self.tower.write(w)
+        w.towers.append(tower.name)
         m.call(tower.name)
         shape = tower.results.split("], ")[0].rstrip("]") + "]"
         given = [p.partition("[") for p in tower.parameters.split("], ")]

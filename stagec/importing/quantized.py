@@ -51,6 +51,13 @@ def quantized(c: Config, w: Writer, model: Module) -> Quantized:
     remark = f"Its weights are quantized (`{method}`): `precision {{ {form} }}` where it serves; plans that train have bf16."
     patterns = [str(each) for key in IGNORED for each in said.get(key) or ()]
     wide, partly = left_as_they_are(patterns, w, model)
+    not_decoded = {*w.idle}.union(*(reached(w, name) for name in w.towers))
+    seeing = [each for each in wide if module_of(each) in not_decoded]
+    wide = [each for each in wide if each not in seeing]
+    partly = [each for each in partly if module_of(each) not in not_decoded]
+    if seeing:
+        names = ", ".join(f"`{module_of(name)}`" for name in seeing)
+        remark += f" It leaves {names} as they are, which a plan that decodes does not run."
     if wide:
         form += f", unquantized = [{', '.join(wide)}]"
     cache = said.get("kv_cache_scheme")
@@ -113,6 +120,16 @@ def left_as_they_are(
         wide += [name] if len(whole) == len(weights) else [f'"{name}.{each}"' for each in whole]
         partly += [f"{name}.{weight}" for weight, said in weights.items() if len(said) == 2]
     return wide, partly
+
+
+def module_of(name: str) -> str:
+    """The module of a word of `unquantized`, or of one without quotes."""
+    return name.strip('"').partition(".")[0]
+
+
+def reached(w: Writer, name: str) -> set[str]:
+    """A module, and those that it calls."""
+    return {name}.union(*(reached(w, callee) for callee in w.modules[name].calls))
 
 
 def of_layers(

@@ -175,6 +175,8 @@ class Writer:
         """Blocks that a class leaves out where there is no image."""
         self.idle: set[str] = set()
         """Blocks whose weights nothing uses."""
+        self.towers: list[str] = []
+        """Modules that see images, in front of all that is decoded."""
         self.stack: list[str] = []
         """Dims that are how often layers repeat, if all are in repeats of their own."""
         self.carries_state = False

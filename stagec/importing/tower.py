@@ -164,7 +164,7 @@ class IdleTower:
     deepening: Sequence[Callable[[Writer, Module], str]] = ()
 
     def write(self, w: Writer, m: Module) -> None:
-        """Its weights, which stand in the model and are not used."""
+        """Its weights, which stand in the model and are not used: their names begin with `_`."""
         drawn = Writer()
         drawn.dims |= {name: w.dims[name] for name in ("B", "S", "D")}
         drawn.dim("M", self.projector.num_tokens, "tokens of an image")
@@ -197,7 +197,7 @@ class IdleTower:
             for weight in part.all_weights:
                 own = f"{stem}_{weight.name}" if number and stem else weight.name
                 dims = [self.dim(w, drawn, dim) for dim in weight.dims]
-                made.weight(own, " ".join(dims), *weight.tensors, join=True)
+                made.weight(f"_{own}", " ".join(dims), *weight.tensors, join=True)
         made.line("return x")
         return made
 

@@ -6,9 +6,11 @@ import json
 import random
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import stagec
 from stagec.diagnostics import CompileError
 from stagec.driver import Stops, compile_text
 from stagec.frontend import check, parse_text
@@ -24,6 +26,18 @@ from tests.unit.seldom import mostly, some
 KNOWN = [tuple(known) for known in unpacked()]
 OF_EACH_TYPE = {config.get("model_type"): name for name, config, _ in KNOWN}.values()
 """A configuration of each type."""
+
+
+def text_of_known(name: str) -> str:
+    """The text of a configuration that there is an oracle for."""
+    config: Any = next(config for known, config, _ in KNOWN if known == name)
+    return import_configuration(config, name).text
+
+
+def config_of_shipped(name: str) -> Any:
+    found = shipped(name)
+    assert found is not None
+    return found[1]
 
 
 @pytest.mark.parametrize(
@@ -55,15 +69,45 @@ def test_configuration_is_exact_or_refused(name: str, config: dict, oracle: dict
     ),
 )
 def test_plans_to_start_with_compile(name: str):
-    config = next(config for known, config, _ in KNOWN if known == name)
-    imported = import_configuration(config, name)
-    names = [line.split()[1] for line in imported.text.splitlines() if line.startswith("plan ")]
+    text = text_of_known(name)
+    names = [line.split()[1] for line in text.splitlines() if line.startswith("plan ")]
     assert names
     for plan in names:
-        compiled = compile_text(imported.text, f"{name}.stg", plan, stops=Stops(unroll=False))
+        compiled = compile_text(text, f"{name}.stg", plan, stops=Stops(unroll=False))
         assert compiled.plan.name == plan
         is_wide = compiled.stated.is_training and not name.startswith(("openai--clip", "google-t5"))
         assert (compiled.plan.precision.loss == "fp32") == is_wide
+
+
+@pytest.mark.parametrize(
+    ("name", "few"),
+    mostly(
+        lambda case: "Llama-4" in case[0],
+        [
+            ("meta-llama/Llama-4-Scout-17B-16E-Instruct", {"L": 1}),  # a tower that sees nothing
+            ("TinyLlama/TinyLlama-1.1B-Chat-v1.0", {"L": 2}),
+        ],
+        1,
+    ),
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_nothing_is_doubtful_about_what_is_imported(name: str, few: dict[str, int]):
+    text = import_configuration(config_of_shipped(name), name).text
+    plans = [line.split()[1] for line in text.splitlines() if line.startswith("plan ")]
+    assert any(plan.startswith("transformers_tp") for plan in plans)
+    for plan in plans:
+        made = stagec.compile(text, plan, few if "pp" not in plan else {})
+        assert [str(each) for each in made.warnings] == []
+
+
+def test_a_tower_that_is_not_quantized_is_no_setting_of_a_plan_that_decodes():
+    gemma = config_of_shipped("google/gemma-4-31B")
+    said = group(4, group_size=16) | {"ignore": ["model.vision_tower*", "*self_attn*"]}
+    text = import_configuration(gemma | {"quantization_config": said}, "gemma").text
+    assert "It leaves `VisionAttention`, `VisionGeGLU` as they are" in text[: text.index("dim ")]
+    assert "unquantized = [LocalAttention, Attention]" in " ".join(text.split())
+    (plan,) = re.findall(r"^plan (serve\w+)", text, re.MULTILINE)
+    assert [str(each) for each in stagec.compile(text, plan).warnings] == []
 
 
 FOUR = {"num_hidden_layers": 4}

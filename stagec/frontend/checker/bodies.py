@@ -224,10 +224,11 @@ class BodyChecker(CallChecker):
     def warn_unused(self) -> None:
         """W0201 and W0202. A name that starts with `_` may go unused."""
         for step in self.weights:
-            if not step.result.used:
+            if not step.result.used and not step.name.startswith("_"):
                 message = f"weight `{step.name}` is not used"
                 label = "has no gradient, and nothing updates it"
-                self.findings.say("W0201", message, step.span, label)
+                help_ = f"call it `_{step.name}` if that is meant"
+                self.findings.say("W0201", message, step.span, label, help=help_)
         for value, span in self.bindings:
             if not value.used and not value.name.startswith("_"):
                 help_ = f"call it `_{value.name}` if that is meant"

@@ -142,6 +142,7 @@ class CrossDecoder(Decoder):
     def write(self, w: Writer) -> Module:
         s = self.start(w)
         tower = self.tower.write(w)
+        w.towers.append(tower.name)
         inputs = tower.parameters
         m = Module(self.name, f"tokens[B, S]: i32, {inputs}, targets[B, S]: i32")
         m.call(tower.name)
