@@ -21,13 +21,14 @@ from stagec.cli.usage import (
     whole_number,
 )
 from stagec.diagnostics import CompileError, did_you_mean, file_meant, refused
-from stagec.frontend import parse_file, syntax
+from stagec.frontend import Source, parse_file, syntax
 from stagec.frontend.files import uncapitalised
 from stagec.importing import import_configuration
 from stagec.importing.families import FAMILIES
 from stagec.importing.launch import import_plan
 from stagec.importing.launch.flags import MEGATRON
 from stagec.importing.launch.read import KINDS, kind_of
+from stagec.importing.launch.roles import names_in
 from stagec.importing.launch.shell import MOST_SCRIPT_BYTES
 from stagec.importing.model import CONFIGURATION, no_json, read_configuration
 from stagec.importing.shipped import configurations, shipped
@@ -131,23 +132,24 @@ def write_model(
 
 
 def write_plan(text: str, file: str, kind: str, options: argparse.Namespace) -> int:
-    dims = model = None
+    dims = model = names = None
     if options.model is not None:
-        dims = dims_of(options.model)
+        source = parse_file(options.model)
+        dims = dims_of(source)
+        names = names_in(source, dims)
         folder = os.path.dirname(options.out or "") or "."
         model = Path(os.path.relpath(options.model, folder)).as_posix()
     beside = Path(file).parent if Path(file).is_file() else None
-    imported = import_plan(text, file, kind, options.gpus, model or "", dims, beside)
+    imported = import_plan(text, file, kind, options.gpus, model or "", dims, beside, names)
     status = deliver(imported.text, f"a plan for {imported.run.ranks:,} GPUs", options)
     if imported.idle and not options.quiet:
         sys.stderr.write(f"note: without effect on a plan: {', '.join(imported.idle)}\n")
     return status
 
 
-def dims_of(model: str) -> dict[str, int | None]:
+def dims_of(model: Source) -> dict[str, int | None]:
     """The dims of a model, and of what it imports; the sizes of those that are numbers."""
-    files = parse_file(model).files.values()
-    dims = [i for f in files for i in f.items if isinstance(i, syntax.Dim)]
+    dims = [i for f in model.files.values() for i in f.items if isinstance(i, syntax.Dim)]
     return {
         i.name.text: int(i.size.text) if isinstance(i.size, syntax.Number) else None for i in dims
     }

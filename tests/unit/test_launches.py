@@ -11,15 +11,17 @@ from pathlib import Path
 import pytest
 
 import stagec
+from stagec.cli import main
 from stagec.cli.import_command import dims_of
 from stagec.compiled import Compiled
 from stagec.diagnostics import CompileError, Span
 from stagec.dialects.sched.actions import Collective
 from stagec.driver import compile_model
-from stagec.frontend import check, parse_text
+from stagec.frontend import check, parse_file, parse_text
 from stagec.importing.launch import Launch, import_plan, plan_text
 from stagec.importing.launch.flags import RECIPES
 from stagec.importing.launch.read import KINDS, kind_of
+from stagec.importing.launch.roles import letters_in
 from stagec.importing.launch.shell import words
 from tests.unit.doc_examples import DOCS
 from tests.unit.launch_tables import tables
@@ -122,6 +124,73 @@ def test_mlperf_rows_are_plans(row: tuple[int, ...]):
     assert f"virtual_stages = {vp}" in imported.text or vp == 1
 
 
+OTHER_NAMES = """
+dim B = 64
+dim S = 256
+dim V = 512
+dim D = 64
+dim HQ = 8
+dim HK = 4
+dim E = D / HQ
+dim T = S  # positions of a cache, not tokens of experts
+dim EX = 8
+dim A = 1
+dim N = B * S * A / EX
+dim W = 128
+dim L = 4
+module Block(x[B, S, D]) -> [B, S, D] {
+  weight q[D, HQ, E], k[D, HK, E], v[D, HK, E], o[HQ, E, D], router[D, EX], up[EX, D, W], down[EX, W, D]
+  cache keys[B, T, HK, E], values[B, T, HK, E]
+  h = x + attention(x @ q, append(keys, x @ k), append(values, x @ v), causal = true) @ o
+  gates, chosen = topk(softmax(h @ router, over = EX), over = EX, to = A)
+  r[EX, N, D] = dispatch(h, chosen, experts = EX, tokens = N)
+  y[EX, N, W] = silu(r @ up)
+  z[EX, N, D] = y @ down
+  return h + combine(z, gates, chosen)
+}
+model Net(tokens[B, S]: i32, targets[B, S]: i32) {
+  weight embed[V, D], head[D, V]
+  x = embedding(tokens, embed)
+  repeat L { x = Block(x) }
+  loss = cross_entropy(x @ head, targets)
+}
+"""
+
+
+def test_rules_have_the_names_of_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """Whatever it calls its experts, their tokens, heads and widths."""
+    monkeypatch.chdir(tmp_path)
+    Path("net.stg").write_text(OTHER_NAMES)
+    flags = (
+        "--tensor-model-parallel-size 2 --expert-model-parallel-size 4 --num-experts 8 --bf16"
+        " --expert-tensor-parallel-size 2 --sequence-parallel --micro-batch-size 1"
+    )
+    assert main(["import", flags, "--gpus", "16", "--model", "net.stg", "-o", "run.stg"]) == 0
+    rules = [line.strip() for line in Path("run.stg").read_text().splitlines() if "shard" in line]
+    assert rules[:3] == [
+        "shard B over dp",
+        "shard HQ, HK, W over tp",
+        "shard V over tp { pad = 128 }",
+    ]
+    assert rules[3:6] == ["shard S over tp", "shard EX over ep", "shard N over dp"]
+    capsys.readouterr()
+    assert main(["run.stg", "-q"]) == 0
+    assert "W0303" not in capsys.readouterr().err
+
+
+def test_a_model_that_cannot_be_read_gives_the_names_of_its_dims(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """As one with ops of a file that `--load-pass` names."""
+    monkeypatch.chdir(tmp_path)
+    Path("net.stg").write_text(OTHER_NAMES.replace("silu(", "own_function("))
+    flags = "--tensor-model-parallel-size 2 --bf16 --micro-batch-size 1"
+    assert main(["import", flags, "--gpus", "16", "--model", "net.stg", "-o", "run.stg"]) == 0
+    assert "shard V over tp" in Path("run.stg").read_text()
+
+
 LAUNCHES = Path(__file__).parent / "launches"
 RUNS = tomllib.loads((LAUNCHES / "runs.toml").read_text("utf-8"))["run"]
 
@@ -176,7 +245,7 @@ def test_public_configurations_fit(run: dict, tmp_path: Path):
     """A model that ships needs no more under the plan than the devices had that it ran on."""
     name, gibibytes = run["memory"].split()
     model = EXAMPLES / f"{name}.stg"
-    imported = imported_run(run, str(model), dims_of(str(model)))
+    imported = imported_run(run, str(model), dims_of(parse_file(model)))
     text = tmp_path / "run.stg"
     text.write_text(imported.text, "utf-8")
     # As many microbatches as fill the pipeline stand for all.
@@ -452,7 +521,7 @@ def test_experts_do_their_work_once(seed: int, tmp_path: Path):
 def compile_with(folder: Path, run: Launch, model: str, sizes: dict[str, str]) -> int:
     """FLOPs of the products of one rank."""
     text = folder / "run.stg"
-    text.write_text(plan_text(run, "p", [], model, dims_of(model)), "utf-8")
+    text.write_text(plan_text(run, "p", [], model, letters_in(dims_of(parse_file(model)))), "utf-8")
     job = stagec.compile(text, set=sizes)
     assert not job.warnings
     return int(job.summary["matrix_flops"][0])
@@ -626,7 +695,7 @@ def imported_with(flags: str, tmp_path: Path) -> Compiled:
     """The small model under a launch of four GPUs."""
     model = tmp_path / "small.stg"
     model.write_text(SMALL)
-    dims = dims_of(str(model))
+    dims = dims_of(parse_file(model))
     imported = import_plan(f"{USUAL} {flags}", "run.sh", "megatron", 4, model.name, dims, tmp_path)
     (tmp_path / "run.stg").write_text(imported.text)
     return compile_model(tmp_path / "run.stg")

@@ -32,6 +32,7 @@ from stagec.importing.launch.ignored import (
     SETTINGS_UNSAID,
     idle,
 )
+from stagec.importing.launch.roles import Names, letters_in
 from stagec.importing.launch.shell import assignments, expanded, with_sourced, words
 from stagec.importing.launch.training_run import Launch, NotAPlan, plan_text
 from stagec.reading import parse_json
@@ -117,10 +118,12 @@ def import_plan(
     model: str = "",
     dims: Mapping[str, int | None] | None = None,
     folder: Path | None = None,
+    names: Names | None = None,
 ) -> ImportedPlan:
     """The plan of a run. `CompileError` with all that keeps it from being one.
 
-    `model` is the file that it imports, and `dims` are those of that model, with their sizes where these are numbers.
+    `model` is the file that it imports, and `dims` are those of that model, with their sizes where these are numbers; `names` says what it calls
+    those that plans speak of, if not as they do.
     In `folder` stand the scripts that a script sources.
     """
     reading, written = Reading(file, text), text
@@ -138,7 +141,8 @@ def import_plan(
     if reading.run.vocabulary_multiple is None and kind in ("megatron", "nemo", "mlperf"):
         reading.run.vocabulary_multiple = VOCABULARY_MULTIPLE
     run = reading.run
-    run.has_experts |= dims is not None and "X" in dims
+    names = letters_in(dims) if names is None and dims is not None else names
+    run.has_experts |= names is not None and "X" in names
     if run.fuses_ops and run.products and not run.fuses_activations:
         what = "Transformer Engine's op fuser, which a plan says of layers without experts, in fp8 or mxfp8"
         reading.unsaid.append(what)
@@ -154,7 +158,7 @@ def import_plan(
             remarks += [f"Not in the plan: {what}." for what in dict.fromkeys(reading.unsaid)]
             name = re.sub(r"\W", "_", Path(file).stem) or "run"
             name = name if not name[0].isdigit() else f"run_{name}"
-            made = plan_text(reading.run, name.lower(), remarks, model, dims)
+            made = plan_text(reading.run, name.lower(), remarks, model, names)
             return ImportedPlan(made, reading.run, tuple(dict.fromkeys(reading.idle)))
         except NotAPlan as error:
             said = [reading.said[each] for each in error.about if each in reading.said]

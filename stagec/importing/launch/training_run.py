@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from stagec.formatting import format_text
+from stagec.importing.launch.roles import Names
 
 
 class NotAPlan(Exception):
@@ -330,13 +331,13 @@ def plan_text(
     name: str,
     remarks: list[str],
     model: str = "",
-    dims: Collection[str] | None = None,
+    names: Names | None = None,
 ) -> str:
     """The plan, with what it leaves out as comments above it.
 
-    `dims` are those of the model: rules name no others.
+    `names` are those of the model's dims: rules name no others.
     """
-    rules = [r for rule in shards(run, dims) if (r := known_dims(rule, dims))]
+    rules = [r for rule in shards(run, names) if (r := known_dims(rule, names))]
     clauses = [*sizes(run), *mesh(run), *rules, *pipeline(run), *rest(run)]
     comments = "".join(f"# {line}\n" for line in remarks)
     imported = f'import "{model}"\n\n' if model else ""
@@ -344,12 +345,12 @@ def plan_text(
     return format_text(f"{imported}{comments}plan {name} {{\n{body}}}\n", "plan")
 
 
-def known_dims(rule: str, dims: Collection[str] | None) -> str:
-    """A rule for those of its dims that the model has; nothing if it has none of them."""
-    if dims is None or not rule.startswith("shard "):
+def known_dims(rule: str, names: Names | None) -> str:
+    """A rule for those of its dims that the model has, by their names there; nothing if it has none of them."""
+    if names is None or not rule.startswith("shard "):
         return rule
-    names, _, axes = rule.removeprefix("shard ").partition(" over ")
-    kept = [n for n in names.split(", ") if n in dims]
+    letters, _, axes = rule.removeprefix("shard ").partition(" over ")
+    kept = dict.fromkeys(name for n in letters.split(", ") for name in names.get(n, ()))
     return f"shard {', '.join(kept)} over {axes}" if kept else ""
 
 
@@ -460,7 +461,7 @@ def data_axes(run: Launch, products: list[str]) -> list[str]:
     return axes
 
 
-def shards(run: Launch, dims: Collection[str] | None) -> list[str]:
+def shards(run: Launch, names: Names | None) -> list[str]:
     """Rules for experts come behind the others, so that every rank has a router for its own tokens."""
     clauses, context = ["shard B over dp"], ["cp"] if run.cp > 1 else []
     moe = run.is_moe
@@ -468,7 +469,7 @@ def shards(run: Launch, dims: Collection[str] | None) -> list[str]:
         shares = run.key_heads is not None and run.key_heads < run.tp
         heads = ["H"] if shares else ["H", "K"]
         clauses += ["shard K over tp { replicate = true }"] if shares else []
-        width_of_experts = "M" if dims is None or "M" in dims else "F"
+        width_of_experts = "M" if names is None or "M" in names else "F"
         inner = ["F", "M"] if moe else ["F"]
         cut = [*heads, *(name for name in inner if not (folded(run) and name == width_of_experts))]
         if run.vocabulary_multiple is None:
