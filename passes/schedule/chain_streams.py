@@ -73,6 +73,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 
+from stagec.analysis.communication import gathers_updated
 from stagec.analysis.segments import whole_number
 from stagec.arrays import Bools, Ints
 from stagec.dialects import sched, stg
@@ -112,7 +113,7 @@ def held_back(rank: Arrangement) -> Ints:
     gathers = np.flatnonzero((of_rows(gathers_alone) & is_free & (lag < 0)) | (lag >= 0))
     number = np.arange(len(gathers)) - np.maximum(0, lag[gathers])
     held[gathers] = gathers - gathers[np.maximum(0, number)]
-    held[of_rows(gathers_updated)] = 0
+    held[of_rows(lambda body: all(map(gathers_updated, body.ops)))] = 0
     held[of_rows(loads_alone)] = 0
     held[of_rows(is_late)] = 0
     if any(map(communicates, bodies)):
@@ -157,16 +158,6 @@ def gathers_alone(body: RowBody) -> bool:
     op = body.ops[0]
     return (
         body.num_nodes == 1 and isinstance(op, sched.CollectiveOp) and op.kind.data == "all_gather"
-    )
-
-
-def gathers_updated(body: RowBody) -> bool:
-    """Whether a body gathers parameters behind their update."""
-    return all(
-        isinstance(op, sched.CollectiveOp)
-        and op.kind.data == "all_gather"
-        and stg.phase_of(op) == "optim"
-        for op in body.ops
     )
 
 

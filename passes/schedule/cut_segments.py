@@ -54,6 +54,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.passes import ModulePass
 
+from stagec.analysis.communication import gathers_updated
 from stagec.analysis.dataflow import behind_views, is_node
 from stagec.analysis.segments import (
     TASK_OF_PHASE,
@@ -199,7 +200,7 @@ class Cutter:
             return False
         if leaves_device(op) != leaves_device(last):
             return True
-        if updates_in_place(last) and isinstance(op, sched.CollectiveOp):
+        if gathers_updated(op) != gathers_updated(last):
             return True
         return moves(op) != moves(last) or (self.is_reduced_early(op) and moves(op) == EARLY)
 
@@ -360,11 +361,6 @@ def moves(op: Operation) -> tuple[bool, bool]:
     """Whether an op reduces a gradient by itself, and whether it does so late."""
     alone = stg.phase_of(op) == "grad_reduce" and "tied" not in stg.marks(op)
     return alone, alone and "late" in stg.marks(op)
-
-
-def updates_in_place(op: Operation) -> bool:
-    """Whether an op writes into operands, which has no result that a reader would wait for."""
-    return isinstance(op, sched.ComputeOp) and op.memory_effects.updates is not None
 
 
 def leaves_device(op: Operation) -> bool:

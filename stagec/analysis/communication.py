@@ -1,4 +1,4 @@
-"""What communication is for."""
+"""What communication is for, and what it waits for besides its operands."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from xdsl.ir import Operation
 
-from stagec.dialects import dist, stg
+from stagec.dialects import dist, sched, stg
+from stagec.dialects.use_def import followed, from_stack
 
 COMMUNICATION_KINDS = ("tp", "cp", "ep", "zero", "p2p")
 
@@ -27,3 +28,16 @@ def communication_kind(op: Operation, contexts: Sequence[str]) -> str:
     if isinstance(op, dist.PoolSendOp | dist.PoolRecvOp):
         return stg.text(op, "purpose") if op.direction is None else "p2p"
     return ""
+
+
+def updates_in_place(op: Operation) -> bool:
+    """Whether an op writes into operands, which has no result that a reader would wait for."""
+    return isinstance(op, sched.ComputeOp) and op.memory_effects.updates is not None
+
+
+def gathers_updated(op: Operation) -> bool:
+    """Whether a node gathers parameters behind their update, which is in place: it reads nothing that the update makes, and waits for it all the same."""
+    if not isinstance(op, sched.CollectiveOp) or stg.phase_of(op) != "optim":
+        return False
+    shards = (followed(value, from_stack) for value in op.operands)
+    return any(updates_in_place(use.operation) for shard in shards for use in shard.uses)

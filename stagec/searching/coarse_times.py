@@ -19,6 +19,7 @@ from functools import cache
 import numpy as np
 from xdsl.ir import Operation
 
+from stagec.analysis.communication import gathers_updated
 from stagec.analysis.dataflow import behind_views
 from stagec.arrays import Floats
 from stagec.dialects import stg
@@ -650,7 +651,10 @@ def passes_alone(
         stage = own[0][0].counted.stage
         nodes: dict[Operation, PassNode] = {
             term.counted.op: PassNode(
-                one.seconds, term.node.stream, term.node.serial, one.launching
+                one.seconds,
+                term.node.stream,
+                term.node.serial or gathers_updated(term.counted.op),
+                one.launching,
             )
             for term, one in own
         }
