@@ -271,14 +271,17 @@ def share_by_node(device: Device) -> Callable[[Node], float]:
     """A function that gives, for a node, the number of multiprocessors that it takes over the number that it leaves to computation.
 
     It is 0 for a node that computes, and for a copy, which other engines of the device do: so are messages between pools, which network cards read from
-    memory (NIXL, and before it vLLM's connectors).
+    memory (NIXL, and before it vLLM's connectors). It is taken to be 0 for other messages, too, where a plan does not say how many they take and tiles are
+    dealt out as blocks ask for them: two of 132 for as long as messages take are less than a tenth of a percent of a step, and finding out when they run
+    makes sweeps of pipelines four times as long.
     """
     model = device.model
     if model is None:
         return lambda _: 0.0
     summing = device.collective_units or model.collective_units
     exchanging = device.exchange_units or model.exchange_units or summing
-    sending = device.message_units or model.message_units
+    is_static = device.tile_scheduler == "static"
+    sending = device.message_units or model.message_units * is_static
 
     def share(node: Node) -> float:
         action = node.action

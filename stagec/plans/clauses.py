@@ -443,7 +443,8 @@ class Device(Clause):
     exchange_units: int | None = setting("whole", None, least=1)
     """The same of exchanges, of experts' tokens or of heads."""
     message_units: int | None = setting("whole", None, least=1)
-    """The same of a message between stages of a pipeline, or around a ring, on the rank that sends it."""
+    """The same of a message between stages of a pipeline, or around a ring, on the rank that sends it. None: where tiles are dealt out beforehand, NCCL's; else
+    so few that they are not counted."""
     tile_scheduler: str = setting("choice", "dynamic", "dynamic", "static")
     """How kernels of products deal out their tiles among multiprocessors: as blocks ask for them, or beforehand, so that blocks wait which a collective
     leaves none."""

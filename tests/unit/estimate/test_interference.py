@@ -177,7 +177,8 @@ def test_messages_between_stages_take_multiprocessors_of_their_sender() -> None:
     default, few, half, most = (
         of_stages(each) for each in ("", *map("message_units = {}".format, (2, 33, 66)))
     )
-    assert default == few
+    assert default == pytest.approx(few, rel=1e-3)
+    assert default <= few
     # Computation beside messages has 130, 99 and 66 multiprocessors of 132.
     shares = [each / (132 - each) for each in (2, 33, 66)]
     expected = (shares[1] - shares[0]) / (shares[2] - shares[0])

@@ -546,7 +546,7 @@ def test_step_times_of_pipelines(schedule: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("level", "width", "length", "is_behind"), [(1, 1536, 480, True), (2, 384, 4800, False)]
+    ("level", "width", "length", "is_behind"), [(1, 3072, 480, True), (2, 384, 4800, False)]
 )
 def test_what_is_slowed_behind_the_blocks_is_slowed_alike(
     level: int, width: int, length: int, is_behind: bool, monkeypatch: pytest.MonkeyPatch
