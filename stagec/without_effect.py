@@ -608,10 +608,11 @@ def runs_beside(module: ModuleOp, overlap: Overlap) -> bool:
     )
 
 
-def collectives(module: ModuleOp) -> Iterator[dist.CollectiveBase | dist.StorageOp]:
+def collectives(module: ModuleOp) -> Iterator[Operation]:
     """The collectives of several ranks."""
     mesh = mesh_of(module)
-    found = (op for op in module.walk() if isinstance(op, dist.CollectiveBase | dist.StorageOp))
+    kinds = (dist.CollectiveBase, dist.StorageOp, dist.RotateOp, dist.GatherBlocksOp)
+    found = (op for op in module.walk() if isinstance(op, kinds))
     return (op for op in found if any(conditions.is_split(axis, mesh) for axis in op.axes.data))
 
 
@@ -627,20 +628,20 @@ def sends_beside(module: ModuleOp, plan: Plan) -> bool:
     """Whether there are messages around a ring, or between stages of a pipeline, that computation does not wait for as they begin."""
     mesh, contexts = mesh_of(module), Contexts.of(module).axes()
     stages = [plan.pipeline.axis] if plan.pipeline is not None else []
-    around = (dist.RotateOp, dist.GatherBlocksOp, dist.SendOp)
     return any(
-        isinstance(op, (*around, dist.StageSendOp))
+        isinstance(op, dist.SendOp | dist.StageSendOp)
         and getattr(plan.overlap, communication_kind(op, contexts))
         and any(
             conditions.is_split(axis, mesh)
-            for axis in (op.axes.data if isinstance(op, around) else stages)
+            for axis in (op.axes.data if isinstance(op, dist.SendOp) else stages)
         )
         for op in module.walk()
     )
 
 
 def is_exchange(op: Operation) -> bool:
-    return isinstance(op, dist.AllToAllOp)
+    """An all-to-all, which a ring may rotate by, too."""
+    return isinstance(op, dist.AllToAllOp | dist.RotateOp)
 
 
 def multiplies_later(module: ModuleOp) -> bool:

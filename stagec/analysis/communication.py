@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.ir import Operation
+from xdsl.ir import Operation, SSAValue
 
 from stagec.dialects import dist, sched, stg
 from stagec.dialects.use_def import followed, from_stack
@@ -40,4 +40,16 @@ def gathers_updated(op: Operation) -> bool:
     if not isinstance(op, sched.CollectiveOp) or stg.phase_of(op) != "optim":
         return False
     shards = (followed(value, from_stack) for value in op.operands)
-    return any(updates_in_place(use.operation) for shard in shards for use in shard.uses)
+    return any(map(is_updated, shards))
+
+
+def is_updated(shard: SSAValue) -> bool:
+    """Whether an op writes into a value, or, layer by layer, into its elements."""
+    return any(
+        updates_in_place(use.operation)
+        or (
+            isinstance(use.operation, stg.RepeatOp)
+            and is_updated(use.operation.body.block.args[use.index])
+        )
+        for use in shard.uses
+    )

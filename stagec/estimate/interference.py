@@ -83,7 +83,7 @@ def computing_us(parts: Iterable[tuple[int, Sequence[Node], Floats]]) -> Floats:
 def takes_units(device: Device) -> bool:
     """Whether the device's file says how many multiprocessors communication takes from computation."""
     model = device.model
-    if model is None:
+    if model is None or model.units <= 1:
         return False
     said = (device.collective_units, device.exchange_units, device.message_units)
     return any(said) or max(model.collective_units, model.message_units) > 0

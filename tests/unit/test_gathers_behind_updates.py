@@ -48,7 +48,12 @@ FURTHER = (
 @pytest.mark.parametrize("further", FURTHER)
 def test_parameters_are_gathered_when_they_are_updated(mesh: str, further: str) -> None:
     """Of each stage by itself: another one of the rank may still be updated."""
-    made = compile_text(f"{MODEL}\nplan p {{ {mesh} {further} device h100 }}\n")
+    gathered_behind_updates(f"{MODEL}\nplan p {{ {mesh} {further} device h100 }}\n")
+
+
+def gathered_behind_updates(text: str) -> None:
+    """Each gather in the phase of the optimizer begins when the update before it has ended, if there is one."""
+    made = compile_text(text)
     traces = made.trace_set
     graph = build_graph(traces, launches=False)
     timeline = simulate_graph(graph, traces, Prices.of(traces, made.plan))
@@ -64,3 +69,48 @@ def test_parameters_are_gathered_when_they_are_updated(mesh: str, further: str) 
                     assert starts[place] >= updated * (1 - 1e-9)
                     found += 1
     assert found
+
+
+EXPERTS = """
+dim B = 32
+dim S = 64
+dim D = 128
+dim F = 256
+dim X = 8
+dim A = 2
+dim T = B * S * A / X
+dim L = 4
+module Experts(x[B, S, D]) -> [B, S, D] {
+  weight norm[D], router[D, X], up[X, D, F], down[X, F, D]
+  y = rms_norm(x, norm)
+  gates, chosen = topk(softmax(y @ router, over = X), over = X, to = A)
+  r = dispatch(y, chosen, experts = X, tokens = T)
+  u[X, T, F] = r @ up
+  z[X, T, D] = silu(u) @ down
+  return combine(z, gates, chosen)
+}
+model Net(x[B, S, D], y[B, S, D]) {
+  repeat L {
+    x = x + Experts(x)
+  }
+  loss = mean(square(x - y), over = [B, S, D])
+}
+"""
+OFFLOAD = "offload { optimizer = true }"
+
+
+@pytest.mark.parametrize(
+    ("model", "plan"),
+    [
+        (
+            EXPERTS,
+            f"mesh edp = 2, ep = 2, dp = edp * ep shard B over dp shard X over ep shard T over dp zero 1 over dp {OFFLOAD}",
+        ),
+        (MODEL, f"mesh dp = 4 shard B over dp zero 3 over dp {{ persist = 100000 }} {OFFLOAD}"),
+    ],
+)
+def test_parameters_that_are_updated_layer_by_layer_are_gathered_when_all_are(
+    model: str, plan: str
+) -> None:
+    """Since what gathers them is of all layers."""
+    gathered_behind_updates(f"{model}\nplan p {{ {plan} device h100 }}\n")

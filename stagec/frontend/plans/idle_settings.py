@@ -127,8 +127,8 @@ NEEDS = (
     Need(
         "device",
         ("collective_units", "exchange_units", "message_units", "tile_scheduler"),
-        "a device that ships, or a file: others have no multiprocessors that computation could lose",
-        lambda p: p.device.preset is not None,
+        "a device that ships, or a file with `units`: others have no multiprocessors that computation could lose",
+        lambda p: (model := p.device.model) is not None and model.units > 1,
     ),
     Need(
         "device",
