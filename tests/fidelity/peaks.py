@@ -191,10 +191,14 @@ def last_made(plan: ClassPlan) -> int:
 
 
 def where_rows_are_cut(plan: ClassPlan, made: int) -> int:
-    """Where the rank's own rows of a table's gradient, made there, are copied: before its reduction is prepared (`FSDPParam.unsharded_grad_data`), else as the
-    update begins (`_fused_adam`)."""
-    copies = nodes_by(plan, "grad_reduce", ("copy_in",), "reduce-gradients")
-    return min((node - 1 for node in copies if node > made), default=-1)
+    """Where the rank's own rows of a table's gradient, made there, are copied: before its unit's reduction is prepared (`FSDPParam.unsharded_grad_data`), else
+    as the update begins (`_fused_adam`)."""
+    lives = plan.lives
+    rows = [(row, plan.about(row)) for row in np.flatnonzero(lives.birth >= made).tolist()]
+    own = {said.scope for row, said in rows if lives.birth[row] == made}
+    copies = [(int(lives.birth[row]), said) for row, said in rows if said.op == "copy_in"]
+    of_unit = [node for node, said in copies if said.scope in own]
+    return min(of_unit or [node for node, _ in copies], default=0) - 1
 
 
 def gathered_until(plan: ClassPlan, place: int) -> int:
