@@ -27,7 +27,7 @@ from stagec.estimate.graph import PieceGraph, build_graph
 from stagec.estimate.prices import Prices
 from stagec.estimate.timeline import Arrivals, Timeline, simulate_graph
 from stagec.estimate.waits import Waits
-from stagec.plans.clauses import Device
+from stagec.plans.clauses import UNITS, Device
 
 LEAST = 1.001
 """If no rank's computation is slowed by this factor or more, none is taken to be slowed at all."""
@@ -81,12 +81,11 @@ def computing_us(parts: Iterable[tuple[int, Sequence[Node], Floats]]) -> Floats:
 
 
 def takes_units(device: Device) -> bool:
-    """Whether the device's file says how many multiprocessors communication takes from computation."""
+    """Whether the plan, or the device's file, says how many multiprocessors communication takes from computation."""
     model = device.model
     if model is None or model.units <= 1:
         return False
-    said = (device.collective_units, device.exchange_units, device.message_units)
-    return any(said) or max(model.collective_units, model.message_units) > 0
+    return any(getattr(device, name) or getattr(model, name) for name in UNITS)
 
 
 def slowdown(computing: Floats, lost: Floats) -> Floats:
@@ -280,8 +279,8 @@ def share_by_node(device: Device) -> Callable[[Node], float]:
         return lambda _: 0.0
     summing = device.collective_units or model.collective_units
     exchanging = device.exchange_units or model.exchange_units or summing
-    is_static = device.tile_scheduler == "static"
-    sending = device.message_units or model.message_units * is_static
+    uncounted = device.tile_scheduler == "dynamic"
+    sending = device.message_units or (0 if uncounted else model.message_units)
 
     def share(node: Node) -> float:
         action = node.action

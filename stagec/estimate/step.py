@@ -13,6 +13,7 @@ from stagec.analysis.sequences import ModuleSequences
 from stagec.analysis.sizes import size_values
 from stagec.backend.program import RankClass, TraceSet
 from stagec.compiled import Compiled
+from stagec.diagnostics import refused
 from stagec.dialects import sched, stg
 from stagec.dialects.work import Work
 from stagec.estimate.breakdown import Breakdown as Breakdown, breakdown
@@ -184,7 +185,10 @@ class StepSummary:
 
 
 def on_device(plan: Plan, device: str | Device) -> Plan:
-    """The plan with another device, which is given itself or by its name or the path of its file. Settings of how the plan uses a device stay."""
+    """The plan with another device, which is given itself or by its name or the path of its file. Settings of how the plan uses a device stay.
+
+    E0710 if the device has too few multiprocessors for them.
+    """
     old, new = plan.device, device if isinstance(device, Device) else Device.of(device)
     kept = {
         name: getattr(old, name)
@@ -193,6 +197,9 @@ def on_device(plan: Plan, device: str | Device) -> Plan:
     }
     places = {name: span for name, span in old.given.items() if name.partition(".")[0] in kept}
     device = replace(new, span=old.span or plan.span, given={**new.given, **places}, **kept)
+    for name, message in device.too_many_units.items():
+        help_ = f"say another number for this device: `{device.preset} {{ {name} = N }}`"
+        raise refused("E0710", f"of the plan {message}", help=help_)
     return replace(plan, device=device)
 
 

@@ -406,6 +406,10 @@ class Process(Clause):
     reserve: int = setting("bytes", 0)
 
 
+UNITS = ("collective_units", "exchange_units", "message_units")
+"""Settings of a device by which communication takes multiprocessors from computation."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Device(Clause):
     """The device that the plan is for. None: not said, by the plan or by the preset it names."""
@@ -489,6 +493,19 @@ class Device(Clause):
             for name in ("peaks", *LIMITS)
         }
         return replace(model, numbers=numbers, **rates)
+
+    @property
+    def too_many_units(self) -> dict[str, str]:
+        """For each setting by which communication takes as many multiprocessors as there are, or more: what is wrong with it."""
+        model = self.model
+        if model is None or model.units <= 1:
+            return {}
+        asked = {name: getattr(self, name) for name in UNITS}
+        return {
+            name: f"`{name}` is {number}, and `{model.name}` has {model.units} multiprocessors"
+            for name, number in asked.items()
+            if number is not None and number >= model.units
+        }
 
     @staticmethod
     def of(name: str | None, **settings: Any) -> Device:

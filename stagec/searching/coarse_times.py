@@ -529,7 +529,7 @@ def sums_of(
         times = sizes.number(term.count.form).astype(float)
         seconds = times * one.seconds
         node = term.node
-        if is_beside(term):
+        if is_beside(term) and share(node):
             own.moving = own.moving + seconds
             own.taking = own.taking + seconds * share(node)
             own.pausing = own.pausing + seconds * pause(node)

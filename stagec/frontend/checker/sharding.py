@@ -283,9 +283,15 @@ class PlanChecker:
             help_ = f"write {quoted(proposed, last='or')}" if proposed else "repeat the layers"
             if counts and not named:
                 # A number says how often, and no plan can name it.
-                number, name = min(counts), count if count not in schedule_names() else "L"
-                help_ = f"name the number of layers: `dim {name} = {number}`, and `repeat {name}`"
+                number, name = min(counts), self.unused_name(count, "L", "layers", "num_layers")
+                clause = written(f"pipeline {name} over {pipeline.axis}", pipeline, **changed)
+                help_ = f"name the number of layers: `dim {name} = {number}`, `repeat {name}` and `{clause}`"
             self.findings.say("E0405", message, pipeline.span, help=help_)
+
+    def unused_name(self, *names: str) -> str:
+        """The first of these names that could be a dim's, and is none yet."""
+        taken = {*self.table.dim_names, *schedule_names()}
+        return next((name for name in names if name not in taken), names[-1])
 
     def check_names(self) -> None:
         """Modules of `unit` and `recompute`, ops and values of `recompute` and `offload`."""

@@ -24,21 +24,10 @@ def read_device(reader: PlanReader) -> resolved.Device:
     read = reader.settings.read(clause.settings, resolved.Device, "`device`")
     name = device_name(reader, clause.preset) if clause.preset is not None else None
     device = resolved.Device.of(name, span=clause.span, **read)
-    check_units(reader, device)
+    for setting, message in device.too_many_units.items():
+        help_ = "choose fewer: computation needs one"
+        reader.findings.say("E0403", message, device.given[setting], help=help_)
     return device
-
-
-def check_units(reader: PlanReader, device: resolved.Device) -> None:
-    """E0403 where communication is to take more multiprocessors than there are, or leave computation none."""
-    model = device.model
-    if model is None or model.units <= 1:
-        return
-    for name in ("collective_units", "exchange_units", "message_units"):
-        number = getattr(device, name)
-        if number is not None and number >= model.units:
-            message = f"`{name}` is {number}, and `{model.name}` has {model.units} multiprocessors"
-            help_ = f"choose at most {model.units - 1}: computation needs one"
-            reader.findings.say("E0403", message, device.given[name], help=help_)
 
 
 def device_name(reader: PlanReader, name: syntax.Name | syntax.Text) -> str | None:

@@ -15,7 +15,7 @@ from stagec.frontend.paths import Scope, is_named
 from stagec.frontend.plans.merge import Merged
 from stagec.frontend.replication import REPLICATE, is_replicating
 from stagec.frontend.sizes import SizeTable
-from stagec.plans.clauses import PRODUCTS, Clause, Offload, Plan, Serve
+from stagec.plans.clauses import PRODUCTS, UNITS, Clause, Offload, Plan, Serve
 
 
 class Need(NamedTuple):
@@ -126,7 +126,7 @@ NEEDS = (
     Need("overlap", ("pieces", "bulk"), "`tp = true`", lambda p: p.overlap.tp),
     Need(
         "device",
-        ("collective_units", "exchange_units", "message_units", "tile_scheduler"),
+        (*UNITS, "tile_scheduler"),
         "a device that ships, or a file with `units`: others have no multiprocessors that computation could lose",
         lambda p: (model := p.device.model) is not None and model.units > 1,
     ),

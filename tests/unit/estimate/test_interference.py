@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from stagec.devices import named
+from stagec.diagnostics import CompileError
 from stagec.driver import compile_text
 from stagec.estimate.interference import lost_in, lost_in_waves
 from stagec.estimate.intervals import Covered, intersection, length, union
@@ -109,41 +110,7 @@ def test_products_behind_collectives_wait_for_none(seed: int) -> None:
     assert lost_in_waves(starts, ends, np.arange(0, 40, 2), np.arange(1, 40, 2)) == 0
 
 
-def test_products_with_tiles_dealt_out_beforehand_wait_for_collectives() -> None:
-    """Up to as long as they take, and none of those that have fewer blocks beside what tensor parallelism sends in pieces."""
-    text = """
-dim B = 64
-dim S = 2048
-dim D = 4096
-dim F = 16384
-module Mlp(x[B, S, D]) -> [B, S, D] {
-  weight up[D, F], down[F, D]
-  return relu(x @ up) @ down
-}
-model Net(x[B, S, D], y[B, S, D]) {
-  repeat 8 {
-    x = x + Mlp(x)
-  }
-  loss = mean(square(x - y), over = [B, S, D])
-}
-plan data { mesh dp = 8  shard B over dp  zero 3 over dp  unit Mlp  microbatch 2  precision { activations = bf16, weights = bf16 }
-  device h100 { tile_scheduler = TILES } }
-plan tensors { mesh tp = 8  shard F, S over tp  overlap { tp = true }  microbatch 2  precision { activations = bf16, weights = bf16 }
-  device h100 { tile_scheduler = TILES } }
-"""
-    found = {
-        (plan, tiles): step_summary(compile_text(text.replace("TILES", tiles), plan=plan))
-        for plan in ("data", "tensors")
-        for tiles in ("dynamic", "static")
-    }
-    parts = {each: summary.breakdown.parts for each, summary in found.items()}
-    assert found["data", "static"].step_s > 1.02 * found["data", "dynamic"].step_s
-    assert parts["data", "static"]["products"] < 2 * parts["data", "dynamic"]["products"]
-    # What is left there of collectives are sums of norms and of weights that all ranks have.
-    assert found["tensors", "static"].step_s < 1.005 * found["tensors", "dynamic"].step_s
-
-
-STAGES = """
+LAYERS = """
 dim L = 8
 dim B = 64
 dim S = 2048
@@ -159,9 +126,33 @@ model Net(x[B, S, D], y[B, S, D]) {
   }
   loss = mean(square(x - y), over = [B, S, D])
 }
-plan p { mesh dp = 8, pp = 4  shard B over dp
-  pipeline L over pp { schedule = interleaved_1f1b, microbatch = 1, virtual_stages = 2 }
-  precision { activations = bf16, weights = bf16 }  overlap { p2p = WAITS }  device h100 { SETTINGS } }
+"""
+
+
+def test_products_with_tiles_dealt_out_beforehand_wait_for_collectives() -> None:
+    """Up to as long as they take, and none of those that have fewer blocks beside what tensor parallelism sends in pieces."""
+    text = f"""{LAYERS}
+plan data {{ mesh dp = 8  shard B over dp  zero 3 over dp  unit Mlp  microbatch 2  precision {{ activations = bf16, weights = bf16 }}
+  device h100 {{ tile_scheduler = TILES }} }}
+plan tensors {{ mesh tp = 8  shard F, S over tp  overlap {{ tp = true }}  microbatch 2  precision {{ activations = bf16, weights = bf16 }}
+  device h100 {{ tile_scheduler = TILES }} }}
+"""
+    found = {
+        (plan, tiles): step_summary(compile_text(text.replace("TILES", tiles), plan=plan))
+        for plan in ("data", "tensors")
+        for tiles in ("dynamic", "static")
+    }
+    parts = {each: summary.breakdown.parts for each, summary in found.items()}
+    assert found["data", "static"].step_s > 1.02 * found["data", "dynamic"].step_s
+    assert parts["data", "static"]["products"] < 2 * parts["data", "dynamic"]["products"]
+    # What is left there of collectives are sums of norms and of weights that all ranks have.
+    assert found["tensors", "static"].step_s < 1.005 * found["tensors", "dynamic"].step_s
+
+
+STAGES = f"""{LAYERS}
+plan p {{ mesh dp = 8, pp = 4  shard B over dp
+  pipeline L over pp {{ schedule = interleaved_1f1b, microbatch = 1, virtual_stages = 2 }}
+  precision {{ activations = bf16, weights = bf16 }}  overlap {{ p2p = WAITS }}  device h100 {{ SETTINGS }} }}
 """
 
 
@@ -215,24 +206,10 @@ plan p { mesh cp = 4  shard S over cp  context cp { method = ring }  microbatch 
     assert few < many < 2 * few
 
 
-def of_gradients(units: str, device: str = "h100", devices: int = 64) -> tuple[float, float]:
-    """The seconds of a step whose gradients are reduced over some devices, and the share of them that shows."""
-    text = f"""
-dim B = 256
-dim S = 512
-dim D = 4096
-dim F = 16384
-module Mlp(x[B, S, D]) -> [B, S, D] {{
-  weight up[D, F], down[F, D]
-  return relu(x @ up) @ down
-}}
-model Net(x[B, S, D], y[B, S, D]) {{
-  repeat 8 {{
-    x = x + Mlp(x)
-  }}
-  loss = mean(square(x - y), over = [B, S, D])
-}}
-plan p {{ mesh dp = {devices}  shard B over dp  zero 1 over dp  precision {{ activations = bf16, weights = bf16 }}
+def of_gradients(units: str, device: str) -> tuple[float, float]:
+    """The seconds of a step whose gradients are reduced over 64 devices, and the share of them that shows."""
+    text = f"""{LAYERS}
+plan p {{ mesh dp = 64  shard B over dp  zero 1 over dp  precision {{ activations = bf16, weights = bf16 }}
   device {device} {{ {units} }} }}
 """
     found = step_summary(compile_text(text))
@@ -250,3 +227,15 @@ def test_few_blocks_take_little_and_carry_little(device: str) -> None:
     # One block alone is the limit of each reduction and each gather: 2 passes of 63 / 64 of the bytes.
     weights = 8 * 2 * 4096 * 16384 * 2
     assert one[0] > 2 * 63 / 64 * weights / named(device).block_bytes_per_s
+
+
+def test_another_device_has_as_many_multiprocessors_as_a_plan_gives_communication() -> None:
+    """Else its time would be nonsense without a word."""
+    made = compile_text(STAGES.replace("WAITS", "true").replace("SETTINGS", "message_units = 120"))
+    assert step_summary(made, "b200").step_s
+    with pytest.raises(CompileError) as told:
+        step_summary(made, "a100")
+    (mistake,) = told.value.diagnostics
+    assert mistake.code == "E0710"
+    assert "120" in mistake.message
+    assert "108" in mistake.message
