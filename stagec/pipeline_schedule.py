@@ -260,8 +260,7 @@ SCHEDULE = ("pipeline.given.schedule", "pipeline.span")
 """Where a plan names its schedule."""
 
 
-TOO_FEW = "too-few-microbatches"
-OF_NUMBERS = (TOO_FEW, "uneven-rounds", "odd")
+OF_NUMBERS = ("too-few-microbatches", "uneven-rounds", "odd")
 """Reasons that speak of `m` microbatches and `p` ranks."""
 
 
@@ -272,12 +271,6 @@ def numbers_in_words(op: sched.ScheduleOp) -> str:
     return (
         f"`m` is the number of microbatches, here `{m}`; `p` that of ranks of the pipeline, `{p}`"
     )
-
-
-def is_served(op: sched.ScheduleOp) -> bool:
-    """Whether the plan of a schedule serves."""
-    plan = first_op(module_of(op), dist.PlanOp)
-    return plan is not None and plan.new_dim is not None
 
 
 def explained(op: sched.ScheduleOp, make: Callable[[], T]) -> T:
@@ -293,8 +286,6 @@ def explained(op: sched.ScheduleOp, make: Callable[[], T]) -> T:
         if transfers(op) is not None and error.reason in DEADLOCKS:
             place = dist.clause_span(op, "pipeline.given.transfers", *SCHEDULE)
             help_ = "leave out `transfers`: in the order that it has without, ranks get through"
-        elif error.reason == TOO_FEW and is_served(op):
-            help_ = "write `schedule = forward_only`, which takes any number of microbatches"
         elif name.endswith(".csv") and error.row is not None:
             line, _ = list(rows_of(name))[error.row]
             secondary = [(place, "the plan names it")] if place is not None else []

@@ -17,7 +17,12 @@ from stagec.dialects.stg import NUM_STATES, ROW_STATES
 from stagec.dialects.types import FLOATS, QUANTIZED
 from stagec.dialects.uneven_parts import UNEVEN
 from stagec.plans.presets import PRESETS
-from stagec.schedules.catalogue import TRANSFERS, names as schedule_names
+from stagec.schedules.catalogue import (
+    FORWARD_ONLY,
+    TRANSFERS,
+    has_one_stage,
+    names as schedule_names,
+)
 from stagec.symbolic.quantity import Quantity
 
 ALL = "true"
@@ -702,7 +707,8 @@ class Plan:
         """With what plans that serve do unless they say otherwise, in a pipeline too: all sequences of a device at once, in forward passes alone.
 
         What an engine schedules for an iteration goes through each stage as one batch (`EngineCore.step_with_batch_queue` of vLLM's `v1/engine/core.py`; of
-        TensorRT-LLM's `PyExecutor` each of the `micro_batches` is scheduled by itself). If the clause `serve` says microbatches, no other is asked.
+        TensorRT-LLM's `PyExecutor` each of the `micro_batches` is scheduled by itself). If the clause `serve` says microbatches, no other is asked. Schedules
+        of one stage on each rank differ in backward passes alone.
         """
         pipeline, microbatch = self.pipeline, None if in_microbatches else self.microbatch
         if pipeline is None:
@@ -710,8 +716,8 @@ class Plan:
         is_said = microbatch is not None or "microbatch" in pipeline.given
         if in_microbatches or not is_said:
             pipeline = replace(pipeline, microbatch=None)
-        if "schedule" not in pipeline.given:
-            pipeline = replace(pipeline, schedule="forward_only")
+        if "schedule" not in pipeline.given or has_one_stage(pipeline.schedule):
+            pipeline = replace(pipeline, schedule=FORWARD_ONLY)
         return replace(self, microbatch=microbatch, pipeline=pipeline)
 
     @property

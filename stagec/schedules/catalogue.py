@@ -201,6 +201,12 @@ def names() -> list[str]:
     return list(CATALOGUE)
 
 
+def has_one_stage(name: str) -> bool:
+    """Whether a rank has one stage by this schedule: then there is one order of its forward passes."""
+    entry = CATALOGUE.get(name)
+    return entry is not None and entry.stages_per_rank == 1
+
+
 MOST_STAGES = 2**16
 MOST_TASKS = 2**25
 """A forward and a backward pass of each microbatch through each stage: more than any machine has time for."""

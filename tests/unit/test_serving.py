@@ -13,6 +13,7 @@ from stagec.dialects import stg
 from stagec.dialects.sched.actions import Compute
 from stagec.dialects.types import ValueType
 from stagec.driver import Compiled, compile_text
+from stagec.frontend import check, parse_text
 from stagec.memory import Kind
 from stagec.summary import ClassSummary, summarize
 from tests.unit.seldom import some
@@ -265,9 +266,9 @@ plan p {
         assert each.static.num_bytes[Kind.CACHE] == 2 * 8 * 32 * K * E * 4
 
 
-def shown(clauses: str, served: str) -> list[object]:
+def shown(clauses: str, served: str, head: str = "plan p") -> list[object]:
     """The nodes and the memory of a plan."""
-    done = compile_text(f"{text()}\nplan p {{ {clauses} serve {{ {served} }} }}")
+    done = compile_text(f"{text()}\n{head} {{ {clauses} serve {{ {served} }} }}", plan="p")
     nodes = [
         (c.name, [(n.op, n.action, n.data_deps, n.ctrl_deps) for n in unrolled(c.program)])
         for c in done.trace_set.classes
@@ -290,6 +291,17 @@ def test_a_pipeline_serves_a_batch_as_one_however_it_is_written():
     # The first microbatch has what stands first.
     cut = ", microbatches = 2, split = sequences"
     assert of(mixed + cut) != of(apart + cut)
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "zb_h1", "zb_h2"])
+def test_schedules_of_one_stage_are_alike_where_a_plan_serves(schedule: str):
+    """Also that of a plan that trains, which one that serves extends: forward passes alone have one order. One of its own is said to change nothing."""
+    trained = f"plan trained {{ mesh pp = 3 pipeline L over pp {{ schedule = {schedule} }} }}"
+    inherited = shown("", "decode 8 at 31", f"{trained}\nplan p extends trained")
+    assert inherited == shown("mesh pp = 3 pipeline L over pp", "decode 8 at 31")
+    own = f"plan p {{ mesh pp = 3 pipeline L over pp {{ schedule = {schedule} }} serve {{ decode 8 at 31 }} }}"
+    (told,) = (w for w in check(parse_text(f"{text()}\n{own}"), None).warnings if w.code == "W0304")
+    assert told.message == "`schedule` of `pipeline` changes nothing here"
 
 
 @pytest.mark.parametrize("seed", some(range(12), 6))

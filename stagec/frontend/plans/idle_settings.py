@@ -16,6 +16,7 @@ from stagec.frontend.plans.merge import Merged
 from stagec.frontend.replication import REPLICATE, is_replicating
 from stagec.frontend.sizes import SizeTable
 from stagec.plans.clauses import PRODUCTS, UNITS, Clause, Offload, Plan, Serve
+from stagec.schedules.catalogue import has_one_stage
 
 
 class Need(NamedTuple):
@@ -282,6 +283,18 @@ def idle_microbatch(
     help_ = f"write `microbatch = {plan.microbatch}` in `pipeline`, or leave it out"
     for span in alone:
         yield Diagnostic("W0304", message, span, secondary=where, help=help_)
+
+
+def idle_schedule(plan: Plan, serve: Serve | None, own: Collection[Span]) -> Iterator[Diagnostic]:
+    """A warning for a plan's own schedule where it serves, in which schedules of one stage on each rank are alike."""
+    pipeline = plan.pipeline
+    said = None if pipeline is None else pipeline.given.get("schedule")
+    if serve is None or pipeline is None or said is None or said not in own:
+        return
+    if has_one_stage(pipeline.schedule):
+        message = "`schedule` of `pipeline` changes nothing here"
+        label = "forward passes have one order where a rank has one stage"
+        yield Diagnostic("W0304", message, said, label=label, help="leave it out")
 
 
 def idle_unit(plan: Plan, said: Merged) -> Iterator[Diagnostic]:
