@@ -192,6 +192,14 @@ def refused(
     return CompileError([found], sources)
 
 
+def refuse_beside(path: str, why: str, said: Mapping[str, object]) -> None:
+    """E0711 for the first flag or argument that is said, and that a file has decided."""
+    for word, value in said.items():
+        if value:
+            message = f"`{word}` changes nothing: `{path}` {why}"
+            raise refused("E0711", message, origin=word, help="leave it out, or name the model")
+
+
 def refused_line(path: str, place: Span | int, message: str, help_: str) -> CompileError:
     """E0421: a mistake in a line of a file of numbers, or in a part of it; or, where that is 0, in the file."""
     if not place:

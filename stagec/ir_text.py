@@ -29,7 +29,15 @@ from xdsl.utils.mlir_lexer import (
     StringLiteral,
 )
 
-from stagec.diagnostics import CompileError, Diagnostic, Span, location_of, refused, span_of
+from stagec.diagnostics import (
+    CompileError,
+    Diagnostic,
+    Span,
+    location_of,
+    refuse_beside,
+    refused,
+    span_of,
+)
 from stagec.dialects.marks import verify_attributes
 
 MOST_ERRORS = 20
@@ -46,11 +54,7 @@ def is_ir_file(path: str) -> bool:
 
 def refuse_about_ir(path: str, said: Mapping[str, object]) -> None:
     """E0711 for flags or arguments about a model, where it is IR that is compiled."""
-    for word, value in said.items():
-        if value:
-            message = f"`{word}` is about a model, and `{path}` is IR, whose plan is in it"
-            help_ = "leave it out, or name the model"
-            raise refused("E0711", message, origin=word, help=help_)
+    refuse_beside(path, "is IR, whose plan is in it", said)
 
 
 Said = dict[Operation, LocationAttr]

@@ -228,6 +228,7 @@ class Job(WithTraces):
     # Questions
 
     @checks_arguments("Job.explain")
+    @while_allowed
     def explain(self, what: str) -> Explanation:
         """A quantity, its closed form and its parts: `flops`, `comm.tp.all_gather`, `memory.peak`, ... E0715 if there is no such."""
         answer = ask(self._question, what)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -22,7 +22,7 @@ from stagec.backend.encoded import Encoded, TraceOptions
 from stagec.backend.program import PooledTraces, TraceSet
 from stagec.backend.writer import WriteOptions, WriteReport, iterate_traces, write_traces
 from stagec.compiled import Compiled
-from stagec.diagnostics import refused
+from stagec.diagnostics import refuse_beside
 
 
 @checks_arguments("stagec.traces")
@@ -50,8 +50,10 @@ def traces(
     """
     if is_bundle(source):
         options = {"names": names != "full", "provenance": provenance, "track_memory": track_memory}
-        said = {"plan": plan, "set": set, "device": device, "network": network, **options}
-        refuse_beside_a_bundle(str(source), said)
+        of_model = {"plan": plan, "set": set, "device": device, "network": network}
+        of_code = {"load_pass": load_pass, "allow_code": allow_code, "trust": trust}
+        why = "is a bundle, whose plan and options are fixed"
+        refuse_beside(str(source), why, {**of_model, **of_code, **options})
         encoded = read_bundle(source).traces
     else:
         asked = asked_for(source, plan, set, device, network, load_pass, allow_code, trust)
@@ -101,14 +103,6 @@ def selected(
 ) -> Iterator[tuple[int, bytes]]:
     for rank, data in iterate_traces(encoded, ranks, compress):
         yield rank, bytes(data)
-
-
-def refuse_beside_a_bundle(path: str, said: Mapping[str, object]) -> None:
-    """E0711 for what was decided when the bundle was written."""
-    for word, value in said.items():
-        if value:
-            message = f"`{word}` is about a model, and `{path}` is a bundle, whose plan and options are fixed"
-            raise refused("E0711", message, origin=word, help="leave it out, or name the model")
 
 
 def is_bundle(source: str | Path) -> bool:

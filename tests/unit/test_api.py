@@ -54,7 +54,7 @@ def test_what_a_bundle_fixed_is_not_asked_for_again(tmp_path: Path) -> None:
     overrides = {k: str(v) for k, v in SMALL.items()}
     encoded = encode_traces(compile_model(MODEL, None, overrides).trace_set)
     write_bundle(tmp_path / "job.bundle", Bundle(encoded))
-    with pytest.raises(CompileError, match=r"`set` is about a model, and `.*` is a bundle"):
+    with pytest.raises(CompileError, match=r"`set` changes nothing: `.*` is a bundle"):
         stagec.traces(tmp_path / "job.bundle", set=SMALL)
 
 
@@ -174,6 +174,7 @@ def test_python_of_a_model_runs_where_it_is_trusted(tmp_path: Path) -> None:
         assert error.value.diagnostics[0].code == code
     asked: list[Callable[[Any], object]] = [
         lambda job: job.explain("flops"),
+        lambda job: job.explain("bubble"),
         lambda job: job.step_time,
         lambda job: job.headline,
         lambda job: job.timeline,
