@@ -92,6 +92,10 @@ Key = tuple[str, str, str, int]
 """What joins: reductions of a kind on a stream, of a dtype, in buckets of a size."""
 
 
+def bucket_key(op: sched.CollectiveOp) -> Key:
+    return op.kind.data, op.stream.data, op.dtype.data, whole_number(op, "bucket_bytes")
+
+
 @dataclass
 class Bucket:
     """Reductions that will be one collective."""
@@ -179,7 +183,7 @@ class Filler:
     def reduction(self, number: int) -> tuple[sched.CollectiveOp, Key]:
         op = self.bucketed[number].first
         assert isinstance(op, sched.CollectiveOp)
-        return op, (op.kind.data, op.stream.data, op.dtype.data, whole_number(op, "bucket_bytes"))
+        return op, bucket_key(op)
 
     def last_rows(self) -> dict[Key, int]:
         found: dict[Key, int] = {}

@@ -1,7 +1,8 @@
 """How long those reductions of gradients take that no backward pass hides, since their gradients are the last to be there.
 
 Outlines are made before `fill-buckets`, so the last bucket of a stream is found here: reductions join until it is full. What it reduces may be reduced
-further on another stream, as shards are over replicas. That begins when the bucket is there, so the two take one after the other.
+further on another stream, as shards are over replicas. That begins when the bucket is there, so the two take one after the other. Left out are a first bucket
+that is smaller, and buckets that end with a module (`bucket_end`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from stagec.dialects import stg
 from stagec.dialects.sched import CollectiveOp
 from stagec.dialects.use_def import followed, from_body, from_stack, viewed
 from stagec.explaining.rolled_operations import Term
+from stagec.passes.schedule.fill_buckets import bucket_key
 from stagec.symbolic.columns import Columns
 
 
@@ -38,12 +40,6 @@ class Reduction(NamedTuple):
     @property
     def stream(self) -> str:
         return self.op.stream.data
-
-    @property
-    def joins(self) -> tuple[str, str, str, int]:
-        """What is in one bucket has this in common."""
-        op = self.op
-        return op.kind.data, self.stream, op.dtype.data, whole_number(op, "bucket_bytes")
 
     def makers(self) -> Iterator[Operation]:
         """What makes the values that are reduced."""
@@ -81,7 +77,7 @@ class LastReductions:
 
     def of_last_bucket(self, last: Reduction, order: Sequence[Reduction]) -> Floats:
         """The seconds of the last bucket on a stream, whose last member is known."""
-        limit = last.joins[-1]
+        limit = whole_number(last.op, "bucket_bytes")
         members: list[tuple[Floats, Floats, Floats]] = []
         for seconds, num_bytes, has_it in self.backwards(last, order):
             if members and (has_it & (num_bytes >= limit)).all():
@@ -99,7 +95,8 @@ class LastReductions:
         self, last: Reduction, order: Sequence[Reduction]
     ) -> Iterator[tuple[Floats, Floats, Floats]]:
         """What joins with `last`, from there on backwards: seconds, bytes, and whether a plan has it, as repeats of some plans are longer."""
-        joining = [each for each in reversed(order) if each.joins == last.joins]
+        key = bucket_key(last.op)
+        joining = [each for each in reversed(order) if bucket_key(each.op) == key]
         for _, group in groupby(joining, lambda each: each.term.counted.repeats):
             rows = [
                 (each.seconds, self.bytes_of(each), self.sizes.number(each.term.rows))
