@@ -375,9 +375,15 @@ class IdleParts:
         if each.name == LOWERING and self.needs:
             with conditions.unrecorded():
                 self.has |= set(kinds(module))
-                if any(map(is_exchange, beside(module, self.plan.overlap))):
+                exchanges = any(map(is_exchange, beside(module, self.plan.overlap)))
+                if exchanges:
                     self.has.add(EXCHANGES)
-                if not all(map(is_exchange, collectives(module))):
+                # Exchanges of which nothing is said take what sums do.
+                device = self.plan.device
+                are_alike = not (
+                    device.exchange_units or ((m := device.model) and m.exchange_units)
+                )
+                if (exchanges and are_alike) or not all(map(is_exchange, collectives(module))):
                     self.has.add(SUMS)
                 sends = sends_beside(module, self.plan)
                 if sends:

@@ -295,10 +295,10 @@ def read(
         raise where.bad(message, help_, at=("sustained_spread",))
     units = fields.get("units")
     for key in ("collective_units", "exchange_units", "message_units"):
-        if units is not None and fields.get(key, 0) > units:
+        if units is not None and fields.get(key, 0) >= max(units, 1):
             message = f"`{key}` of `{where}` is {fields[key]}, and a device has `units = {units}`"
             at = key if key in data else "units"
-            raise where.bad(message, f"say `{key}`, from 0 to {units}", at=(at,))
+            raise where.bad(message, f"say `{key}`, from 0 to {units - 1}", at=(at,))
     if not peaks and not (base and base.peaks):
         help_ = "write `[peaks]` and `bf16 = 989.4e12`, in FLOP/s"
         raise where.bad(f"`{where}` says no peak", help_, at=("peaks",))

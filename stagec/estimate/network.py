@@ -378,10 +378,10 @@ class Network:
     @cached_property
     def blocks_bytes_per_s(self) -> float:
         """What the thread blocks carry that a plan gives collectives. Infinite if it says nothing: NCCL has as many as links need."""
-        blocks = self.device.collective_units
-        if blocks is None or self.model is None or not self.model.block_bytes_per_s:
+        blocks, model = self.device.collective_units, self.model
+        if blocks is None or model is None or model.units <= 1 or not model.block_bytes_per_s:
             return math.inf
-        return blocks * self.model.block_bytes_per_s
+        return blocks * model.block_bytes_per_s
 
     def levels(self, action: Collective) -> tuple[Level, ...]:
         """The kinds of connections of a collective's group. Each axis with links of its own is a level; ranks along the other axes are in nodes, which makes

@@ -193,7 +193,7 @@ def test_what_a_file_may_leave_out_may_be_0() -> None:
     )
     assert not (based.sustained_spread or based.scan_flops_per_s or based.exchange_units)
     (told,) = mistakes('base = "h100"\nunits = 3')
-    assert told.helps == ("say `collective_units`, from 0 to 3",)
+    assert told.helps == ("say `collective_units`, from 0 to 2",)
 
 
 @pytest.mark.parametrize("peak", [2e15, 700e12, 500e12])
