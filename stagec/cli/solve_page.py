@@ -101,7 +101,8 @@ def is_time(what: str) -> bool:
 FEW = 512
 """Values that are all tried, whatever that takes; but for a number of layers, whose programs grow with it."""
 SAMPLE, MOST_COMPILED = 8, 4
-"""Of so many values that many compilations at most, or plans are programs of their own: sequences that do not divide over devices."""
+"""Of so many values that many compilations at most, and of as many more each time, or plans are programs of their own: sequences that do not divide over
+devices."""
 ENOUGH = 4
 """Of so many values that do not meet the condition in a row, behind one that does, the next are not asked."""
 PART = 4
@@ -144,7 +145,10 @@ def tried(
             raise refused[0]
         return list(found.items()), num_tried, in_all(idle, told_by)
 
-    is_quick = not is_long and look(values[:SAMPLE]) <= MOST_COMPILED
+    is_quick, end = not is_long, SAMPLE
+    while is_quick and len(known) < len(values):
+        is_quick = look(values[:end]) <= MOST_COMPILED
+        end *= 2
     able, sampled = values, list[int]()
     if len(values) > few and not is_quick:
         able, sampled = compilable(request, values)

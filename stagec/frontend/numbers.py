@@ -90,6 +90,12 @@ def as_read(found: Quantity) -> int:
     return int(found.value)
 
 
+def as_set(found: Quantity, name: str) -> int:
+    """The same of a setting that has a name in conditions, where sweeps vary it: it may be another number in the same plan."""
+    conditions.define_setting(name, found.size, found.value)
+    return int(found.value)
+
+
 def note_whole(found: Quantity, what: str, least: int, help_: str = "") -> None:
     """E0208 as conditions."""
     size, value = found.size, found.value

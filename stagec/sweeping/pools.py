@@ -469,8 +469,7 @@ class PoolsSweep:
         rows = self.on_same_meshes(program, waiting, sizes) if program.says_something else waiting
         rows = self.followed(program.known, rows, sizes, first)
         if len(rows):
-            known = [each.made for each in program.known if each.made is not None]
-            rows = self.that_agree(known, rows, sizes, first)
+            rows = self.that_agree(program.known, rows, sizes, first)
         if len(rows):
             _, message = program.after
             if message:
@@ -482,7 +481,7 @@ class PoolsSweep:
         if len(rows):
             for (pool, part), each in zip(self.parts.items(), program.compiled, strict=True):
                 assert each.made is not None
-                own = part.with_microbatch(select(sizes[pool], rows), each.plan)
+                own = part.with_microbatch(select(sizes[pool], rows), each)
                 part.fill(values[pool], rows, each.made, own, self.found)
         return np.setdiff1d(waiting[self.found.left[waiting]], rows)
 
@@ -498,7 +497,7 @@ class PoolsSweep:
 
     def that_agree(
         self,
-        known: Sequence[KnownPool],
+        steps: Sequence[Followed[KnownPool]],
         rows: np.ndarray,
         sizes: Mapping[str, Columns],
         first: int | None,
@@ -507,18 +506,18 @@ class PoolsSweep:
 
         None is left if `first`, of which the program was made, is one of those.
         """
-        trained = [pool for pool in known if isinstance(pool, PoolKnown)]
+        trained = [(each, each.made) for each in steps if isinstance(each.made, PoolKnown)]
         if trained:
             own = {
                 pool.name: self.parts[pool.name].with_microbatch(
-                    select(sizes[pool.name], rows), pool.plan
+                    select(sizes[pool.name], rows), each
                 )
-                for pool in trained
+                for each, pool in trained
             }
-            agree = agreeing(trained, own)
+            agree = agreeing([pool for _, pool in trained], own)
             self.found.drop(rows[~agree], PARTS_DISAGREE)
             return self.with_first(rows[agree], first)
-        serving = [pool for pool in known if isinstance(pool, Pool)]
+        serving = [each.made for each in steps if isinstance(each.made, Pool)]
         numbers = self.handed_over(serving, rows, sizes)
         agree = np.array([each is not None for each in numbers], bool)
         self.found.drop(rows[~agree], DISAGREE)
@@ -546,7 +545,7 @@ class PoolsSweep:
         for (pool, part), each in zip(self.parts.items(), steps, strict=False):
             if not len(rows):
                 break
-            told = each.verdict(part.with_microbatch(select(sizes[pool], rows), each.plan))
+            told = each.verdict(part.with_microbatch(select(sizes[pool], rows), each))
             for chosen, reason in told.refused:
                 self.found.drop(rows[chosen], reason)
             same = told.same | (rows == first) & self.found.left[rows]

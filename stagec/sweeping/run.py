@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,6 @@ from stagec.explaining.quantities import Answer, ClassAnswer
 from stagec.explaining.questions import ask
 from stagec.frontend import CheckedModel
 from stagec.idle_times import idle_exchanges
-from stagec.plans.clauses import Plan
 from stagec.sweeping.conditions import (
     Feasible,
     named_sizes,
@@ -248,7 +248,7 @@ class Sweep:
 
         With `is_first` it was made of the first of them, which is the program whatever it asked.
         """
-        own = self.with_microbatch(select(sizes, waiting), program.plan)
+        own = self.with_microbatch(select(sizes, waiting), program)
         told = program.verdict(own)
         for chosen, reason in told.refused:
             found.drop(waiting[chosen], reason)
@@ -269,17 +269,17 @@ class Sweep:
         name = self.microbatch
         return {} if name is None else {MICROBATCH: name}
 
-    def with_microbatch(self, sizes: Columns, plan: Plan) -> Columns:
-        """The sizes with the size of `plan`'s microbatches in every row, unless the sweep varies it.
-
-        `plan` is the one that was compiled. Plans of its structure have the same microbatch, even where a formula gives it, and so have plans that are refused
-        for the same reason.
-        """
+    def with_microbatch(self, sizes: Columns, program: Followed[Any]) -> Columns:
+        """The sizes with that of microbatches in every row, unless the sweep varies it: what the formula of the plan makes of it, else what the plan has."""
         name = self.microbatch
         if name is None or name in self.request.grid.names:
             return sizes
-        size = plan.microbatch_size
-        return Columns({**sizes.names, name: np.full(sizes.count, size, np.int64)}, sizes.count)
+        formula = program.asked.definitions.get(name)
+        size = sizes.constant(program.plan.microbatch_size)
+        if formula is not None and formula.names:
+            # Rows where it is none have been refused, or will be.
+            size = np.maximum(sizes.number(formula), 1)
+        return Columns({**sizes.names, name: size}, sizes.count)
 
     def fill(
         self,

@@ -179,6 +179,16 @@ def setting(name: str, value: int) -> Size:
     return symbol(known)
 
 
+def define_setting(name: str, size: Size, value: int | Fraction) -> None:
+    """Say what a plan's setting follows from, where conditions have its name; else plans where it is another number are other plans."""
+    recorder = _RECORDER.get()
+    if recorder is None or name not in recorder.settings:
+        read(size, value)
+    else:
+        # What is said of it later counts: a pipeline's own goes before the plan's.
+        recorder.definitions[recorder.settings[name]] = recorder.written(size)
+
+
 def know(name: str, value: int | None) -> None:
     """Say what a name is in the plan that is compiled, whose program has others in its place."""
     recorder = _RECORDER.get()

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from stagec.diagnostics import Diagnostics
 from stagec.frontend import syntax
-from stagec.frontend.numbers import as_read, whole
+from stagec.frontend.numbers import as_read, as_set, whole
 from stagec.frontend.plans.devices import read_device, read_links
 from stagec.frontend.plans.host_memory import read_offload, read_process
 from stagec.frontend.plans.merge import Merged
@@ -117,7 +117,7 @@ def read_microbatch(reader: PlanReader, clause: syntax.Microbatch | None) -> int
     if clause is None:
         return None
     found = whole(clause.size, reader.table.values, reader.findings, "a microbatch")
-    return None if found is None else as_read(found)
+    return None if found is None else as_set(found, "microbatch")
 
 
 def read_loss_chunks(reader: PlanReader) -> int:

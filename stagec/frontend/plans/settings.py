@@ -11,7 +11,7 @@ from stagec.frontend import syntax
 from stagec.frontend.numbers import (
     LARGEST,
     Sizes,
-    as_read,
+    as_set,
     byte_count,
     names_in,
     quantity,
@@ -167,7 +167,7 @@ class SettingsReader:
     def whole(self, value: syntax.Value, name: str, kind: SettingKind) -> int | None:
         help_ = WITH_UNIT if kind.name == "bytes" else ""
         found = whole(value, self.sizes, self.findings, f"`{name}`", kind.least, help_)
-        return None if found is None else as_read(found)
+        return None if found is None else as_set(found, name)
 
     def number(
         self, entry: syntax.Setting, positive: bool, above: str = ABOVE

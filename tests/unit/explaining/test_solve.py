@@ -57,6 +57,28 @@ def test_the_largest_value_that_meets_it_is_found(
     assert len(asked) <= num_tried < 150
 
 
+def test_plans_that_are_programs_of_their_own_are_not_all_compiled(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Also where few of the first values can be compiled, which are few programs."""
+    asked: list[int] = []
+
+    def table_of(request: SweepRequest) -> Table:
+        assert isinstance(request.grid, Grid)
+        values = [v for v in request.grid.values["B"] if v % 4 == 0]
+        asked.extend(values)
+        return Table(values, num_compiled=len(values))
+
+    monkeypatch.setattr(solve_page, "table_of", table_of)
+    (tmp_path / "m.stg").write_text(MODEL)
+    values = tuple(range(1, solve_page.LARGEST_DIM + 1))
+    source = parse_file(str(tmp_path / "m.stg"))
+    request = SweepRequest(source, None, {}, Grid({"B": values}, {}), ("memory.peak",))
+    rows, _, _ = solve_page.tried(request, values, lambda value: value <= 1000)
+    assert max(value for value, _ in rows if value <= 1000) == 1000
+    assert len(asked) < 150
+
+
 REPEATED = """
 # Here one could also repeat D times.
 dim B = 1

@@ -213,6 +213,23 @@ def test_a_sweep_of_an_option_that_follows_from_sizes() -> None:
     assert not differences(drawn, random.Random(0), most=4)
 
 
+@pytest.mark.parametrize(
+    "clauses",
+    ["microbatch B / dp / 4", "pipeline L over pp { schedule = 1f1b, microbatch = B / dp / 4 }"],
+)
+def test_a_microbatch_that_follows_from_sizes_is_no_structure_of_its_own(clauses: str) -> None:
+    """Each plan has the size that its formula makes, in its numbers of microbatches, its peaks and its times."""
+    pp = "4" if "pp" in clauses else "1"
+    text = TINY.replace("CLAUSES", clauses)
+    if pp == "1":
+        text = text.replace("pp = 2", "pp = 1")
+    drawn = Drawn(text, ("B=16,24,32,48,64", "dp=1,2,4", f"pp={pp}"))
+    assert not differences(drawn, random.Random(clauses), most=4)
+    varied = ("B=" + ",".join(str(8 * n) for n in range(2, 40)), "dp=2", f"pp={pp}")
+    table = sweep(request(parse_text(text, "tiny.stg"), "p", ("memory.peak", "comm"), *varied))
+    assert (table.num_rows, table.num_compiled) == (38, 1)
+
+
 RULES = {
     "padded": ("shard V over tp { pad = 3 }\n  shard H over tp { pad = 1 }", "V=39,40,41"),
     "shared": ("shard H over tp\n  shard K over tp { replicate = true }", "K=1,2,3,6"),
