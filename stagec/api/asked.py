@@ -12,11 +12,12 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from stagec.api.tables import SweptTable
 from stagec.compiled import Compiled
-from stagec.diagnostics import Diagnostic, refused
+from stagec.diagnostics import CompileError, Diagnostic, refused
 from stagec.driver import Stops, compile_checked, compile_ir
 from stagec.estimate.step import on_device
 from stagec.frontend import CheckedModel, check, lower, parse_file, parse_text, warnings_of
 from stagec.frontend.files import Source, read_text
+from stagec.frontend.typed_device import device_said, of_file
 from stagec.ir_text import is_ir_file, refuse_about_ir
 from stagec.plans.clauses import Plan
 from stagec.plug_in_errors import mistakes_of_plug_ins
@@ -129,7 +130,7 @@ def asked_for(
     source: str | Path,
     plan: str | None,
     set: Sizes | None,
-    device: str | None,
+    device: str | Path | None,
     network: str | Path | None,
     load_pass: Files,
     allow_code: bool,
@@ -142,9 +143,15 @@ def asked_for(
     if isinstance(read, IrFile):
         refuse_about_ir(read.file, {"plan": plan, "set": set})
     sizes = {name: str(size) for name, size in (set or {}).items()}
+    typed = "" if device is None else os.fspath(device)
+    said = None if device is None else device_said(typed, "device =")
 
     def adapt(plan: Plan) -> Plan:
-        plan = plan if device is None else on_device(plan, device)
+        if said is not None:
+            try:
+                plan = on_device(plan, said)
+            except CompileError as error:
+                raise of_file(error, typed, "device =") from None
         return plan if network is None else on_network(plan, os.fspath(network))
 
     return Asked(read, plan, sizes, registry(names_of(load_pass)), adapt, allowed)

@@ -37,7 +37,7 @@ def compile_job(
     source: str | Path,
     plan: str | None = None,
     set: Sizes | None = None,
-    device: str | None = None,
+    device: str | Path | None = None,
     network: str | Path | None = None,
     load_pass: Files = (),
     *,
@@ -47,9 +47,10 @@ def compile_job(
     """Compile a model: a file's path, the name of one that ships, or a text (a string of several lines).
 
     `plan` names one of its plans, the first if none is named; `set` has the sizes of dims and mesh axes that are to be others;
-    `device` puts the plan on another device, by its name or file, and `network` on the cluster of an InfraGraph file. `load_pass` are Python
-    files with passes that plans run and ops that models call. Python that the model names (a schedule of its own) runs with `allow_code`, or from
-    a folder that you `trust`; files that it names are read from its own folder and from those. `CompileError` with all mistakes.
+    `device` puts the plan on another device, by its name or file or as a plan says it (`h100 { node = 4 }`), and `network` on the cluster of an
+    InfraGraph file. `load_pass` are Python files with passes that plans run and ops that models call. Python that the model names (a schedule of its
+    own) runs with `allow_code`, or from a folder that you `trust`; files that it names are read from its own folder and from those. `CompileError`
+    with all mistakes.
     """
     asked = asked_for(source, plan, set, device, network, load_pass, allow_code, trust)
     return Job(asked.compiled(), asked, lambda: asked.compiled(Stops(unroll=False)), asked.doubts)

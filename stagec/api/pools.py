@@ -29,7 +29,7 @@ def compile_pools_job(
     source: str | Path,
     plan: str | None = None,
     set: Sizes | None = None,
-    device: str | None = None,
+    device: str | Path | None = None,
     network: str | Path | None = None,
     load_pass: Files = (),
     *,

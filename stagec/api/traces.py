@@ -30,7 +30,7 @@ def traces(
     source: str | Path,
     plan: str | None = None,
     set: Sizes | None = None,
-    device: str | None = None,
+    device: str | Path | None = None,
     network: str | Path | None = None,
     load_pass: Files = (),
     *,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from stagec.cli.usage import (
     CommandParser,
@@ -22,6 +24,7 @@ from stagec.cli.usage import (
     usage_error,
     whole_number,
 )
+from stagec.devices.file import is_path
 from stagec.diagnostics import render
 from stagec.dialects.dist import MOST_RANKS
 from stagec.plugins import loaded
@@ -146,8 +149,7 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
     options.plug_ins = loaded(tuple(options.load_pass))
     options.model = model_named(options.model)
     if options.device is not None:
-        # A file stands in quotes in a plan, which a shell takes away.
-        options.device = re.sub(r'^([^\s"{]+\.toml)(?=\s|\{|$)', r'"\1"', options.device.strip())
+        options.device = beside(options.device.strip(), options.model)
     if options.like is not None:
         for flag in (
             "devices",
@@ -176,6 +178,16 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
     options.top = options.top or 10
     options.numbers = device_counts(options.devices) if options.devices else ()
     return options
+
+
+def beside(device: str, model: str) -> str:
+    """A device's file in quotes, which a shell takes away, and from the folder of the model, where plans stand."""
+    match = re.match(r'"([^"]+)"|([^\s"{]+\.toml)(?=\s|\{|$)', device)
+    if match is None or not is_path(name := match[1] or match[2]):
+        return device
+    if not os.path.isabs(name):
+        name = Path(os.path.relpath(name, Path(model).parent)).as_posix()
+    return f'"{name}"{device[match.end() :]}'
 
 
 def percentage(flag: str, text: str) -> int:

@@ -19,6 +19,7 @@ from stagec.cli.search_question import TESTED, device_of_network, origin_of, pla
 from stagec.cli.tables import plain_table, seconds, text_of
 from stagec.diagnostics import Diagnostic, Span, in_all, render
 from stagec.frontend import parse_text, syntax
+from stagec.frontend.moving import moved
 from stagec.pictures.scales import amount
 from stagec.reports.plans_chart import plans_page
 from stagec.searching.candidates import STATE_TOO_LARGE, TOO_LARGE, TOO_LATE, Candidates
@@ -74,7 +75,9 @@ def show_search(options: argparse.Namespace) -> int:
     tested = first if all(each.with_twice for each in first) else []
     tell_idle(options, goal.clauses[:-1], [each.idle for each in outcome.proved])
     if options.output and outcome.proved:
-        write_whole(options.output, plans_text(options, outcome.proved).encode())
+        found = plans_text(options, outcome.proved)
+        found = moved(found, options.model, Path(options.output).parent)
+        write_whole(options.output, found.encode())
     if options.plot:
         plot(options, goal, search.candidates)
     if options.format == "json":

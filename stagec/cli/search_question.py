@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,15 +12,16 @@ from functools import partial
 from math import ceil, inf
 from pathlib import Path
 
-from stagec.cli.device_flags import InText, of_flag
 from stagec.cli.inputs import read_text
 from stagec.cli.solve_page import CONDITION, SECONDS, bound
 from stagec.cli.usage import usage_error
 from stagec.devices import names
+from stagec.devices.file import is_path
 from stagec.diagnostics import CompileError, quoted, refused, suggestion
 from stagec.frontend import CheckedModel, Source, check, parse_text, syntax as written
 from stagec.frontend.numbers import names_in
 from stagec.frontend.printing import text_of as clause_text
+from stagec.frontend.typed_device import InText, of_flag
 from stagec.plans.clause_text import name_text, written as written_clause
 from stagec.plans.clauses import Device
 from stagec.searching.evaluation import NAME, source_with
@@ -180,7 +182,10 @@ def device_of_network(options: argparse.Namespace, text: str) -> str:
         raise usage_error(f"--network {options.network}", message, "E0419", help_)
     numbers = {name: getattr(device, name) for name in NETWORK_NUMBERS}
     others = {n: x for n, x in numbers.items() if x is not None and x != getattr(known, n)}
-    return written_clause(name_text(known.preset or ""), known, **others)
+    name = known.preset or ""
+    if is_path(name):
+        name = Path(os.path.relpath(name, Path(options.model).parent)).as_posix()
+    return written_clause(name_text(name), known, **others)
 
 
 def probed(options: argparse.Namespace, text: str, *clauses: str) -> CheckedModel:

@@ -234,6 +234,18 @@ def test_a_sweep_is_on_the_device_that_is_asked_for() -> None:
     assert all(a > b for a, b in zip(slow["step_time"], fast["step_time"], strict=True))
 
 
+def test_a_device_is_said_as_plans_say_it() -> None:
+    """What is wrong with it stands where it was asked for."""
+    half = "h100 { memory_bytes_per_s = 1600GB }"
+    slow, fast = (stagec.compile(MODEL, set=SMALL, device=d).step_time for d in (half, "h100"))
+    assert slow > fast
+    with pytest.raises(CompileError) as error:
+        stagec.compile(MODEL, set=SMALL, device="h100 { nod = 4 }")
+    (found,) = error.value.diagnostics
+    assert (found.code, found.message) == ("E0710", "`device` has no setting `nod`")
+    assert "--> device = h100 { nod = 4 }" in str(error.value)
+
+
 DOUBTFUL = """
 dim B = 4
 dim D = 8

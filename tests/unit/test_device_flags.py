@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from stagec.cli import main
-from stagec.cli.device_flags import device_said
 from stagec.diagnostics import CompileError, Span
 from stagec.frontend import check, parse_text
+from stagec.frontend.typed_device import device_said
 
 ROOT = Path(__file__).parents[2]
 WRONG = (

@@ -8,13 +8,13 @@ from functools import cache, partial
 
 import pytest
 
-from stagec.cli.device_flags import device_said
 from stagec.diagnostics import CompileError, Span
 from stagec.driver import Compiled, Stops, compile_ir, compile_program, compile_text
 from stagec.estimate.step import on_device, step_summary
 from stagec.frontend import check, lower, parse_text, warnings_of
 from stagec.frontend.plans import idle_settings
 from stagec.frontend.plans.unused_rules import idle_contexts, idle_overrides
+from stagec.frontend.typed_device import device_said
 from stagec.ir_text import print_ir
 from stagec.passes.backward.recompute_activations import RecomputeActivations
 from stagec.schedules.catalogue import CATALOGUE

@@ -315,4 +315,4 @@ def test_a_plan_of_pools_is_no_plan_of_one_mesh() -> None:
     (found,) = error.value.diagnostics
     assert found.code == "E0422"
     assert found.message == "plan `p` has pools, each with a mesh of its own"
-    assert found.help == "ask about one of them: `--plan p.prefill` or `--plan p.decode`"
+    assert found.help.startswith("ask about one of them: `--plan p.prefill` or `--plan p.decode`;")

@@ -585,6 +585,7 @@ def _is_one(
     if pools:
         message = f"plan `{plan.name}` has pools, each with a mesh of its own"
         help_ = f"ask about one of them: {' or '.join(f'`--plan {plan.name}{DOT}{pool}`' for pool in pools)}"
+        help_ += "; in Python, `stagec.compile_pools` takes all of them"
         findings.say("E0422", message, plan.name.span, help=help_)
         findings.raise_errors(source.texts)
 

@@ -114,7 +114,7 @@ NEEDS = (
     Need(
         "optimizer",
         ("copies",),
-        "an update on the device: the host converts what it reads",
+        "an optimizer whose state stays on the device",
         lambda p: not p.offload.optimizer,
     ),
     Need(

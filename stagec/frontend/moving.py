@@ -1,0 +1,45 @@
+"""Write a text for another folder: the files that it names are no more where it says."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+from stagec.frontend import syntax
+from stagec.frontend.files import parse_text
+
+
+def moved(text: str, file: str, folder: str | Path) -> str:
+    """The text of `file` as it is to stand in another folder, with the same files of imports, devices, schedules and lengths."""
+    old = Path(file).parent
+    if os.path.realpath(old) == os.path.realpath(folder):
+        return text
+    lines = text.split("\n")
+    named = files_named(parse_text(text, file).files[file])
+    for each in sorted(named, key=lambda each: (each.span.line, each.span.column), reverse=True):
+        # A schedule in Python has its function behind the name of the file.
+        name, colon, function = each.text.partition(":")
+        if os.path.isabs(name) or not (old / name).is_file():
+            continue
+        there = Path(os.path.relpath(old / name, folder)).as_posix()
+        number, first, last = each.span.line - 1, each.span.column - 1, each.span.end_column - 1
+        line = lines[number]
+        lines[number] = f'{line[:first]}"{there}{colon}{function}"{line[last:]}'
+    return "\n".join(lines)
+
+
+def files_named(program: syntax.Program) -> Iterator[syntax.Text]:
+    """What stands in quotes and is no name of a value, or argument of an op or a pass."""
+    stack: list[object] = [*program.items]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, tuple):
+            stack += node
+        elif isinstance(node, syntax.Text):
+            yield node
+        elif isinstance(node, syntax.SyntaxNode) and not isinstance(
+            node, syntax.ListValue | syntax.Argument | syntax.Pass
+        ):
+            stack += [getattr(node, each.name) for each in fields(node)]
