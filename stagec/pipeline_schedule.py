@@ -37,7 +37,7 @@ from stagec.schedules.custom import rows_of
 from stagec.schedules.errors import DEADLOCKS
 from stagec.schedules.table import FIRST_TRANSFER, columns
 from stagec.symbolic import Size, conditions, constant, symbol
-from stagec.trust import may_run
+from stagec.trust import allowed, may_run
 
 T = TypeVar("T")
 
@@ -297,9 +297,10 @@ def explained(op: sched.ScheduleOp, make: Callable[[], T]) -> T:
 
 def unwanted_code(file: str, span: Span | None) -> Diagnostic:
     """E0722: a text names Python that nobody has allowed."""
+    code, folder = allowed().of_code
     return Diagnostic(
         "E0722",
         f"the schedule is Python, of `{file}`, and would run with your rights",
         span,
-        help="if you trust it, add `--allow-code`, or `--trust` with its folder",
+        help=f"if you trust it, add `{code}`, or `{folder}` with its folder",
     )

@@ -28,6 +28,16 @@ class Trust:
     """Whether Python that a model names is run."""
     folders: tuple[str, ...] = ()
     """Whose files models may import and read, and whose code runs."""
+    in_python: bool = False
+    """Whether a program says it, in arguments, and no flags."""
+
+    def of_folder(self, folder: str) -> str:
+        """How more of it is said: `--trust models`."""
+        return f"trust={folder!r}" if self.in_python else f"--trust {folder}"
+
+    @property
+    def of_code(self) -> tuple[str, str]:
+        return ("allow_code=True", "trust") if self.in_python else ("--allow-code", "--trust")
 
 
 _NOTHING = Trust()
@@ -49,14 +59,15 @@ def trusting(trust: Trust) -> Iterator[None]:
         _ALLOWED.reset(token)
 
 
-def trusted(code: bool, folders: Sequence[str], said: str) -> Trust:
-    """What somebody allows, with the word that the folders were `said` with: `--trust`. E0710 for what is no folder."""
+def trusted(code: bool, folders: Sequence[str], in_python: bool = False) -> Trust:
+    """What somebody allows. E0710 for what is no folder."""
+    said = "trust" if in_python else "--trust"
     for folder in folders:
         if not os.path.isdir(folder):
             message = f"`{said}` names a folder, and `{folder}` is none"
             help_ = "leave it out, or make it"
             raise refused("E0710", message, origin=f"{said} {folder}", help=help_)
-    return Trust(code, tuple(folders))
+    return Trust(code, tuple(folders), in_python)
 
 
 def as_here(work: Callable[[T], R]) -> Callable[[T], R]:
@@ -67,6 +78,10 @@ def as_here(work: Callable[[T], R]) -> Callable[[T], R]:
 def _within(trust: Trust, work: Callable[[T], R], task: T) -> R:
     with trusting(trust):
         return work(task)
+
+
+def allowed() -> Trust:
+    return _ALLOWED.get()
 
 
 def may_read(path: str, root: str) -> bool:
@@ -98,5 +113,5 @@ def outside(file: str, span: Span | None) -> Diagnostic:
         "E0721",
         f"`{file}` is outside of the model's folder",
         span,
-        help=f"if you trust what the model does with it, add `--trust {os.path.dirname(file) or '.'}`",
+        help=f"if you trust what the model does with it, add `{allowed().of_folder(os.path.dirname(file) or '.')}`",
     )

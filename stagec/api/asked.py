@@ -128,6 +128,7 @@ def while_allowed(method: Callable[Concatenate[H, P], R]) -> Callable[Concatenat
 
 def asked_for(
     source: str | Path,
+    *,
     plan: str | None,
     set: Sizes | None,
     device: str | Path | None,
@@ -137,7 +138,7 @@ def asked_for(
     trust: Files,
 ) -> Asked:
     """Read what functions of the API take, alike."""
-    allowed = trusted(allow_code, names_of(trust), "trust")
+    allowed = trusted(allow_code, names_of(trust), in_python=True)
     with trusting(allowed):
         read = read_source(source)
     if isinstance(read, IrFile):

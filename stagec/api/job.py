@@ -52,7 +52,16 @@ def compile_job(
     own) runs with `allow_code`, or from a folder that you `trust`; files that it names are read from its own folder and from those. `CompileError`
     with all mistakes.
     """
-    asked = asked_for(source, plan, set, device, network, load_pass, allow_code, trust)
+    asked = asked_for(
+        source,
+        plan=plan,
+        set=set,
+        device=device,
+        network=network,
+        load_pass=load_pass,
+        allow_code=allow_code,
+        trust=trust,
+    )
     return Job(asked.compiled(), asked, lambda: asked.compiled(Stops(unroll=False)), asked.doubts)
 
 

@@ -37,7 +37,16 @@ def compile_pools_job(
     trust: Files = (),
 ) -> PoolsJob:
     """Likewise, under a plan of several pools. A size is of all that have the name, or of one: `set={"decode.tp": 8}`."""
-    asked = asked_for(source, plan, set, device, network, load_pass, allow_code, trust)
+    asked = asked_for(
+        source,
+        plan=plan,
+        set=set,
+        device=device,
+        network=network,
+        load_pass=load_pass,
+        allow_code=allow_code,
+        trust=trust,
+    )
     if not pools_in(asked.text, plan):
         message = f"the plan `{plan}` has no pools" if plan else "the first plan has no pools"
         raise refused("E0422", message, help="`stagec.compile` compiles it")

@@ -56,7 +56,16 @@ def traces(
         refuse_beside(str(source), why, {**of_model, **of_code, **options})
         encoded = read_bundle(source).traces
     else:
-        asked = asked_for(source, plan, set, device, network, load_pass, allow_code, trust)
+        asked = asked_for(
+            source,
+            plan=plan,
+            set=set,
+            device=device,
+            network=network,
+            load_pass=load_pass,
+            allow_code=allow_code,
+            trust=trust,
+        )
         with asked.working():
             found = chosen(asked.compiled(), track_memory)
         encoded = encode_traces(found, TraceOptions(names, provenance))

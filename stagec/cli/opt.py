@@ -269,9 +269,12 @@ class StagecOpt(xDSLOptMain):
         try:
             self.verify(module)
         except CompileError as error:
-            notes, help_ = [f"after the pass `{each.name}`"], help_after(each)
+            note, help_ = f"after the pass `{each.name}`", help_after(each)
             raise CompileError(
-                [replace(d, notes=notes, help=d.helps or help_) for d in error.diagnostics]
+                [
+                    replace(d, notes=[*d.notes, note], help=d.helps or help_)
+                    for d in error.diagnostics
+                ]
             ) from error
 
     def check(self, module: ModuleOp) -> None:

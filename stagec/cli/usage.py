@@ -228,7 +228,7 @@ def add_trust_flags(parser: argparse.ArgumentParser, runs_code: bool = True) -> 
 def trust_of(options: argparse.Namespace) -> Trust:
     """What the flags of a line allow."""
     code, folders = getattr(options, "allow_code", None), getattr(options, "trust", [])
-    return trusted(bool(code), folders, "--trust")
+    return trusted(bool(code), folders)
 
 
 def add_format_flag(parser: CommandParser) -> None:

@@ -167,9 +167,12 @@ def test_python_of_a_model_runs_where_it_is_trusted(tmp_path: Path) -> None:
     file = tmp_path / "net.stg"
     said = 'pipeline L over pp { schedule = "mine.py:order", microbatch = 2 }'
     file.write_text(POOLS.replace("plan one { ", f"plan one {{ mesh pp = 2 {said} "))
-    mistakes: list[tuple[dict[str, Any], str]] = [({}, "E0722"), ({"trust": file}, "E0710")]
-    for denied, code in mistakes:
-        with pytest.raises(CompileError) as error:
+    mistakes: list[tuple[dict[str, Any], str, str]] = [
+        ({}, "E0722", "if you trust it, add `allow_code=True`, or `trust` with its folder"),
+        ({"trust": file}, "E0710", "leave it out, or make it"),
+    ]
+    for denied, code, help_ in mistakes:
+        with pytest.raises(CompileError, match=re.escape(help_)) as error:
             stagec.compile(file, **denied)
         assert error.value.diagnostics[0].code == code
     asked: list[Callable[[Any], object]] = [
@@ -199,8 +202,9 @@ def test_files_elsewhere_are_read_where_they_are_trusted(tmp_path: Path) -> None
     (tmp_path / "net.stg").write_text(POOLS)
     file = tmp_path / "models" / "mine.stg"
     file.write_text('import "../net.stg"\n')
-    with pytest.raises(CompileError, match="outside of the model's folder"):
+    with pytest.raises(CompileError, match="outside of the model's folder") as error:
         stagec.compile_pools(file, "p")
+    assert "add `trust='" in str(error.value)
     assert stagec.compile_pools(file, "p", trust=tmp_path).num_ranks == 4
     assert stagec.compile(file, trust=[tmp_path]).num_ranks == 1
 

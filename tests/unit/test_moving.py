@@ -45,7 +45,7 @@ def test_files_are_the_same_from_another_folder(seed: int, tmp_path: Path) -> No
         found = sorted((e.span.line, e.span.column, e.text) for e in files_named(program))
         return [os.path.realpath(folder / name.partition(":")[0]) for *_, name in found]
 
-    with trusting(trusted(False, (str(tmp_path),), "trust")):
+    with trusting(trusted(False, (str(tmp_path),))):
         there = moved(text, str(old / "x.stg"), new)
         assert named(there, new) == named(text, old)
         assert len(named(text, old)) == 4
