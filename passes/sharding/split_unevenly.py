@@ -236,6 +236,11 @@ def check_made_for(op: Operation, dims: Collection[str], rules: Mapping[str, dis
     if isinstance(op, dist.TakeApartOp) and dims:
         note = "each is a parameter in Megatron-LM's buffers, as many on each rank; with `experts = joined` in `zero` all of a rank are one"
         raise CompileError([apart(op, rules[next(iter(dims))], note)])
+    if isinstance(op, stg.GradientStatisticOp) and isinstance(op.result.type, StackType):
+        for dim in dims:
+            if dim in op.result.type.total_count.names:
+                note = "Adafactor adds up a number for each of its rows over ranks, as many on each"
+                raise CompileError([apart(op, rules[dim], note)])
     if isinstance(op, stg.OptimizerStepOp) and op.matrices is not None:
         for each, weight in zip(op.matrices.data, op.weights, strict=True):
             for dim in (*each.data.rows, *each.data.columns):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from stagec.diagnostics import CompileError
 from stagec.dialects.sched.actions import Collective
 from stagec.driver import compile_text
 from stagec.memory import Kind
@@ -103,3 +104,43 @@ def test_sums_of_parts_are_added_up(plan: str, factors: int, lengths: int) -> No
     found = [n.action for n, _ in nodes_of(ranks) if n.made_by == "sum-factors"]
     sent = [each.operand_bytes for each in found if isinstance(each, Collective)]
     assert sent == [4 * count for count in (factors, lengths) if count]
+
+
+@pytest.mark.parametrize(
+    ("rules", "dim"),
+    [
+        ("mesh dp = 2, tp = 2 shard B over dp shard F over tp { uneven = chunk } zero 3 over dp", "F"),
+        ("mesh dp = 3, tp = 2 shard B over dp shard X over dp { uneven = balanced } shard N over dp shard F over tp { pad = 1 }", "X"),
+    ],
+)  # fmt: skip
+def test_parts_of_other_sizes_have_other_numbers_of_sums(rules: str, dim: str) -> None:
+    """E0303, whether the mean of them is a whole number or not."""
+    for layers in (1, 2):
+        with pytest.raises(CompileError, match="Adafactor adds up a number for each") as error:
+            compile_text(f"{UNEVEN}\nplan p {{ set L = {layers} {rules} optimizer adafactor }}")
+        assert error.value.diagnostics[0].message.startswith(f"`{dim}` cannot be split unevenly")
+
+
+UNEVEN = """
+dim B = 12
+dim S = 6
+dim D = 40
+dim F = 77
+dim L = 2
+dim X = 4
+dim A = 1
+dim N = B * S * A / X
+module Block(x[B, S, D]) -> [B, S, D] {
+  weight up[D, F], down[F, D], router[D, X], wide[X, D, F], narrow[X, F, D]
+  h = x + gelu(x @ up) @ down
+  gates, chosen = topk(softmax(h @ router, over = X), over = X, to = A)
+  routed = dispatch(h, chosen, experts = X, tokens = N)
+  made[X, N, F] = gelu(routed @ wide)
+  y[X, N, D] = made @ narrow
+  return h + combine(y, gates, chosen)
+}
+model Net(x[B, S, D]) {
+  repeat L { x = Block(x) }
+  loss = mean(x, over = [B, S, D])
+}
+"""
