@@ -144,7 +144,7 @@ class Speed:
 
 
 def on_network(plan: Plan, path: str) -> Plan:
-    """The plan on the network of a file, in YAML or JSON. E0419 if it cannot be read, or does not fit the mesh.
+    """The plan on the network of a file, in YAML or JSON. E0419 if it cannot be read, or does not fit the mesh, E0711 if a flag says another.
 
     What the file leaves open (a link without a bandwidth or a latency) stays as the plan's device has it.
     """
@@ -185,7 +185,17 @@ def on_network(plan: Plan, path: str) -> Plan:
             help_ = "give them a `bandwidth`, or the device `network_bytes_per_s = 50e9`"
             raise unfit(path, what, help_)
         found |= said("network", far)
+    check_said_once(plan, found)
     return replace(plan, device=replace(plan.device, **found), links=())
+
+
+def check_said_once(plan: Plan, found: Iterable[str]) -> None:
+    """E0711 for a setting that `--device` says too. A plan's own gives way: the network is another then."""
+    for name in found:
+        place = plan.device.given.get(name)
+        if place is not None and place.is_flag:
+            message = f"`{name}` is said twice, by the device and by the network"
+            raise refused("E0711", message, place, help="leave out one of the two")
 
 
 def said(what: str, speed: Speed) -> dict[str, float]:

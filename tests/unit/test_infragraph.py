@@ -51,6 +51,25 @@ def compiled(dp: int, tp: int, device: str) -> Compiled:
     return compile_text(text)
 
 
+def test_a_flag_and_a_network_do_not_both_say_how_large_a_node_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """E0711; a plan's own nodes give way to those of the network."""
+    made = compiled(4, 2, "device h100 { node = 4 }")
+    file, model = tmp_path / "network.json", tmp_path / "net.stg"
+    file.write_text(infragraph_json(made.trace_set.mesh, made.plan))
+    text = MODEL.replace("DP", "4").replace("TP", "2")
+    model.write_text(text.replace("DEVICE", "device h100 { node = 8 }"))
+    line = [str(model), "--network", str(file), "-q", "-o", str(tmp_path / "traces")]
+    assert main([*line, "--device", "h100 { node = 2 }"]) == 1
+    said = capsys.readouterr().err
+    assert "E0711" in said
+    assert "`node` is said twice, by the device and by the network" in said
+    assert not (tmp_path / "traces").exists()
+    assert main([*line, "--device", "h100 { kernels = eager }"]) == 0
+    assert main(line) == 0
+
+
 def test_a_search_takes_nodes_and_links_of_a_network(tmp_path: Path) -> None:
     speeds = "link_bytes_per_s = 300000000000, network_bytes_per_s = 25000000000"
     made = compiled(4, 2, f"device h100 {{ node = 4, {speeds} }}")
