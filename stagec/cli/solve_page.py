@@ -75,7 +75,8 @@ def show_solution(options: argparse.Namespace) -> int:
     meets = RELATIONS[sign]
     limited = any(planned(checked.plan, options).device.memory for _, checked in plans)
     has_peaks = limited or what.endswith(PEAK)
-    is_count = has_peaks and any(own in each.repeat_counts for own, each in plans)
+    is_count = any(own in each.repeat_counts for own, each in plans)
+    is_count &= has_peaks or is_time(what)
     is_long = is_count or is_time(what) or any(checked.plan.pipeline for _, checked in plans)
     few = 0 if is_count else FEW
     rows, num_tried, idle = tried(request, values, lambda value: meets(value, limit), is_long, few)
