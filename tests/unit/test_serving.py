@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 
 from stagec.analysis.sizes import size_values
+from stagec.diagnostics import CompileError
 from stagec.dialects import stg
 from stagec.dialects.sched.actions import Compute
 from stagec.dialects.types import ValueType
@@ -302,6 +303,46 @@ def test_schedules_of_one_stage_are_alike_where_a_plan_serves(schedule: str):
     own = f"plan p {{ mesh pp = 3 pipeline L over pp {{ schedule = {schedule} }} serve {{ decode 8 at 31 }} }}"
     (told,) = (w for w in check(parse_text(f"{text()}\n{own}"), None).warnings if w.code == "W0304")
     assert told.message == "`schedule` of `pipeline` changes nothing here"
+
+
+IN_STAGES = "plan trained { mesh dp = 2, pp = 3 shard B over dp pipeline L over pp { microbatch = B / dp / 4 } }"
+
+
+def told_of(plan: str) -> list[str]:
+    source = parse_text(f"{text()}\n{IN_STAGES}\n{plan}")
+    return [w.message for w in check(source, "p").warnings if w.code == "W0304"]
+
+
+@pytest.mark.parametrize(
+    "clause", ["", "microbatch B / dp / 3", "pipeline L over pp { microbatch = B / dp / 3 }"]
+)
+def test_a_microbatch_of_rows_that_are_no_sequences_is_told_so(clause: str):
+    """The size of a plan that trains is not one of the tokens of a device, of which nobody wrote what they are."""
+    plan = f"plan p extends trained {{ {clause} serve {{ decode 9 at 31 }} }}"
+    with pytest.raises(CompileError) as error:
+        check(parse_text(f"{text()}\n{IN_STAGES}\n{plan}"), "p")
+    for found in error.value.diagnostics:
+        assert found.code == "E0308"
+        assert "goes through as one" in found.message
+    # Where `serve` says how many there are nobody asks for it, and one of the plan's own changes nothing.
+    cut = plan.replace("at 31", "at 31, microbatches = 2")
+    assert told_of(cut) == ["`microbatch` changes nothing here"] * bool(clause)
+
+
+def test_microbatches_of_one_change_nothing_where_a_device_has_one_row():
+    one = "pipeline L over pp { microbatch = 1 }"
+    assert told_of(f"plan p extends trained {{ {one} serve {{ decode 9 at 31 }} }}") == [
+        "`microbatch` changes nothing here"
+    ]
+    assert not told_of(f"plan p extends trained {{ {one} serve {{ decode 8 at 31 }} }}")
+    base = f"plan one extends trained {{ {one} }}"
+    assert not told_of(f"{base} plan p extends one {{ serve {{ decode 9 at 31 }} }}")
+
+
+def test_parameters_are_gathered_beside_the_next_pass_where_a_plan_trains():
+    base = "plan split extends trained { zero 1 over dp }"
+    plan = "plan p extends split { overlap { param_gather = true } serve { decode 8 at 31 } }"
+    assert told_of(f"{base} {plan}") == ["`param_gather` of `overlap` changes nothing here"]
 
 
 @pytest.mark.parametrize("seed", some(range(12), 6))

@@ -59,6 +59,7 @@ from stagec.frontend.printing import text_of
 from stagec.frontend.serving.batch import Batch
 from stagec.frontend.serving.clause import ServeReader
 from stagec.frontend.serving.dealing import batch_of
+from stagec.frontend.serving.microbatches import as_served, idle_in_serving, places_of
 from stagec.frontend.serving.roles import Roles, roles_of, unserved
 from stagec.frontend.serving.sharing import idle_sharing
 from stagec.frontend.serving.spreads import spread_rules, spreads_of
@@ -249,8 +250,11 @@ def check(
     missing_axis_sizes(merged, table, findings)
     of_one = batch.longest if batch is not None and batch.is_packed else {}
     check_requirements(definitions.requires, table, findings, of_one)
-    resolved = resolve_plan(merged, table, findings)
+    of_plan = Diagnostics() if batch is not None else findings
+    resolved = resolve_plan(merged, table, of_plan)
     if batch is not None:
+        for each in as_served(of_plan.found, batch, places_of(merged)):
+            findings.add(each)
         _check_copies(resolved.load, batch.serve, bool(experts), findings)
         _check_load(resolved.load, batch.serve, bool(tokens), findings)
     num_errors = findings.num_errors
@@ -288,7 +292,8 @@ def check(
         *idle_of_contexts(resolved, own),
         *idle_names(said, weights),
         *idle_shares(merged, table, own),
-        *idle_microbatch(resolved, served_as, said, own),
+        *idle_microbatch(resolved, served_as, said),
+        *idle_in_serving(batch, resolved.microbatch_size, places_of(said)),
         *idle_schedule(resolved, served_as, own),
         *idle_unit(resolved, said),
         *idle_split(served_as, own),

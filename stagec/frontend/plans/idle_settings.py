@@ -197,6 +197,7 @@ OF_TRAINING = (
     Need("precision", STORED, WHAT_TRAINS, lambda p: False),
     Need("offload", UPDATED, WHAT_TRAINS, lambda p: False),
     Need("process", ("dummy_gradients", "cached_weights"), WHAT_TRAINS, lambda p: False),
+    Need("overlap", ("param_gather",), WHAT_TRAINS, lambda p: False),
     Need("device", ("swizzle", "norms", "fused_activations"), WHAT_TRAINS, lambda p: False),
 )
 
@@ -263,26 +264,19 @@ def idle_shares(merged: Merged, table: SizeTable, own: Collection[Span]) -> Iter
                 yield Diagnostic("W0304", message, entry.span, label=label, help="leave it out")
 
 
-def idle_microbatch(
-    plan: Plan, serve: Serve | None, said: Merged, own: Collection[Span]
-) -> Iterator[Diagnostic]:
-    """A warning for a plan's own `microbatch` where its pipeline, or that of a plan it extends, says another; for any where `serve` says how many there are."""
+def idle_microbatch(plan: Plan, serve: Serve | None, said: Merged) -> Iterator[Diagnostic]:
+    """A warning for a plan's own `microbatch` where its pipeline, or that of a plan it extends, says another."""
     pipeline = plan.pipeline
     in_pipeline = None if pipeline is None else pipeline.given.get("microbatch")
-    alone = [each.span for each in said.all(syntax.Microbatch)]
-    message = "`microbatch` changes nothing here"
     if serve is not None and serve.microbatches > 1:
-        where = [(serve.given["microbatches"], "this counts")]
-        idle = [*alone, *([in_pipeline] if in_pipeline in own and in_pipeline else [])]
-        for span in idle:
-            yield Diagnostic("W0304", message, span, secondary=where, help="leave it out")
         return
     if pipeline is None or in_pipeline is None or plan.microbatch == pipeline.microbatch:
         return
     where = [(in_pipeline, "the pipeline's setting counts")]
     help_ = f"write `microbatch = {plan.microbatch}` in `pipeline`, or leave it out"
-    for span in alone:
-        yield Diagnostic("W0304", message, span, secondary=where, help=help_)
+    message = "`microbatch` changes nothing here"
+    for each in said.all(syntax.Microbatch):
+        yield Diagnostic("W0304", message, each.span, secondary=where, help=help_)
 
 
 def idle_schedule(plan: Plan, serve: Serve | None, own: Collection[Span]) -> Iterator[Diagnostic]:
