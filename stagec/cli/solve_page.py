@@ -181,7 +181,7 @@ def tried(
 def compilable(request: SweepRequest, values: Sequence[int]) -> tuple[Sequence[int], list[int]]:
     """The values whose plans can be compiled, where that is known quickly; else all values, and of the first ones those that can.
 
-    A few are tried before more: where a dim is the size of microbatches (`microbatch MB`), each value that is refused is a program of its own.
+    A few are tried before more: where each value is a program of its own, those that are refused are too.
     """
     (name,) = request.grid.names
     found: list[int] = []

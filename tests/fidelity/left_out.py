@@ -240,6 +240,7 @@ ENTRIES = (
     Entry("random-states", lambda case: random_state_bytes(case) > 0),
     Entry("shapes-of-whole-tensors", has_shadows),
     Entry("flat-buffers", lambda case: case.is_fake and bool(zero_axes(case))),
+    Entry("last-gradients", lambda case: case.is_fake and bool(zero_axes(case))),
     Entry("copies-of-collectives", lambda case: case.is_fake and case.degree("tp") > 1),
     Entry("unread-products", caches_unread_products),
     Entry("grouped-experts", lambda case: case.model["arch"] == "moe"),

@@ -43,6 +43,7 @@ def fullest_moment(case: Case, plan: ClassPlan) -> Moment:
     beside = np.zeros_like(timeline)
     add_whole_tables(case, plan, beside)
     add_flat_buffers(plan, beside)
+    add_last_gradients(case, plan, beside)
     add_copies_of_collectives(case, plan, beside)
     add_unread_products(case, plan, beside)
     fullest = int((timeline + beside).argmax())
@@ -92,6 +93,29 @@ def add_flat_buffers(plan: ClassPlan, beside: np.ndarray) -> None:
         first_backward = int(after[0]) if len(after) else len(beside)
         last = max((node for node in others if node < first_backward), default=gather)
         beside[gather : min(following, last) + 1] += nodes[gather]
+
+
+def add_last_gradients(case: Case, plan: ClassPlan, beside: np.ndarray) -> None:
+    """When FSDP2 has copied the gradients of a unit and begins to reduce them, that of its last parameter is still there: a loop in `foreach_reduce`
+    (`_fsdp_collectives.py`) leaves it in a variable. The last of the root is the head's, that of a block its second product's."""
+    if case.parallel.get("dp_mode") not in ("fsdp", "hsdp"):
+        return
+    lives, m = plan.lives, case.model
+    table = m["vocab"] * m["dim"] // case.degree("tp")
+    copies = [row for row in range(len(lives)) if plan.about(row).op == "copy_in"]
+    reductions = sorted(nodes_by(plan, "grad_reduce", ("reduce_scatter",), ""))
+    for copied in lives.birth[copies].tolist():
+        reduced = next((node for node in reductions if node > copied), copied)
+        gone = (lives.kind == Kind.GRADIENTS) & (lives.death == copied)
+        sizes: dict[str, int] = {}
+        for row in np.flatnonzero(gone).tolist():
+            scope = plan.about(row).scope.rpartition(".")[2]
+            sizes[scope] = max(sizes.get(scope, 0), int(lives.num_bytes[row]))
+        held = sizes.get("SwiGLU", sizes.get("Experts", 0))
+        if "" in sizes:
+            is_table = sizes[""] in (table * DTYPE_BYTES["bf16"], table * DTYPE_BYTES["fp32"])
+            held = sizes[""] * (is_table and not m["tie"])
+        beside[copied + 1 : reduced + 1] += held
 
 
 def add_copies_of_collectives(case: Case, plan: ClassPlan, beside: np.ndarray) -> None:
