@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from stagec.analysis.dataflow import Dataflow
 from stagec.arrays import Ints
-from stagec.backend.program import TraceProgram
 from stagec.dialects import stg
 from stagec.dialects.memory import Kind
 from stagec.dialects.types import StackType, ValueType
@@ -48,16 +47,28 @@ class TensorTable:
     read_tensor: Ints
     read_node: Ints
 
+    @property
+    def unread(self) -> Ints:
+        """The tensors that nobody reads."""
+        return np.setdiff1d(np.arange(len(self.writer)), self.read_tensor)
 
-def tensor_table(plan: ClassPlan, program: TraceProgram) -> TensorTable:
-    """The tensors of one rank class."""
-    return TensorMaker(plan, program).table()
+    def released(self, position: Ints) -> TensorTable:
+        """The same for a program whose nodes are at other positions, where the node behind the writer reads what nobody else does."""
+        unread = self.unread
+        writer = np.where(self.writer == ON_ENTRY, ON_ENTRY, position[self.writer])
+        tensor = np.concatenate([self.read_tensor, unread])
+        node = np.concatenate([position[self.read_node], writer[unread] + 1])
+        return replace(self, writer=writer, read_tensor=tensor, read_node=node)
+
+
+def tensor_table(plan: ClassPlan) -> TensorTable:
+    """The tensors of one rank class. Some are read by nobody: the plan frees them with their writer."""
+    return TensorMaker(plan).table()
 
 
 class TensorMaker:
-    def __init__(self, plan: ClassPlan, program: TraceProgram) -> None:
+    def __init__(self, plan: ClassPlan) -> None:
         self.plan = plan
-        self.program = program
         self.places = Places(plan.arrangement)
         self.last = plan.lives.num_nodes - 1
         self.label: list[str] = []
@@ -108,7 +119,6 @@ class TensorMaker:
         later = np.flatnonzero(death > birth)
         tensors, nodes = np.concatenate([tensors, later]), np.concatenate([nodes, death[later]])
         self.reads.append((tensors, nodes))
-        self.release(np.setdiff1d(np.arange(len(stage)), tensors), birth)
 
     def name_buffers(self, stage: Ints, value: Ints, stays: Ints) -> None:
         tables, numbers = self.plan.tables, dict[tuple[int, object], int]()
@@ -163,27 +173,6 @@ class TensorMaker:
                         found.append(node)
         return np.array(tensors, np.int64), np.array(found, np.int64)
 
-    def release(self, unread: Ints, birth: Ints) -> None:
-        """What nobody reads would never be freed: let the next node of its writer's stream read it."""
-        following = self.next_on_stream()[birth[unread]]
-        known = following >= 0
-        self.reads.append((unread[known], following[known]))
-
-    def next_on_stream(self) -> Ints:
-        """For each node the one behind it in its queue; -1 for none."""
-        program = self.program
-        numbers: dict[str, int] = {}
-        streams = [
-            np.array([numbers.setdefault(n.stream, len(numbers)) for n in s.nodes], np.int64)
-            for s in program.segments
-        ]
-        stream = np.concatenate([streams[s] for s in program.segment.tolist()])
-        order = np.argsort(stream, kind="stable")
-        same = stream[order[:-1]] == stream[order[1:]]
-        following = np.full(len(stream), -1, np.int64)
-        following[order[:-1][same]] = order[1:][same]
-        return following
-
     # What stays from step to step
 
     def add_parameters(self) -> None:
@@ -225,10 +214,16 @@ class TensorMaker:
         return tensors[nodes >= 0], nodes[nodes >= 0]
 
     def add_states(self) -> None:
-        """Master weights and optimizer state: of each weight one tensor, which its update reads."""
+        """Master weights and optimizer state, of each weight one tensor; and what is of no weight, such as the padding of buffers."""
         sizes: dict[tuple[Kind, str], int] = defaultdict(int)
+        weights = {
+            op.path.data
+            for stage in self.plan.stages
+            for op in stage.program.body.block.ops
+            if isinstance(op, stg.WeightOp)
+        }
         for each in self.plan.always:
-            if each.kind != Kind.PARAMETERS:
+            if each.kind != Kind.PARAMETERS or each.path not in weights:
                 sizes[each.kind, each.path] += each.num_bytes
         for kind, path in sizes:
             self.label.append(f"{PREFIX[kind]}/{path}")

@@ -23,6 +23,7 @@ from stagec.backend.program import (
 )
 from stagec.dialects.sched.actions import Compute
 from stagec.memory.plan import ClassPlan
+from stagec.tracking.releases import with_releases
 from stagec.tracking.tensors import ON_ENTRY, TensorTable, tensor_table
 
 MOST_SLOTS = 32
@@ -49,8 +50,10 @@ class Lists:
 
 class Tracker:
     def __init__(self, program: TraceProgram, plan: ClassPlan) -> None:
-        self.old = program
-        self.table: TensorTable = tensor_table(plan, program)
+        table = tensor_table(plan)
+        released = with_releases(program, table.writer[table.unread])
+        self.old = program = released.program
+        self.table: TensorTable = table.released(released.position)
         self.first = program.first_node
         self.width = program.slots.shape[1]
         self.reads = grouped(self.table.read_node, self.table.read_tensor, int(self.first[-1]))

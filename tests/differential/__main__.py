@@ -1,4 +1,4 @@
-"""`python -m tests.differential [--seed 1] [--number 100] [--points 12] [--serving | --ways | --further | --examples | --solve] [--names 8]`."""
+"""`python -m tests.differential [--seed 1] [--number 100] [--points 12] [--serving | --ways | --further | --examples | --solve | --track] [--names 8]`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tests.differential.random_plans import draw
 from tests.differential.random_serving import draw_serving
 from tests.differential.solutions import wrong_solutions
 from tests.differential.sweeps import differences
+from tests.differential.tracking import draw_tracked, wrong_tracking
 from tests.differential.ways_to_write import DEVICE, differences_between_ways
 
 
@@ -25,19 +26,24 @@ def main() -> int:
     parser.add_argument("--further", action="store_true", help="plans with rarer clauses")
     parser.add_argument("--examples", action="store_true", help="plans of the examples")
     parser.add_argument("--solve", action="store_true", help="conditions on sizes")
+    parser.add_argument("--track", action="store_true", help="tracked tensors")
     parser.add_argument("--names", type=int, default=8, help="further quantities, so many a plan")
     options = parser.parse_args()
     wrong = 0
     for seed in range(options.seed, options.seed + options.number):
         rng = Random(seed)
         plain = draw_further if options.further else draw
-        if options.examples or options.serving:
+        if options.track:
+            drawn = draw_tracked(rng)
+        elif options.examples or options.serving:
             drawn = draw_example(rng) if options.examples else draw_serving(rng)
         else:
             drawn = plain(rng, DEVICE * options.ways)
         try:
             if options.ways:
                 found = differences_between_ways(drawn, rng)
+            elif options.track:
+                found = wrong_tracking(drawn)
             elif options.solve:
                 found = wrong_solutions(drawn, rng)
             else:
@@ -50,7 +56,7 @@ def main() -> int:
             plan = f"{drawn.plan} of {drawn.file}, {dict(drawn.sizes)}"
             if not options.examples:
                 plan = drawn.text[drawn.text.index("plan p") :]
-            asked = "" if options.ways else f"--sweep {' '.join(drawn.varied)}"
+            asked = "" if options.ways or options.track else f"--sweep {' '.join(drawn.varied)}"
             sys.stdout.write(f"seed {seed}: {asked}\n  {lines}\n{plan}\n")
             sys.stdout.flush()
     sys.stdout.write(f"{wrong} of {options.number} are wrong\n")

@@ -1,0 +1,134 @@
+"""with_releases(): a program with a node of its own behind each node that writes what nobody reads.
+
+A tracker frees a tensor when its last reader ends, and a node cannot read what it writes. So a node that does nothing reads
+what no other node does. It waits for the writer, and no node waits for it. Those of each stream queue on a stream of
+their own: on that of their writers, what comes behind them would have to wait for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from stagec.arrays import Ints
+from stagec.backend.program import Dep, Node, TraceProgram, TraceSegment
+from stagec.dialects.sched.actions import Compute
+
+RELEASE = "release"
+"""The name of a node that only reads what nobody else reads."""
+
+
+@dataclass(frozen=True)
+class Released:
+    """A program with releases. The release of a node is the one behind it."""
+
+    program: TraceProgram
+    position: Ints
+    """Where each node of the program without releases is."""
+
+
+def with_releases(program: TraceProgram, writers: Ints) -> Released:
+    """The program, with a release behind each of some nodes."""
+    first, writers = program.first_node, np.unique(writers)
+    has_release = np.zeros(int(first[-1]), np.int64)
+    has_release[writers] = 1
+    position = np.arange(len(has_release)) + np.cumsum(has_release) - has_release
+    instance = np.searchsorted(first, writers, side="right") - 1
+    node = writers - first[instance]
+    names = [
+        program.segments[number].nodes[at].stream
+        for number, at in zip(program.segment[instance].tolist(), node.tolist(), strict=True)
+    ]
+    width = program.slots.shape[1]
+    slot_of = {stream: width + number for number, stream in enumerate(dict.fromkeys(names))}
+    made = with_longer_segments(program, instance, node, slot_of)
+    slots = np.full((len(program.slots), width + len(slot_of)), -1, np.int64)
+    slots[:, :width] = np.where(program.slots >= 0, position[program.slots], -1)
+    slot = np.array([slot_of[name] for name in names], np.int64)
+    link_queues(slots, made, instance, slot, position[writers] + 1)
+    return Released(replace(made, slots=slots), position)
+
+
+def with_longer_segments(
+    program: TraceProgram, instance: Ints, node: Ints, slot_of: Mapping[str, int]
+) -> TraceProgram:
+    """The program with releases in its segments, of which those of instances that have them behind other nodes are told apart. Its slots are as before."""
+    chosen: dict[int, list[int]] = {}
+    for row, at in zip(instance.tolist(), node.tolist(), strict=True):
+        chosen.setdefault(row, []).append(at)
+    keys = [
+        (number, tuple(chosen.get(row, ()))) for row, number in enumerate(program.segment.tolist())
+    ]
+    found = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    segments = (
+        with_releases_behind(program.segments[number], nodes, slot_of) for number, nodes in found
+    )
+    segment = np.array([found[key] for key in keys], np.int32)
+    made = replace(program, segments=tuple(segments), segment=segment)
+    return replace(made, ahead=ahead_of(program, made))
+
+
+def with_releases_behind(
+    segment: TraceSegment, chosen: tuple[int, ...], slot_of: Mapping[str, int]
+) -> TraceSegment:
+    """The segment, with a release behind each of the chosen nodes. `slot_of` has the slot of the release before it on each stream."""
+    if not chosen:
+        return segment
+    place = [at + sum(each < at for each in chosen) for at in range(len(segment.nodes))]
+    before = {stream: Dep(slot, 0) for stream, slot in slot_of.items()}
+
+    def moved(deps: tuple[Dep, ...]) -> tuple[Dep, ...]:
+        return tuple(dep if dep.slot >= 0 else Dep(dep.slot, place[dep.node]) for dep in deps)
+
+    nodes: list[Node] = []
+    for at, node in enumerate(segment.nodes):
+        nodes.append(
+            replace(node, data_deps=moved(node.data_deps), ctrl_deps=moved(node.ctrl_deps))
+        )
+        if at in chosen:
+            nodes.append(release_of(node, place[at], before[node.stream]))
+            before[node.stream] = Dep(-1, place[at] + 1)
+    num_slots = max(segment.num_slots, *(slot + 1 for slot in slot_of.values()))
+    return replace(segment, nodes=tuple(nodes), num_slots=num_slots)
+
+
+def release_of(writer: Node, at: int, before: Dep) -> Node:
+    """Reads what a node of its segment writes, behind the release before it."""
+    return Node(
+        RELEASE,
+        writer.phase,
+        writer.scope,
+        Compute(0, 0),
+        f"{RELEASE}.{writer.stream}",
+        data_deps=(Dep(-1, at),),
+        ctrl_deps=(before,),
+        made_by="track-memory",
+    )
+
+
+def ahead_of(old: TraceProgram, made: TraceProgram) -> Ints | None:
+    """How many nodes before its place each instance is numbered, so that instances are numbered in the order of those of `old`."""
+    if old.ahead is None:
+        return None
+    first = made.first_node
+    lengths = np.diff(first)
+    order = np.argsort(old.first_number, kind="stable")
+    number = np.empty(len(order), np.int64)
+    number[order] = np.cumsum(lengths[order]) - lengths[order]
+    return first[:-1] - number
+
+
+def link_queues(
+    slots: Ints, program: TraceProgram, instance: Ints, slot: Ints, release: Ints
+) -> None:
+    """Fill in, for each instance and each stream of releases, the last one that is numbered before those of the instance.
+
+    `release` has the positions of the releases; each is of an instance, and has a slot for the one before it on its stream.
+    """
+    order = np.lexsort((program.numbers(release), slot))
+    before, after = order[:-1], order[1:]
+    enters = (slot[after] == slot[before]) & (instance[after] != instance[before])
+    before, after = before[enters], after[enters]
+    slots[instance[after], slot[after]] = release[before]
