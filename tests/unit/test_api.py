@@ -250,6 +250,13 @@ def test_a_device_is_said_as_plans_say_it() -> None:
     assert "--> device = h100 { nod = 4 }" in str(error.value)
 
 
+def test_a_network_is_said_in_the_words_of_python() -> None:
+    with pytest.raises(CompileError) as error:
+        stagec.compile(MODEL, set=SMALL, device="h100", network="nix.json")
+    assert error.value.diagnostics[0].code == "E0419"
+    assert "--> network = nix.json" in str(error.value)
+
+
 DOUBTFUL = """
 dim B = 4
 dim D = 8
