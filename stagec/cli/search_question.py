@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from stagec.devices import names
 from stagec.devices.file import is_path
 from stagec.diagnostics import CompileError, quoted, refused, suggestion
 from stagec.frontend import CheckedModel, Source, check, parse_text, syntax as written
+from stagec.frontend.moving import path_from
 from stagec.frontend.numbers import names_in
 from stagec.frontend.printing import text_of as clause_text
 from stagec.frontend.typed_device import InText, of_flag
@@ -184,7 +184,7 @@ def device_of_network(options: argparse.Namespace, text: str) -> str:
     others = {n: x for n, x in numbers.items() if x is not None and x != getattr(known, n)}
     name = known.preset or ""
     if is_path(name):
-        name = Path(os.path.relpath(name, Path(options.model).parent)).as_posix()
+        name = path_from(Path(options.model).parent, name)
     return written_clause(name_text(name), known, **others)
 
 
@@ -201,13 +201,21 @@ def probed(options: argparse.Namespace, text: str, *clauses: str) -> CheckedMode
 def with_device(options: argparse.Namespace, text: str, plan: str) -> CheckedModel:
     """The model under a plan with the device that is asked for. E0710 for one that there is not."""
     functions = options.plug_ins.functions
-    whole, said = f"{text}\n{plan}", options.device
+    whole = f"{text}\n{plan}"
     try:
         return check(parse_text(whole, options.model), NAME, options.sizes, functions)
     except CompileError as error:
-        if said is None:
+        if options.device is None:
             raise
-        raise of_flag(error, InText(said, 0, whole, whole.rindex(said))) from None
+        raise of_flag(error, flag_in(options, whole)) from None
+
+
+def flag_in(options: argparse.Namespace, whole: str) -> InText:
+    """Where what `--device` says stands in a text, which calls a file by its path from the model: the settings alone are there as they were typed."""
+    said, typed = options.device, options.typed_device
+    alike = len(said) if said == typed else len(said) - said.find("{") if "{" in said else 0
+    begins = whole.rindex(said) + len(said) - alike
+    return InText(typed, len(typed) - alike, whole, begins)
 
 
 def check_names(options: argparse.Namespace, source: Source) -> None:
@@ -247,7 +255,7 @@ def check_numbers(options: argparse.Namespace, device: Device) -> None:
         message = f"how long a step takes depends on the device's {quoted(missing, 'and')}"
         settings = ", ".join(f"{name} = ..." for name in missing)
         help_ = f"add `{settings}`, or name a device: {quoted(names())}"
-        raise usage_error(f"--device {options.device}", message, "E0410", help_)
+        raise usage_error(f"--device {options.typed_device}", message, "E0410", help_)
 
 
 def check_clauses(options: argparse.Namespace, text: str, clauses: Sequence[str]) -> None:

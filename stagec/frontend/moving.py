@@ -23,11 +23,20 @@ def moved(text: str, file: str, folder: str | Path) -> str:
         name, colon, function = each.text.partition(":")
         if os.path.isabs(name) or not (old / name).is_file():
             continue
-        there = Path(os.path.relpath(old / name, folder)).as_posix()
+        there = path_from(folder, old / name)
         number, first, last = each.span.line - 1, each.span.column - 1, each.span.end_column - 1
         line = lines[number]
         lines[number] = f'{line[:first]}"{there}{colon}{function}"{line[last:]}'
     return "\n".join(lines)
+
+
+def path_from(folder: str | Path, file: str | Path) -> str:
+    """The path of a file from a folder. Over a link to a folder, `..` is not the way back: the folders are then those that links lead to."""
+    path = os.path.relpath(file, folder)
+    if os.path.realpath(Path(folder, path)) != os.path.realpath(file):
+        there = os.path.join(os.path.realpath(os.path.dirname(file)), os.path.basename(file))
+        path = os.path.relpath(there, os.path.realpath(folder))
+    return Path(path).as_posix()
 
 
 def files_named(program: syntax.Program) -> Iterator[syntax.Text]:
