@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -28,6 +28,8 @@ class Trust:
     """Whether Python that a model names is run."""
     folders: tuple[str, ...] = ()
     """Whose files models may import and read, and whose code runs."""
+    files: tuple[str, ...] = ()
+    """What the user names beside the model, and texts of a command do then: models may read these files."""
     in_python: bool = False
     """Whether a program says it, in arguments, and no flags."""
 
@@ -53,6 +55,11 @@ def allow(trust: Trust) -> None:
     _ALLOWED.set(trust)
 
 
+def allow_files(files: Sequence[str]) -> None:
+    """From here on, these files too."""
+    allow(replace(allowed(), files=(*allowed().files, *files)))
+
+
 @contextmanager
 def trusting(trust: Trust) -> Iterator[None]:
     """Within a `with`."""
@@ -71,7 +78,7 @@ def trusted(code: bool, folders: Sequence[str], in_python: bool = False) -> Trus
             message = f"`{said}` names a folder, and `{folder}` is none"
             help_ = "leave it out, or make it"
             raise refused("E0710", message, origin=f"{said} {folder}", help=help_)
-    return Trust(code, tuple(folders), in_python)
+    return Trust(code, tuple(folders), in_python=in_python)
 
 
 def as_here(work: Callable[[T], R]) -> Callable[[T], R]:
@@ -90,7 +97,10 @@ def allowed() -> Trust:
 
 def may_read(path: str, root: str) -> bool:
     """Whether a text below the folder `root` may have a file read."""
-    folders = (root or ".", examples(), *_ALLOWED.get().folders)
+    trust = _ALLOWED.get()
+    if any(os.path.realpath(path) == os.path.realpath(file) for file in trust.files):
+        return True
+    folders = (root or ".", examples(), *trust.folders)
     return any(is_below(path, folder) for folder in folders if folder)
 
 

@@ -24,7 +24,7 @@ from stagec.cli.usage import (
     usage_error,
     whole_number,
 )
-from stagec.devices.file import is_path, load
+from stagec.devices.file import is_path, load, with_bases
 from stagec.diagnostics import CompileError, render
 from stagec.dialects.dist import MOST_RANKS
 from stagec.frontend.moving import path_from
@@ -32,6 +32,7 @@ from stagec.frontend.typed_device import of_file
 from stagec.plans.clause_text import name_text
 from stagec.plugins import loaded
 from stagec.shipped_models import model_named
+from stagec.trust import allow_files
 
 EPILOG = """\
 what is chosen from (narrow it with --fix and --forbid, or in a TOML file: `tp = [1, 2]`, `forbid = ["zero=3 pp=2"]`):
@@ -189,7 +190,10 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def beside(device: str, model: str) -> str:
-    """A device's file in quotes, which a shell takes away, and from the folder of the model, where plans stand. E0417 for one that does not read."""
+    """A device's file in quotes, which a shell takes away, and from the folder of the model, where plans stand. E0417 for one that does not read.
+
+    Plans of a search name it then, and may.
+    """
     match = NAMED.fullmatch(device)
     if match is None or not is_path(name := match["name"].strip('"')):
         return device.strip()
@@ -197,6 +201,7 @@ def beside(device: str, model: str) -> str:
         load(name)
     except CompileError as error:
         raise of_file(error, device) from None
+    allow_files([*with_bases(name)])
     if not os.path.isabs(name):
         name = path_from(Path(model).parent, name)
     return f"{name_text(name)}{match['settings']}"

@@ -96,6 +96,8 @@ class _Reader:
         except ValueError as error:
             self.unreadable(file, span, str(error))
             return
+        if importer is not None and os.path.realpath(short := os.path.normpath(file)) == real:
+            file = short  # but for `..` behind a link to a folder, which leads elsewhere
         circle = [shown for known, shown in self.reading if known == real]
         if circle:
             names = [shown for _, shown in self.reading]
@@ -149,5 +151,5 @@ class _Reader:
         for item in program.items:
             if isinstance(item, syntax.ImportFile):
                 folder = os.path.dirname(file)
-                self.read(os.path.normpath(os.path.join(folder, item.path.text)), item)
+                self.read(os.path.join(folder, item.path.text), item)
         self.source.files[file] = program

@@ -11,7 +11,8 @@ import pytest
 from stagec.cli import main
 from stagec.cli.search_command import beside
 from stagec.frontend import parse_text
-from stagec.frontend.moving import files_named, moved
+from stagec.frontend.moving import moved
+from stagec.frontend.plans.files import texts_in
 from stagec.trust import trusted, trusting
 
 FOLDERS = (".", "a", "a/b", "a/b/c", "d", "d/e")
@@ -43,7 +44,7 @@ def test_files_are_the_same_from_another_folder(seed: int, tmp_path: Path) -> No
 
     def named(text: str, folder: Path) -> list[str]:
         program = parse_text(text, str(folder / "x.stg")).files[str(folder / "x.stg")]
-        found = sorted((e.span.line, e.span.column, e.text) for e in files_named(program))
+        found = sorted((e.span.line, e.span.column, e.text) for e in texts_in(program.items))
         return [os.path.realpath(folder / name.partition(":")[0]) for *_, name in found]
 
     with trusting(trusted(False, (str(tmp_path),))):
@@ -113,10 +114,11 @@ def test_a_search_finds_files_where_folders_are_links(
     asked += ["--executor", "processes:1", "--top", "1"]
     assert main([*asked, "-o", "out/found.stg"]) == 0
     assert 'device "../mine.toml"' in (tmp_path / "here" / "out" / "found.stg").read_text()
-    assert main(["out/found.stg", "-q"]) == 0
+    assert main(["out/found.stg", "-q"]) == 1, "another text may not name what the command did"
+    assert main(["out/found.stg", "-q", "--trust", "."]) == 0
     assert main([*asked, "-o", "models/found.stg"]) == 0
-    assert main(["models/found.stg", "-q"]) == 0
-    assert main([str(tmp_path / "far" / "deep" / "found.stg"), "-q"]) == 0
+    assert main(["models/found.stg", "-q", "--trust", "."]) == 0
+    assert main([str(tmp_path / "far" / "deep" / "found.stg"), "-q", "--trust", "."]) == 0
     capsys.readouterr()
 
 
