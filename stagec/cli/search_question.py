@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil, inf
 from pathlib import Path
@@ -16,10 +17,11 @@ from stagec.cli.solve_page import CONDITION, SECONDS, bound
 from stagec.cli.usage import usage_error
 from stagec.devices import names
 from stagec.devices.file import is_path
-from stagec.diagnostics import CompileError, quoted, refused, suggestion
+from stagec.diagnostics import CompileError, file_meant, quoted, refused, suggestion
 from stagec.frontend import CheckedModel, Source, check, parse_text, syntax as written
 from stagec.frontend.moving import path_from
 from stagec.frontend.numbers import names_in
+from stagec.frontend.plans.files import texts_in
 from stagec.frontend.printing import text_of as clause_text
 from stagec.frontend.typed_device import InText, of_flag
 from stagec.plans.clause_text import name_text, written as written_clause
@@ -43,6 +45,7 @@ from stagec.searching.space import (
 from stagec.searching.texts import LINKED, axis_of_link
 from stagec.simulators.infragraph import on_network
 from stagec.sweeping.run import PEAK, STEP_TIME
+from stagec.trust import may_read, outside
 
 NETWORK_NUMBERS = (
     "node",
@@ -284,8 +287,25 @@ def check_clauses(options: argparse.Namespace, text: str, clauses: Sequence[str]
             message = f"`{axis}` is no axis that plans of a search have links along"
             help_ = suggestion(axis, LINKED)
             raise usage_error(origin_of(options, clause), message, "E0710", help_)
+        check_files(options, clause, [plan])
         if word in OF_THE_MODEL:
             check_of_the_model(options, text, clause)
+
+
+def check_files(options: argparse.Namespace, clause: str, nodes: Sequence[object]) -> None:
+    """E0701 for a file of a clause that is not there, and E0721 for one that the model may not have read. Plans of a search stand in the model's text."""
+    folder, origin = os.path.dirname(options.model), origin_of(options, clause)
+    for name in (each.text for each in texts_in(nodes)):
+        path = os.path.join(folder, name)
+        if not may_read(path, folder):
+            raise CompileError([replace(outside(path, None), origin=origin)])
+        if os.path.isfile(path):
+            continue
+        from_here = path_from(folder, name) if os.path.isfile(name) else ""
+        meant = f"write `{from_here}`" if from_here else file_meant(path)
+        help_ = f"the path is from the folder of the model, `{folder or '.'}`"
+        message = f"cannot read `{path}`: it is not there"
+        raise usage_error(origin, message, "E0701", f"{help_}; {meant}" if meant else help_)
 
 
 def check_of_the_model(options: argparse.Namespace, text: str, clause: str) -> None:

@@ -141,6 +141,55 @@ def test_a_device_file_that_is_not_there_is_told_as_of_a_compilation(
     assert f"--> --device devices/nix.toml{settings}\n" in compiled
 
 
+@pytest.mark.parametrize(
+    ("clause", "code", "help_"),
+    [
+        ('documents B file "models/lengths.csv"', "E0701", "write `lengths.csv`"),
+        ('documents B file "length.csv"', "E0701", "did you mean `models/lengths.csv`?"),
+        ('documents B file "../other.csv"', "E0721", "add `--trust models/..`"),
+        ('documents B file "lengths.csv"', "", ""),
+    ],
+)
+def test_a_file_of_a_clause_is_beside_the_model(
+    clause: str,
+    code: str,
+    help_: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "net.stg").write_text(MODEL)
+    (tmp_path / "models" / "lengths.csv").write_text("10\n6\n")
+    (tmp_path / "other.csv").write_text("10\n6\n")
+    asked = ["search", "models/net.stg", "--devices", "2", "--device", "h100", "-q"]
+    asked += ["--executor", "processes:1", "--clause", clause]
+    main(asked)
+    said = capsys.readouterr().err
+    if not help_:
+        assert "cannot read" not in said
+        return
+    assert said.startswith(f"error[{code}]")
+    assert f"--> --clause '{clause}'" in said
+    assert help_ in said
+    assert "from the folder of the model, `models`" in said or code == "E0721"
+
+
+def test_the_plan_of_an_imported_file_is_changed_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As `--plan` finds it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "plans.stg").write_text("plan split { mesh dp = 2 shard B over dp device h100 }\n")
+    (tmp_path / "net.stg").write_text(f'import "plans.stg"\n{MODEL}')
+    asked = ["search", "net.stg", "-q", "--executor", "processes:1", "--like"]
+    assert main([*asked, "split"]) == 0
+    assert "as it is" in capsys.readouterr().out
+    assert main([*asked, "splits"]) == 1
+    assert "did you mean `split`" in capsys.readouterr().err
+
+
 def test_a_mistake_in_settings_of_a_search_is_shown_where_it_was_typed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
