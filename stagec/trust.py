@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from stagec.diagnostics import Diagnostic, Span, refused
+from stagec.reading import without_detours
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -123,6 +124,7 @@ def examples() -> str:
 
 def outside(file: str, span: Span | None) -> Diagnostic:
     """E0721: a text names a file that it may not have read."""
+    file = without_detours(file)
     return Diagnostic(
         "E0721",
         f"`{file}` is outside of the model's folder",

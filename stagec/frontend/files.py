@@ -10,7 +10,7 @@ from pathlib import Path
 from stagec.diagnostics import CompileError, Diagnostics, Span, file_meant, refused
 from stagec.frontend import syntax
 from stagec.frontend.parser import DEEPEST, parse
-from stagec.reading import read_file
+from stagec.reading import read_file, without_detours
 from stagec.shipped_models import STG, model_meant
 from stagec.trust import may_read, outside
 
@@ -96,8 +96,8 @@ class _Reader:
         except ValueError as error:
             self.unreadable(file, span, str(error))
             return
-        if importer is not None and os.path.realpath(short := os.path.normpath(file)) == real:
-            file = short  # but for `..` behind a link to a folder, which leads elsewhere
+        if importer is not None:
+            file = without_detours(file)
         circle = [shown for known, shown in self.reading if known == real]
         if circle:
             names = [shown for _, shown in self.reading]

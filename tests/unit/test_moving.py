@@ -146,7 +146,7 @@ def test_a_device_file_that_is_not_there_is_told_as_of_a_compilation(
     [
         ('documents B file "models/lengths.csv"', "E0701", "write `lengths.csv`"),
         ('documents B file "length.csv"', "E0701", "did you mean `models/lengths.csv`?"),
-        ('documents B file "../other.csv"', "E0721", "add `--trust models/..`"),
+        ('documents B file "../other.csv"', "E0721", "add `--trust .`"),
         ('documents B file "lengths.csv"', "", ""),
     ],
 )
