@@ -174,6 +174,14 @@ class CompileError(Exception):
     def render(self) -> str:
         return render(self.diagnostics, self.sources)
 
+    def keep_texts(self) -> None:
+        """Read now the files that its diagnostics show: later, the same paths may lead to others."""
+        texts = _Texts(self.sources)
+        for each in self.diagnostics:
+            for span in (each.span, *(place for place, _ in each.secondary)):
+                if span is not None and not span.is_flag:
+                    texts.line(span.file, span.line)
+
 
 def refused(
     code: str,

@@ -43,6 +43,12 @@ def read_file(path: str | os.PathLike[str], most: int = MOST_BYTES) -> bytes:
     return b"".join(parts)
 
 
+def without_detours(path: str) -> str:
+    """The path without `folder/..`, where that leads to the same file: behind a link to a folder it does not."""
+    short = os.path.normpath(path)
+    return short if os.path.realpath(short) == os.path.realpath(path) else path
+
+
 def at_once(path: str | os.PathLike[str], flags: int) -> int:
     """An opener for `open` that waits for nobody at the other end, nor do reads of what has nothing to say: they are None."""
     return os.open(path, flags | os.O_NONBLOCK)

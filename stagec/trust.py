@@ -9,12 +9,13 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from stagec.diagnostics import Diagnostic, Span, refused
+from stagec.reading import without_detours
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -28,12 +29,18 @@ class Trust:
     """Whether Python that a model names is run."""
     folders: tuple[str, ...] = ()
     """Whose files models may import and read, and whose code runs."""
+    files: tuple[str, ...] = ()
+    """What the user names beside the model, and texts of a command do then: models may read these files."""
     in_python: bool = False
     """Whether a program says it, in arguments, and no flags."""
 
     def of_folder(self, folder: str) -> str:
         """How more of it is said: `--trust models`."""
         return f"trust={folder!r}" if self.in_python else f"--trust {folder}"
+
+    def of_argument(self, name: str) -> str:
+        """How else something is asked for: `--network`, in Python `network =`."""
+        return f"{name} =" if self.in_python else f"--{name}"
 
     @property
     def of_code(self) -> tuple[str, str]:
@@ -47,6 +54,11 @@ _ALLOWED: ContextVar[Trust] = ContextVar("trust", default=_NOTHING)
 def allow(trust: Trust) -> None:
     """From here on."""
     _ALLOWED.set(trust)
+
+
+def allow_files(files: Sequence[str]) -> None:
+    """From here on, these files too."""
+    allow(replace(allowed(), files=(*allowed().files, *files)))
 
 
 @contextmanager
@@ -67,7 +79,7 @@ def trusted(code: bool, folders: Sequence[str], in_python: bool = False) -> Trus
             message = f"`{said}` names a folder, and `{folder}` is none"
             help_ = "leave it out, or make it"
             raise refused("E0710", message, origin=f"{said} {folder}", help=help_)
-    return Trust(code, tuple(folders), in_python)
+    return Trust(code, tuple(folders), in_python=in_python)
 
 
 def as_here(work: Callable[[T], R]) -> Callable[[T], R]:
@@ -86,7 +98,10 @@ def allowed() -> Trust:
 
 def may_read(path: str, root: str) -> bool:
     """Whether a text below the folder `root` may have a file read."""
-    folders = (root or ".", examples(), *_ALLOWED.get().folders)
+    trust = _ALLOWED.get()
+    if any(os.path.realpath(path) == os.path.realpath(file) for file in trust.files):
+        return True
+    folders = (root or ".", examples(), *trust.folders)
     return any(is_below(path, folder) for folder in folders if folder)
 
 
@@ -109,6 +124,7 @@ def examples() -> str:
 
 def outside(file: str, span: Span | None) -> Diagnostic:
     """E0721: a text names a file that it may not have read."""
+    file = without_detours(file)
     return Diagnostic(
         "E0721",
         f"`{file}` is outside of the model's folder",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, chdir, contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -16,7 +16,7 @@ from stagec.diagnostics import CompileError, Diagnostic, refused
 from stagec.driver import Stops, compile_checked, compile_ir
 from stagec.estimate.step import on_device
 from stagec.frontend import CheckedModel, check, lower, parse_file, parse_text, warnings_of
-from stagec.frontend.files import Source, read_text
+from stagec.frontend.files import Source, read_text, uncapitalised
 from stagec.frontend.typed_device import device_said, of_file
 from stagec.ir_text import is_ir_file, refuse_about_ir
 from stagec.plans.clauses import Plan
@@ -56,12 +56,18 @@ class Asked:
     adapt: Callable[[Plan], Plan]
     """Puts a plan on the device, and on the network, that are asked for."""
     trust: Trust
+    folder: str
+    """Where the program asked: paths of files are from there, wherever it goes then."""
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Within a `with`: what a model does is held against what is allowed, and what a plug-in raises is E0713."""
-        with mistakes_of_plug_ins(), trusting(self.trust):
-            yield
+        """Within a `with`: what a model does is held against what is allowed, and what a plug-in raises is E0713. Files are those of where it was asked."""
+        with mistakes_of_plug_ins(), trusting(self.trust), in_folder(self.folder):
+            try:
+                yield
+            except CompileError as error:
+                error.keep_texts()
+                raise
 
     @property
     def text(self) -> Source:
@@ -91,19 +97,18 @@ class Asked:
         self, quantities: Sequence[str], varied: Mapping[str, int | str | Sequence[int]]
     ) -> SweptTable:
         texts = [f"{name}={listed(values)}" for name, values in varied.items()]
-        names = grid(texts, names_of_plan(self.text, self.plan))
-        request = SweepRequest(
-            self.text,
-            self.plan,
-            self.sizes,
-            names,
-            computed(quantities, names),
-            self.adapt,
-            self.plug_ins,
-        )
         with self.working():
-            found = table_of(request)
-        return SweptTable(found)
+            names = grid(texts, names_of_plan(self.text, self.plan))
+            request = SweepRequest(
+                self.text,
+                self.plan,
+                self.sizes,
+                names,
+                computed(quantities, names),
+                self.adapt,
+                self.plug_ins,
+            )
+            return SweptTable(table_of(request))
 
     def _checked(self) -> CheckedModel:
         checked = check(self.text, self.plan, self.sizes, self.plug_ins.functions)
@@ -155,7 +160,32 @@ def asked_for(
                 raise of_file(error, typed, "device =") from None
         return plan if network is None else on_network(plan, os.fspath(network))
 
-    return Asked(read, plan, sizes, registry(names_of(load_pass)), adapt, allowed)
+    known = registry(names_of(load_pass))
+    return Asked(read, plan, sizes, known, adapt, allowed, current_folder())
+
+
+def current_folder() -> str:
+    """Where the program runs; nothing where somebody has removed that folder."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
+
+
+@contextmanager
+def in_folder(folder: str) -> Iterator[None]:
+    """Within a `with`, the program runs in another folder, if it is not in that one. E0701 where the folder is no more."""
+    if current_folder() == folder:
+        yield
+        return
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(chdir(folder))
+        except OSError as error:
+            why = uncapitalised(error.strerror or str(error))
+            message = f"cannot read files from `{folder}`, where the program compiled: {why}"
+            raise refused("E0701", message, help="ask before the folder is removed") from None
+        yield
 
 
 def read_source(source: str | Path) -> Source | IrFile:

@@ -150,16 +150,19 @@ class Job(WithTraces):
         return self._estimate.step_time_us / 1e6
 
     @property
+    @while_allowed
     def mfu(self) -> float:
         """Model FLOPs utilisation, from 0 to 1."""
         return self._estimate.mfu
 
     @property
+    @while_allowed
     def peak_bytes(self) -> int:
         """Peak memory of a step in bytes, of the rank that needs most."""
         return max(each.peak_bytes for each in self._compiled.memory)
 
     @property
+    @while_allowed
     def peak_bytes_along_time(self) -> int:
         """Peak memory along the estimated time of the step, where communication that lags behind keeps its buffers. E0410 if the plan names no device."""
         return max(each.num_bytes for each in self._estimate.timed_peaks)
@@ -197,6 +200,7 @@ class Job(WithTraces):
         return Table.of_rows(names, rows, f"{self.model}, plan {self.plan}: one rank, one step")
 
     @cached_property
+    @while_allowed
     def communication(self) -> Table:
         """Collectives and transfers of one rank in one step, [rank classes x axes x kinds]: how many, and their bytes before and after on that rank."""
         names = ("class", "over", "kind", "count", "operand_bytes", "result_bytes")
@@ -215,6 +219,7 @@ class Job(WithTraces):
         return Table.of_rows(names, rows, "communication of one rank, one step")
 
     @cached_property
+    @while_allowed
     def memory(self) -> MemoryTable:
         """Memory of one rank of each class at its peak, by kind, [rank classes]: bytes."""
         kinds = [kind for kind in TITLES if any(c.at_peak()[kind] for c in self._compiled.memory)]
@@ -265,10 +270,9 @@ class Job(WithTraces):
     # Traces and pages
 
     @checks_arguments("Job.report")
-    @while_allowed
     def report(self, path: str | Path) -> None:
         """Write the page of `--report`: one file with the timeline, memory, traffic and costs."""
-        write_whole(os.fspath(path), report_page([self._compiled]).encode())
+        write_whole(os.fspath(path), self._page.encode())
 
     def __repr__(self) -> str:
         return f"{self.model}, plan {self.plan}, {self.num_ranks:,} ranks\n" + "\n".join(
@@ -285,7 +289,13 @@ class Job(WithTraces):
     def _chosen(self, track_memory: bool) -> TraceSet:
         return chosen(self._compiled, track_memory)
 
+    @property
+    @while_allowed
+    def _page(self) -> str:
+        return report_page([self._compiled])
+
     @cached_property
+    @while_allowed
     def _summary(self) -> Summary:
         compiled = self._compiled
         return summarize(compiled.module, compiled.counts, compiled.plan.name)
@@ -296,6 +306,7 @@ class Job(WithTraces):
         return estimate(self._compiled)
 
     @cached_property
+    @while_allowed
     def _scene(self) -> Scene:
         try:
             timeline = self._estimate.timeline

@@ -93,6 +93,7 @@ class PoolsJob(WithTraces):
         return self._estimate.end_us / 1e6
 
     @property
+    @while_allowed
     def mfu(self) -> float | None:
         """Model FLOPs utilisation of all devices until all pools are done; None where pools serve."""
         return self._estimate.mfu

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import sys
 import tomllib
@@ -31,6 +30,7 @@ from stagec.cli.usage import CommandParser, a_file, add_flag, add_repeated, add_
 from stagec.devices.file import is_path, load, table_text
 from stagec.devices.model import DeviceModel, Key, TimeTable
 from stagec.diagnostics import did_you_mean, file_meant, quoted, refused
+from stagec.frontend.moving import path_from
 from stagec.reading import read_whole_text
 
 Fit = Callable[[DeviceModel, Measured], TimeTable]
@@ -224,7 +224,7 @@ def save(options: argparse.Namespace, device: DeviceModel, tables: Sequence[Time
 
 def beside(path: Path, device: str) -> str:
     """What a file at `path` calls the device that it builds on: a name, or a file as seen from its own folder."""
-    return os.path.relpath(device, path.parent) if is_path(device) else device
+    return path_from(path.parent, device) if is_path(device) else device
 
 
 def toml(text: str) -> str:

@@ -23,6 +23,7 @@ from stagec.cli.usage import (
 from stagec.diagnostics import CompileError, did_you_mean, file_meant, refused
 from stagec.frontend import Source, parse_file, syntax
 from stagec.frontend.files import uncapitalised
+from stagec.frontend.moving import path_from
 from stagec.importing import import_configuration
 from stagec.importing.families import FAMILIES
 from stagec.importing.launch import import_plan
@@ -138,7 +139,7 @@ def write_plan(text: str, file: str, kind: str, options: argparse.Namespace) -> 
         dims = dims_of(source)
         names = names_in(source, dims)
         folder = os.path.dirname(options.out or "") or "."
-        model = Path(os.path.relpath(options.model, folder)).as_posix()
+        model = path_from(folder, options.model)
     beside = Path(file).parent if Path(file).is_file() else None
     imported = import_plan(text, file, kind, options.gpus, model or "", dims, beside, names)
     status = deliver(imported.text, f"a plan for {imported.run.ranks:,} GPUs", options)

@@ -11,12 +11,13 @@ from stagec.backend.executors import open_executor
 from stagec.backend.running_tasks import run_tasks
 from stagec.cli.inputs import read_text
 from stagec.cli.search_page import limit_text, percent, tell_idle
-from stagec.cli.search_question import ONE_MESH, capacity, plans_of, with_device
+from stagec.cli.search_question import ONE_MESH, capacity, with_device
 from stagec.cli.tables import plain_table, seconds, text_of
 from stagec.cli.usage import usage_error
 from stagec.diagnostics import CompileError, quoted, suggestion
 from stagec.frontend import Source, check, parse_text
 from stagec.frontend.checker import pools_in
+from stagec.frontend.checker.definitions import plans_of
 from stagec.pictures.scales import amount
 from stagec.searching.changes import PlanChange, changes
 from stagec.searching.model import read_model
@@ -77,7 +78,7 @@ def show_changes(options: argparse.Namespace) -> int:
 
 
 def check_plan(name: str, source: Source) -> None:
-    """E0401 for a plan that the file does not have, E0422 for one of several meshes."""
+    """E0401 for a plan that neither the file has nor what it imports, E0422 for one of several meshes."""
     plans = plans_of(source)
     if name not in plans:
         message, help_ = f"there is no plan `{name}`", suggestion(name, plans)

@@ -24,11 +24,15 @@ from stagec.cli.usage import (
     usage_error,
     whole_number,
 )
-from stagec.devices.file import is_path
-from stagec.diagnostics import render
+from stagec.devices.file import is_path, load, with_bases
+from stagec.diagnostics import CompileError, render
 from stagec.dialects.dist import MOST_RANKS
+from stagec.frontend.moving import path_from
+from stagec.frontend.typed_device import of_file
+from stagec.plans.clause_text import name_text
 from stagec.plugins import loaded
 from stagec.shipped_models import model_named
+from stagec.trust import allow_files
 
 EPILOG = """\
 what is chosen from (narrow it with --fix and --forbid, or in a TOML file: `tp = [1, 2]`, `forbid = ["zero=3 pp=2"]`):
@@ -40,6 +44,10 @@ examples:
   stagec search examples/llama3_8b.stg --like dp8_tp8 --device h100
   stagec search examples/llama3_70b.stg --devices 8 --device h200 --clause "serve {{ decode B at 1500, block = 16 }}" --within "step_time < 30ms"
 """
+
+
+NAMED = re.compile(r'\s*(?P<name>"[^"{}]*"|[^"{}]*?)(?P<settings>\s*(\{.*\})?)\s*', re.DOTALL)
+"""The name of a device, or its file, with or without quotes, and what settings there are."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -148,8 +156,9 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
     options.sizes = overrides(options.set)
     options.plug_ins = loaded(tuple(options.load_pass))
     options.model = model_named(options.model)
+    options.typed_device = options.device
     if options.device is not None:
-        options.device = beside(options.device.strip(), options.model)
+        options.device = beside(options.device, options.model)
     if options.like is not None:
         for flag in (
             "devices",
@@ -181,13 +190,21 @@ def read_flags(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def beside(device: str, model: str) -> str:
-    """A device's file in quotes, which a shell takes away, and from the folder of the model, where plans stand."""
-    match = re.match(r'"([^"]+)"|([^\s"{]+\.toml)(?=\s|\{|$)', device)
-    if match is None or not is_path(name := match[1] or match[2]):
-        return device
+    """A device's file in quotes, which a shell takes away, and from the folder of the model, where plans stand. E0417 for one that does not read.
+
+    Plans of a search name it then, and may.
+    """
+    match = NAMED.fullmatch(device)
+    if match is None or not is_path(name := match["name"].strip('"')):
+        return device.strip()
+    try:
+        load(name)
+    except CompileError as error:
+        raise of_file(error, device) from None
+    allow_files([*with_bases(name)])
     if not os.path.isabs(name):
-        name = Path(os.path.relpath(name, Path(model).parent)).as_posix()
-    return f'"{name}"{device[match.end() :]}'
+        name = path_from(Path(model).parent, name)
+    return f"{name_text(name)}{match['settings']}"
 
 
 def percentage(flag: str, text: str) -> int:

@@ -60,7 +60,7 @@ def show_search(options: argparse.Namespace) -> int:
     text = read_text(options.model)
     source = parse_text(text, options.model)
     if options.network is not None:
-        options.device = device_of_network(options, text)
+        options.device = options.typed_device = device_of_network(options, text)
     question = read_question(options, text, source)
     goal = question.goal
     cache = Path(options.cache) if options.cache else None
@@ -102,14 +102,14 @@ def tell_idle(
     said = {clause: f"--clause {clause}" for clause in clauses if clause in options.clause}
     said |= {clause: origin_of(options, clause) for clause in clauses if clause not in said}
     if options.device is not None:
-        said[f"device {options.device}"] = f"--device {options.device}"
+        said[f"device {options.device}"] = f"--device {options.typed_device}"
     found: list[Diagnostic] = []
     for each in in_all(plans, lambda each: (each.message, each.line)):
         clause = next((clause for clause in said if each.line in clause), None)
         if clause is None:
             continue
         flag = said[clause]
-        is_shown = flag.endswith(clause)
+        is_shown = flag.endswith(clause[clause.index(each.line) + each.start :])
         start = len(flag) - len(clause) + clause.index(each.line) + each.start
         ends = (start, start + each.end - each.start) if is_shown else ()
         place = Span.flag(re.sub(r"\s", " ", flag), *ends)

@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil, inf
 from pathlib import Path
@@ -17,9 +17,11 @@ from stagec.cli.solve_page import CONDITION, SECONDS, bound
 from stagec.cli.usage import usage_error
 from stagec.devices import names
 from stagec.devices.file import is_path
-from stagec.diagnostics import CompileError, quoted, refused, suggestion
+from stagec.diagnostics import CompileError, file_meant, quoted, refused, suggestion
 from stagec.frontend import CheckedModel, Source, check, parse_text, syntax as written
+from stagec.frontend.moving import path_from
 from stagec.frontend.numbers import names_in
+from stagec.frontend.plans.files import texts_in
 from stagec.frontend.printing import text_of as clause_text
 from stagec.frontend.typed_device import InText, of_flag
 from stagec.plans.clause_text import name_text, written as written_clause
@@ -43,6 +45,7 @@ from stagec.searching.space import (
 from stagec.searching.texts import LINKED, axis_of_link
 from stagec.simulators.infragraph import on_network
 from stagec.sweeping.run import PEAK, STEP_TIME
+from stagec.trust import may_read, outside
 
 NETWORK_NUMBERS = (
     "node",
@@ -184,7 +187,7 @@ def device_of_network(options: argparse.Namespace, text: str) -> str:
     others = {n: x for n, x in numbers.items() if x is not None and x != getattr(known, n)}
     name = known.preset or ""
     if is_path(name):
-        name = Path(os.path.relpath(name, Path(options.model).parent)).as_posix()
+        name = path_from(Path(options.model).parent, name)
     return written_clause(name_text(name), known, **others)
 
 
@@ -201,13 +204,21 @@ def probed(options: argparse.Namespace, text: str, *clauses: str) -> CheckedMode
 def with_device(options: argparse.Namespace, text: str, plan: str) -> CheckedModel:
     """The model under a plan with the device that is asked for. E0710 for one that there is not."""
     functions = options.plug_ins.functions
-    whole, said = f"{text}\n{plan}", options.device
+    whole = f"{text}\n{plan}"
     try:
         return check(parse_text(whole, options.model), NAME, options.sizes, functions)
     except CompileError as error:
-        if said is None:
+        if options.device is None:
             raise
-        raise of_flag(error, InText(said, 0, whole, whole.rindex(said))) from None
+        raise of_flag(error, flag_in(options, whole)) from None
+
+
+def flag_in(options: argparse.Namespace, whole: str) -> InText:
+    """Where what `--device` says stands in a text, which calls a file by its path from the model: the settings alone are there as they were typed."""
+    said, typed = options.device, options.typed_device
+    alike = len(said) if said == typed else len(said) - said.find("{") if "{" in said else 0
+    begins = whole.rindex(said) + len(said) - alike
+    return InText(typed, len(typed) - alike, whole, begins)
 
 
 def check_names(options: argparse.Namespace, source: Source) -> None:
@@ -247,7 +258,7 @@ def check_numbers(options: argparse.Namespace, device: Device) -> None:
         message = f"how long a step takes depends on the device's {quoted(missing, 'and')}"
         settings = ", ".join(f"{name} = ..." for name in missing)
         help_ = f"add `{settings}`, or name a device: {quoted(names())}"
-        raise usage_error(f"--device {options.device}", message, "E0410", help_)
+        raise usage_error(f"--device {options.typed_device}", message, "E0410", help_)
 
 
 def check_clauses(options: argparse.Namespace, text: str, clauses: Sequence[str]) -> None:
@@ -276,8 +287,25 @@ def check_clauses(options: argparse.Namespace, text: str, clauses: Sequence[str]
             message = f"`{axis}` is no axis that plans of a search have links along"
             help_ = suggestion(axis, LINKED)
             raise usage_error(origin_of(options, clause), message, "E0710", help_)
+        check_files(options, clause, [plan])
         if word in OF_THE_MODEL:
             check_of_the_model(options, text, clause)
+
+
+def check_files(options: argparse.Namespace, clause: str, nodes: Sequence[object]) -> None:
+    """E0701 for a file of a clause that is not there, and E0721 for one that the model may not have read. Plans of a search stand in the model's text."""
+    folder, origin = os.path.dirname(options.model), origin_of(options, clause)
+    for name in (each.text for each in texts_in(nodes)):
+        path = os.path.join(folder, name)
+        if not may_read(path, folder):
+            raise CompileError([replace(outside(path, None), origin=origin)])
+        if os.path.isfile(path):
+            continue
+        from_here = path_from(folder, name) if os.path.isfile(name) else ""
+        meant = f"write `{from_here}`" if from_here else file_meant(path)
+        help_ = f"the path is from the folder of the model, `{folder or '.'}`"
+        message = f"cannot read `{path}`: it is not there"
+        raise usage_error(origin, message, "E0701", f"{help_}; {meant}" if meant else help_)
 
 
 def check_of_the_model(options: argparse.Namespace, text: str, clause: str) -> None:

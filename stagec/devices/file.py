@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from functools import cache, lru_cache
@@ -170,6 +170,29 @@ def read_file(path: Path, changed: int, built_upon: tuple[str, ...]) -> DeviceMo
     """A file, once for each time that it is changed."""
     built_upon = (*built_upon, os.path.realpath(path))
     return parse(read_whole_text(path), path.stem, str(path), path.parent, built_upon)
+
+
+def with_bases(path: str) -> Iterator[str]:
+    """The file of a device, and those that it builds on, each before it is read."""
+    seen: set[str] = set()
+    while is_path(path) and os.path.realpath(path) not in seen:
+        yield path
+        seen.add(os.path.realpath(path))
+        try:
+            base = base_of(Path(path), Path(path).stat().st_mtime_ns)
+        except OSError:
+            return
+        path = str(Path(Path(path).parent, base)) if is_path(base) else base
+
+
+@lru_cache(maxsize=64)
+def base_of(path: Path, changed: int) -> str:
+    """What a file builds on, once for each time that it is changed; nothing of one that does not say it, or is none of a device."""
+    try:
+        base = read_toml(read_whole_text(path), str(path)).get("base", "")
+    except NoToml:
+        return ""
+    return base if isinstance(base, str) else ""
 
 
 def no_device(name: str) -> str:

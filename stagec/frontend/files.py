@@ -10,7 +10,7 @@ from pathlib import Path
 from stagec.diagnostics import CompileError, Diagnostics, Span, file_meant, refused
 from stagec.frontend import syntax
 from stagec.frontend.parser import DEEPEST, parse
-from stagec.reading import read_file
+from stagec.reading import read_file, without_detours
 from stagec.shipped_models import STG, model_meant
 from stagec.trust import may_read, outside
 
@@ -96,6 +96,8 @@ class _Reader:
         except ValueError as error:
             self.unreadable(file, span, str(error))
             return
+        if importer is not None:
+            file = without_detours(file)
         circle = [shown for known, shown in self.reading if known == real]
         if circle:
             names = [shown for _, shown in self.reading]
@@ -149,5 +151,5 @@ class _Reader:
         for item in program.items:
             if isinstance(item, syntax.ImportFile):
                 folder = os.path.dirname(file)
-                self.read(os.path.normpath(os.path.join(folder, item.path.text)), item)
+                self.read(os.path.join(folder, item.path.text), item)
         self.source.files[file] = program

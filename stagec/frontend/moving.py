@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 
-from stagec.frontend import syntax
 from stagec.frontend.files import parse_text
+from stagec.frontend.plans.files import texts_in
 
 
 def moved(text: str, file: str, folder: str | Path) -> str:
@@ -17,29 +15,23 @@ def moved(text: str, file: str, folder: str | Path) -> str:
     if os.path.realpath(old) == os.path.realpath(folder):
         return text
     lines = text.split("\n")
-    named = files_named(parse_text(text, file).files[file])
+    named = texts_in(parse_text(text, file).files[file].items)
     for each in sorted(named, key=lambda each: (each.span.line, each.span.column), reverse=True):
         # A schedule in Python has its function behind the name of the file.
         name, colon, function = each.text.partition(":")
         if os.path.isabs(name) or not (old / name).is_file():
             continue
-        there = Path(os.path.relpath(old / name, folder)).as_posix()
+        there = path_from(folder, old / name)
         number, first, last = each.span.line - 1, each.span.column - 1, each.span.end_column - 1
         line = lines[number]
         lines[number] = f'{line[:first]}"{there}{colon}{function}"{line[last:]}'
     return "\n".join(lines)
 
 
-def files_named(program: syntax.Program) -> Iterator[syntax.Text]:
-    """What stands in quotes and is no name of a value, or argument of an op or a pass."""
-    stack: list[object] = [*program.items]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, tuple):
-            stack += node
-        elif isinstance(node, syntax.Text):
-            yield node
-        elif isinstance(node, syntax.SyntaxNode) and not isinstance(
-            node, syntax.ListValue | syntax.Argument | syntax.Pass
-        ):
-            stack += [getattr(node, each.name) for each in fields(node)]
+def path_from(folder: str | Path, file: str | Path) -> str:
+    """The path of a file from a folder. Over a link to a folder, `..` is not the way back: the folders are then those that links lead to."""
+    path = os.path.relpath(file, folder)
+    if os.path.realpath(Path(folder, path)) != os.path.realpath(file):
+        there = os.path.join(os.path.realpath(os.path.dirname(file)), os.path.basename(file))
+        path = os.path.relpath(there, os.path.realpath(folder))
+    return Path(path).as_posix()

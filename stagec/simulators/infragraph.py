@@ -20,6 +20,7 @@ from stagec.diagnostics import CompileError, Span, file_meant, quoted, refused
 from stagec.estimate.network import Network
 from stagec.plans.clauses import Device, Link, Plan
 from stagec.reading import read_file
+from stagec.trust import allowed
 
 UNITS = {"GBps": 1e9, "Gbps": 1e9 / 8, "ms": 1e3, "us": 1.0, "ns": 1e-3}
 """To bytes per second, and to microseconds. Transfers (`GT/s`) say nothing without the width of a link."""
@@ -156,7 +157,8 @@ def on_network(plan: Plan, path: str) -> Plan:
     if len(graph.xpus) < num_ranks:
         what = f"has {len(graph.xpus):,} XPUs, and the plan {num_ranks:,} ranks"
         most = len(graph.xpus)
-        help_ = f"choose a mesh of at most {most:,} ranks; of a search, `--devices {most}`"
+        search = "" if allowed().in_python else f"; of a search, `--devices {most}`"
+        help_ = f"choose a mesh of at most {most:,} ranks{search}"
         raise unfit(path, what, help_)
     nodes = graph.nodes()
     links = graph.links_of_axes(sizes, nodes)
@@ -204,7 +206,8 @@ def said(what: str, speed: Speed) -> dict[str, float]:
 
 
 def unfit(path: str, what: str, help: str = "", span: Span | None = None) -> CompileError:
-    return refused("E0419", f"the network {what}", span, origin=f"--network {path}", help=help)
+    origin = f"{allowed().of_argument('network')} {path}"
+    return refused("E0419", f"the network {what}", span, origin=origin, help=help)
 
 
 class InfraGraph:

@@ -250,6 +250,13 @@ def test_a_device_is_said_as_plans_say_it() -> None:
     assert "--> device = h100 { nod = 4 }" in str(error.value)
 
 
+def test_a_network_is_said_in_the_words_of_python() -> None:
+    with pytest.raises(CompileError) as error:
+        stagec.compile(MODEL, set=SMALL, device="h100", network="nix.json")
+    assert error.value.diagnostics[0].code == "E0419"
+    assert "--> network = nix.json" in str(error.value)
+
+
 DOUBTFUL = """
 dim B = 4
 dim D = 8
@@ -344,3 +351,96 @@ def test_a_table_of_a_sweep_always_has_the_ranks() -> None:
     assert list(asked) == ["S", "ranks", "flops"]
     assert [list(asked[name]) for name in asked] == [list(plain[name]) for name in plain]
     assert list(job.sweep("ranks", "S", S=512)) == ["S", "ranks"]
+
+
+FROM_FILES = """
+import "parts/embedding.stg"
+dim B = 8
+dim D = 16
+dim H = 32
+dim L = 2
+module Layer(x[B, D]) -> [B, D] {
+  weight up[D, H], down[H, D]
+  return x + relu(x @ up) @ down
+}
+model Net(x[B, D], y[B, D]) {
+  repeat L { x = Layer(x) }
+  loss = mean(mean(x * y, over = D), over = B)
+}
+plan p {
+  mesh pp = 2
+  pipeline L over pp { microbatch = 4, schedule = "../schedules/mine.py:order" }
+  device "dev.toml"
+}
+"""
+"""A model that names other files, and a schedule in a folder that is not its own."""
+ORDER = """
+def order(ranks, stages, microbatches):
+    return [[word for m in range(microbatches) for word in (f"F{m}", f"B{m}")] for _ in range(ranks)]
+"""
+
+
+def asked_of(job: stagec.Job) -> list[Any]:
+    """Everything that a job computes when it is first asked."""
+    return [
+        job.step_time,
+        job.mfu,
+        job.peak_bytes,
+        job.peak_bytes_along_time,
+        [*job.memory.rows()],
+        [*job.communication.rows()],
+        [*job.timeline.rows()],
+        job.explain("flops").value,
+        [*job.sweep("step_time", "memory.peak", B=[8, 16]).rows()],
+        [each.code for each in job.warnings],
+        repr(job),
+        dict(job.traces(track_memory=True)),
+    ]
+
+
+@pytest.mark.parametrize("given", [{}, {"device": "own.toml"}])
+def test_files_are_those_of_where_a_job_was_compiled(
+    given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program goes to another folder, where files of the same names say something else."""
+    for name, speed in (("a", "450e9"), ("b", "10e9")):
+        folder = tmp_path / name / "models"
+        (folder / "parts").mkdir(parents=True)
+        (tmp_path / name / "schedules").mkdir()
+        (folder / "net.stg").write_text(FROM_FILES)
+        (folder / "parts" / "embedding.stg").write_text("dim V = 8\n")
+        for device in (folder / "dev.toml", tmp_path / name / "own.toml"):
+            device.write_text(f'base = "h100"\n[device]\nlink_bytes_per_s = {speed}\n')
+        (tmp_path / name / "schedules" / "mine.py").write_text(ORDER)
+
+    def compiled() -> stagec.Job:
+        return stagec.compile("models/net.stg", trust="schedules", **given)
+
+    monkeypatch.chdir(tmp_path / "b")
+    slow = asked_of(compiled())
+    monkeypatch.chdir(tmp_path / "a")
+    fast, job, report = asked_of(compiled()), compiled(), compiled()
+    monkeypatch.chdir(tmp_path / "b")
+    assert asked_of(job) == fast != slow
+    report.report("page.html")
+    report.write("traces")
+    assert (tmp_path / "b" / "page.html").is_file(), "what it writes is where it is then"
+    assert (tmp_path / "b" / "traces" / "Net.1.et").is_file()
+    assert Path.cwd() == tmp_path / "b"
+    (tmp_path / "a" / "models" / "dev.toml").write_text('base = "h101"\n')
+    with pytest.raises(CompileError) as error:
+        job.sweep("step_time", B=[8, 16])
+    assert 'base = "h101"' in str(error.value), "as it was read, whatever is there now"
+
+
+def test_a_job_says_that_its_folder_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").mkdir()
+    monkeypatch.chdir(tmp_path / "a")
+    job = stagec.compile(MODEL, set=SMALL, device="h100")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a").rmdir()
+    with pytest.raises(CompileError, match="where the program compiled: no such file") as error:
+        job.sweep("step_time", tp=[1, 2])
+    assert error.value.diagnostics[0].code == "E0701"

@@ -84,6 +84,7 @@ def test_a_search_takes_nodes_and_links_of_a_network(tmp_path: Path) -> None:
         plug_ins=registry(),
     )
     text = MODEL.partition("plan")[0]
+    options.typed_device = options.device
     options.device = device_of_network(options, text)
     device = probed(options, text).plan.device
     assert (device.node, device.link_bytes_per_s, device.network_bytes_per_s) == (4, 3e11, 25e9)

@@ -826,10 +826,14 @@ def test_names_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
             run(asked)
 
 
-def test_a_file_of_a_device_needs_no_quotes() -> None:
+def test_a_file_of_a_device_needs_no_quotes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A shell takes those of `--device "mine.toml"` away."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.toml").write_text('base = "h100"\n')
     for said in ("mine.toml", '"mine.toml"', "mine.toml { node = 4 }", "h100"):
-        read = read_flags(["examples/mlp.stg", "--devices", "2", "--device", said]).device
+        read = read_flags(["mlp.stg", "--devices", "2", "--device", said]).device
         assert read == said.replace("mine.toml", '"mine.toml"').replace('""', '"')
 
 

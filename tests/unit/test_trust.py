@@ -166,6 +166,102 @@ def test_files_of_numbers_stay_in_the_folder(
     assert "secret" not in printed
 
 
+NAMING = {
+    "schedule": ('pipeline L over pp { schedule = "FILE", microbatch = 1 }', "F0,B0\nF0,B0\n"),
+    "documents": ('documents B file "FILE"', "1\n"),
+    "load": ('load { file = "FILE" }', "1,2\n"),
+}
+"""Clauses that name a file, and what such a file says."""
+
+
+@pytest.mark.parametrize("kind", NAMING)
+@pytest.mark.parametrize("is_lent", [False, True])
+def test_files_of_an_imported_plan_are_those_of_the_folder_of_the_model(
+    folder: Path, capsys: pytest.CaptureFixture[str], kind: str, is_lent: bool
+):
+    """Wherever the plan stands that names them, and a file that another one lends has its own folder."""
+    clause, content = NAMING[kind]
+    (folder / "plans").mkdir()
+    (folder / "data").mkdir()
+    (folder / "data" / "numbers.csv").write_text(content)
+    own = 'pipeline L over pp { schedule = "mine.py:order", microbatch = 1 }'
+    model, plan = MODEL.split("plan p")
+    (folder / "plans" / "plan.stg").write_text(
+        "plan p" + plan.replace(own, clause.replace("FILE", "../data/numbers.csv"))
+    )
+    (folder / "net.stg").write_text(model if is_lent else 'import "plans/plan.stg"\n' + model)
+    main(["net.stg", "-q", *(["--plan", "plans/plan.stg:p"] if is_lent else [])])
+    assert "E0721" not in capsys.readouterr().err
+    (folder / "plans" / "numbers.csv").write_text(content)
+    (folder / "plans" / "plan.stg").write_text(
+        "plan p" + plan.replace(own, clause.replace("FILE", "../../secret.csv"))
+    )
+    (folder.parent / "secret.csv").write_text("secret\n")
+    assert main(["net.stg", "-q", *(["--plan", "plans/plan.stg:p"] if is_lent else [])]) == 1
+    printed = capsys.readouterr().err
+    assert "error[E0721]: `../secret.csv` is outside of the model's folder" in printed
+    assert "secret\n" not in printed
+
+
+@pytest.mark.parametrize("inner", ["", 'base = "../../secret.toml"\n'])
+def test_devices_of_a_text_stay_in_its_folder(
+    folder: Path, capsys: pytest.CaptureFixture[str], inner: str
+):
+    """A device that the command names may be anywhere, and its base too."""
+    (folder / "secret.toml").write_text('base = "h100"\npassword = 1\n')
+    (folder / "models" / "devices").mkdir(parents=True)
+    (folder / "models" / "devices" / "mine.toml").write_text(inner)
+    device = "devices/mine.toml" if inner else "../secret.toml"
+    text = MODEL.replace('schedule = "mine.py:order", ', "")
+    named = text.removesuffix("}\n") + f'  device "{device}"\n}}\n'
+    (folder / "models" / "net.stg").write_text(named)
+    for command in (["models/net.stg", "-q"], ["explain", "models/net.stg", "flops"]):
+        assert main(command) == 1
+        printed = capsys.readouterr().err
+        assert "error[E0721]" in printed
+        assert "secret.toml` is outside of the model's folder" in printed
+        assert "password" not in printed
+        assert ("`devices/mine.toml` is built upon it" in printed) == bool(inner)
+    (folder / "secret.toml").write_text('base = "h100"\n')
+    assert main(["models/net.stg", "-q", "--trust", "."]) == 0
+    (folder / "models" / "net.stg").write_text(text)
+    typed = str(Path("models", device))
+    assert main(["models/net.stg", "-q", "--device", typed]) == 0
+    capsys.readouterr()
+    search = ["search", "models/net.stg", "--devices", "2", "-q", "--executor", "processes:1"]
+    main([*search, "--device", f"{typed} {{ nod = 4 }}"])
+    assert "`device` has no setting `nod`" in capsys.readouterr().err
+
+
+def test_a_lent_plan_has_the_files_of_its_own_folder(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+):
+    model, plan = MODEL.split("plan p")
+    (folder / "models").mkdir()
+    (folder / "plans").mkdir()
+    (folder / "models" / "net.stg").write_text(model)
+    (folder / "plans" / "own.stg").write_text("plan p" + plan.replace("mine.py:order", "own.csv"))
+    (folder / "plans" / "own.csv").write_text("F0,F1,F2,F3,B0,B1,B2,B3\n" * 2)
+    assert main(["models/net.stg", "-q", "--plan", "plans/own.stg:p"]) == 0
+    assert not capsys.readouterr().err
+
+
+def test_an_import_goes_over_the_links_to_folders(folder: Path, capsys: pytest.CaptureFixture[str]):
+    """From the folder that a link leads to, `..` is not where the link is."""
+    (folder / "far" / "deep").mkdir(parents=True)
+    (folder / "link").symlink_to("far/deep")
+    (folder / "far" / "dims.stg").write_text("dim Q = 4\n")
+    (folder / "dims.stg").write_text("dim D = 4\n")
+    (folder / "far" / "deep" / "more.stg").write_text('import "../dims.stg"\n')
+    text = MODEL.replace("mine.py:order", "1f1b")
+    for imported in ("link/../dims.stg", "link/more.stg", "far/../link/more.stg"):
+        (folder / "net.stg").write_text(f'import "{imported}"\n{text}')
+        assert main(["net.stg", "-q", "--set", "Q=8"]) == 0, capsys.readouterr().err
+    (folder / "net.stg").write_text('import "far/../nothing.stg"\n' + text)
+    assert main(["net.stg", "-q"]) == 1
+    assert "cannot read `nothing.stg`" in capsys.readouterr().err
+
+
 def test_what_never_ends_is_not_read(tmp_path: Path):
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(OSError, match="no regular file"):

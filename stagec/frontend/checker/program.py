@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -29,6 +30,7 @@ from stagec.frontend.checker.types import TypeReader
 from stagec.frontend.checker.user_ops import read_op
 from stagec.frontend.files import Source, parse_file
 from stagec.frontend.paths import Scope, weights_of
+from stagec.frontend.plans.files import check_files
 from stagec.frontend.plans.idle_settings import (
     idle_documents,
     idle_microbatch,
@@ -217,6 +219,7 @@ def check(
 
     `overrides` are those of `--set`: the sizes of dims and axes, as text. `iterations` are those of a series, instead of the one that the plan serves.
     """
+    folders = [os.path.dirname(each) for each in (source.file, _lender(plan)) if each]
     source, plan, plans = _lent(source, plan)
     findings = Diagnostics(most=MOST_ERRORS, sources=source.texts)
     definitions = collect(source, findings, functions)
@@ -229,8 +232,9 @@ def check(
     chosen = _choose(definitions, plan, findings)
     _is_one(chosen, definitions.plans, findings, source)
     merged = merge(chosen, definitions.plans, findings)
-    if any(each.code == "E0404" for each in findings.errors):
-        # What a plan says is not known without the one that it extends.
+    check_files(merged, folders, findings)
+    if any(each.code in ("E0404", "E0721") for each in findings.errors):
+        # What a plan says is not known without the one that it extends, or the files that it names.
         raise_errors(findings, definitions, source)
     batch = _batch(source, definitions, merged, overrides or {}, findings, iterations)
     if batch is None and merged.get(syntax.Serve) is not None:
@@ -599,12 +603,19 @@ def _lent(
     source: Source, plan: str | None
 ) -> tuple[Source, str | None, dict[str, syntax.Plan] | None]:
     """Where a plan is that of another file: the texts of both, its name there, and the plans of that file."""
-    if plan is None or not (plan.endswith(SUFFIX) or f"{SUFFIX}:" in plan):
+    if plan is None or not (file := _lender(plan)):
         return source, plan, None
-    file, _, name = (plan if f"{SUFFIX}:" in plan else f"{plan}:").rpartition(":")
+    name = plan[len(file) + 1 :]
     lender = parse_file(file)
     texts = {**source.texts, **lender.texts}
     return replace(source, texts=texts), name or None, plans_of(lender)
+
+
+def _lender(plan: str | None) -> str:
+    """The other file of a plan `FILE.stg:NAME`, or `FILE.stg`; nothing for a plan's name."""
+    if plan is None or not (plan.endswith(SUFFIX) or f"{SUFFIX}:" in plan):
+        return ""
+    return plan.rpartition(":")[0] if f"{SUFFIX}:" in plan else plan
 
 
 def _choose(
