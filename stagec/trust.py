@@ -1,7 +1,7 @@
 """Whose text may do what: a model is a text of anyone's, and may neither run code nor show files that it was not given.
 
 A model may name a Python file (a schedule of its own): that runs when the user allows code, or trusts the folder that it
-is in. It may name other files, to import or to read numbers from: those of its own folder and of the folders below it,
+is in. It may name other files, to import or to read numbers or devices from: those of its own folder and of the folders below it,
 of stagec's examples, and of folders that the user trusts.
 """
 
@@ -30,7 +30,7 @@ class Trust:
     folders: tuple[str, ...] = ()
     """Whose files models may import and read, and whose code runs."""
     files: tuple[str, ...] = ()
-    """What the user names beside the model, and texts of a command do then: models may read these files."""
+    """The real paths of what the user names beside the model, and plans that a command writes name: models may read these files."""
     in_python: bool = False
     """Whether a program says it, in arguments, and no flags."""
 
@@ -58,7 +58,7 @@ def allow(trust: Trust) -> None:
 
 def allow_files(files: Sequence[str]) -> None:
     """From here on, these files too."""
-    allow(replace(allowed(), files=(*allowed().files, *files)))
+    allow(replace(allowed(), files=(*allowed().files, *map(os.path.realpath, files))))
 
 
 @contextmanager
@@ -99,7 +99,7 @@ def allowed() -> Trust:
 def may_read(path: str, root: str) -> bool:
     """Whether a text below the folder `root` may have a file read."""
     trust = _ALLOWED.get()
-    if any(os.path.realpath(path) == os.path.realpath(file) for file in trust.files):
+    if os.path.realpath(path) in trust.files:
         return True
     folders = (root or ".", examples(), *trust.folders)
     return any(is_below(path, folder) for folder in folders if folder)
