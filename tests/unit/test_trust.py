@@ -204,10 +204,10 @@ def test_files_of_an_imported_plan_are_those_of_the_folder_of_the_model(
 
 
 @pytest.mark.parametrize("inner", ["", 'base = "../../secret.toml"\n'])
-def test_devices_of_a_text_stay_in_its_folder(
+def test_what_is_wrong_with_a_device_elsewhere_is_not_shown(
     folder: Path, capsys: pytest.CaptureFixture[str], inner: str
 ):
-    """A device that the command names may be anywhere, and its base too."""
+    """One that reads may be anywhere, and its base too; of one that the command names mistakes are told."""
     (folder / "secret.toml").write_text('base = "h100"\npassword = 1\n')
     (folder / "models" / "devices").mkdir(parents=True)
     (folder / "models" / "devices" / "mine.toml").write_text(inner)
@@ -222,8 +222,10 @@ def test_devices_of_a_text_stay_in_its_folder(
         assert "secret.toml` is outside of the model's folder" in printed
         assert "password" not in printed
         assert ("`devices/mine.toml` is built upon it" in printed) == bool(inner)
+    assert main(["models/net.stg", "-q", "--trust", "."]) == 1
+    assert "password" in capsys.readouterr().err
     (folder / "secret.toml").write_text('base = "h100"\n')
-    assert main(["models/net.stg", "-q", "--trust", "."]) == 0
+    assert main(["models/net.stg", "-q"]) == 0
     (folder / "models" / "net.stg").write_text(text)
     typed = str(Path("models", device))
     assert main(["models/net.stg", "-q", "--device", typed]) == 0

@@ -6,25 +6,39 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
 
-from stagec.devices.file import with_bases
-from stagec.diagnostics import Diagnostics
+from stagec.devices.file import load, with_bases
+from stagec.diagnostics import CompileError, Diagnostics
 from stagec.frontend import syntax
 from stagec.frontend.plans.merge import Merged
 from stagec.trust import may_read, outside
 
 
 def check_files(merged: Merged, folders: Iterable[str], findings: Diagnostics) -> None:
-    """E0721 for what is neither below the folders of the texts that the user names, nor trusted."""
+    """E0721 for what is neither below the folders of the texts that the user names, nor trusted.
+
+    The file of a device may be anywhere, as it tells numbers alone; but what is wrong with one elsewhere is not shown.
+    """
     device = merged.get(syntax.Device)
     for name in texts_in(merged.clauses.values()):
         path = os.path.join(os.path.dirname(name.span.file), name.text)
         is_device = device is not None and name is device.preset
+        if is_device and is_device_file(path):
+            continue
         read = with_bases(path) if is_device else [] if is_code(name.text) else [path]
         for file in read:
             if not any(may_read(file, folder) for folder in folders):
                 notes = [] if file == path else [f"`{name.text}` is built upon it"]
                 findings.add(replace(outside(file, name.span), notes=notes))
                 break
+
+
+def is_device_file(path: str) -> bool:
+    """Whether it reads as a device."""
+    try:
+        load(path)
+    except CompileError:
+        return False
+    return True
 
 
 def is_code(text: str) -> bool:
