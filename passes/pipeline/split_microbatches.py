@@ -48,7 +48,7 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from stagec import symbolic
-from stagec.analysis.sequences import ModuleSequences
+from stagec.analysis.sequences import GOES_AS_ONE, ONE_ROW, SAY_HOW_MANY, ModuleSequences
 from stagec.analysis.sizes import size_values
 from stagec.diagnostics import quoted, refused, span_of
 from stagec.dialects import dist, stg
@@ -147,9 +147,8 @@ def define_axis(module: ModuleOp, program: stg.ProgramOp, dim: str, size: int) -
         note = f"`{dim} = {values[dim]}` over {' x '.join(axes) or 'one rank'}"
         help_ = "choose a microbatch that divides it, or another batch"
         if sequences is not None or values.get(stg.SEQUENCES, 1) > 1:
-            message = f"there are no microbatches of {size}: what a device serves in an iteration goes through as one"
-            note = "sequences of several kinds, or of each device or iteration its own, are one row"
-            help_ = "say how many they are, `serve { ..., microbatches = 2 }`, or leave `microbatch` out"
+            message = f"there are no microbatches of {size}: {GOES_AS_ONE}"
+            note, help_ = ONE_ROW, SAY_HOW_MANY
         place = dist.clause_span(program, *MICROBATCH)
         raise refused("E0308", message, place, notes=[note], help=help_)
     if sequences is not None:

@@ -48,6 +48,11 @@ def at_device(name: str, number: int) -> str:
     return f"{name}.at{number}"
 
 
+GOES_AS_ONE = "what a device serves in an iteration goes through as one"
+ONE_ROW = "sequences of several kinds, or of each device or iteration its own, are one row"
+SAY_HOW_MANY = "say how many they are, `serve { ..., microbatches = 2 }`, or leave `microbatch` out"
+"""What users are told of microbatches of such sequences."""
+
 Values = Mapping[str, int | Fraction]
 
 

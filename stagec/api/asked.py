@@ -133,12 +133,12 @@ def while_allowed(method: Callable[Concatenate[H, P], R]) -> Callable[Concatenat
 
 def asked_for(
     source: str | Path,
-    *,
     plan: str | None,
     set: Sizes | None,
     device: str | Path | None,
     network: str | Path | None,
     load_pass: Files,
+    *,
     allow_code: bool,
     trust: Files,
 ) -> Asked:

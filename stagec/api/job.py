@@ -53,14 +53,7 @@ def compile_job(
     with all mistakes.
     """
     asked = asked_for(
-        source,
-        plan=plan,
-        set=set,
-        device=device,
-        network=network,
-        load_pass=load_pass,
-        allow_code=allow_code,
-        trust=trust,
+        source, plan, set, device, network, load_pass, allow_code=allow_code, trust=trust
     )
     return Job(asked.compiled(), asked, lambda: asked.compiled(Stops(unroll=False)), asked.doubts)
 

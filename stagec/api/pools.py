@@ -38,14 +38,7 @@ def compile_pools_job(
 ) -> PoolsJob:
     """Likewise, under a plan of several pools. A size is of all that have the name, or of one: `set={"decode.tp": 8}`."""
     asked = asked_for(
-        source,
-        plan=plan,
-        set=set,
-        device=device,
-        network=network,
-        load_pass=load_pass,
-        allow_code=allow_code,
-        trust=trust,
+        source, plan, set, device, network, load_pass, allow_code=allow_code, trust=trust
     )
     if not pools_in(asked.text, plan):
         message = f"the plan `{plan}` has no pools" if plan else "the first plan has no pools"

@@ -57,14 +57,7 @@ def traces(
         encoded = read_bundle(source).traces
     else:
         asked = asked_for(
-            source,
-            plan=plan,
-            set=set,
-            device=device,
-            network=network,
-            load_pass=load_pass,
-            allow_code=allow_code,
-            trust=trust,
+            source, plan, set, device, network, load_pass, allow_code=allow_code, trust=trust
         )
         with asked.working():
             found = chosen(asked.compiled(), track_memory)

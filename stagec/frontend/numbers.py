@@ -90,8 +90,8 @@ def as_read(found: Quantity) -> int:
     return int(found.value)
 
 
-def as_set(found: Quantity, name: str) -> int:
-    """The same of a setting that has a name in conditions, where sweeps vary it: it may be another number in the same plan."""
+def as_varied(found: Quantity, name: str) -> int:
+    """One of a setting that has a name in conditions: plans where it is another number may be the same program."""
     conditions.define_setting(name, found.size, found.value)
     return int(found.value)
 

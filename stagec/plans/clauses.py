@@ -34,8 +34,8 @@ class SettingKind:
     """What may be written for a setting."""
 
     name: str
-    """`whole`, `number`, `rate`, `bandwidth`, `bytes`, `bool`, `choice`, `schedule`, `text`; `wholes` and `words` for a list. Words among `choices` may be
-    `true` for all of them."""
+    """`whole`, `number`, `rate`, `bandwidth`, `bytes`, `bool`, `choice`, `schedule`, `text`; `microbatch`, a number of sequences; `wholes` and `words` for a
+    list. Words among `choices` may be `true` for all of them."""
     choices: tuple[str, ...] = ()
     least: int = 0
 
@@ -136,7 +136,7 @@ class Pipeline(Clause):
     axis: str
     schedule: str = setting("schedule", "1f1b", *schedule_names())
     virtual_stages: int = setting("whole", 1, least=1)
-    microbatch: int | None = setting("whole", None, least=1)
+    microbatch: int | None = setting("microbatch", None, least=1)
     """Sequences per device; nothing for all at once."""
     first: int = setting("whole", 0, least=-(2**31))
     last: int = setting("whole", 0, least=-(2**31))

@@ -61,7 +61,7 @@ from stagec.frontend.printing import text_of
 from stagec.frontend.serving.batch import Batch
 from stagec.frontend.serving.clause import ServeReader
 from stagec.frontend.serving.dealing import batch_of
-from stagec.frontend.serving.microbatches import as_served, idle_in_serving, places_of
+from stagec.frontend.serving.microbatches import idle_in_serving, rows_of
 from stagec.frontend.serving.roles import Roles, roles_of, unserved
 from stagec.frontend.serving.sharing import idle_sharing
 from stagec.frontend.serving.spreads import spread_rules, spreads_of
@@ -254,11 +254,8 @@ def check(
     missing_axis_sizes(merged, table, findings)
     of_one = batch.longest if batch is not None and batch.is_packed else {}
     check_requirements(definitions.requires, table, findings, of_one)
-    of_plan = Diagnostics() if batch is not None else findings
-    resolved = resolve_plan(merged, table, of_plan)
+    resolved = resolve_plan(merged, table, findings, rows_of(batch))
     if batch is not None:
-        for each in as_served(of_plan.found, batch, places_of(merged)):
-            findings.add(each)
         _check_copies(resolved.load, batch.serve, bool(experts), findings)
         _check_load(resolved.load, batch.serve, bool(tokens), findings)
     num_errors = findings.num_errors
@@ -297,7 +294,7 @@ def check(
         *idle_names(said, weights),
         *idle_shares(merged, table, own),
         *idle_microbatch(resolved, served_as, said),
-        *idle_in_serving(batch, resolved.microbatch_size, places_of(said)),
+        *idle_in_serving(batch, resolved.microbatch_size, said),
         *idle_schedule(resolved, served_as, own),
         *idle_unit(resolved, said),
         *idle_split(served_as, own),

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from stagec.diagnostics import Diagnostics, Mistake, Span, did_you_mean, quoted
 from stagec.frontend import syntax
 from stagec.frontend.plans.merge import Merged
-from stagec.frontend.plans.settings import SettingsReader
+from stagec.frontend.plans.settings import Rows, SettingsReader
 from stagec.frontend.sizes import SizeTable
 
 
@@ -19,9 +19,15 @@ def places_of(title: str, names: Iterable[syntax.Path]) -> dict[str, Span]:
 class PlanReader:
     """What clauses of a plan are read with: the merged plan, known sizes, and where mistakes go."""
 
-    def __init__(self, merged: Merged, table: SizeTable, findings: Diagnostics) -> None:
+    def __init__(
+        self,
+        merged: Merged,
+        table: SizeTable,
+        findings: Diagnostics,
+        rows: Rows = Rows.SEQUENCES,
+    ) -> None:
         self.merged, self.table, self.findings = merged, table, findings
-        self.settings = SettingsReader(table.values, findings)
+        self.settings = SettingsReader(table.values, findings, rows)
         mesh = merged.get(syntax.Mesh)
         self.axes = [a.name for a in mesh.axes] if mesh else []
         self.axis_names = [name.text for name in self.axes]

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from stagec.diagnostics import Diagnostics
 from stagec.frontend import syntax
-from stagec.frontend.numbers import as_read, as_set, whole
+from stagec.frontend.numbers import as_read, whole
 from stagec.frontend.plans.devices import read_device, read_links
 from stagec.frontend.plans.host_memory import read_offload, read_process
 from stagec.frontend.plans.merge import Merged
@@ -26,14 +26,17 @@ from stagec.frontend.plans.parallelism import (
 from stagec.frontend.plans.plan_reader import PlanReader, places_of
 from stagec.frontend.plans.precision import read_precision
 from stagec.frontend.plans.rules import read_overrides, read_rules
+from stagec.frontend.plans.settings import Rows
 from stagec.frontend.plans.tokens import read_documents, read_load
 from stagec.frontend.sizes import SizeTable
 from stagec.plans import clauses as resolved
 
 
-def resolve_plan(merged: Merged, table: SizeTable, findings: Diagnostics) -> resolved.Plan:
+def resolve_plan(
+    merged: Merged, table: SizeTable, findings: Diagnostics, rows: Rows = Rows.SEQUENCES
+) -> resolved.Plan:
     """Every clause as plain values; mistakes are findings and leave the default."""
-    reader = PlanReader(merged, table, findings)
+    reader = PlanReader(merged, table, findings, rows)
     microbatch = merged.get(syntax.Microbatch)
     num_sequences = read_microbatch(reader, microbatch)
     unit, freeze = merged.get(syntax.Unit), merged.get(syntax.Freeze)
@@ -116,8 +119,7 @@ def read_recompute(reader: PlanReader) -> resolved.Recompute:
 def read_microbatch(reader: PlanReader, clause: syntax.Microbatch | None) -> int | None:
     if clause is None:
         return None
-    found = whole(clause.size, reader.table.values, reader.findings, "a microbatch")
-    return None if found is None else as_set(found, "microbatch")
+    return reader.settings.microbatch(clause.size, "a microbatch")
 
 
 def read_loss_chunks(reader: PlanReader) -> int:

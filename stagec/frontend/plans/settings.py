@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import Field, fields
+from enum import Enum
 from typing import Any
 
+from stagec.analysis.sequences import GOES_AS_ONE, ONE_ROW, SAY_HOW_MANY
 from stagec.diagnostics import Diagnostics, Span, did_you_mean, quoted, suggestion
 from stagec.frontend import syntax
 from stagec.frontend.numbers import (
     LARGEST,
     Sizes,
-    as_set,
+    as_read,
+    as_varied,
     byte_count,
     names_in,
     quantity,
@@ -23,17 +26,27 @@ from stagec.plans.clauses import ALL, Argument, Clause, Device, Link, SettingKin
 from stagec.symbolic import conditions
 
 NUMBERS = ("whole", "wholes", "number", "rate", "bytes")
-"""The kinds of settings that are numbers, which a plan may write as a formula of sizes."""
+"""The kinds of settings that are numbers, which a plan may write as a formula of sizes. In closed forms the size of a microbatch is a name."""
 
 ABOVE = "choose a number above 0"
 WITH_UNIT = "choose a number above 0, and its unit, as in `80GiB`"
 
 
+class Rows(Enum):
+    """What a row of the batch is, of which a microbatch has some."""
+
+    SEQUENCES = "sequences"
+    DEVICES = "devices"
+    """All that a device serves in an iteration is one row."""
+    PARTS = "parts"
+    """Likewise, in as many microbatches as `serve` says: no size of these is asked for."""
+
+
 class SettingsReader:
     """Reads settings against a class of `plan.py`. Mistakes are findings and leave the default."""
 
-    def __init__(self, sizes: Sizes, findings: Diagnostics) -> None:
-        self.sizes, self.findings = sizes, findings
+    def __init__(self, sizes: Sizes, findings: Diagnostics, rows: Rows = Rows.SEQUENCES) -> None:
+        self.sizes, self.findings, self.rows = sizes, findings, rows
         self.formulas: dict[str, str] = {}
         """The numbers that were read as formulas of sizes, by the name of the setting."""
 
@@ -73,8 +86,8 @@ class SettingsReader:
         return {**values, "given": given}
 
     def note(self, name: str, value: syntax.Value) -> None:
-        """Keep a number in mind that another size may change. Forms have the size of a microbatch by its name."""
-        if name != "microbatch" and any(each in self.sizes for each in names_in(value)):
+        """Keep a number in mind that another size may change."""
+        if any(each in self.sizes for each in names_in(value)):
             self.formulas[name] = text_of(value)
 
     def once(self, settings: syntax.Settings | None) -> list[syntax.Setting]:
@@ -136,6 +149,8 @@ class SettingsReader:
                 return self.refuse(entry, what, help_)
             found = [self.whole(v, name, kind) for v in value.values]
             return None if None in found else tuple(found)
+        if kind.name == "microbatch":
+            return self.microbatch(value, "`microbatch`")
         return self.whole(value, name, kind)
 
     def byte_count(
@@ -167,7 +182,22 @@ class SettingsReader:
     def whole(self, value: syntax.Value, name: str, kind: SettingKind) -> int | None:
         help_ = WITH_UNIT if kind.name == "bytes" else ""
         found = whole(value, self.sizes, self.findings, f"`{name}`", kind.least, help_)
-        return None if found is None else as_set(found, name)
+        return None if found is None else as_read(found)
+
+    def microbatch(self, value: syntax.Value, what: str) -> int | None:
+        """The size of a microbatch, which sweeps vary without another program. E0308 for a formula of sequences where rows are devices."""
+        if self.rows is Rows.PARTS:
+            return None
+        own = Diagnostics()
+        found = whole(value, self.sizes, own, what)
+        if own.errors and self.rows is Rows.DEVICES:
+            message = f"there are no such microbatches: {GOES_AS_ONE}"
+            notes, help_ = [ONE_ROW], SAY_HOW_MANY
+            self.findings.say("E0308", message, value.span, notes=notes, help=help_)
+            return None
+        for each in own.found:
+            self.findings.add(each)
+        return None if found is None else as_varied(found, "microbatch")
 
     def number(
         self, entry: syntax.Setting, positive: bool, above: str = ABOVE
