@@ -38,10 +38,6 @@ class Trust:
         """How more of it is said: `--trust models`."""
         return f"trust={folder!r}" if self.in_python else f"--trust {folder}"
 
-    def of_argument(self, name: str) -> str:
-        """How else something is asked for: `--network`, in Python `network =`."""
-        return f"{name} =" if self.in_python else f"--{name}"
-
     @property
     def of_code(self) -> tuple[str, str]:
         return ("allow_code=True", "trust") if self.in_python else ("--allow-code", "--trust")

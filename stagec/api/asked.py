@@ -158,7 +158,7 @@ def asked_for(
                 plan = on_device(plan, said)
             except CompileError as error:
                 raise of_file(error, typed, "device =") from None
-        return plan if network is None else on_network(plan, os.fspath(network))
+        return plan if network is None else on_network(plan, os.fspath(network), "network =")
 
     known = registry(names_of(load_pass))
     return Asked(read, plan, sizes, known, adapt, allowed, current_folder())

@@ -15,10 +15,11 @@ from stagec.backend.executors import open_executor
 from stagec.backend.files import write_whole
 from stagec.cli.inputs import read_text
 from stagec.cli.progress import counting_progress
-from stagec.cli.search_question import TESTED, device_of_network, origin_of, plans_of, read_question
+from stagec.cli.search_question import TESTED, device_of_network, origin_of, read_question
 from stagec.cli.tables import plain_table, seconds, text_of
 from stagec.diagnostics import Diagnostic, Span, in_all, render
 from stagec.frontend import parse_text, syntax
+from stagec.frontend.checker.definitions import plans_of
 from stagec.frontend.moving import moved
 from stagec.pictures.scales import amount
 from stagec.reports.plans_chart import plans_page
@@ -262,7 +263,7 @@ def sensitivity_text(tested: Sequence[Proved]) -> str:
 
 
 def best_names(options: argparse.Namespace) -> Iterator[str]:
-    """`best1`, `best2`, ..., but for those that plans of the file have."""
+    """`best1`, `best2`, ..., but for those that plans of the file have, or of those that it imports."""
     taken = plans_of(parse_text(read_text(options.model), options.model))
     return (name for n in count(1) if (name := f"best{n}") not in taken)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,6 +18,7 @@ from stagec.devices import names
 from stagec.devices.file import is_path
 from stagec.diagnostics import CompileError, file_meant, quoted, refused, suggestion
 from stagec.frontend import CheckedModel, Source, check, parse_text, syntax as written
+from stagec.frontend.checker.definitions import plans_of
 from stagec.frontend.moving import path_from
 from stagec.frontend.numbers import names_in
 from stagec.frontend.plans.files import texts_in
@@ -107,7 +107,7 @@ def read_question(options: argparse.Namespace, text: str, source: Source) -> Que
     device = checked.plan.device
     check_numbers(options, device)
     clauses = clauses_of(options)
-    check_clauses(options, text, clauses)
+    files = check_clauses(options, text, clauses)
     if trained := [clause for clause in clauses if word_of(clause) in OF_TRAINING]:
         dims = read_model(probed(options, text, *trained))
     iteration = iteration_of(options, text, dims, clauses)
@@ -136,7 +136,7 @@ def read_question(options: argparse.Namespace, text: str, source: Source) -> Que
         overrides=tuple(options.sizes.items()),
         plug_ins=tuple(options.load_pass),
         beside=json.dumps(
-            [sorted(checked.source.texts.items()), repr(device), texts_of(options, clauses, spaces)]
+            [sorted(checked.source.texts.items()), repr(device), texts_of(options, files, spaces)]
         ),
         wants_front=options.plot is not None and iteration is None,
         tested=TESTED,
@@ -232,20 +232,13 @@ def check_names(options: argparse.Namespace, source: Source) -> None:
         raise usage_error(options.model, message, "E0710", "give it another name in the text")
 
 
-def plans_of(source: Source) -> list[str]:
-    """The names of a file's own plans."""
-    items = source.files[source.file].items
-    return [item.name.text for item in items if isinstance(item, written.Plan)]
-
-
 def texts_of(
-    options: argparse.Namespace, clauses: Sequence[str], spaces: Sequence[Space]
+    options: argparse.Namespace, of_clauses: Sequence[str], spaces: Sequence[Space]
 ) -> list[str]:
-    """The texts of the files of plug-ins, and of those that plans name: a schedule of the user's own, or what a clause has in quotes."""
+    """The texts of the files of plug-ins, and of those that plans name: a schedule of the user's own, or those of clauses."""
     schedules = [str(s) for each in spaces for s in each.values.get("schedule", ()) if is_file(s)]
     named = [schedule.partition(":")[0] for schedule in schedules]
-    named += [name for clause in clauses for name in re.findall(r'"([^"]+)"', clause)]
-    files = [Path(options.model).parent / name for name in dict.fromkeys(named)]
+    files = [Path(options.model).parent / name for name in dict.fromkeys([*named, *of_clauses])]
     return [*map(read_text, options.load_pass), *(read_text(str(f)) for f in files if f.is_file())]
 
 
@@ -261,8 +254,9 @@ def check_numbers(options: argparse.Namespace, device: Device) -> None:
         raise usage_error(f"--device {options.typed_device}", message, "E0410", help_)
 
 
-def check_clauses(options: argparse.Namespace, text: str, clauses: Sequence[str]) -> None:
-    """E0710 for what a space says of all plans, and no plan can say."""
+def check_clauses(options: argparse.Namespace, text: str, clauses: Sequence[str]) -> list[str]:
+    """E0710 for what a space says of all plans, and no plan can say; the files that it names."""
+    files: list[str] = []
     for clause in clauses:
         try:
             source = parse_text(f"{text}\nplan {NAME} {{\n{clause}\n}}\n", options.model)
@@ -287,15 +281,18 @@ def check_clauses(options: argparse.Namespace, text: str, clauses: Sequence[str]
             message = f"`{axis}` is no axis that plans of a search have links along"
             help_ = suggestion(axis, LINKED)
             raise usage_error(origin_of(options, clause), message, "E0710", help_)
-        check_files(options, clause, [plan])
+        own = [each.text for each in texts_in([plan])]
+        check_files_of_clause(options, clause, own)
+        files += own
         if word in OF_THE_MODEL:
             check_of_the_model(options, text, clause)
+    return files
 
 
-def check_files(options: argparse.Namespace, clause: str, nodes: Sequence[object]) -> None:
+def check_files_of_clause(options: argparse.Namespace, clause: str, names: Sequence[str]) -> None:
     """E0701 for a file of a clause that is not there, and E0721 for one that the model may not have read. Plans of a search stand in the model's text."""
     folder, origin = os.path.dirname(options.model), origin_of(options, clause)
-    for name in (each.text for each in texts_in(nodes)):
+    for name in names:
         path = os.path.join(folder, name)
         if not may_read(path, folder):
             raise CompileError([replace(outside(path, None), origin=origin)])

@@ -38,6 +38,7 @@ import numpy as np
 
 from stagec.devices.model import (
     DTYPE_UNITS,
+    TAKEN_UNITS,
     UNITS,
     Citation,
     DeviceModel,
@@ -109,7 +110,7 @@ SCALARS = {
     "price_per_hour": float,
 }
 ZEROS = (
-    *("sustained_spread", "collective_units", "exchange_units", "message_units"),
+    *("sustained_spread", *TAKEN_UNITS),
     *("block_bytes_per_s", "loss_bytes_per_s", "scalars_per_s", "scan_flops_per_s"),
 )
 """Numbers that may be 0, which says what a device says without them."""
@@ -317,7 +318,7 @@ def read(
         help_ = "choose a share from 0 to 1: the standard deviation over the mean"
         raise where.bad(message, help_, at=("sustained_spread",))
     units = fields.get("units")
-    for key in ("collective_units", "exchange_units", "message_units"):
+    for key in TAKEN_UNITS:
         if units is not None and fields.get(key, 0) >= max(units, 1):
             message = f"`{key}` of `{where}` is {fields[key]}, and a device has `units = {units}`"
             at = key if key in data else "units"

@@ -248,6 +248,10 @@ DTYPE_UNITS = {
     "mxfp4": "fp4",
 }
 """Which peak holds for a format that shares its units with another."""
+TAKEN_UNITS = ("collective_units", "exchange_units", "message_units")
+"""Settings of a device by which communication takes multiprocessors from computation."""
 UNITS = ("fp4", "fp8", "bf16", "fp16", "tf32", "fp32", "fp64")
 """What devices have peaks for, from the narrowest on."""
-RARE_UNITS = ("fp4", "fp8", "fp64")
+RARE_TAKEN_UNITS = ("collective_units", "exchange_units", "message_units")
+"""Settings of a device by which communication takes multiprocessors from computation."""
+UNITS = ("fp4", "fp8", "fp64")

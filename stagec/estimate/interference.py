@@ -20,6 +20,7 @@ import numpy as np
 
 from stagec.arrays import Floats, Ints, distinct
 from stagec.backend.program import Node, TraceProgram, TraceSet
+from stagec.devices.model import TAKEN_UNITS
 from stagec.dialects.sched.actions import Collective, Compute, Transfer
 from stagec.dialects.work import Work
 from stagec.estimate import intervals
@@ -27,7 +28,7 @@ from stagec.estimate.graph import PieceGraph, build_graph
 from stagec.estimate.prices import Prices
 from stagec.estimate.timeline import Arrivals, Timeline, simulate_graph
 from stagec.estimate.waits import Waits
-from stagec.plans.clauses import UNITS, Device
+from stagec.plans.clauses import Device
 
 LEAST = 1.001
 """If no rank's computation is slowed by this factor or more, none is taken to be slowed at all."""
@@ -85,7 +86,7 @@ def takes_units(device: Device) -> bool:
     model = device.model
     if model is None or model.units <= 1:
         return False
-    return any(getattr(device, name) or getattr(model, name) for name in UNITS)
+    return any(getattr(device, name) or getattr(model, name) for name in TAKEN_UNITS)
 
 
 def slowdown(computing: Floats, lost: Floats) -> Floats:

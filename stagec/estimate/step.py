@@ -13,7 +13,7 @@ from stagec.analysis.sequences import ModuleSequences
 from stagec.analysis.sizes import size_values
 from stagec.backend.program import RankClass, TraceSet
 from stagec.compiled import Compiled
-from stagec.diagnostics import refused
+from stagec.diagnostics import CompileError, Diagnostic
 from stagec.dialects import sched, stg
 from stagec.dialects.work import Work
 from stagec.estimate.breakdown import Breakdown as Breakdown, breakdown
@@ -197,9 +197,15 @@ def on_device(plan: Plan, device: str | Device) -> Plan:
     }
     places = {name: span for name, span in old.given.items() if name.partition(".")[0] in kept}
     device = replace(new, span=old.span or plan.span, given={**new.given, **places}, **kept)
-    for name, message in device.too_many_units.items():
-        help_ = f"say another number for this device: `{device.preset} {{ {name} = N }}`"
-        raise refused("E0710", f"of the plan {message}", help=help_)
+    say = "say another number for this device: "
+    many = [
+        Diagnostic(
+            "E0710", f"of the plan {message}", help=f"{say}`{device.preset} {{ {name} = N }}`"
+        )
+        for name, message in device.too_many_units.items()
+    ]
+    if many:
+        raise CompileError(many)
     return replace(plan, device=device)
 
 

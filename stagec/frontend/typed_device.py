@@ -94,8 +94,14 @@ def of_flag(error: CompileError, flag: InText) -> CompileError:
 
 
 def of_file(error: CompileError, said: str, word: str = FLAG) -> CompileError:
-    """What is wrong with the file of a device, or that there is none: E0417."""
-    first = error.diagnostics[0]
-    span = first.span if first.span and is_path(first.span.file) else None
-    found = replace(first, span=span, secondary=(), origin=f"{word} {said}")
-    return CompileError([found], error.sources)
+    """What is wrong with a device that has no settings: its place is in its file, if it is one, beside what was asked for."""
+    found = (
+        replace(
+            each,
+            span=each.span if each.span and is_path(each.span.file) else None,
+            secondary=(),
+            origin=f"{word} {said}",
+        )
+        for each in error.diagnostics
+    )
+    return CompileError(found, error.sources)

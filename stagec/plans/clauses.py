@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from stagec.devices import LIMITS, DeviceModel, load
+from stagec.devices.model import TAKEN_UNITS
 from stagec.diagnostics import Span
 from stagec.dialects.stg import NUM_STATES, ROW_STATES
 from stagec.dialects.types import FLOATS, QUANTIZED
@@ -411,10 +412,6 @@ class Process(Clause):
     reserve: int = setting("bytes", 0)
 
 
-UNITS = ("collective_units", "exchange_units", "message_units")
-"""Settings of a device by which communication takes multiprocessors from computation."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Device(Clause):
     """The device that the plan is for. None: not said, by the plan or by the preset it names."""
@@ -505,7 +502,7 @@ class Device(Clause):
         model = self.model
         if model is None or model.units <= 1:
             return {}
-        asked = {name: getattr(self, name) for name in UNITS}
+        asked = {name: getattr(self, name) for name in TAKEN_UNITS}
         return {
             name: f"`{name}` is {number}, and `{model.name}` has {model.units} multiprocessors"
             for name, number in asked.items()

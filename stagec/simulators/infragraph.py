@@ -20,7 +20,6 @@ from stagec.diagnostics import CompileError, Span, file_meant, quoted, refused
 from stagec.estimate.network import Network
 from stagec.plans.clauses import Device, Link, Plan
 from stagec.reading import read_file
-from stagec.trust import allowed
 
 UNITS = {"GBps": 1e9, "Gbps": 1e9 / 8, "ms": 1e3, "us": 1.0, "ns": 1e-3}
 """To bytes per second, and to microseconds. Transfers (`GT/s`) say nothing without the width of a link."""
@@ -144,12 +143,13 @@ class Speed:
     latency_us: float | None
 
 
-def on_network(plan: Plan, path: str) -> Plan:
+def on_network(plan: Plan, path: str, word: str = "--network") -> Plan:
     """The plan on the network of a file, in YAML or JSON. E0419 if it cannot be read, or does not fit the mesh, E0711 if a flag says another.
 
-    What the file leaves open (a link without a bandwidth or a latency) stays as the plan's device has it.
+    What the file leaves open (a link without a bandwidth or a latency) stays as the plan's device has it. `word` is the flag or the argument that asks
+    for it.
     """
-    graph = InfraGraph(path)
+    graph = InfraGraph(path, word)
     sizes = dict(plan.mesh)
     num_ranks = 1
     for size in sizes.values():
@@ -157,17 +157,15 @@ def on_network(plan: Plan, path: str) -> Plan:
     if len(graph.xpus) < num_ranks:
         what = f"has {len(graph.xpus):,} XPUs, and the plan {num_ranks:,} ranks"
         most = len(graph.xpus)
-        search = "" if allowed().in_python else f"; of a search, `--devices {most}`"
-        help_ = f"choose a mesh of at most {most:,} ranks{search}"
-        raise unfit(path, what, help_)
+        help_ = f"choose a mesh of at most {most:,} ranks; of a search, `--devices {most}`"
+        raise graph.unfit(what, help_)
     nodes = graph.nodes()
     links = graph.links_of_axes(sizes, nodes)
     near = graph.inside(nodes[0])
     if not links.missing and (plan.links or near is None):
         return replace(plan, links=tuple(links.found))
     if near is None:
-        raise unfit(
-            path,
+        raise graph.unfit(
             f"joins neither all XPUs of a node by one kind of link, nor the ranks of {quoted(links.missing)}",
             "say in the plan what joins them: "
             + ", ".join(f"`link {axis} {{ bytes_per_s = 450e9 }}`" for axis in links.missing),
@@ -175,7 +173,7 @@ def on_network(plan: Plan, path: str) -> Plan:
     if len({len(node) for node in nodes}) > 1:
         counts = ", ".join(sorted({f"{len(node):,}" for node in nodes}))
         what = f"has nodes of different sizes, {counts} XPUs, and a plan has one size"
-        raise unfit(path, what, "describe those nodes alone that the plan runs on")
+        raise graph.unfit(what, "describe those nodes alone that the plan runs on")
     found: dict[str, Any] = {"node": len(nodes[0])}
     found |= said("link", near)
     if len(nodes) > 1:
@@ -185,7 +183,7 @@ def on_network(plan: Plan, path: str) -> Plan:
             # Without a network, other nodes would be reached over the links of a node.
             what = "does not say how fast the links between nodes are"
             help_ = "give them a `bandwidth`, or the device `network_bytes_per_s = 50e9`"
-            raise unfit(path, what, help_)
+            raise graph.unfit(what, help_)
         found |= said("network", far)
     check_said_once(plan, found)
     return replace(plan, device=replace(plan.device, **found), links=())
@@ -205,26 +203,21 @@ def said(what: str, speed: Speed) -> dict[str, float]:
     return {name: value for name, value in numbers.items() if value is not None}
 
 
-def unfit(path: str, what: str, help: str = "", span: Span | None = None) -> CompileError:
-    origin = f"{allowed().of_argument('network')} {path}"
-    return refused("E0419", f"the network {what}", span, origin=origin, help=help)
-
-
 class InfraGraph:
     """The expanded graph of a file: a networkx graph of components."""
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, path: str, word: str = "--network") -> None:
+        self.said = f"{word} {path}"
         try:
             service = importlib.import_module("infragraph.infragraph_service")
             self.nx = importlib.import_module("networkx")
         except ImportError:
             help_ = "`pip install '.[infragraph]'` in stagec's clone"
-            raise unfit(path, "cannot be read without the package infragraph", help_) from None
+            raise self.unfit("cannot be read without the package infragraph", help_) from None
         try:
             text = read_file(path).decode(errors="replace")
         except OSError as error:
-            raise unfit(path, f"cannot be read: {error.strerror}", file_meant(path)) from None
+            raise self.unfit(f"cannot be read: {error.strerror}", file_meant(path)) from None
         reader = service.InfraGraphService()
         try:
             with warnings.catch_warnings():
@@ -237,16 +230,19 @@ class InfraGraph:
             help_ = "`stagec MODEL -o DIR --for infragraph` writes one: compare it"
             mark: Any = getattr(error, "problem_mark", None)  # of YAML, which JSON is too
             if mark is None:
-                raise unfit(path, f"is not InfraGraph: {first}", help_) from None
+                raise self.unfit(f"is not InfraGraph: {first}", help_) from None
             what = f"is not InfraGraph: {getattr(error, 'problem', None) or first}"
             span = Span.point(path, mark.line + 1, mark.column + 1)
-            raise unfit(path, what, help_, span) from None
+            raise self.unfit(what, help_, span) from None
         self.graph: Any = reader.get_networkx_graph()
         for one, other, about in self.graph.edges(data=True):
             about |= self.numbers(one, other, about)
         self.xpus = [name for name, kind in self.graph.nodes(data="type") if kind == "xpu"]
         if not self.xpus:
-            raise unfit(path, "has no XPU", "give a component of a device `choice: xpu`")
+            raise self.unfit("has no XPU", "give a component of a device `choice: xpu`")
+
+    def unfit(self, what: str, help: str = "", span: Span | None = None) -> CompileError:
+        return refused("E0419", f"the network {what}", span, origin=self.said, help=help)
 
     def numbers(self, one: str, other: str, about: Mapping[str, str]) -> dict[str, float]:
         """`{"bandwidth": "450 GBps", "latency": "500 ns"}` as a capacity in bytes per second and a weight in microseconds."""
@@ -259,14 +255,14 @@ class InfraGraph:
                 what = (
                     f"has a link `{about['link']}` in {value[2]}: bytes or bits per second are read"
                 )
-                raise unfit(self.path, what, f"units are {quoted(UNITS)}")
+                raise self.unfit(what, f"units are {quoted(UNITS)}")
             try:
                 found[key] = float(value[1]) * UNITS[value[2]]
             except ValueError:
                 found[key] = -1.0
             if not (found[key] > 0 or (found[key] == 0 and name == "latency")):
                 what = f"has a link `{about['link']}` from `{one}` to `{other}` with a {name} of {value[1]}"
-                raise unfit(self.path, what, "write a number above 0, such as `450 GBps`")
+                raise self.unfit(what, "write a number above 0, such as `450 GBps`")
         return found
 
     def nodes(self) -> list[list[str]]:
@@ -325,7 +321,7 @@ class InfraGraph:
         own = set(self.nx.node_connected_component(self.near, nodes[0][0]))
         outside = {other for one in own for other in self.graph[one] if other not in own}
         if not outside:
-            raise unfit(self.path, "has nodes that nothing joins", "join them by an edge")
+            raise self.unfit("has nodes that nothing joins", "join them by an edge")
         ways = self.graph.subgraph(own | outside)
         flow = self.speed(ways, nodes[0], list(outside)).bytes_per_s
         near_xpu, far_xpu = nodes[0][0], nodes[1][0]
@@ -351,8 +347,8 @@ class InfraGraph:
         try:
             way = self.nx.dijkstra_path(ways, source, target, weight="us")
         except self.nx.NetworkXNoPath:
-            raise unfit(
-                self.path, f"has no way from `{source}` to `{target}`", "join them by an edge"
+            raise self.unfit(
+                f"has no way from `{source}` to `{target}`", "join them by an edge"
             ) from None
         steps = [ways.edges[pair] for pair in itertools.pairwise(way)]
         if not any("latency" in step for step in steps):

@@ -18,7 +18,7 @@ from stagec.dialects.memory import OPERAND
 from stagec.memory import ClassPlan, Kind
 from tests.fidelity.model_text import row_split_tables
 from tests.fidelity.oracle import DTYPE_BYTES, Case
-from tests.fidelity.plan_text import kept_products
+from tests.fidelity.plan_text import kept_products, zero_axes
 from tests.fidelity.sublayers import steps_of
 
 TOLERANCE = 0.02
@@ -98,10 +98,9 @@ def add_flat_buffers(plan: ClassPlan, beside: np.ndarray) -> None:
 def add_last_gradients(case: Case, plan: ClassPlan, beside: np.ndarray) -> None:
     """When FSDP2 has copied the gradients of a unit and begins to reduce them, that of its last parameter is still there: a loop in `foreach_reduce`
     (`_fsdp_collectives.py`) leaves it in a variable. The last of the root is the head's, that of a block its second product's."""
-    if case.parallel.get("dp_mode") not in ("fsdp", "hsdp"):
+    if not zero_axes(case):
         return
-    lives, m = plan.lives, case.model
-    table = m["vocab"] * m["dim"] // case.degree("tp")
+    lives = plan.lives
     copies = [row for row in range(len(lives)) if plan.about(row).op == "copy_in"]
     reductions = sorted(nodes_by(plan, "grad_reduce", ("reduce_scatter",), ""))
     for copied in lives.birth[copies].tolist():
@@ -109,13 +108,14 @@ def add_last_gradients(case: Case, plan: ClassPlan, beside: np.ndarray) -> None:
         gone = (lives.kind == Kind.GRADIENTS) & (lives.death == copied)
         sizes: dict[str, int] = {}
         for row in np.flatnonzero(gone).tolist():
-            scope = plan.about(row).scope.rpartition(".")[2]
-            sizes[scope] = max(sizes.get(scope, 0), int(lives.num_bytes[row]))
-        held = sizes.get("SwiGLU", sizes.get("Experts", 0))
-        if "" in sizes:
-            is_table = sizes[""] in (table * DTYPE_BYTES["bf16"], table * DTYPE_BYTES["fp32"])
-            held = sizes[""] * (is_table and not m["tie"])
-        beside[copied + 1 : reduced + 1] += held
+            made = plan.about(row)
+            if made.op == "contract":
+                scope = made.scope.rpartition(".")[2]
+                sizes[scope] = max(sizes.get(scope, 0), int(lives.num_bytes[row]))
+        # The last parameter of other blocks, and of a root whose head is the table, is a vector.
+        last = "Experts" if "Experts" in sizes else "SwiGLU"
+        held = sizes.get("", 0) * (not case.model["tie"])
+        beside[copied + 1 : reduced + 1] += held or sizes.get(last, 0) * ("" not in sizes)
 
 
 def add_copies_of_collectives(case: Case, plan: ClassPlan, beside: np.ndarray) -> None:

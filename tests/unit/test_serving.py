@@ -329,12 +329,22 @@ def test_a_microbatch_of_rows_that_are_no_sequences_is_told_so(clause: str):
     assert told_of(cut) == ["`microbatch` changes nothing here"] * bool(clause)
 
 
+@pytest.mark.parametrize("served", ["decode 9 at 31", "decode 9 at 31, microbatches = 2"])
+def test_a_size_that_is_not_there_is_told_whatever_rows_are(served: str):
+    plan = f"plan p {{ mesh dp = 2 shard B over dp microbatch Q / 2 serve {{ {served} }} }}"
+    with pytest.raises(CompileError) as error:
+        check(parse_text(f"{text()}\n{plan}"), "p")
+    assert [each.code for each in error.value.diagnostics] == ["E0201"]
+
+
 def test_microbatches_of_one_change_nothing_where_a_device_has_one_row():
     one = "pipeline L over pp { microbatch = 1 }"
     assert told_of(f"plan p extends trained {{ {one} serve {{ decode 9 at 31 }} }}") == [
         "`microbatch` changes nothing here"
     ]
     assert not told_of(f"plan p extends trained {{ {one} serve {{ decode 8 at 31 }} }}")
+    both = told_of(f"plan p extends trained {{ microbatch 2 {one} serve {{ decode 9 at 31 }} }}")
+    assert both == ["`microbatch` changes nothing here"] * 2, "one of each place"
     base = f"plan one extends trained {{ {one} }}"
     assert not told_of(f"{base} plan p extends one {{ serve {{ decode 9 at 31 }} }}")
 

@@ -166,40 +166,67 @@ def test_files_of_numbers_stay_in_the_folder(
     assert "secret" not in printed
 
 
+NAMED = """
+dim B = 4
+dim S = 8
+dim D = 8
+dim F = 4
+dim H = 2
+dim E = 4
+dim L = 2
+dim X = 2
+dim A = 1
+dim N = B * S * A / X
+module Layer(x[B, S, D]) -> [B, S, D] {
+  weight wq[D, H, E], wo[H, E, D], router[D, X], up[X, D, F], down[X, F, D]
+  q = x @ wq
+  h = x + attention(q, q, q, causal = true) @ wo
+  gates, chosen = topk(softmax(h @ router, over = X), over = X, to = A)
+  wide[X, N, F] = dispatch(h, chosen, experts = X, tokens = N) @ up
+  y[X, N, D] = wide @ down
+  return h + combine(y, gates, chosen)
+}
+model Net(x[B, S, D]) {
+  repeat L { x = Layer(x) }
+  loss = sum(x * x, over = [B, S, D])
+}
+"""
 NAMING = {
-    "schedule": ('pipeline L over pp { schedule = "FILE", microbatch = 1 }', "F0,B0\nF0,B0\n"),
-    "documents": ('documents B file "FILE"', "1\n"),
-    "load": ('load { file = "FILE" }', "1,2\n"),
+    "schedule": (
+        'mesh pp = 2 pipeline L over pp { schedule = "FILE", microbatch = 4 }',
+        "F0,B0\nF0,B0\n",
+    ),
+    "documents": ('mesh pp = 2 pipeline L over pp documents S file "FILE"', "5\n3\n"),
+    "load": ('mesh ep = 2 shard B, X, N over ep load { file = "FILE" }', "1,2\n"),
 }
 """Clauses that name a file, and what such a file says."""
 
 
 @pytest.mark.parametrize("kind", NAMING)
+@pytest.mark.parametrize("beyond", ["", "a:b/../"])
 @pytest.mark.parametrize("is_lent", [False, True])
 def test_files_of_an_imported_plan_are_those_of_the_folder_of_the_model(
-    folder: Path, capsys: pytest.CaptureFixture[str], kind: str, is_lent: bool
+    folder: Path, capsys: pytest.CaptureFixture[str], kind: str, beyond: str, is_lent: bool
 ):
     """Wherever the plan stands that names them, and a file that another one lends has its own folder."""
     clause, content = NAMING[kind]
-    (folder / "plans").mkdir()
-    (folder / "data").mkdir()
+    for each in (folder / "plans", folder / "data" / "a:b", folder.parent / "a:b"):
+        each.mkdir(parents=True, exist_ok=True)
     (folder / "data" / "numbers.csv").write_text(content)
-    own = 'pipeline L over pp { schedule = "mine.py:order", microbatch = 1 }'
-    model, plan = MODEL.split("plan p")
-    (folder / "plans" / "plan.stg").write_text(
-        "plan p" + plan.replace(own, clause.replace("FILE", "../data/numbers.csv"))
-    )
-    (folder / "net.stg").write_text(model if is_lent else 'import "plans/plan.stg"\n' + model)
-    main(["net.stg", "-q", *(["--plan", "plans/plan.stg:p"] if is_lent else [])])
-    assert "E0721" not in capsys.readouterr().err
-    (folder / "plans" / "numbers.csv").write_text(content)
-    (folder / "plans" / "plan.stg").write_text(
-        "plan p" + plan.replace(own, clause.replace("FILE", "../../secret.csv"))
-    )
     (folder.parent / "secret.csv").write_text("secret\n")
-    assert main(["net.stg", "-q", *(["--plan", "plans/plan.stg:p"] if is_lent else [])]) == 1
+    (folder / "net.stg").write_text(NAMED if is_lent else 'import "plans/plan.stg"\n' + NAMED)
+    asked = ["net.stg", "-q", *(["--plan", "plans/plan.stg:p"] if is_lent else [])]
+
+    def compiled(file: str) -> int:
+        text = f"plan p {{ {clause.replace('FILE', file)} }}"
+        (folder / "plans" / "plan.stg").write_text(text)
+        return main(asked)
+
+    assert compiled(f"../data/{beyond}numbers.csv") == 0, capsys.readouterr().err
+    assert compiled(f"../../{beyond}secret.csv") == 1
     printed = capsys.readouterr().err
-    assert "error[E0721]: `../secret.csv` is outside of the model's folder" in printed
+    assert "error[E0721]" in printed
+    assert "secret.csv` is outside of the model's folder" in printed
     assert "secret\n" not in printed
 
 

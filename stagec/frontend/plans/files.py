@@ -18,13 +18,15 @@ def check_files(merged: Merged, folders: Iterable[str], findings: Diagnostics) -
 
     The file of a device may be anywhere, as it tells numbers alone; but what is wrong with one elsewhere is not shown.
     """
-    device = merged.get(syntax.Device)
+    device, schedule = merged.get(syntax.Device), schedule_in(merged)
     for name in texts_in(merged.clauses.values()):
         path = os.path.join(os.path.dirname(name.span.file), name.text)
         is_device = device is not None and name is device.preset
         if is_device and is_device_file(path):
             continue
-        read = with_bases(path) if is_device else [] if is_code(name.text) else [path]
+        if name is schedule and is_code(name.text):
+            continue
+        read = with_bases(path) if is_device else [path]
         for file in read:
             if not any(may_read(file, folder) for folder in folders):
                 notes = [] if file == path else [f"`{name.text}` is built upon it"]
@@ -41,8 +43,15 @@ def is_device_file(path: str) -> bool:
     return True
 
 
+def schedule_in(merged: Merged) -> syntax.Value | None:
+    """What a pipeline says of its schedule."""
+    pipeline = merged.get(syntax.Pipeline)
+    entries = pipeline.settings.entries if pipeline is not None and pipeline.settings else ()
+    return next((each.value for each in entries if each.name.text == "schedule"), None)
+
+
 def is_code(text: str) -> bool:
-    """Whether it is a schedule in Python, with its function behind the name of the file: that is E0722 where it may not run."""
+    """Whether a schedule is in Python, with its function behind the name of the file: that is E0722 where it may not run."""
     return ":" in text and not text.endswith(".csv")
 
 

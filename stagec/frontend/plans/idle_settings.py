@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from stagec.analysis.documents import PackedDocuments
 from stagec.analysis.units import unit_of
+from stagec.devices.model import TAKEN_UNITS
 from stagec.diagnostics import Diagnostic, Span, quoted
 from stagec.frontend import syntax
 from stagec.frontend.padding import entries
@@ -15,7 +16,7 @@ from stagec.frontend.paths import Scope, is_named
 from stagec.frontend.plans.merge import Merged
 from stagec.frontend.replication import REPLICATE, is_replicating
 from stagec.frontend.sizes import SizeTable
-from stagec.plans.clauses import PRODUCTS, UNITS, Clause, Offload, Plan, Serve
+from stagec.plans.clauses import PRODUCTS, Clause, Offload, Plan, Serve
 from stagec.schedules.catalogue import has_one_stage
 
 
@@ -127,7 +128,7 @@ NEEDS = (
     Need("overlap", ("pieces", "bulk"), "`tp = true`", lambda p: p.overlap.tp),
     Need(
         "device",
-        (*UNITS, "tile_scheduler"),
+        (*TAKEN_UNITS, "tile_scheduler"),
         "a device that ships, or a file with `units`: others have no multiprocessors that computation could lose",
         lambda p: (model := p.device.model) is not None and model.units > 1,
     ),
@@ -264,12 +265,10 @@ def idle_shares(merged: Merged, table: SizeTable, own: Collection[Span]) -> Iter
                 yield Diagnostic("W0304", message, entry.span, label=label, help="leave it out")
 
 
-def idle_microbatch(plan: Plan, serve: Serve | None, said: Merged) -> Iterator[Diagnostic]:
+def idle_microbatch(plan: Plan, said: Merged) -> Iterator[Diagnostic]:
     """A warning for a plan's own `microbatch` where its pipeline, or that of a plan it extends, says another."""
     pipeline = plan.pipeline
     in_pipeline = None if pipeline is None else pipeline.given.get("microbatch")
-    if serve is not None and serve.microbatches > 1:
-        return
     if pipeline is None or in_pipeline is None or plan.microbatch == pipeline.microbatch:
         return
     where = [(in_pipeline, "the pipeline's setting counts")]

@@ -17,6 +17,8 @@ from stagec.frontend.numbers import (
     as_varied,
     byte_count,
     names_in,
+    not_whole,
+    note_whole,
     quantity,
     shown,
     whole,
@@ -36,9 +38,9 @@ class Rows(Enum):
     """What a row of the batch is, of which a microbatch has some."""
 
     SEQUENCES = "sequences"
-    DEVICES = "devices"
+    ONE = "one"
     """All that a device serves in an iteration is one row."""
-    PARTS = "parts"
+    SAID_BY_SERVE = "said by serve"
     """Likewise, in as many microbatches as `serve` says: no size of these is asked for."""
 
 
@@ -185,19 +187,20 @@ class SettingsReader:
         return None if found is None else as_read(found)
 
     def microbatch(self, value: syntax.Value, what: str) -> int | None:
-        """The size of a microbatch, which sweeps vary without another program. E0308 for a formula of sequences where rows are devices."""
-        if self.rows is Rows.PARTS:
+        """The size of a microbatch, which sweeps vary without another program. E0308 for a formula of sequences where all of a device's are one row."""
+        if self.rows is Rows.SEQUENCES:
+            found = whole(value, self.sizes, self.findings, what)
+            return None if found is None else as_varied(found, "microbatch")
+        found = quantity(value, self.sizes, self.findings)
+        if found is None or self.rows is Rows.SAID_BY_SERVE:
             return None
-        own = Diagnostics()
-        found = whole(value, self.sizes, own, what)
-        if own.errors and self.rows is Rows.DEVICES:
+        note_whole(found, what, 1)
+        if not_whole(found.value, 1) is not None:
             message = f"there are no such microbatches: {GOES_AS_ONE}"
             notes, help_ = [ONE_ROW], SAY_HOW_MANY
             self.findings.say("E0308", message, value.span, notes=notes, help=help_)
             return None
-        for each in own.found:
-            self.findings.add(each)
-        return None if found is None else as_varied(found, "microbatch")
+        return as_varied(found, "microbatch")
 
     def number(
         self, entry: syntax.Setting, positive: bool, above: str = ABOVE

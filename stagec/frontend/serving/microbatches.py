@@ -16,7 +16,7 @@ def rows_of(batch: Batch | None) -> Rows:
     """What rows of the batch are, of which microbatches have some."""
     if batch is None or not batch.is_packed:
         return Rows.SEQUENCES
-    return Rows.PARTS if batch.serve.microbatches > 1 else Rows.DEVICES
+    return Rows.SAID_BY_SERVE if batch.serve.microbatches > 1 else Rows.ONE
 
 
 def idle_in_serving(batch: Batch | None, size: int, own: Merged) -> Iterator[Diagnostic]:
@@ -25,9 +25,9 @@ def idle_in_serving(batch: Batch | None, size: int, own: Merged) -> Iterator[Dia
     """
     rows = rows_of(batch)
     label, where, help_ = "", [], "leave it out"
-    if batch is not None and rows is Rows.PARTS:
+    if batch is not None and rows is Rows.SAID_BY_SERVE:
         where = [(batch.serve.given["microbatches"], "this counts")]
-    elif rows is Rows.DEVICES and size == 1:
+    elif rows is Rows.ONE and size == 1:
         label, help_ = GOES_AS_ONE, SAY_HOW_MANY
     else:
         return
