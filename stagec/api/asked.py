@@ -8,6 +8,7 @@ from contextlib import ExitStack, chdir, contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
+from threading import RLock
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from stagec.api.tables import SweptTable
@@ -144,8 +145,8 @@ def asked_for(
 ) -> Asked:
     """Read what functions of the API take, alike."""
     allowed = trusted(allow_code, names_of(trust), in_python=True)
-    with trusting(allowed):
-        read = read_source(source)
+    with trusting(allowed), IN_ONE_FOLDER:
+        folder, read = current_folder(), read_source(source)
     if isinstance(read, IrFile):
         refuse_about_ir(read.file, {"plan": plan, "set": set})
     sizes = {name: str(size) for name, size in (set or {}).items()}
@@ -161,7 +162,7 @@ def asked_for(
         return plan if network is None else on_network(plan, os.fspath(network), "network =")
 
     known = registry(names_of(load_pass))
-    return Asked(read, plan, sizes, known, adapt, allowed, current_folder())
+    return Asked(read, plan, sizes, known, adapt, allowed, folder)
 
 
 def current_folder() -> str:
@@ -172,13 +173,17 @@ def current_folder() -> str:
         return ""
 
 
+IN_ONE_FOLDER = RLock()
+"""A process has one folder: one thread at a time reads files, or goes where a job was compiled."""
+
+
 @contextmanager
 def in_folder(folder: str) -> Iterator[None]:
     """Within a `with`, the program runs in another folder, if it is not in that one. E0701 where the folder is no more."""
-    if current_folder() == folder:
-        yield
-        return
-    with ExitStack() as stack:
+    with IN_ONE_FOLDER, ExitStack() as stack:
+        if current_folder() == folder:
+            yield
+            return
         try:
             stack.enter_context(chdir(folder))
         except OSError as error:

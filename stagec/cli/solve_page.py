@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
@@ -15,6 +15,7 @@ from stagec.cli.sweep_page import of_one_pool, unit_of
 from stagec.cli.tables import lines_of, seconds
 from stagec.cli.usage import usage_error
 from stagec.diagnostics import CompileError, Diagnostic, in_all, render, suggestion, told_by
+from stagec.dialects import stg
 from stagec.explaining.names import MICROBATCH
 from stagec.frontend import CheckedModel, Source, check, parse_file
 from stagec.frontend.checker import plan_of_pool, pools_in
@@ -213,15 +214,34 @@ def plans_with(
     """The plan, or those of its pools that have the name, as each calls it."""
     functions = options.plug_ins.functions
     if not pools:
-        return [(name, check(source, options.plan, options.sizes, functions))]
+        return [(name, checked_at_some(source, options.plan, options.sizes, name, functions))]
     said = overrides_by_pool(source, options.plan, pools, options.sizes)
     found: list[tuple[str, CheckedModel]] = []
     for pool in pools:
         plan = plan_of_pool(source, options.plan, pool)
         own = of_pool(pool, names_of_plan(source, plan), [name])
         if own:
-            found.append((next(iter(own)), check(source, plan, said[pool], functions)))
+            called = next(iter(own))
+            found.append((called, checked_at_some(source, plan, said[pool], called, functions)))
     return found
+
+
+def checked_at_some(
+    source: Source,
+    plan: str | None,
+    sizes: Mapping[str, str],
+    name: str,
+    functions: Mapping[str, stg.Function],
+) -> CheckedModel:
+    """The plan; where it cannot be at its own value of the name, at a power of two. The mistake of the first, if it can be at none."""
+    first: CompileError | None = None
+    for more in ({}, *({name: str(2**power)} for power in range(17))):
+        try:
+            return check(source, plan, {**sizes, **more}, functions)
+        except CompileError as error:
+            first = first or error
+    assert first is not None
+    raise first
 
 
 def largest_of(checked: CheckedModel, name: str) -> int:

@@ -252,6 +252,4 @@ TAKEN_UNITS = ("collective_units", "exchange_units", "message_units")
 """Settings of a device by which communication takes multiprocessors from computation."""
 UNITS = ("fp4", "fp8", "bf16", "fp16", "tf32", "fp32", "fp64")
 """What devices have peaks for, from the narrowest on."""
-RARE_TAKEN_UNITS = ("collective_units", "exchange_units", "message_units")
-"""Settings of a device by which communication takes multiprocessors from computation."""
-UNITS = ("fp4", "fp8", "fp64")
+RARE_UNITS = ("fp4", "fp8", "fp64")

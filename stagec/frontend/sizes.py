@@ -340,6 +340,8 @@ class _SizeResolver:
                 message = f"there is no dim or axis `{name}`"
                 close = closest(name, known)
                 help_ = f"did you mean `{close}`?" if close else f"there are {quoted(known)}"
+                if name == "microbatch":
+                    help_ = "a plan says it, `microbatch 2`, and `--sweep microbatch=1,2` varies it"
                 self.usage(message, origin, help_ if known else "")
             elif not re.fullmatch(r"-?[0-9]{1,40}", text.strip()):
                 self.usage(f"`{text}` is not a whole number", origin, whole_meant(name, text))

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -236,6 +237,24 @@ def test_a_sweep_is_on_the_device_that_is_asked_for() -> None:
         for device in ("a100", "b200")
     )
     assert all(a > b for a, b in zip(slow["step_time"], fast["step_time"], strict=True))
+
+
+def test_threads_do_not_move_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs of two folders, asked from a third one."""
+    jobs: list[stagec.Job] = []
+    for name, rate in (("a", "3350e9"), ("b", "800e9")):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "mine.toml").write_text(f'base = "h100"\n[device]\nmemory_bytes_per_s = {rate}\n')
+        monkeypatch.chdir(folder)
+        jobs.append(stagec.compile(MODEL, set=SMALL, device="mine.toml"))
+    monkeypatch.chdir(tmp_path)
+    alone = [job.sweep("step_time", tp=[1])["step_time"] for job in jobs]
+    assert alone[0] < alone[1]
+    with ThreadPoolExecutor(4) as pool:
+        tables = pool.map(lambda job: job.sweep("step_time", tp=[1])["step_time"], jobs * 6)
+        assert list(tables) == alone * 6
+    assert Path.cwd() == tmp_path
 
 
 def test_a_device_is_said_as_plans_say_it() -> None:

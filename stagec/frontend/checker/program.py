@@ -57,7 +57,7 @@ from stagec.frontend.plans.merge import (
     with_pools,
 )
 from stagec.frontend.plans.resolve import resolve_plan
-from stagec.frontend.plans.settings import Rows
+from stagec.frontend.plans.settings import BatchRows
 from stagec.frontend.printing import text_of
 from stagec.frontend.serving.batch import Batch
 from stagec.frontend.serving.clause import ServeReader
@@ -294,7 +294,7 @@ def check(
         *idle_of_contexts(resolved, own),
         *idle_names(said, weights),
         *idle_shares(merged, table, own),
-        *(idle_microbatch(resolved, said) if rows_of(batch) is Rows.SEQUENCES else ()),
+        *(idle_microbatch(resolved, said) if rows_of(batch) is BatchRows.SEQUENCES else ()),
         *idle_in_serving(batch, resolved.microbatch_size, said),
         *idle_schedule(resolved, served_as, own),
         *idle_unit(resolved, said),

@@ -14,6 +14,7 @@ from stagec.frontend import syntax
 from stagec.frontend.padding import entries
 from stagec.frontend.paths import Scope, is_named
 from stagec.frontend.plans.merge import Merged
+from stagec.frontend.printing import text_of
 from stagec.frontend.replication import REPLICATE, is_replicating
 from stagec.frontend.sizes import SizeTable
 from stagec.plans.clauses import PRODUCTS, Clause, Offload, Plan, Serve
@@ -272,9 +273,9 @@ def idle_microbatch(plan: Plan, said: Merged) -> Iterator[Diagnostic]:
     if pipeline is None or in_pipeline is None or plan.microbatch == pipeline.microbatch:
         return
     where = [(in_pipeline, "the pipeline's setting counts")]
-    help_ = f"write `microbatch = {plan.microbatch}` in `pipeline`, or leave it out"
     message = "`microbatch` changes nothing here"
     for each in said.all(syntax.Microbatch):
+        help_ = f"write `microbatch = {text_of(each.size)}` in `pipeline`, or leave it out"
         yield Diagnostic("W0304", message, each.span, secondary=where, help=help_)
 
 

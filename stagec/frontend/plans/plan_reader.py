@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from stagec.diagnostics import Diagnostics, Mistake, Span, did_you_mean, quoted
 from stagec.frontend import syntax
 from stagec.frontend.plans.merge import Merged
-from stagec.frontend.plans.settings import Rows, SettingsReader
+from stagec.frontend.plans.settings import BatchRows, SettingsReader
 from stagec.frontend.sizes import SizeTable
 
 
@@ -24,7 +24,7 @@ class PlanReader:
         merged: Merged,
         table: SizeTable,
         findings: Diagnostics,
-        rows: Rows = Rows.SEQUENCES,
+        rows: BatchRows = BatchRows.SEQUENCES,
     ) -> None:
         self.merged, self.table, self.findings = merged, table, findings
         self.settings = SettingsReader(table.values, findings, rows)

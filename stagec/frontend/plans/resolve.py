@@ -26,14 +26,14 @@ from stagec.frontend.plans.parallelism import (
 from stagec.frontend.plans.plan_reader import PlanReader, places_of
 from stagec.frontend.plans.precision import read_precision
 from stagec.frontend.plans.rules import read_overrides, read_rules
-from stagec.frontend.plans.settings import Rows
+from stagec.frontend.plans.settings import BatchRows
 from stagec.frontend.plans.tokens import read_documents, read_load
 from stagec.frontend.sizes import SizeTable
 from stagec.plans import clauses as resolved
 
 
 def resolve_plan(
-    merged: Merged, table: SizeTable, findings: Diagnostics, rows: Rows = Rows.SEQUENCES
+    merged: Merged, table: SizeTable, findings: Diagnostics, rows: BatchRows = BatchRows.SEQUENCES
 ) -> resolved.Plan:
     """Every clause as plain values; mistakes are findings and leave the default."""
     reader = PlanReader(merged, table, findings, rows)

@@ -34,7 +34,7 @@ ABOVE = "choose a number above 0"
 WITH_UNIT = "choose a number above 0, and its unit, as in `80GiB`"
 
 
-class Rows(Enum):
+class BatchRows(Enum):
     """What a row of the batch is, of which a microbatch has some."""
 
     SEQUENCES = "sequences"
@@ -47,7 +47,9 @@ class Rows(Enum):
 class SettingsReader:
     """Reads settings against a class of `plan.py`. Mistakes are findings and leave the default."""
 
-    def __init__(self, sizes: Sizes, findings: Diagnostics, rows: Rows = Rows.SEQUENCES) -> None:
+    def __init__(
+        self, sizes: Sizes, findings: Diagnostics, rows: BatchRows = BatchRows.SEQUENCES
+    ) -> None:
         self.sizes, self.findings, self.rows = sizes, findings, rows
         self.formulas: dict[str, str] = {}
         """The numbers that were read as formulas of sizes, by the name of the setting."""
@@ -188,11 +190,11 @@ class SettingsReader:
 
     def microbatch(self, value: syntax.Value, what: str) -> int | None:
         """The size of a microbatch, which sweeps vary without another program. E0308 for a formula of sequences where all of a device's are one row."""
-        if self.rows is Rows.SEQUENCES:
+        if self.rows is BatchRows.SEQUENCES:
             found = whole(value, self.sizes, self.findings, what)
             return None if found is None else as_varied(found, "microbatch")
         found = quantity(value, self.sizes, self.findings)
-        if found is None or self.rows is Rows.SAID_BY_SERVE:
+        if found is None or self.rows is BatchRows.SAID_BY_SERVE:
             return None
         note_whole(found, what, 1)
         if not_whole(found.value, 1) is not None:

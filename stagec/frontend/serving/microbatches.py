@@ -8,15 +8,15 @@ from stagec.analysis.sequences import GOES_AS_ONE, SAY_HOW_MANY
 from stagec.diagnostics import Diagnostic, Span
 from stagec.frontend import syntax
 from stagec.frontend.plans.merge import Merged
-from stagec.frontend.plans.settings import Rows
+from stagec.frontend.plans.settings import BatchRows
 from stagec.frontend.serving.batch import Batch
 
 
-def rows_of(batch: Batch | None) -> Rows:
+def rows_of(batch: Batch | None) -> BatchRows:
     """What rows of the batch are, of which microbatches have some."""
     if batch is None or not batch.is_packed:
-        return Rows.SEQUENCES
-    return Rows.SAID_BY_SERVE if batch.serve.microbatches > 1 else Rows.ONE
+        return BatchRows.SEQUENCES
+    return BatchRows.SAID_BY_SERVE if batch.serve.microbatches > 1 else BatchRows.ONE
 
 
 def idle_in_serving(batch: Batch | None, size: int, own: Merged) -> Iterator[Diagnostic]:
@@ -25,9 +25,9 @@ def idle_in_serving(batch: Batch | None, size: int, own: Merged) -> Iterator[Dia
     """
     rows = rows_of(batch)
     label, where, help_ = "", [], "leave it out"
-    if batch is not None and rows is Rows.SAID_BY_SERVE:
+    if batch is not None and rows is BatchRows.SAID_BY_SERVE:
         where = [(batch.serve.given["microbatches"], "this counts")]
-    elif rows is Rows.ONE and size == 1:
+    elif rows is BatchRows.ONE and size == 1:
         label, help_ = GOES_AS_ONE, SAY_HOW_MANY
     else:
         return
