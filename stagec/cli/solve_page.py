@@ -131,8 +131,10 @@ def tried(
         known.update(fresh)
         if not fresh:
             return 0
+        # Beside one that can be compiled, those that cannot need no compilation.
+        beside = tuple(found)[:1]
         try:
-            table = table_of(replace(request, grid=Grid({name: fresh}, {})))
+            table = table_of(replace(request, grid=Grid({name: (*beside, *fresh)}, {})))
         except CompileError as error:
             # None of these can be compiled; of others some may.
             refused.append(error)

@@ -67,6 +67,7 @@ def volumes(job: Compiled) -> list[object]:
     ]
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize("seed", some(range(6), 6))
 def test_what_overlaps_moves_nothing_else(seed: int) -> None:
     rng = random.Random(seed)

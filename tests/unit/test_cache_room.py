@@ -84,7 +84,7 @@ SPLITS = (
 )
 
 
-@pytest.mark.parametrize("plan", some(SPLITS))
+@pytest.mark.parametrize("plan", some(SPLITS, 4))
 def test_caches_of_a_plan_that_trains_are_those_that_serve(plan: str) -> None:
     """However it splits sequences: what would be kept for each position is what a plan keeps that serves."""
     kept = whole(f"{text()}\nplan p {{ mesh tp = 1 serve {{ decode 2 at 15 }} }}")

@@ -193,6 +193,7 @@ def test_random_bytes_end_in_findings(data: bytes) -> None:
     assert table is not None or found.found
 
 
+@pytest.mark.seldom
 def test_damaged_traces_end_in_findings_or_tables() -> None:
     rng = random.Random(5)
     kinds = [kind for kind in FIELDS if kind not in ("strings", "string", "double", "float")]

@@ -51,6 +51,7 @@ def test_version_loads_nothing():
     assert done.stdout == f"stagec {__version__}\n[]\n"
 
 
+@pytest.mark.seldom
 def test_what_is_asked_of_ir_loads_no_frontend():
     """What a compilation needs, costs and consists of is asked of IR: the text is parsed by whoever compiles it."""
     code = (
@@ -287,6 +288,7 @@ def test_terminal_without_letters():
     assert b"all   |     2 |" in done.stdout
 
 
+@pytest.mark.seldom
 def test_progress_is_for_terminals(tmp_path: Path):
     """On standard error, and gone in the end."""
     primary, secondary = pty.openpty()
@@ -413,6 +415,7 @@ def test_label_of_classes_that_are_alike(members: list[int], text: str):
     assert label(classes, members) == text
 
 
+@pytest.mark.seldom
 def test_a_device_with_settings_on_the_command_line(tmp_path: Path, capsys) -> None:
     """As the plan would say it, in place of what the plan says; a clause behind it is no device."""
     text = (ROOT / "examples" / "gpt.stg").read_text()

@@ -281,6 +281,7 @@ def pairs_of(lengths: Sequence[int], options: str) -> list[list[tuple[float, Fra
     return [seen[i : i + SEQUENCE] for i in range(0, len(seen) - SEQUENCE + 1, SEQUENCE)]
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize(
     "options",
     some(

@@ -13,6 +13,7 @@ from stagec.dialects.sched.actions import Compute
 from stagec.dialects.types import Dim
 from stagec.driver import compile_text
 from stagec.estimate.prices import Prices
+from tests.unit.seldom import some
 
 
 def drawn(rng: random.Random) -> tuple[dict[str, int], str, str, np.ndarray]:
@@ -74,7 +75,7 @@ MADE = (
 """What is made of contiguous operands and others, and whether PyTorch's kernel computes it element by element."""
 
 
-@pytest.mark.parametrize(("made", "is_apart"), MADE)
+@pytest.mark.parametrize(("made", "is_apart"), some(MADE, 3))
 def test_eager_kernels_load_vectors_of_what_is_contiguous_and_keeps_its_dtype(
     made: str, is_apart: bool
 ) -> None:

@@ -95,6 +95,7 @@ def test_what_pads_buffers_of_gradients_is_compared() -> None:
     assert total(job, 2, "bytes") == total(job, 4, "memory") == memory.peak_bytes
 
 
+@pytest.mark.seldom
 def test_a_job_equals_itself(capsys: pytest.CaptureFixture[str]) -> None:
     model = str(EXAMPLES / "gpt.stg")
     assert main(["diff", model, f"{model}:dp4_tp8"]) == 0

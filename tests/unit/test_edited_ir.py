@@ -349,6 +349,7 @@ def edits(seed: int, name: str, *pairs: tuple[str, str]) -> Iterator[str]:
         yield found.message
 
 
+@pytest.mark.seldom
 def test_sizes_that_cannot_be() -> None:
     """Of dims, weights, what nodes cost and what collectives leave."""
     assert list(
@@ -462,6 +463,7 @@ def test_a_place_in_the_text_is_one_of_the_plan(seed: int) -> None:
         )
 
 
+@pytest.mark.seldom
 def test_tasks_are_of_the_layers_of_their_stage() -> None:
     """Each by its name: another number for a dim or an axis would be believed in the tasks alone."""
     text = texts(PIPELINED)["order-communication"]
@@ -470,6 +472,7 @@ def test_tasks_are_of_the_layers_of_their_stage() -> None:
         assert "stage 0 has `stage.layers0 = 1`, and `@" in refused(parsed(edited))
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize("seed", mostly((5).__eq__, (1, 5, 7)))
 def test_what_is_overwritten_is_not_read_later(seed: int) -> None:
     """Behind views, in the next iteration and behind a repeat too: beside a memory that knows which value is where, node after node."""

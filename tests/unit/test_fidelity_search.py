@@ -32,6 +32,7 @@ def test_five_runs_of_nanotron_on_512() -> None:
     assert least_regret(runs[1:]) == 0
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize("seed", range(3))
 def test_no_order_that_keeps_to_the_rule_loses_less(seed: int) -> None:
     """All orders of a few random plans."""

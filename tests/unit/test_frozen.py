@@ -96,6 +96,7 @@ def test_the_rest_is_trained_as_before(frozen: set[str]):
     assert not kinds(part) - kinds(whole)
 
 
+@pytest.mark.seldom
 @given(st.sets(st.sampled_from(WEIGHTS[:-1]), max_size=5))
 def test_nothing_is_computed_that_nobody_reads(frozen: set[str]):
     for op in backward(tuple(sorted(frozen))).walk():

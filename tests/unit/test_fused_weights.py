@@ -116,7 +116,7 @@ def test_uneven_parts_of_a_fused_weight_are_those_of_weights_apart(tp: int, how:
     assert [c.matrix_flops for c in fused] == [c.matrix_flops for c in apart]
 
 
-@pytest.mark.parametrize(("tp", "pad"), some([(3, 1), (5, 1), (5, 2), (3, 2), (3, 3), (5, 3)]))
+@pytest.mark.parametrize(("tp", "pad"), some([(3, 1), (5, 1), (5, 2), (3, 2), (3, 3), (5, 3)], 3))
 def test_a_fused_weight_is_padded_as_its_parts_are(tp: int, pad: int):
     """As weights apart are, and as the text that has these sizes is."""
     sizes = SIZES.replace("dim K = 4", "dim K = 7").replace("dim H = 8", "dim H = 2 * K")

@@ -8,6 +8,7 @@ from stagec.driver import compile_text
 from stagec.estimate.graph import build_graph
 from stagec.estimate.prices import Prices
 from stagec.estimate.timeline import simulate_graph
+from tests.unit.seldom import some
 
 MODEL = """
 dim B = 32
@@ -45,7 +46,7 @@ FURTHER = (
 
 
 @pytest.mark.parametrize("mesh", MESHES)
-@pytest.mark.parametrize("further", FURTHER)
+@pytest.mark.parametrize("further", some(FURTHER, 3))
 def test_parameters_are_gathered_when_they_are_updated(mesh: str, further: str) -> None:
     """Of each stage by itself: another one of the rank may still be updated."""
     gathered_behind_updates(f"{MODEL}\nplan p {{ {mesh} {further} device h100 }}\n")

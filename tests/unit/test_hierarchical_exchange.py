@@ -386,6 +386,7 @@ def uneven(mesh: tuple[int, int, int], rows_: list[list[int]], folder: Path, mor
 HISTOGRAM = [[8, 4, 4, 1, 1, 1, 1, 1], [1] * 8, [0, 0, 0, 0, 0, 0, 1, 1]]
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize(
     "more",
     some(

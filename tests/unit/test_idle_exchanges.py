@@ -39,7 +39,7 @@ def told(made: Compiled) -> list[str]:
     return [each.message for each in made.idle]
 
 
-@pytest.mark.parametrize("kind", some(SUMS))
+@pytest.mark.parametrize("kind", some(SUMS, 4))
 @pytest.mark.parametrize(
     "ways", ["ep = 4 shard B, X over ep", "ep = 2, tp = 2 shard B, X over ep shard F over tp"]
 )

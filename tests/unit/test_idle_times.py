@@ -81,7 +81,7 @@ def told(made: Compiled) -> list[Diagnostic]:
     return [each for each in (*made.checked.warnings, *made.idle) if each.code == "W0304"]
 
 
-@pytest.mark.parametrize(("kind", "varied", "number"), some(CASES, 3))
+@pytest.mark.parametrize(("kind", "varied", "number"), some(CASES, 6))
 def test_a_sweep_tells_what_changes_nothing_in_any_of_its_plans(
     kind: str, varied: dict[str, tuple[int, ...]], number: int
 ):

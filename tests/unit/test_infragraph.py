@@ -100,6 +100,7 @@ def expanded(text: str) -> networkx.Graph:
     return service.get_networkx_graph()
 
 
+@pytest.mark.seldom
 def test_written_networks_are_read_again(tmp_path: Path) -> None:
     """Random meshes, nodes and links: a step on the network that is read takes what it takes on the plan's."""
     rng = random.Random(7)

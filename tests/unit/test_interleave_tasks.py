@@ -79,6 +79,7 @@ def exposed(compiled: stagec.Job, axes: Sequence[str] = ("ep",)) -> float:
     return sum(shares.get(f"exposed {axis}", 0.0) for axis in axes) * compiled.step_time
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize("schedule", some(["dualpipe", "dualpipe_v", INTERLEAVED, "none"], 4))
 def test_exchanges_travel_while_the_other_task_computes(schedule: str) -> None:
     one_by_one = stagec.compile(text(schedule, overlap=False))

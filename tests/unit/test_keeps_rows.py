@@ -37,6 +37,7 @@ class Hasty(KeepsRows, ModulePass):
                 return
 
 
+@pytest.mark.seldom
 def test_ours_leave_rows_as_they_are() -> None:
     draw = random.Random(7)
     compared = 0

@@ -95,6 +95,7 @@ def expert_flops(each: RankClass, layer: int) -> int:
     )
 
 
+@pytest.mark.seldom
 @settings(deadline=None, max_examples=6)
 @given(histograms=HISTOGRAMS, mesh=st.sampled_from(MESHES))
 def test_tokens_are_conserved(
@@ -223,6 +224,7 @@ def bytes_of(each: RankClass, layer: int) -> list[int]:
     ]
 
 
+@pytest.mark.seldom
 @settings(deadline=None, max_examples=6)
 @given(histograms=HISTOGRAMS, mesh=st.sampled_from(MESHES))
 def test_forms_of_memory_come_to_its_bytes(

@@ -89,6 +89,9 @@ def test_a_device_of_the_command_line_stands_in_the_model(
     assert beside(said.replace("/x", str(tmp_path)), "models/m.stg") == written
 
 
+ALONE = ["--executor", "serial"]
+FEW = [*ALONE, "--fix", "microbatch=1", "--fix", "zero=0", "--fix", "recompute=none"]
+
 MODEL = """
 dim B = 16
 dim D = 64
@@ -130,7 +133,7 @@ def test_a_search_finds_files_where_folders_are_links(
     (tmp_path / "here" / "mine.toml").write_text('base = "h100"\n')
     monkeypatch.chdir(tmp_path / "here")
     asked = ["search", "models/net.stg", "--devices", "2", "--device", "mine.toml", "-q"]
-    asked += ["--executor", "processes:1", "--top", "1"]
+    asked += [*FEW, "--top", "1"]
     assert main([*asked, "-o", "out/found.stg"]) == 0
     assert 'device "../mine.toml"' in (tmp_path / "here" / "out" / "found.stg").read_text()
     assert main(["out/found.stg", "-q"]) == 0
@@ -179,7 +182,7 @@ def test_a_file_of_a_clause_is_beside_the_model(
     (tmp_path / "models" / "lengths.csv").write_text("10\n6\n")
     (tmp_path / "other.csv").write_text("10\n6\n")
     asked = ["search", "models/net.stg", "--devices", "2", "--device", "h100", "-q"]
-    asked += ["--executor", "processes:1", "--top", "1", "--clause"]
+    asked += [*FEW, "--top", "1", "--clause"]
     assert main([*asked, clause]) == 1
     said = capsys.readouterr().err
     assert said.startswith("error[E0701]")
@@ -200,7 +203,7 @@ def test_the_plan_of_an_imported_file_is_changed_too(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "plans.stg").write_text("plan split { mesh dp = 2 shard B over dp device h100 }\n")
     (tmp_path / "net.stg").write_text(f'import "plans.stg"\n{MODEL}')
-    asked = ["search", "net.stg", "-q", "--executor", "processes:1", "--like"]
+    asked = ["search", "net.stg", "-q", *ALONE, "--like"]
     assert main([*asked, "split"]) == 0
     assert "as it is" in capsys.readouterr().out
     assert main([*asked, "splits"]) == 1

@@ -78,7 +78,7 @@ def expected(compiled: CompiledPools) -> dict[str, int | float]:
 
 
 @pytest.mark.seldom
-@pytest.mark.parametrize("seed", [5, 6])
+@pytest.mark.parametrize("seed", [5])
 def test_each_row_is_a_compilation(seed: int) -> None:
     rng = random.Random(seed)
     source = parse_text(text_of(rng), "pools.stg")
@@ -105,7 +105,7 @@ VARIED_PARTS = (
 
 
 @pytest.mark.seldom
-@pytest.mark.parametrize("seed", [4, 10])
+@pytest.mark.parametrize("seed", [4])
 def test_each_row_of_pools_that_train_is_a_compilation(seed: int) -> None:
     rng = random.Random(seed)
     pools, schedule = towers.drawn(seed)
@@ -133,7 +133,7 @@ VARIED_EXPERTS = (
 
 
 @pytest.mark.seldom
-@pytest.mark.parametrize("seed", [3, 9])
+@pytest.mark.parametrize("seed", [3])
 def test_each_row_of_experts_apart_is_a_compilation(seed: int) -> None:
     rng = random.Random(seed)
     case = replace(experts.drawn(seed), sequences=16, dp=2, microbatches=rng.choice([1, 2]))
@@ -142,7 +142,7 @@ def test_each_row_of_experts_apart_is_a_compilation(seed: int) -> None:
 
 
 @pytest.mark.seldom
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_points_that_are_asked_one_by_one_go_on_with_the_programs_of_others(seed: int) -> None:
     """As `--solve` does. What comes out is what one sweep of all points says."""
     rng = random.Random(seed)

@@ -181,6 +181,7 @@ def test_ranks_have_blocks_of_what_they_store(seed: int) -> None:
     assert flops_of_a_rank(made) == busiest + each * elements
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize("algorithm", some(["shampoo", "soap"], 2))
 def test_replicas_of_shards_deal_their_blocks_out(algorithm: str) -> None:
     """Each of three has a third of the states and of the FLOPs, and all gather what is subtracted, in fp32 (`HybridShardDistributor`)."""

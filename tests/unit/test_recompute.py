@@ -107,7 +107,9 @@ def test_what_leaves_a_checkpoint_is_there_when_others_read_it(model: str, words
     check_same(model, False, f"recompute {words}")
 
 
-@pytest.mark.parametrize("words", ["full in Attention", "full in Mlp", "full in Attention, Mlp"])
+@pytest.mark.parametrize(
+    "words", some(["full in Attention", "full in Mlp", "full in Attention, Mlp"], 3)
+)
 def test_what_a_norm_behind_a_checkpoint_reads_is_kept(words: str) -> None:
     """PyTorch's checkpoint returns it, and autograd saves it for the norm: no reduction runs again."""
     found = collectives("shared_keys", f"recompute {words}")

@@ -265,7 +265,7 @@ def test_pools_go_on_as_one_job(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.seldom
-@pytest.mark.parametrize("seed", [3, 6])
+@pytest.mark.parametrize("seed", [3])
 def test_towers_go_on(seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Pools that train parts of a model: transfers of their ends go to each other, and what clips gradients goes through all ranks."""
     model, cut = tmp_path / "net.stg", tmp_path / "cut.mlir"

@@ -95,6 +95,7 @@ def over_time(
     return times, np.cumsum(change[here])
 
 
+@pytest.mark.seldom
 @settings(max_examples=75, deadline=None)
 @given(accepted())
 def test_in_flight_counts_obey_the_formula(schedule: Schedule) -> None:

@@ -127,6 +127,7 @@ MANY_STAGES = ("interleaved_1f1b", "overlapped_1f1b", "interleaved_zero_bubble",
                "zb_v", "dualpipe_v", "zb_h2", "dualpipe")  # fmt: skip
 
 
+@pytest.mark.seldom
 @settings(max_examples=60, deadline=None)
 @given(accepted(MANY_STAGES, "as_sent"))
 def test_transfers_and_parameters_stand_where_the_rounds_put_them(schedule: Schedule) -> None:
@@ -196,6 +197,7 @@ MAKERS = {
 }
 
 
+@pytest.mark.seldom
 @settings(max_examples=50, deadline=None)
 @given(accepted())
 def test_a_batch_is_what_passes_around_it_made_and_read(schedule: Schedule) -> None:

@@ -270,6 +270,7 @@ def test_agrees_with_a_naive_machine(
         assert runs_as_nodes(changed, serial=True)
 
 
+@pytest.mark.seldom
 @settings(max_examples=30, deadline=None)
 @given(accepted(("dualpipe", "dualpipe_v", "overlapped_1f1b", "interleaved_1f1b"), "batched"))
 def test_ranks_get_through_the_batches_that_authors_have(schedule: Schedule) -> None:

@@ -145,7 +145,7 @@ def space_of_few(dims: ModelDims, devices: int, rng: Random, most: int):
 
 
 @pytest.mark.seldom
-@pytest.mark.parametrize("seed", [4, 200])
+@pytest.mark.parametrize("seed", [4])
 def test_the_best_of_all(seed: int) -> None:
     """A small space is compiled whole: the search has all that fit, with their numbers; asked for one, the fastest or one that is hardly slower."""
     rng = Random(seed)
@@ -209,7 +209,7 @@ def test_what_a_microbatch_reduces_runs_beside_the_next() -> None:
 
 
 @pytest.mark.seldom
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_bounds_hold(seed: int) -> None:
     """No plan is faster than its bound or needs less than it holds; a structure that others share says of a plan what its own says, within 15 %.
 
@@ -266,7 +266,7 @@ def least_held(search: Search, point: dict[str, int | str]) -> tuple[float, floa
 
 
 @pytest.mark.seldom
-@pytest.mark.parametrize("seed", [1, 7, 11])
+@pytest.mark.parametrize("seed", [1, 11])
 def test_what_is_held_at_least(seed: int) -> None:
     """No plan of any kind needs less memory than the bounds say."""
     text, dims = drawn(seed)
@@ -327,7 +327,7 @@ ENDS = (
 )
 
 
-@pytest.mark.parametrize("seed", mostly((2).__gt__, range(12)))
+@pytest.mark.parametrize("seed", mostly((2).__gt__, range(6)))
 def test_dtypes_that_weights_have_of_their_own_are_in_the_bounds(seed: int) -> None:
     """Where a text says that weights are narrower than others, or need no master copy, no plan is taken to need more than it does."""
     rng = Random(seed)
@@ -376,6 +376,7 @@ def test_what_is_held_is_most_of_the_peak(chosen: dict[str, int | str]) -> None:
     assert all(0.9 * peak <= each <= peak for each in held)
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize("seed", mostly((0).__eq__, range(2)))
 def test_points_together_are_what_each_is_alone(seed: int) -> None:
     """Plans of one text are evaluated at once: each has the numbers that it has by itself, whatever was compiled for the others."""
@@ -425,7 +426,7 @@ def test_dims_that_do_not_divide() -> None:
             assert not compile_program(checked).idle
 
 
-@pytest.mark.parametrize("seed", mostly(range(2).__contains__, range(12), 2))
+@pytest.mark.parametrize("seed", mostly(range(2).__contains__, range(6), 2))
 def test_no_plan_of_a_space_is_warned_of(seed: int) -> None:
     """No rule is idle, and no rank does what another one does as well: tokens of experts are split over ranks with parts of a sequence, too."""
     text, dims = drawn(seed)
@@ -561,7 +562,7 @@ plan later {
 """
 
 
-@pytest.mark.parametrize("schedule", some(["1f1b", "zb_h1", "gpipe", "zb_h2"], 4))
+@pytest.mark.parametrize("schedule", some(["1f1b", "zb_h1"], 2))
 @pytest.mark.seldom
 def test_a_change_has_no_setting_that_changes_nothing(schedule: str) -> None:
     """Beside another schedule, or a number of microbatches, a first stage is said to be whole only where it is not so anyway."""
@@ -579,7 +580,7 @@ def test_a_change_has_no_setting_that_changes_nothing(schedule: str) -> None:
 
 
 @pytest.mark.seldom
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_what_a_search_proposes_beside_a_plan_is_told_nothing(seed: int) -> None:
     """Of a random plan's single changes, those that are told of themselves to change nothing are proposed to nobody; the others compile without a word."""
     text = draw(Random(seed), "device h100").text
@@ -793,6 +794,7 @@ def test_the_axes_that_are_shown() -> None:
     assert told_apart([{**same, "pp": 2}]) == ["tp", "cp", "pp", "dp"]
 
 
+@pytest.mark.seldom
 def test_names_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Plans that are found are called as none is in the file; what is wrong with a plan of the file is none of a search's, but a name that a search uses is."""
     path, found = tmp_path / "small.stg", tmp_path / "plans.stg"
@@ -1190,7 +1192,7 @@ model Net(tokens[B, S]: i32, targets[B, S]: i32) {{
 """Two models, whose layers a pipeline cuts one behind the other. They share weights."""
 
 
-@pytest.mark.parametrize("seed", some(range(4), 4))
+@pytest.mark.parametrize("seed", some(range(2), 4))
 @pytest.mark.seldom
 def test_what_stages_hold_of_several_repeats(seed: int) -> None:
     """Each stage counts for itself, of trained layers and of frozen ones; where all are saved that is most of the peak."""
@@ -1318,6 +1320,7 @@ def test_a_first_layer_of_its_own_is_on_one_of_a_ranks_stages(model: str, clause
         assert every.known[number][HELD] <= whole.peak_bytes, plan
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize("seed", mostly(lambda seed: seed == 2, range(4)))
 def test_no_plan_of_a_space_is_better_than_its_bounds(seed: int) -> None:
     """Plans of a small space are compiled. Under ZeRO 2 a step of one microbatch has no sums of gradients."""
@@ -1336,7 +1339,7 @@ def test_no_plan_of_a_space_is_better_than_its_bounds(seed: int) -> None:
     search = Search(asked, [space], SerialExecutor())
     search.run()
     every = search.candidates
-    for number in rng.sample(range(len(every.points)), min(8, len(every.points))):
+    for number in rng.sample(range(len(every.points)), min(4, len(every.points))):
         plan = search.questions.plan(every.points[number])
         whole = compiled_whole(WholePlan("small.stg", f"{text}\n{plan}", number))
         assert not whole.error, whole.error

@@ -140,7 +140,6 @@ SHARED_KEYS = {
     ("keys", "serve", "batches"),
     [
         (2, "decode B at 1001, experts = average", (8,)),
-        (1, "decode B at 1001, experts = average", (8, 16)),
         (2, "prefill 4 x 32, decode B at 1001, experts = average", (16,)),
     ],
 )
@@ -376,6 +375,7 @@ def test_numbers_of_sequences_are_what_counts_name(serve: str, counts: list[str]
     assert names_of_counts(f"serve {{ {serve}\n}}") == counts
 
 
+@pytest.mark.seldom
 def test_parts_of_an_iteration_are_a_searchs_to_choose(
     model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -433,6 +433,7 @@ def test_numbers_of_sequences_that_ranks_do_not_divide_say_nothing_of_others(
     assert known[40] < known[24] < known[16]
 
 
+@pytest.mark.seldom
 def test_a_link_stands_in_the_plans_that_have_its_axis(
     model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -123,7 +123,7 @@ IN_MICROBATCHES = [(seed, split) for seed in range(2) for split in ("tokens", "s
 
 
 @pytest.mark.parametrize(
-    ("seed", "split"), some([*((seed, "") for seed in range(4)), *IN_MICROBATCHES], 16)
+    ("seed", "split"), some([*((seed, "") for seed in range(2)), *IN_MICROBATCHES], 16)
 )
 def test_a_series_is_its_iterations_one_by_one(seed: int, split: str, tmp_path: Path):
     case = drawn(seed, split)

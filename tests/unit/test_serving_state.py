@@ -180,7 +180,7 @@ plan p {{
             "mesh dp = 4 shard B over dp zero 3 over dp recompute full",
             "mesh pp = 3, dp = 2 shard B over dp pipeline L over pp",
         ],
-        2,
+        3,
     ),
 )
 def test_training_knows_no_state(plan: str):

@@ -119,6 +119,7 @@ def caches(done: Compiled) -> set[int]:
     return {each.static.num_bytes[MemoryKind.CACHE] for each in done.memory}
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize("by", some([TOKENS, SEQUENCES]))
 @pytest.mark.parametrize("seed", some(range(4), 8))
 def test_a_microbatch_is_an_iteration_of_its_sequences_alone(seed: int, by: str):

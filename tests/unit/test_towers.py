@@ -238,6 +238,7 @@ def check_bytes(
     assert is_last or ("text" in givers) == is_trained
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize("seed", some(range(3), 3))
 def test_with_the_meshes_of_one_pipeline_ranks_do_the_same_in_all(seed: int) -> None:
     pools, schedule = drawn(seed)
@@ -346,6 +347,7 @@ def test_a_norm_that_one_pool_does_not_tell_is_found_out() -> None:
         encode_traces(PooledTraces((first, second)))
 
 
+@pytest.mark.seldom
 def test_of_a_frozen_tower_the_projector_alone_is_trained() -> None:
     """LLaVA-1.5 13B: 322,376,704 parameters beside the language model, of which the 31,467,520 of the projector have gradients."""
     compiled = compile_pools(parse_file(FOLDER / "llava1_5_13b.stg"), "frozen_tower", {"B": "16"})

@@ -11,6 +11,7 @@ from stagec.dialects.sched.actions import Compute
 from stagec.driver import Compiled, compile_text
 from stagec.memory import plan_memory
 from tests.fidelity.totals import nodes_of
+from tests.unit.seldom import some
 
 MODEL = """
 dim B = 8
@@ -67,6 +68,7 @@ def test_what_is_padded_is_larger(words: int, heads: int, tp: int, multiple: int
     assert found.num_padding == extra
 
 
+@pytest.mark.seldom
 @settings(max_examples=5, deadline=None, database=None)
 @given(st.sampled_from((1, 2, 4)), st.sampled_from((2, 4, 8)), st.booleans())
 def test_ranks_that_share_heads(heads: int, tp: int, is_served: bool):
@@ -224,7 +226,7 @@ def test_heads_that_share_a_copied_head_are_where_its_copies_are(how: str, share
     assert heads == {(head, copy): cut[copy] for head in range(2) for copy in range(3)}
 
 
-@pytest.mark.parametrize("dim", ["R", "E", "N"])
+@pytest.mark.parametrize("dim", some(["R", "E", "N"], 3))
 @pytest.mark.parametrize("how", ["balanced", "chunk"])
 def test_rows_of_tables_that_ranks_do_not_share_evenly(dim: str, how: str):
     """A rank updates rows as that of a model with as many times its part."""
@@ -259,6 +261,7 @@ optimizer sgd { tables = adam } }
     assert found == [updates({dim: 3 * part}, "")[0] for part in dict.fromkeys(cut)]
 
 
+@pytest.mark.seldom
 @settings(max_examples=5, deadline=None, database=None)
 @given(
     st.integers(5, 17),

@@ -31,6 +31,7 @@ def limit(task: int) -> int:
     return resource.getrlimit(resource.RLIMIT_DATA)[0]
 
 
+@pytest.mark.seldom
 def test_the_others_are_done_again() -> None:
     tasks = list(range(0, 2 * KILLED)) * 2
     with open_executor("processes:2") as executor:

@@ -194,6 +194,7 @@ def test_equal_ranks_share_a_file(tmp_path) -> None:
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
 
+@pytest.mark.seldom
 @given(jobs())
 @settings(max_examples=30, deadline=None)
 def test_linked_ranks_are_equal_and_others_are_not(tmp_path_factory, job) -> None:

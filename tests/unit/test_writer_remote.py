@@ -233,6 +233,7 @@ def test_work_that_is_taken_back_is_an_error(tmp_path, traces, monkeypatch) -> N
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.seldom
 def test_addresses_where_no_scheduler_is(tmp_path, traces, monkeypatch) -> None:
     pytest.importorskip("distributed")
     monkeypatch.setattr(dask_workers, "_CONNECT_S", 0.3)

@@ -94,6 +94,7 @@ def test_a_microbatch_counts_its_part_of_one_kernel(form: str, device: str, copi
         assert number * launched == pytest.approx(once * launches, rel=1e-4)
 
 
+@pytest.mark.seldom
 def test_fewer_quantizations_are_quicker() -> None:
     """Weights that are quantized where products read them take longest, those that are stored so least; without `cached_weights` nothing is shared."""
     rng = random.Random(4)

@@ -118,6 +118,7 @@ def backward_us(text: str) -> tuple[float, int]:
     return us, elements
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize("seed", some(range(2), 2))
 def test_a_weight_in_8_bits_is_transposed_for_each_gradient_or_once_a_step_where_a_copy_is_kept(
     seed: int,

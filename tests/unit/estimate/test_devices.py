@@ -434,6 +434,7 @@ def test_parts_add_up_to_the_step(device: str) -> None:
     assert {"products", "attention", "memory-bound", "exposed tp"} <= found.breakdown.parts.keys()
 
 
+@pytest.mark.seldom
 def test_fewer_kernels_take_less(monkeypatch: pytest.MonkeyPatch) -> None:
     """But for the sums of gradients, which `compiled` adds up in kernels of their own: they are reduced in each microbatch here; and for Transformer Engine's
     loss, which takes as long as others here."""
@@ -930,6 +931,7 @@ def test_elements_one_by_one_take_as_long_as_a_device_says(
     assert took[0] != took[1]
 
 
+@pytest.mark.seldom
 def test_a_sweep_times_elements_one_by_one() -> None:
     job = stagec.compile(with_apart("h100", 6, 4))
     rows = job.sweep("step_time", S=[1024, 2048]).rows()

@@ -125,7 +125,7 @@ plan p {
 SENT = "dispatch(h, chosen, experts = X, tokens = C, dropless = true)"
 
 
-@pytest.mark.parametrize("between", ["", "padded(", "cast(", "hierarchical"])
+@pytest.mark.parametrize("between", some(["", "padded(", "cast(", "hierarchical"]))
 @pytest.mark.parametrize("dtype", some(["bf16", "mxfp8", "fp8", "fp8_1x128", "fp4"], 2))
 def test_all_products_of_experts_take_turns(dtype: str, between: str) -> None:
     """Forward and for both gradients, in any dtype, whatever lies between them and what sends tokens; not those of a weight for each head."""
@@ -304,7 +304,9 @@ plan q extends p { %s }
 """
 
 
-@pytest.mark.parametrize("kernels", ["kernels = fused", "experts = grouped", "kernels = eager"])
+@pytest.mark.parametrize(
+    "kernels", some(["kernels = fused", "experts = grouped", "kernels = eager"])
+)
 @pytest.mark.parametrize("around", ["x = Attention(x)", "repeat 2 { x = Attention(x) }"])
 @pytest.mark.parametrize("clause", some(["", "freeze Attention"]))
 def test_experts_are_trained_alike_whether_attention_is_or_not(

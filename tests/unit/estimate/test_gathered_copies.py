@@ -14,6 +14,7 @@ from stagec.estimate.joined_kernels import work_of
 from stagec.estimate.kernels import KernelPrices
 from stagec.estimate.step import step_summary
 from tests.unit.estimate.priced import priced_nodes
+from tests.unit.seldom import some
 
 TEXT = """
 dim B = 16
@@ -72,7 +73,7 @@ def both(said: dict[str, object]) -> list[tuple[Node, float, float]]:
     return rows
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", some(range(4)))
 def test_a_unit_is_copied_before_its_first_product_of_each_pass(seed: int) -> None:
     """All of it, read and written once, as often as it is gathered: the root, with table and head, once, layers once in each pass."""
     said = drawn(random.Random(seed))

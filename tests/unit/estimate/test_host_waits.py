@@ -178,6 +178,7 @@ def checking(seed: int, check: str = ", check = true", graphs: str = "false") ->
     return compile_text(text)
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize("seed", some(range(8), 6))
 def test_hosts_read_the_norm_of_each_bucket(seed: int):
     """Against a host that is followed node by node: it waits for what it launched last before it launches a reduction."""

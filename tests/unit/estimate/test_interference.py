@@ -12,6 +12,7 @@ from stagec.estimate.interference import lost_in, lost_in_waves
 from stagec.estimate.intervals import Covered, intersection, length, union
 from stagec.estimate.step import step_summary
 from tests.unit.estimate.test_experts_in_turn import LAYER
+from tests.unit.seldom import some
 
 
 def test_of_several_that_run_at_once_the_one_that_takes_most_counts() -> None:
@@ -129,6 +130,7 @@ model Net(x[B, S, D], y[B, S, D]) {
 """
 
 
+@pytest.mark.seldom
 def test_products_with_tiles_dealt_out_beforehand_wait_for_collectives() -> None:
     """Up to as long as they take, and none of those that have fewer blocks beside what tensor parallelism sends in pieces."""
     text = f"""{LAYERS}
@@ -162,6 +164,7 @@ def of_stages(settings: str, beside: bool = True) -> float:
     return step_summary(compile_text(text)).step_s
 
 
+@pytest.mark.seldom
 def test_messages_between_stages_take_multiprocessors_of_their_sender() -> None:
     """In proportion, and more where products deal out their tiles beforehand; none where computation waits for them."""
     assert named("h100").message_units == 2
@@ -216,7 +219,7 @@ plan p {{ mesh dp = 64  shard B over dp  zero 1 over dp  precision {{ activation
     return found.step_s, found.breakdown.parts["exposed dp"] / found.step_s / 1e6
 
 
-@pytest.mark.parametrize("device", ["a100", "h100", "b200"])
+@pytest.mark.parametrize("device", some(["a100", "h100", "b200"], 3))
 def test_few_blocks_take_little_and_carry_little(device: str) -> None:
     """So no number of blocks is for nothing; as many as NCCL has are no limit."""
     own = named(device).collective_units

@@ -38,6 +38,7 @@ def tracks(events: list[dict[str, Any]]) -> dict[tuple[int, int], list[tuple[int
     return found
 
 
+@pytest.mark.seldom
 @settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(jobs())
 def test_events_of_a_track_come_one_after_the_other(job: Job):

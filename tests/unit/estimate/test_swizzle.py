@@ -91,6 +91,7 @@ def swizzled_elements(swizzle: str, said: dict[str, object], phase: str) -> list
     return found
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize("seed", some(range(4), 4))
 def test_products_take_what_reading_and_writing_scales_takes(seed: int) -> None:
     """Beside those without: in bytes, and one kernel for each operand of a product."""

@@ -202,6 +202,7 @@ plan p {
 """
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize(
     ("rotate", "balance", "stages"),
     mostly(

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from stagec.cli import main
-from stagec.driver import compile_text
+from stagec.compiled import Compiled
+from stagec.driver import compile_checked, compile_text
 from stagec.explaining.job import NamedJob
 from stagec.explaining.questions import ask
 from stagec.summary import summarize
+from stagec.sweeping import plans
 
 SHARED_HEADS = """
 dim B = 8
@@ -60,6 +63,7 @@ def test_communication_over_parts_of_an_axis() -> None:
             assert ask(job, f"comm.{what}.count").worst.value == row.count
 
 
+@pytest.mark.seldom
 def test_an_overview_and_a_sweep_of_parts_of_an_axis(
     path: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -101,3 +105,19 @@ def test_conditions(
     """What comes closest is on the other side of the limit, and counts are no bytes."""
     main(["explain", path, "--solve", condition, "--for", "L"])
     assert told in " ".join(capsys.readouterr().out.split())
+
+
+def test_values_that_cannot_be_compiled_are_not(
+    path: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Beside one that can be: few of thousands of sizes of microbatches divide a batch."""
+    compiled: list[object] = []
+
+    def noted(*given: Any, **named: Any) -> Compiled:
+        compiled.append(given)
+        return compile_checked(*given, **named)
+
+    monkeypatch.setattr(plans, "compile_checked", noted)
+    assert main(["explain", path, "--solve", "memory.peak < 1GB", "--for", "microbatch"]) == 0
+    assert "3 can be compiled" in " ".join(capsys.readouterr().out.split())
+    assert 0 < len(compiled) < 12

@@ -28,6 +28,7 @@ QUANTITIES = (
 )
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize(
     ("seed", "counts"),
     mostly(lambda case: case[0] == 5, [(4, range(1, 9)), (5, (1, 2, 3, 8)), (8, (1, 2, 3, 8))]),

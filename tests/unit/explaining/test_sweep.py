@@ -144,6 +144,7 @@ def test_random_plans_of_examples(seed: int) -> None:
     assert not differences(drawn, rng, most=2, num_names=6), (drawn.file, drawn.plan)
 
 
+@pytest.mark.seldom
 def test_one_expert_on_a_device_and_several() -> None:
     """What is done around several is in their kernels, and of one it is not."""
     numbers = {"heads": 8, "kv": 4, "layers": 2, "decoded": 8, "prefilled": 2, "new": 8}
@@ -215,7 +216,9 @@ def test_a_sweep_of_an_option_that_follows_from_sizes() -> None:
 
 @pytest.mark.parametrize(
     "clauses",
-    ["microbatch B / dp / 4", "pipeline L over pp { schedule = 1f1b, microbatch = B / dp / 4 }"],
+    some(
+        ["microbatch B / dp / 4", "pipeline L over pp { schedule = 1f1b, microbatch = B / dp / 4 }"]
+    ),
 )
 def test_a_microbatch_that_follows_from_sizes_is_no_structure_of_its_own(clauses: str) -> None:
     """Each plan has the size that its formula makes, in its numbers of microbatches, its peaks and its times."""
@@ -295,10 +298,9 @@ def test_every_row_is_a_compilation(clauses: str, varied: tuple[str, ...]) -> No
     [
         "zero 3 over dp\n  unit Block",
         "zero 3 over dp { reshard = false }\n  unit Block",
-        "zero 1 over dp",
         "gradients { reduce = microbatch }\n  recompute full in Block",
         "offload { activations = inputs, optimizer = true }\n  recompute full in Block",
-        *("1f1b", "interleaved", "zero_bubble", "v", "dualpipe", "offloaded_stages"),
+        *("interleaved", "zero_bubble", "v", "offloaded_stages"),
         "pipeline L over pp { schedule = interleaved_1f1b, virtual_stages = 2 }\n  zero 3 over dp\n  unit Block",
     ],
 )
@@ -327,6 +329,7 @@ def test_the_peak_of_many_microbatches_is_that_of_few(
     same_rows(asked, table, [0, 1])
 
 
+@pytest.mark.seldom
 def test_a_peak_needs_no_pass_behind_the_plan_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does it unroll the microbatches of a whole step to see whether it can be asked for."""
     text = TINY.replace("CLAUSES", "microbatch 1").replace("pp = 2, ", "")
@@ -546,6 +549,7 @@ SCHEDULES = {
 }
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize("schedule", mostly(("1f1b").__eq__, SCHEDULES))
 def test_step_times_of_pipelines(schedule: str) -> None:
     """Random points over ranks, microbatches, and lengths of which the longest hide what ranks send each other."""
@@ -556,12 +560,13 @@ def test_step_times_of_pipelines(schedule: str) -> None:
     asked = request(source, "p", ("step_time",), "pp=2,3", "B=12,24,96", "S=24,4800")
     rows = sweep(asked).rows()
     assert len(rows) == 12
-    for row in rng.sample(rows, 3):
+    for row in rng.sample(rows, 2):
         compiled = compile_program(asked.checked_at({n: int(row[n]) for n in asked.grid.names}))
         step_s = estimate(compiled).step_time_us / 1e6
         assert row["step_time"] == pytest.approx(step_s, rel=1e-9), row
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize(
     ("level", "width", "length", "is_behind"), [(1, 3072, 480, True), (2, 384, 4800, False)]
 )
@@ -594,6 +599,7 @@ def test_what_is_slowed_behind_the_blocks_is_slowed_alike(
     assert factors[0] > 1
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize("tells", some([False, True]))
 def test_too_few_microbatches_for_two_steps_share_those_of_others(
     tells: bool, monkeypatch: pytest.MonkeyPatch
@@ -637,6 +643,7 @@ def test_ranks_that_agree_on_a_scale_do_so_over_their_own_mesh() -> None:
         assert row["step_time"] == pytest.approx(step_s, rel=1e-12), row
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize(
     "clauses", mostly(("v",).__contains__, [name for name in CLAUSES if name != "context"])
 )

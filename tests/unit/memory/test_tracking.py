@@ -116,7 +116,7 @@ def job(name: str) -> Compiled:
     return compile_text(text, "pipeline.stg")
 
 
-SEEDS = (15, 14, 17, 24, 25, 2, 11, 19, 36, 50)
+SEEDS = (15, 14, 24, 2, 19, 50)
 """Of random plans that compile."""
 
 JOBS = [
@@ -148,7 +148,7 @@ def test_tracked_bytes_are_those_of_the_plan(name: str) -> None:
         assert found.max() == plan.peak_bytes
 
 
-@pytest.mark.parametrize("seed", some(SEEDS, 5))
+@pytest.mark.parametrize("seed", some(SEEDS, 6))
 def test_tracked_bytes_of_random_plans(seed: int) -> None:
     """A few of what `python -m tests.differential --track` tries."""
     drawn = draw_tracked(Random(seed))

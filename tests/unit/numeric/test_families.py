@@ -83,6 +83,7 @@ def test_spread_as_on_one_device(example: str, plan: str) -> None:
     model(example).check(plan if "optimizer" in plan else f"{plan}\noptimizer sgd")
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize(
     "example", mostly("vit_b16".__eq__, [e for e in SIZES if e != "mamba2_attention_2b7"])
 )
