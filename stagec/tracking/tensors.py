@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stagec.analysis.dataflow import Dataflow
-from stagec.arrays import Ints
+from stagec.arrays import Bools, Ints
 from stagec.dialects import stg
 from stagec.dialects.memory import Kind
 from stagec.dialects.types import StackType, ValueType
@@ -47,18 +47,20 @@ class TensorTable:
     read_tensor: Ints
     read_node: Ints
 
+    def released(self, is_early: Bools, position: Ints) -> TensorTable:
+        """The same for a program whose nodes are at other positions. The node behind reads what nobody else does, and what a node would read that
+        may run before its writer."""
+        behind = position[self.read_node] + is_early
+        unread = self.unread
+        writer = np.where(self.writer == ON_ENTRY, ON_ENTRY, position[self.writer])
+        tensor = np.concatenate([self.read_tensor, unread])
+        node = np.concatenate([behind, writer[unread] + 1])
+        return replace(self, writer=writer, read_tensor=tensor, read_node=node)
+
     @property
     def unread(self) -> Ints:
         """The tensors that nobody reads."""
         return np.setdiff1d(np.arange(len(self.writer)), self.read_tensor)
-
-    def released(self, position: Ints) -> TensorTable:
-        """The same for a program whose nodes are at other positions, where the node behind the writer reads what nobody else does."""
-        unread = self.unread
-        writer = np.where(self.writer == ON_ENTRY, ON_ENTRY, position[self.writer])
-        tensor = np.concatenate([self.read_tensor, unread])
-        node = np.concatenate([position[self.read_node], writer[unread] + 1])
-        return replace(self, writer=writer, read_tensor=tensor, read_node=node)
 
 
 def tensor_table(plan: ClassPlan) -> TensorTable:

@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stagec.arrays import Ints
+from stagec.analysis.node_waits import Waiting
+from stagec.arrays import Bools, Ints, places_of_each
+from stagec.backend.issue_order import IssueOrder, SegmentOrders
 from stagec.backend.program import (
     SAME_LAYER,
     Dep,
@@ -37,7 +39,27 @@ no device with less than 65 TB/s; 20 ns on an H100.
 
 def with_tensors(rank_class: RankClass, plan: ClassPlan) -> RankClass:
     """The class with tracked tensors, those of its memory plan."""
-    return replace(rank_class, program=Tracker(rank_class.program, plan).program())
+    table = tensor_table(plan)
+    tracker = Tracker(rank_class.program, table, reads_early(rank_class, table))
+    return replace(rank_class, program=tracker.program())
+
+
+def reads_early(rank_class: RankClass, table: TensorTable) -> Bools:
+    """`[read]`: the node may run before the tensor's writer. It reads nothing of it: the plan frees the tensor with it, as hosts issue nodes."""
+    order = IssueOrder(rank_class, SegmentOrders())
+    writer = table.writer[table.read_tensor]
+    found = writer != ON_ENTRY
+    node, writer = order.number[table.read_node], order.number[writer]
+    # Who waits for a higher number waits for ever.
+    found &= (order.queue[node] != order.queue[writer]) & (writer < node)
+    asked = np.flatnonzero(found)
+    nodes, place = np.unique(node[asked], return_inverse=True)
+    streams = places_of_each(order.queue)
+    row = {int(order.queue[on[0]]): number for number, on in enumerate(streams)}
+    done = Waiting(order.queue, order.owner, order.dep).last_done(streams, nodes)
+    rows = np.array([row[queue] for queue in order.queue[writer[asked]].tolist()], np.int64)
+    found[asked] = done[rows, place.reshape(-1)] < writer[asked]
+    return found
 
 
 @dataclass(frozen=True)
@@ -49,11 +71,14 @@ class Lists:
 
 
 class Tracker:
-    def __init__(self, program: TraceProgram, plan: ClassPlan) -> None:
-        table = tensor_table(plan)
-        released = with_releases(program, table.writer[table.unread])
+    def __init__(self, program: TraceProgram, table: TensorTable, is_early: Bools) -> None:
+        """`is_early`, `[read]`: which reads are of nodes that may run before the writer."""
+        early, of = table.read_node[is_early], table.writer[table.read_tensor[is_early]]
+        unread = table.writer[table.unread]
+        nodes, writers = np.concatenate([unread, early]), np.concatenate([unread, of])
+        released = with_releases(program, nodes, writers)
         self.old = program = released.program
-        self.table: TensorTable = table.released(released.position)
+        self.table: TensorTable = table.released(is_early, released.position)
         self.first = program.first_node
         self.width = program.slots.shape[1]
         self.reads = grouped(self.table.read_node, self.table.read_tensor, int(self.first[-1]))

@@ -116,8 +116,8 @@ def job(name: str) -> Compiled:
     return compile_text(text, "pipeline.stg")
 
 
-SEEDS = (15, 14, 24, 2, 19, 50)
-"""Of random plans that compile."""
+SEEDS = (340, 15, 24, 2, 19, 50)
+"""Of random plans that compile. In 340 parts that a gather was given die with a node that does not wait for them."""
 
 JOBS = [
     "gpt",
