@@ -59,7 +59,7 @@ def with_releases(program: TraceProgram, behind: Ints, writer: Ints) -> Released
 
 
 @dataclass
-class Awaited:
+class WaitedFor:
     """What the releases of an instance wait for besides."""
 
     far: list[int] = field(default_factory=list)
@@ -68,9 +68,11 @@ class Awaited:
     """Of the release behind a node of the instance."""
 
 
-def awaited_by(program: TraceProgram, behind: Ints, writer: Ints, slot: int) -> dict[int, Awaited]:
+def awaited_by(
+    program: TraceProgram, behind: Ints, writer: Ints, slot: int
+) -> dict[int, WaitedFor]:
     """What releases of each instance wait for besides the nodes behind which they stand. From `slot` on there is room for nodes of other instances."""
-    first, found = program.first_node, defaultdict[int, Awaited](Awaited)
+    first, found = program.first_node, defaultdict[int, WaitedFor](WaitedFor)
     pairs = np.unique(np.stack([behind, writer])[:, behind != writer], axis=1)
     instances = np.searchsorted(first, pairs, side="right") - 1
     for (node, other), (row, of) in zip(pairs.T.tolist(), instances.T.tolist(), strict=True):
@@ -95,7 +97,7 @@ def with_longer_segments(
     instance: Ints,
     node: Ints,
     slot_of: Mapping[str, int],
-    awaited: Mapping[int, Awaited],
+    awaited: Mapping[int, WaitedFor],
 ) -> TraceProgram:
     """The program with releases in its segments, of which those of instances that have them behind other nodes are told apart. Its slots are as before."""
     chosen: dict[int, list[tuple[int, tuple[Dep, ...]]]] = {}

@@ -49,6 +49,9 @@ def is_first(case: Case) -> bool:
     return plan == plans_of(path)[0] and path.stem not in LONG
 
 
+FIRST = [case for case in CASES if is_first(case)]
+
+
 LARGE = (
     "gpt3_175b",
     "gpt_oss_120b",

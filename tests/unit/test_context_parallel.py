@@ -284,19 +284,16 @@ def pairs_of(lengths: Sequence[int], options: str) -> list[list[tuple[float, Fra
 @pytest.mark.seldom
 @pytest.mark.parametrize(
     "options",
-    some(
-        [
-            "causal = true",
-            "causal = true, chunk = 8",
-            "causal = true, window = 12",
-            "causal = false",
-            "causal = false, window = 16",
-        ],
-        6,
-    ),
+    [
+        "causal = true",
+        "causal = true, chunk = 8",
+        "causal = true, window = 12",
+        "causal = false",
+        "causal = false, window = 16",
+    ],
     ids=str,
 )
-@pytest.mark.parametrize("seed", some(range(2), 2))
+@pytest.mark.parametrize("seed", [0])
 def test_packed_documents_are_seen_from_within(seed: int, options: str):
     """Pairs of each rank, query by query: as chunks of the sequence hold documents, or as each document is shared out."""
     rng = random.Random(seed)

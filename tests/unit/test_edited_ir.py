@@ -75,6 +75,7 @@ def last_before(found: dict[str, str], name: str) -> str:
     return found[names[names.index(name) - 1]]
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize("seed", mostly((0).__eq__, range(4)))
 def test_a_sum_that_nobody_makes(seed: int) -> None:
     """One of the ops that sum over ranks is taken away: whoever reads the terms as if they were the sum says so."""
@@ -313,6 +314,7 @@ def test_a_sum_over_microbatches_is_in_one_dtype(seed: int) -> None:
             compile_ir(text[: spot.start()] + new + text[spot.end() :], "edited.mlir")
 
 
+@pytest.mark.seldom
 def test_gradients_are_read_off_their_buffers() -> None:
     """Whether a part of a reduced gradient takes memory of its own, is said by the node that reduces it, to whoever asks."""
     text = texts(ZERO_2)["plan-memory"]

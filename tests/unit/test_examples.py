@@ -15,6 +15,7 @@ from tests.unit.examples import (
     CASES,
     ENDS,
     EXAMPLES,
+    FIRST,
     FOLDER,
     compile_example,
     compile_small,
@@ -54,7 +55,7 @@ def test_compiles_to_a_small_program(path: Path, plan: str) -> None:
 
 
 @pytest.mark.seldom
-@pytest.mark.parametrize(("path", "plan"), [case for case in CASES if is_first(case)])
+@pytest.mark.parametrize(("path", "plan"), FIRST[::2])
 def test_what_a_pass_leaves_verifies(path: Path, plan: str) -> None:
     """Behind each pass, and not behind the last alone: who stops there is shown it."""
     compile_program(check(parsed(path), plan), stops=Stops(after="lower-to-tasks"))

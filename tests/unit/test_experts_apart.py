@@ -310,6 +310,7 @@ def test_on_one_time_axis_nothing_comes_before_it_is_sent(seed: int) -> None:
             assert end >= max([when, *before]) - 1e-6
 
 
+@pytest.mark.seldom
 def test_microbatches_take_turns() -> None:
     """Both pools go on with another microbatch while the tokens of one are away; with three of them less is waited for than with one after the other."""
     case = replace(drawn(0), sequences=12, dp=2, microbatches=3, layers=3, tp=1, takes_turns=True)
@@ -460,6 +461,7 @@ def test_busy_experts_get_more(seed: int) -> None:
     assert not replay(*traces_of(encode_traces(compiled.traces))).missing
 
 
+@pytest.mark.seldom
 def test_loads_that_pools_cannot_share() -> None:
     case = replace(drawn(0), edp=2, ep=2, etp=1, sequences=24, dp=2, microbatches=3)
     loaded = case.text.replace("device h100", "device h100\n  load { zipf = 1 }")

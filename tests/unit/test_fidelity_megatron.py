@@ -9,6 +9,7 @@ from tests.fidelity.megatron import FACTS, Parameter, Run, buckets, compare, dra
 from tests.unit.seldom import some
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize("seed", some(range(4), 4))
 def test_plans_are_cut_into_buckets_by_its_rules(seed: int) -> None:
     result = compare(draw(random.Random(seed)))

@@ -253,6 +253,7 @@ items = st.one_of(
 programs = build(syntax.Program, some(items, 0, 6))
 
 
+@pytest.mark.seldom
 @relaxed
 @given(programs)
 def test_random_syntax_trees(program: syntax.Program):

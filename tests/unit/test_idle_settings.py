@@ -473,6 +473,7 @@ WORDS = (
 )
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize("seed", some(range(8), 4))
 def test_what_is_made_again_tells_of_the_program(seed: int):
     """Names without which something else is made again are not tried, and are the same that are found by making all programs."""

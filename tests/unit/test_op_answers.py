@@ -344,6 +344,7 @@ def test_operands_and_results_that_are_left_out():
         stg.MulOp(x, x, like=[x.type, x.type])
 
 
+@pytest.mark.seldom
 def test_explain_names_its_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """That of the class which was loaded last, where a process has loaded several of one name."""
     for year in (2031, 2032):

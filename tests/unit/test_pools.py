@@ -214,6 +214,7 @@ def test_each_byte_is_handed_over_once(seed: int, tmp_path: Path) -> None:
     assert not report.findings, report.text()
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize("seed", some(range(40, 42), 2))
 def test_a_pool_between_two_others_passes_on_what_it_takes(seed: int, tmp_path: Path) -> None:
     """It hands over as much as a pool that computes all positions itself, and takes as much as if nobody went on with it."""

@@ -159,6 +159,7 @@ plan p {{
         assert plan.static.num_bytes[Kind.TRANSPOSED] == expected, text
 
 
+@pytest.mark.seldom
 def test_products_add_to_the_sums_themselves() -> None:
     """Of random stacks under Megatron-LM's buffers: beside a dummy a microbatch has no gradient of a layer's weight, of norms and the head it has, and sums
     are what they are without dummies."""

@@ -18,11 +18,10 @@ from stagec.dialects.sched.tasks import COMPUTE_TASKS, GATHER_TASKS, ONCE, TRANS
 from stagec.driver import Compiled, compile_text
 from stagec.passes import ALL_PASSES
 from tests.fidelity.totals import nodes_of
-from tests.unit.examples import CASES, compile_example, ids, is_first
+from tests.unit.examples import FIRST, compile_example, ids
 from tests.unit.model_texts import EXPERTS
 from tests.unit.seldom import some
 
-FIRST = [case for case in CASES if is_first(case)]
 TASKS = {*COMPUTE_TASKS, *ONCE, *TRANSFER_TASKS, *GATHER_TASKS}
 ADDED = {"location", "made_by", "stream", "schedule_slot"}
 SLOT = re.compile(

@@ -67,6 +67,7 @@ def test_odd_plans_go_on_from_tasks(name: str) -> None:
     assert not list(differences(*cuts_of(MODEL % PLANS[name], "lower-to-tasks", "build-programs")))
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize(
     ("mesh", "clauses"),
     some(
@@ -126,6 +127,7 @@ def test_mistakes_are_shown_in_the_model() -> None:
             assert str(found.value) == str(wanted.value)
 
 
+@pytest.mark.seldom
 def test_another_stream_is_another_stream_in_traces() -> None:
     """Whoever changes the last IR changes the traces, and nothing else is to be told."""
     texts, whole = random_cuts(0)
@@ -185,6 +187,7 @@ def test_no_mark_is_lost_without_a_word(seed: int) -> None:
 CHUNKED = "zero 3 over dp { like = fsdp2 }\n  loss_chunks 2\n  microbatch 2\n  unit Mlp"
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize("seed", mostly((0).__eq__, range(4)))
 def test_where_objects_lie_decides_nothing(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sets of ops and values are in another order in each run of Python: what passes make is the same."""

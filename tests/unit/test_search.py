@@ -756,6 +756,7 @@ def test_weights_are_split_once_and_gathered_by_layer() -> None:
     assert (dims.heads, dims.inner, dims.units) == (("H",), ("F",), ("Block",))
 
 
+@pytest.mark.seldom
 def test_windows_of_a_sequence_in_parts() -> None:
     """What a rank computes of a window depends on where its part of the sequence is: its time is that of the first."""
     file = "examples/gpt_oss_120b.stg"
@@ -1385,6 +1386,7 @@ def test_ends_with_fewer_layers(fewer: int) -> None:
     assert f"last = -{(fewer + 1) // 2} }}" in found.proved[0].text
 
 
+@pytest.mark.seldom
 def test_what_is_frozen_has_no_state() -> None:
     """A bound on what is stored counts what the optimizer keeps of all parameters, where no clause says otherwise."""
     parameters = 2 * 4 * 2 * 32 * 4096

@@ -392,6 +392,7 @@ def test_parts_of_an_iteration_are_a_searchs_to_choose(
     assert "`--fix microbatches=2`" in refused.helps[0]
 
 
+@pytest.mark.seldom
 def test_a_length_stays(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     fixed = ("--fix", "pp=1", "--fix", "tp=1", "--fix", "ep=1", "--devices", "1")
     found = searched(model, capsys, "decode 16 at B, experts = average", *fixed)

@@ -277,6 +277,7 @@ def shown(clauses: str, served: str, head: str = "plan p") -> list[object]:
     return [nodes, [each.peak_bytes for each in done.memory]]
 
 
+@pytest.mark.seldom
 def test_a_pipeline_serves_a_batch_as_one_however_it_is_written():
     """One entry or two of the same sequences: an iteration goes through the stages at once."""
 

@@ -275,6 +275,7 @@ def work(traces: TraceSet) -> Counter[tuple[str, str]]:
     return found
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize("seed", some(range(4), one_of=4))
 def test_on_one_time_axis_nothing_comes_before_it_is_sent(seed: int) -> None:
     _, _, compiled = made(seed)

@@ -67,6 +67,7 @@ def plan(rng: random.Random) -> str:
     )
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize("seed", some(range(6), 6))
 def test_a_repeat_is_its_layers_one_by_one(seed: int) -> None:
     """Steps differ a little: the gradients of a layer that is repeated are reduced behind it."""

@@ -113,6 +113,7 @@ def launched_one_by_one(compiled: Compiled, timeline: Timeline, number: int) -> 
     return found
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize("seed", some(range(5), 6))
 def test_hosts_launch_what_they_know(seed: int):
     """Against a host that is followed node by node: it waits for counts of tokens, and nothing runs before it is launched."""

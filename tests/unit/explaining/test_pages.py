@@ -76,6 +76,7 @@ def test_an_overview_and_a_sweep_of_parts_of_an_axis(
     assert [row["comm.tp.copies"] for row in rows] == [512, 1024, 1536]
 
 
+@pytest.mark.seldom
 def test_plans_that_are_equal_are_all_kept(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     """With another order of axes, say: no plan beats the other."""
     line = ["explain", path, "--sweep", "dp=2,4,8", "tp=1,2,4", "--format", "json"]

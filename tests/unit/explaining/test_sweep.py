@@ -197,6 +197,7 @@ def test_whether_ranks_get_through_their_batches_is_asked_of_each_point() -> Non
     assert sum(table.reasons.values()) == 2
 
 
+@pytest.mark.seldom
 def test_whether_documents_fill_a_sequence_is_asked_of_each_point() -> None:
     """One that is longer says nothing of others that are programs of their own."""
     text = TINY.replace("CLAUSES", "documents S [5, 4, 7, 8]\n  microbatch B / dp / 2")
@@ -625,6 +626,7 @@ def test_too_few_microbatches_for_two_steps_share_those_of_others(
     assert bool(tried[1:]) != tells
 
 
+@pytest.mark.seldom
 def test_ranks_that_agree_on_a_scale_do_so_over_their_own_mesh() -> None:
     """In fp8 a quantization of as many elements takes longer among eight ranks than among four, on as many devices."""
     sizes = {"S = 24": "S = 2048", "D = 12": "D = 1024", "H = 6": "H = 32", "V = 40": "V = 4096"}
