@@ -307,6 +307,7 @@ plan pools {
 """
 
 
+@pytest.mark.seldom
 def test_warnings_are_those_of_the_command_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -420,6 +421,7 @@ def asked_of(job: stagec.Job) -> list[Any]:
     ]
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize("given", some([{}, {"device": "own.toml"}]))
 def test_files_are_those_of_where_a_job_was_compiled(
     given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -108,6 +108,7 @@ def ops_of(module: ModuleOp, kind: type[Found]) -> list[Found]:
     return [op for op in module.body.ops if isinstance(op, kind)]
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize("seed", mostly((0).__eq__, range(4)))
 def test_a_row_that_nobody_issues(seed: int) -> None:
     chance = random.Random(seed)

@@ -120,6 +120,7 @@ def flops_per_token(layers: int) -> int:
     return 4 * matrices + 6 * adapters(layers) + attention - unread
 
 
+@pytest.mark.seldom
 def test_adapters_of_a_70b_model():
     path = FOLDER / "llama3_70b_lora.stg"
     text = path.read_text()

@@ -798,6 +798,7 @@ def test_each_is_told_once(logits: str, clause: str, ways: int, said: list[str])
     assert told(made) == said
 
 
+@pytest.mark.seldom
 def test_values_that_could_be_kept_in_fewer_bits_are_named():
     """Each of them, written in place of what is not saved, is one."""
     clauses = "precision {{ weights = bf16, saved_values = {} }}".format
@@ -961,6 +962,7 @@ plan p { mesh cp = 2 device h100 }
 """
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize(
     "reach", some(["causal = true", "window = 15, causal = true", "causal = false"], 3)
 )

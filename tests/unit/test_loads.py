@@ -132,6 +132,7 @@ def test_tokens_are_those_that_are_sent_whatever_their_dim_rounds_up(seed: int, 
         assert done == router + BATCH * sequence * chosen * 2 * 2 * WIDTH * 48
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize("seed", some(range(4), 4))
 def test_layers_of_which_the_first_is_peeled_have_the_loads_of_their_numbers(
     seed: int, tmp_path: Path

@@ -138,6 +138,7 @@ def test_stages_that_are_alike_repeat_themselves_after_several_microbatches(
     assert found.headline.timed_bytes == expected.timed_bytes
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize(
     ("name", "model", "device"),
     mostly(

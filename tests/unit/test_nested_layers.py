@@ -56,6 +56,7 @@ def compare(nested: str, layers: int) -> None:
     assert {key for key in one | other if not same(one.get(key), other.get(key))} == set()
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize("plan", some(PLANS, 3))
 def test_gathers_of_inner_layers(plan: str) -> None:
     text = f"dim L = 8{MODEL}plan p {{\n{plan}\n  shard B over dp\n  {DEVICE}\n}}\n"

@@ -121,6 +121,7 @@ def test_state_stays_where_parameters_alone_are_on_the_host() -> None:
         assert plan.always_bytes == sum(here.values()) // ways
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize("seed", some(range(5), 3))
 def test_each_weight_is_counted_where_it_is(seed: int) -> None:
     """Random levels, and weights that `persist` keeps whole on the device: by hand, and the same in the plan of memory, in answers and in sweeps."""

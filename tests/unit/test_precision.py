@@ -163,6 +163,7 @@ plan p { mesh dp = 4 shard B over dp ZERO precision { optimizer = fp32 } optimiz
         assert [t.operand_bytes for t in copied if t.kind in ("load", "store")] == [states] * 2
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize("dtype", some(sorted(SCALES), 2))
 def test_scales_of_states(dtype: str) -> None:
     """Moments and gathers in formats with scales: one for so many elements."""

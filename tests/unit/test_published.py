@@ -335,6 +335,7 @@ OF_TOKENS = [
 ]
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize(
     ("flops", "path", "plan"),
     mostly(lambda case: case[1].stem != "deepseek_v3", OF_TOKENS, 2),

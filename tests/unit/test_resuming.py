@@ -28,6 +28,7 @@ from tests.unit.test_towers import drawn as drawn_towers, text_of as text_of_tow
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize("seed", mostly((0).__eq__, range(3)))
 def test_random_plans_go_on_from_any_pass(seed: int) -> None:
     texts, whole = random_cuts(seed)
@@ -201,6 +202,7 @@ def test_where_objects_lie_decides_nothing(seed: int, monkeypatch: pytest.Monkey
     assert found[0] == found[1]
 
 
+@pytest.mark.seldom
 def test_both_ends_of_a_pipeline_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of DualPipe two ranks have each stage. What is asked of the text alone, IR says that it does not know."""
     clauses = "pipeline L over pp { schedule = dualpipe, microbatch = 1 }"

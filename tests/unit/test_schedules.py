@@ -143,6 +143,7 @@ def test_interleaving_divides_the_bubble(p: int, v: int, rounds: int) -> None:
     assert report.bubble_fraction == pytest.approx((p - 1) / (v * p * rounds))
 
 
+@pytest.mark.seldom
 @settings(max_examples=50, deadline=None)
 @given(st.integers(1, 5), st.integers(0, 8), st.sampled_from([3.0, 2.5, 2.0]))
 def test_dualpipe_bubble(half: int, more: int, overlapped: float) -> None:

@@ -98,6 +98,7 @@ dim O = D
 """
 
 
+@pytest.mark.seldom
 def test_samples_that_are_small_go_through_all_at_once() -> None:
     dims = read_model(check(parse_text(SAMPLES, "samples.stg")))
     found = points(default_space(dims, 2, 8), dims, 2, 24)
@@ -1278,6 +1279,7 @@ def test_plans_that_add_shards_or_compute_again_may_take_less(
     assert bound <= whole.step_time < first + runs_again - something
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize("schedule", some(["zb_h1", "gpipe"]))
 def test_sums_begin_when_a_microbatch_has_gone_back(schedule: str) -> None:
     """Before the first backward pass all microbatches of a short step may be saved, and no gradient is there yet whose sum ZeRO 2 splits."""

@@ -340,6 +340,7 @@ def test_a_gradient_that_nobody_waits_for_is_found_out() -> None:
         encode_traces(PooledTraces((first, second)))
 
 
+@pytest.mark.seldom
 def test_a_norm_that_one_pool_does_not_tell_is_found_out() -> None:
     (first, _), (_, second) = (
         one_tower("1f1b", optimizer=each).traces.pools for each in OPTIMIZERS[:2]

@@ -139,6 +139,7 @@ plan searched {
 )
 
 
+@pytest.mark.seldom
 def test_devices_that_run_other_programs_are_refused_whoever_compiles() -> None:
     """In Python, in what proves a plan of a search, and in a sweep, as on the command line."""
     with pytest.raises(CompileError, match="cannot be one of the plan"):

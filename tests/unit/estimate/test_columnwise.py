@@ -60,6 +60,7 @@ def columnwise(text: str) -> Counter[str]:
     return found
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize("seed", some(range(4), 4))
 def test_a_weights_gradient_reads_both_operands_along_columns(seed: int) -> None:
     rng = random.Random(seed)

@@ -835,6 +835,7 @@ def test_other_widths_of_flash_attention(length: int, shown: int) -> None:
 SMALL = TEXT.replace("dim S = 2048", "dim S = 64")
 
 
+@pytest.mark.seldom
 def test_small_kernels_wait_for_the_host_that_launches_them() -> None:
     """A rank's kernels one after the other: no step is over before its host has launched them, and parts add up."""
     graphs, hosts = (
@@ -852,6 +853,7 @@ def test_small_kernels_wait_for_the_host_that_launches_them() -> None:
     assert "launches" not in graphs.breakdown.parts
 
 
+@pytest.mark.seldom
 def test_a_host_is_ahead_of_a_busy_device() -> None:
     """It has launched the kernels of a layer while those of the layer before run: what it takes shows at the beginning of a step alone."""
     text = TEXT.replace("dim S = 2048", "dim S = 32768").replace("PLAN", "PLAN\n  recompute none")

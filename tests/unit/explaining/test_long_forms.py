@@ -45,6 +45,7 @@ def in_python(form: Size, values: dict[str, int]) -> object:
     return value(**{name: names[name] for name in value.__code__.co_varnames})
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize(
     ("optimizer", "what"), [("shampoo", "memory.optimizer"), ("soap", "flops")]
 )

@@ -120,6 +120,7 @@ def test_random_models_and_plans(seed: int) -> None:
     assert not differences(drawn, rng, most=2), drawn.text
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize("seed", mostly((27).__eq__, [2, 11, 12, 17, 20, 27]))
 def test_random_plans_of_rarer_clauses(seed: int) -> None:
     """As above: masks and nested layers (27), documents (11, 17), replicas of shards (2, 12, 20), optimizers of matrices (2)."""
@@ -186,6 +187,7 @@ def test_a_structure_is_where_a_compilation_comes_to_the_same_answers() -> None:
     assert said["`dualpipe` does not run so few or so many microbatches"] is True
 
 
+@pytest.mark.seldom
 def test_whether_ranks_get_through_their_batches_is_asked_of_each_point() -> None:
     """With few microbatches they do, under this schedule."""
     clauses = "pipeline L over pp { schedule = zb_h2, transfers = batched }"
@@ -215,6 +217,7 @@ def test_a_sweep_of_an_option_that_follows_from_sizes() -> None:
     assert not differences(drawn, random.Random(0), most=4)
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize(
     "clauses",
     some(
@@ -382,6 +385,7 @@ def test_buckets_that_only_some_plans_pad() -> None:
     assert not differences(Drawn(text, ("L=12,11",)))
 
 
+@pytest.mark.seldom
 def test_what_a_setting_changes_is_no_condition_of_a_sweep() -> None:
     """The pass also runs without the setting, which says whether it has an effect, and of a plan that does not compile this is an error."""
     clauses = "pipeline L over pp { schedule = 1f1b, microbatch = 1, scatter_gather = true }"

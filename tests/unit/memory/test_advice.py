@@ -142,6 +142,7 @@ def test_other_plans_change_no_help() -> None:
 TOLD = re.compile(r"(`.*?`(?: and `.*?`)*) (?:together give|gives) a peak of ([\d.,]+ \w+)")
 
 
+@pytest.mark.seldom
 @pytest.mark.parametrize("seed", some([13, 20, 27], 3))
 def test_what_a_warning_proposes_is_text_that_compiles(seed: int, tmp_path: Path) -> None:
     """Clauses of W0501, where the device is a file; with the last one it is an error."""
