@@ -45,15 +45,15 @@ def with_releases(program: TraceProgram, behind: Ints, writer: Ints) -> Released
     ]
     width = program.slots.shape[1]
     slot_of = {stream: width + number for number, stream in enumerate(dict.fromkeys(names))}
-    awaited = awaited_by(program, behind, writer, width + len(slot_of))
+    start = width + len(slot_of)
+    awaited = awaited_by(program, behind, writer, start)
     made = with_longer_segments(program, instance, node, slot_of, awaited)
     num_far = max((len(each.far) for each in awaited.values()), default=0)
-    slots = np.full((len(program.slots), width + len(slot_of) + num_far), -1, np.int64)
+    slots = np.full((len(program.slots), start + num_far), -1, np.int64)
     slots[:, :width] = np.where(program.slots >= 0, position[program.slots], -1)
     slot = np.array([slot_of[name] for name in names], np.int64)
     link_queues(slots, made, instance, slot, position[nodes] + 1)
     for row, each in awaited.items():
-        start = width + len(slot_of)
         slots[row, start : start + len(each.far)] = position[each.far]
     return Released(replace(made, slots=slots), position)
 

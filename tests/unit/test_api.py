@@ -17,7 +17,6 @@ from stagec.cli import main
 from stagec.diagnostics import CompileError
 from stagec.driver import compile_model
 from stagec.shipped_models import shipped
-from tests.unit.seldom import some
 
 MODEL = Path(__file__).parents[2] / "examples" / "gpt.stg"
 SMALL = {"L": 2, "dp": 2, "tp": 2, "B": 8}
@@ -422,7 +421,7 @@ def asked_of(job: stagec.Job) -> list[Any]:
 
 
 @pytest.mark.seldom
-@pytest.mark.parametrize("given", some([{}, {"device": "own.toml"}]))
+@pytest.mark.parametrize("given", [{}, {"device": "own.toml"}])
 def test_files_are_those_of_where_a_job_was_compiled(
     given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -293,7 +293,7 @@ def pairs_of(lengths: Sequence[int], options: str) -> list[list[tuple[float, Fra
     ],
     ids=str,
 )
-@pytest.mark.parametrize("seed", [0])
+@pytest.mark.parametrize("seed", [0, 1])
 def test_packed_documents_are_seen_from_within(seed: int, options: str):
     """Pairs of each rank, query by query: as chunks of the sequence hold documents, or as each document is shared out."""
     rng = random.Random(seed)

@@ -10,7 +10,6 @@ from stagec.diagnostics import CompileError, Diagnostic
 from stagec.frontend import parse_text, warnings_of_pools
 from stagec.pools import compile_pools
 from tests.unit.examples import digest
-from tests.unit.seldom import some
 
 MODEL = """
 dim B = 8
@@ -117,7 +116,7 @@ def test_what_one_pool_needs_is_not_told(vision: str, text: str, is_told: bool):
 
 
 @pytest.mark.seldom
-@pytest.mark.parametrize("said", some(SETTINGS, 18))
+@pytest.mark.parametrize("said", SETTINGS)
 def test_what_is_said_for_all_pools_is_told_where_it_is_in_each(said: str):
     """And then changes nothing of what they write."""
     rng = random.Random(said)

@@ -57,7 +57,7 @@ def compare(nested: str, layers: int) -> None:
 
 
 @pytest.mark.seldom
-@pytest.mark.parametrize("plan", some(PLANS, 3))
+@pytest.mark.parametrize("plan", PLANS)
 def test_gathers_of_inner_layers(plan: str) -> None:
     text = f"dim L = 8{MODEL}plan p {{\n{plan}\n  shard B over dp\n  {DEVICE}\n}}\n"
     compare(text.replace(FLAT, NESTED), 8)

@@ -164,7 +164,7 @@ plan p { mesh dp = 4 shard B over dp ZERO precision { optimizer = fp32 } optimiz
 
 
 @pytest.mark.seldom
-@pytest.mark.parametrize("dtype", some(sorted(SCALES), 2))
+@pytest.mark.parametrize("dtype", sorted(SCALES))
 def test_scales_of_states(dtype: str) -> None:
     """Moments and gathers in formats with scales: one for so many elements."""
     settings = f"optimizer = {dtype}"

@@ -338,7 +338,7 @@ OF_TOKENS = [
 @pytest.mark.seldom
 @pytest.mark.parametrize(
     ("flops", "path", "plan"),
-    mostly(lambda case: case[1].stem != "deepseek_v3", OF_TOKENS, 2),
+    OF_TOKENS,
     ids=FLOPS_PER_TOKEN,
 )
 def test_training_flops_per_token(flops: int, path: Path, plan: str) -> None:

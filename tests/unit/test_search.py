@@ -378,7 +378,7 @@ def test_what_is_held_is_most_of_the_peak(chosen: dict[str, int | str]) -> None:
 
 
 @pytest.mark.seldom
-@pytest.mark.parametrize("seed", mostly((0).__eq__, range(2)))
+@pytest.mark.parametrize("seed", range(2))
 def test_points_together_are_what_each_is_alone(seed: int) -> None:
     """Plans of one text are evaluated at once: each has the numbers that it has by itself, whatever was compiled for the others."""
     text, dims = drawn(seed)
@@ -563,7 +563,7 @@ plan later {
 """
 
 
-@pytest.mark.parametrize("schedule", some(["1f1b", "zb_h1"], 2))
+@pytest.mark.parametrize("schedule", ["1f1b", "zb_h1"])
 @pytest.mark.seldom
 def test_a_change_has_no_setting_that_changes_nothing(schedule: str) -> None:
     """Beside another schedule, or a number of microbatches, a first stage is said to be whole only where it is not so anyway."""
@@ -1194,7 +1194,7 @@ model Net(tokens[B, S]: i32, targets[B, S]: i32) {{
 """Two models, whose layers a pipeline cuts one behind the other. They share weights."""
 
 
-@pytest.mark.parametrize("seed", some(range(2), 4))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.seldom
 def test_what_stages_hold_of_several_repeats(seed: int) -> None:
     """Each stage counts for itself, of trained layers and of frozen ones; where all are saved that is most of the peak."""
@@ -1280,7 +1280,7 @@ def test_plans_that_add_shards_or_compute_again_may_take_less(
 
 
 @pytest.mark.seldom
-@pytest.mark.parametrize("schedule", some(["zb_h1", "gpipe"]))
+@pytest.mark.parametrize("schedule", ["zb_h1", "gpipe"])
 def test_sums_begin_when_a_microbatch_has_gone_back(schedule: str) -> None:
     """Before the first backward pass all microbatches of a short step may be saved, and no gradient is there yet whose sum ZeRO 2 splits."""
     text = MODELS["dense"]
@@ -1300,7 +1300,7 @@ def test_sums_begin_when_a_microbatch_has_gone_back(schedule: str) -> None:
     assert 0.85 * whole.peak_bytes < bound <= whole.peak_bytes
 
 
-@pytest.mark.parametrize(("model", "clause"), some([("attention", ""), ("words", "freeze embed")]))
+@pytest.mark.parametrize(("model", "clause"), [("attention", ""), ("words", "freeze embed")])
 @pytest.mark.seldom
 def test_a_first_layer_of_its_own_is_on_one_of_a_ranks_stages(model: str, clause: str) -> None:
     """Its input needs no gradient where nothing in front of it is trained. Where the first of a rank's stages has no layer, another rank has that layer."""
@@ -1324,7 +1324,7 @@ def test_a_first_layer_of_its_own_is_on_one_of_a_ranks_stages(model: str, clause
 
 
 @pytest.mark.seldom
-@pytest.mark.parametrize("seed", mostly(lambda seed: seed == 2, range(4)))
+@pytest.mark.parametrize("seed", range(4))
 def test_no_plan_of_a_space_is_better_than_its_bounds(seed: int) -> None:
     """Plans of a small space are compiled. Under ZeRO 2 a step of one microbatch has no sums of gradients."""
     rng = Random(seed)

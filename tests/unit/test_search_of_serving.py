@@ -140,6 +140,7 @@ SHARED_KEYS = {
     ("keys", "serve", "batches"),
     [
         (2, "decode B at 1001, experts = average", (8,)),
+        (1, "decode B at 1001, experts = average", (8, 16)),
         (2, "prefill 4 x 32, decode B at 1001, experts = average", (16,)),
     ],
 )

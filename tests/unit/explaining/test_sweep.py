@@ -38,7 +38,7 @@ from tests.differential.of_examples import draw_example
 from tests.differential.random_plans import Drawn, draw
 from tests.differential.random_serving import draw_serving
 from tests.differential.sweeps import QUANTITIES, differences, request, whole
-from tests.unit.seldom import mostly, some
+from tests.unit.seldom import mostly
 from tests.unit.test_serving import text as served_text
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -121,7 +121,7 @@ def test_random_models_and_plans(seed: int) -> None:
 
 
 @pytest.mark.seldom
-@pytest.mark.parametrize("seed", mostly((27).__eq__, [2, 11, 12, 17, 20, 27]))
+@pytest.mark.parametrize("seed", [2, 11, 12, 17, 20, 27])
 def test_random_plans_of_rarer_clauses(seed: int) -> None:
     """As above: masks and nested layers (27), documents (11, 17), replicas of shards (2, 12, 20), optimizers of matrices (2)."""
     rng = random.Random(seed)
@@ -220,9 +220,7 @@ def test_a_sweep_of_an_option_that_follows_from_sizes() -> None:
 @pytest.mark.seldom
 @pytest.mark.parametrize(
     "clauses",
-    some(
-        ["microbatch B / dp / 4", "pipeline L over pp { schedule = 1f1b, microbatch = B / dp / 4 }"]
-    ),
+    ["microbatch B / dp / 4", "pipeline L over pp { schedule = 1f1b, microbatch = B / dp / 4 }"],
 )
 def test_a_microbatch_that_follows_from_sizes_is_no_structure_of_its_own(clauses: str) -> None:
     """Each plan has the size that its formula makes, in its numbers of microbatches, its peaks and its times."""
@@ -304,7 +302,7 @@ def test_every_row_is_a_compilation(clauses: str, varied: tuple[str, ...]) -> No
         "zero 3 over dp { reshard = false }\n  unit Block",
         "gradients { reduce = microbatch }\n  recompute full in Block",
         "offload { activations = inputs, optimizer = true }\n  recompute full in Block",
-        *("interleaved", "zero_bubble", "v", "offloaded_stages"),
+        *("interleaved", "zero_bubble", "v", "dualpipe", "offloaded_stages"),
         "pipeline L over pp { schedule = interleaved_1f1b, virtual_stages = 2 }\n  zero 3 over dp\n  unit Block",
     ],
 )
@@ -555,7 +553,7 @@ SCHEDULES = {
 
 
 @pytest.mark.seldom
-@pytest.mark.parametrize("schedule", mostly(("1f1b").__eq__, SCHEDULES))
+@pytest.mark.parametrize("schedule", SCHEDULES)
 def test_step_times_of_pipelines(schedule: str) -> None:
     """Random points over ranks, microbatches, and lengths of which the longest hide what ranks send each other."""
     rng = random.Random(schedule)
@@ -605,7 +603,7 @@ def test_what_is_slowed_behind_the_blocks_is_slowed_alike(
 
 
 @pytest.mark.seldom
-@pytest.mark.parametrize("tells", some([False, True]))
+@pytest.mark.parametrize("tells", [False, True])
 def test_too_few_microbatches_for_two_steps_share_those_of_others(
     tells: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -650,9 +648,7 @@ def test_ranks_that_agree_on_a_scale_do_so_over_their_own_mesh() -> None:
 
 
 @pytest.mark.seldom
-@pytest.mark.parametrize(
-    "clauses", mostly(("v",).__contains__, [name for name in CLAUSES if name != "context"])
-)
+@pytest.mark.parametrize("clauses", [name for name in CLAUSES if name != "context"])
 def test_other_numbers_of_microbatches_start_from_one_compilation(clauses: str) -> None:
     """Up to the order of tasks, their number is a size; what becomes of the IR behind that is what the whole compilation leaves."""
     source = parse_text(TINY.replace("CLAUSES", CLAUSES[clauses]), "tiny.stg")
