@@ -214,10 +214,18 @@ class TableMaker:
         layer = self.layer_of(place)
         if (op, layer) not in self._made:
             self._made[op, layer] = [
-                (r, ZERO if b.where == STAYS else self.bytes_in_layer(r, layer), b)
+                (r, self.bytes_made(op, r, b, layer), b)
                 for r, b in zip(op.results, self.plan_of(op).buffers, strict=True)
             ]
         return self._made[op, layer]
+
+    def bytes_made(self, op: Operation, result: OpResult, buffer: Buffer, layer: int) -> Size:
+        """What memory a result takes. The first of those that share a buffer takes all that the node writes: also what pads shards."""
+        if buffer.where in (STAYS, FIRST):
+            return ZERO
+        is_shared = sched.effects_of(op).one_buffer and buffer.kind != Kind.PARAMETERS
+        size = bytes_written(op) if is_shared else num_bytes(result)
+        return self.layout.loads.written(size, layer, self.numbers)
 
     def layer_of(self, place: NodePlace) -> int:
         """The layer, where that makes a difference to sizes."""
@@ -259,10 +267,7 @@ class TableMaker:
         for result, buffer in zip(op.results, self.plan_of(op).buffers, strict=True):
             if buffer.where == FIRST:
                 self.holds_for_all = False
-                first, other = self.index[op.results[0], path], self.index[result, path]
-                self.sizes[first] += self.sizes[other]
-                self.forms[first] += self.forms[other]
-                self.same[other] = (first, False)
+                self.same[self.index[result, path]] = (self.index[op.results[0], path], False)
 
     def last_places(self) -> dict[tuple[int, Path], list[NodePlace]]:
         """Where what is freed together is freed, by its number and the layers: a layer, or those around it."""
@@ -513,6 +518,11 @@ def last_around(
     """The last of those that are freed together, of the same layer, in whichever direction; else of what is around it."""
     places = (lasts.get((group, layers[:depth])) for depth in range(len(layers), -1, -1))
     return next((found for found in places if found), [])
+
+
+def bytes_written(op: Operation) -> Size:
+    assert isinstance(op, sched.CollectiveOp | sched.ComputeOp)
+    return (op.bytes_out if isinstance(op, sched.CollectiveOp) else op.writes).data
 
 
 def about(op: Operation) -> About:

@@ -192,14 +192,16 @@ class StorageOp(DefaultBuilder, TaskInterface, ABC):
             return [sched.ViewOp(value, output.type) for value, output in pairs]
         part, whole = self.travelling(axes)
         sizes = {"all_gather": (part, whole), "reduce_scatter": (whole, part)}
-        copies = [self.copy_in()] if "copied" in marks(self) else []
+        sent, received = sizes.get(kind, (part, part))
+        copies = [self.copy_in(sent)] if "copied" in marks(self) else []
         made = sched.CollectiveOp(
             kind,
             copies[0].outputs if copies else self.values,
             axes,
             self.result_types,
             self.dtype.data,
-            *sizes.get(kind, (part, part)),
+            sent,
+            received,
             bucket=bucket_of(self),
             effects=self.effects(),
         )
@@ -224,11 +226,10 @@ class StorageOp(DefaultBuilder, TaskInterface, ABC):
         part = bytes_of(symbolic.total(map(elements, smaller)), dtype)
         return part, part * ways
 
-    def copy_in(self) -> sched.ComputeOp:
-        """The kernel that fills the buffer that is sent, in its dtype (`foreach_reduce_scatter_copy_in` in FSDP2)."""
+    def copy_in(self, written: Size) -> sched.ComputeOp:
+        """The kernel that fills the buffer that is sent, in its dtype, and what pads shards (`foreach_reduce_scatter_copy_in` in FSDP2)."""
         types = [with_dtype(value.type, self.dtype.data) for value in self.values]
         read = symbolic.total(num_bytes(value) for value in self.values)
-        written = bytes_of(symbolic.total(map(elements, self.values)), self.dtype.data)
         effects = Effects(one_buffer=True, makes=Kind.COMMUNICATION, replaces=BUFFER)
         return sched.ComputeOp(
             sched.COPY_IN, self.values, types, ZERO, read, written, effects=effects

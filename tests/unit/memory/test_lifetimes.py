@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 import pytest
 
@@ -215,3 +217,29 @@ def test_a_stage_may_gather_more_often_than_there_are_microbatches() -> None:
         ]
     ]
     assert saved[0] == saved[1]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_a_collective_gathers_or_reduces_is_as_large_as_what_travels(seed: int) -> None:
+    """Ranks that do not divide rows: shards are padded, and so are the buffers that they are gathered into and reduced from."""
+    draw = Random(seed)
+    dp = draw.choice([3, 5, 6, 7, 12, 48])
+    shards = draw.choice(["", "shards = flat"])
+    clauses = (
+        f"set B = {dp}\nmesh dp = {dp}\nshard B over dp\nzero 3 over dp {{ {shards} }}\nunit Block"
+    )
+    (plan, *_) = compile_text(f"{ATTENTION}\nplan p {{\n{clauses}\n}}", "gqa.stg").memory
+    gathered, copied = (
+        {int(plan.lives.num_bytes[row]) for row in rows_of(plan, op)}
+        for op in ("all_gather", "copy_in")
+    )
+    layer, root = ((256, 4), (128, 4), (32, 32)), ((128, 32), (32, 128))
+    units = {sum(padded(rows, cols, dp, shards) for rows, cols in unit) for unit in (layer, root)}
+    assert gathered == copied == units
+
+
+def padded(rows: int, columns: int, ways: int, shards: str) -> int:
+    """Bytes of a matrix in fp32 that is cut by rows, or by elements, and padded."""
+    if shards:
+        return 4 * ways * -(-rows * columns // ways)
+    return 4 * ways * -(-rows // ways) * columns

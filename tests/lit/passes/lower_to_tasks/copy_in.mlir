@@ -3,7 +3,7 @@
 
 dist.mesh <dp = 4>
 stg.program "M" (%a: !stg.tensor<[D, F], bf16, partial [dp]>, %b: !stg.tensor<[D], bf16, partial [dp]>) {
-  // CHECK:      sched.compute "copy_in"(%{{[^,]*}}, %{{[^)]*}}) flops "0" reads "2*D*F + 2*D" writes "4*D*F + 4*D" on "compute"
+  // CHECK:      sched.compute "copy_in"(%{{[^,]*}}, %{{[^)]*}}) flops "0" reads "2*D*F + 2*D" writes "4*F*dp*ceildiv(D, dp) + 4*dp*ceildiv(D, dp)" on "compute"
   // CHECK-SAME: -> (!stg.tensor<[D, F], fp32, partial [dp]>, !stg.tensor<[D], fp32, partial [dp]>)
   // CHECK-NEXT: sched.collective "reduce_scatter"(%{{[^)]*}}) over [dp] in "fp32" bytes "4*F*dp*ceildiv(D, dp) + 4*dp*ceildiv(D, dp)"
   %c, %d = dist.reduce_shard (%a, %b) over [dp] in "fp32" {copied}
