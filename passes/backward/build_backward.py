@@ -154,6 +154,8 @@ class BackwardBlock(stg.BackwardPass):
     """The numbers of the ops that are differentiated."""
     made: list[Operation] = field(default_factory=list)
     """The ops of the gradient that is being built."""
+    added_to: dict[SSAValue, None] = field(default_factory=dict)
+    """The values whose cotangents have got another term."""
     contributed: set[SSAValue] = field(default_factory=set)
     """The operands that it has contributed to."""
 
@@ -222,12 +224,8 @@ class BackwardBlock(stg.BackwardPass):
 
     def add_term(self, source: SSAValue, cotangent: SSAValue, *, at_once: bool = False) -> None:
         term = self.converted(cotangent, source, at_once=at_once)
-        terms = self.terms.setdefault(source, [])
-        if terms and is_weight(source) and terms[-1].type == term.type:
-            # A weight that is read twice: autograd adds a term as it is made, and the gradient is complete with the last.
-            terms[-1] = self.add_terms(terms[-1], term, source)
-        else:
-            terms.append(term)
+        self.terms.setdefault(source, []).append(term)
+        self.added_to[source] = None
 
     def is_reduced(self, cotangent: SSAValue, source: SSAValue) -> bool:
         """Whether a term is reduced on its way to the value that was moved."""
@@ -238,6 +236,7 @@ class BackwardBlock(stg.BackwardPass):
 
     def run(self, ops: Sequence[Operation]) -> None:
         for op in reversed(ops):
+            self.add_up()
             if isinstance(op, dist.TowerSendOp):
                 self.take_gradient(op)
                 continue
@@ -288,6 +287,14 @@ class BackwardBlock(stg.BackwardPass):
         op.gradient(dys, self)
         self.check_contributed(op, dys)
         self.mark_made()
+
+    def add_up(self) -> None:
+        """Add what the gradients of an op contributed to what others have, as autograd does once it has them all."""
+        for source in self.added_to:
+            *_, before, last = [None, *self.terms[source]]
+            if before is not None and before.type == last.type:
+                self.terms[source][-2:] = [self.add_terms(before, last, source)]
+        self.added_to.clear()
 
     def check_cotangent(self, operand: SSAValue, cotangent: SSAValue) -> None:
         """E0713 for what is no cotangent of an operand: that has its dims, and an op of the backward pass makes it."""
@@ -414,6 +421,8 @@ class BackwardBlock(stg.BackwardPass):
         for before, after in moved.items():
             if before in self.terms:
                 self.terms[after] = self.terms.pop(before)
+            if before in self.added_to:
+                self.added_to[after] = self.added_to.pop(before)
             if before in self.seen:
                 self.seen[after] = self.seen.pop(before)
             self.dependence.moved(before, after)

@@ -19,8 +19,9 @@ After:
 This is what Megatron-LM does with the input gradients of linears that share an input, and what
 `collectives { reduce = lazy }` asks for; plain DTensor modules reduce each term (`eager`: no such pass).
 Terms that differ in axes of size 1 alone are reduced together, too.
-Chains are flattened: in `x + a + b` the partial `a` and `b` are added before either is reduced. They are reduced as soon as the last of them is there, in the
-module that makes it, whatever is added to them later: PyTorch's gradients of a module's inputs are whole when its backward pass is over (`PrepareModuleInput`).
+Chains are flattened: in `x + a + b` the partial `a` and `b` are added before either is reduced. Each is added as it is made, behind the gradients that are
+made with it. They are reduced as soon as the last of them is there, in the module that makes it, whatever is added to them later: PyTorch's gradients of a
+module's inputs are whole when its backward pass is over (`PrepareModuleInput`).
 
 A `stg.combine` is a sum too, of what a token's experts made. Terms of experts that are cut (`shard F over tp`) are combined as they are, which leaves one
 term of each token to reduce in place of one of each copy, as vLLM does (`FusedMoE`, `maybe_all_reduce_tensor_model_parallel`): unless something else,
@@ -204,27 +205,33 @@ class Sums:
         """The terms of a group added up, then brought to their sharding at once."""
         if len(group) == 1:
             return group[0].result
-        last = max(group, key=position)
-        point = InsertPoint.after(last_beside(last))
+        first, *others = sorted(group, key=position)
         over = set[str].intersection(*({*each.source.partial} for each in group))
-        source = last.source.with_partial(a for a in last.source.partial if a in over)
-        terms = [
-            each.operand
-            if each.source == source
-            else self.insert(dist.ReshardOp(each.operand, source), point, last)
-            for each in group
-        ]
-        total, *others = terms
-        for term in others:
+        of_last = others[-1].source
+        source = of_last.with_partial(a for a in of_last.partial if a in over)
+        total, end = self.brought_to(source, first, last_beside(first))
+        for each in others:
+            end = max(end, last_beside(each), key=position)
+            term, end = self.brought_to(source, each, end)
             made = stg.AddOp(total, term)
             stg.add_names(made, self.names)
-            total = self.insert(made, point, last)
-        return self.insert(dist.ReshardOp(total, last.target), point, last)
+            total, end = self.insert(made, each, end)
+        return self.insert(dist.ReshardOp(total, first.target), others[-1], end)[0]
 
-    def insert(self, op: Operation, point: InsertPoint, last: Operation) -> SSAValue:
-        inherit(op, last, NAME)
-        self.rewriter.insert(op, point)
-        return op.results[0]
+    def brought_to(
+        self, source: TensorType, reduced: dist.ReshardOp, end: Operation
+    ) -> tuple[SSAValue, Operation]:
+        """What is reduced, of this type, and behind what the next op goes."""
+        if reduced.source == source:
+            return reduced.operand, end
+        return self.insert(dist.ReshardOp(reduced.operand, source), reduced, end)
+
+    def insert(
+        self, op: Operation, reduced: dist.ReshardOp, end: Operation
+    ) -> tuple[SSAValue, Operation]:
+        inherit(op, reduced, NAME)
+        self.rewriter.insert(op, InsertPoint.after(end))
+        return op.results[0], op
 
 
 def position(op: Operation) -> int:

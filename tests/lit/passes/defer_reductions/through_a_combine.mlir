@@ -6,7 +6,7 @@
 %y = dist.reshard %e : !stg.tensor<[X, T, D], bf16, partial [tp]> -> !stg.tensor<[X, T, D], bf16>
 %t = dist.reshard %s : !stg.tensor<[B, D], bf16, partial [tp]> -> !stg.tensor<[B, D], bf16>
 // CHECK:      %[[TERM:.*]] = stg.combine %e by %i weights %g {{.*}} -> !stg.tensor<[B, D], bf16, partial [tp]>
-// CHECK-NEXT: %[[SUM:.*]] = stg.add %[[TERM]], %s
+// CHECK-NEXT: %[[SUM:.*]] = stg.add %s, %[[TERM]]
 // CHECK-NEXT: %[[ONCE:.*]] = dist.reshard %[[SUM]] {{.*}} -> !stg.tensor<[B, D], bf16>
 // CHECK-NEXT: "test.op"(%[[ONCE]])
 %o = stg.combine %y by %i weights %g : (!stg.tensor<[X, T, D], bf16>, !stg.tensor<[B, A], i32>, !stg.tensor<[B, A], bf16>) -> !stg.tensor<[B, D], bf16>
