@@ -11,6 +11,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.fidelity.attention_text import repeats_heads
+from tests.fidelity.beside_activations import (
+    caches_unread_products,
+    has_shadows,
+    random_state_bytes,
+    table_bytes,
+    table_copy_bytes,
+)
+from tests.fidelity.beside_units import has_whole_table_gradients, makes_whole_table_gradients
 from tests.fidelity.loads import has_learned_loads, with_equal_loads
 from tests.fidelity.model_text import row_split_tables
 from tests.fidelity.oracle import DTYPE_BYTES, Case
@@ -28,15 +36,6 @@ from tests.fidelity.partial_gradients import (
     partial_tensors,
     reduction_of_gradient,
     with_single_reductions,
-)
-from tests.fidelity.peaks import (
-    caches_unread_products,
-    has_shadows,
-    has_whole_table_gradients,
-    makes_whole_table_gradients,
-    random_state_bytes,
-    table_bytes,
-    table_copy_bytes,
 )
 from tests.fidelity.plan_text import is_sequence_parallel, zero_axes
 from tests.fidelity.record import Communication, Memory, RankRecord
@@ -243,6 +242,9 @@ ENTRIES = (
     Entry("last-gradients", lambda case: case.is_fake and bool(zero_axes(case))),
     Entry("copies-of-collectives", lambda case: case.is_fake and case.degree("tp") > 1),
     Entry("unread-products", caches_unread_products),
+    Entry("early-weight-gradients", lambda case: case.is_fake and case.degree("tp") > 1),
+    Entry("variables", lambda case: case.is_fake),
+    Entry("squares", lambda case: case.is_fake and case.model["arch"] != "gpt"),
     Entry("grouped-experts", lambda case: case.model["arch"] == "moe"),
     Entry("alternating-experts", has_alternating_experts),
     Entry("learned-loads", has_learned_loads),
