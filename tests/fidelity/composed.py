@@ -160,6 +160,9 @@ def with_other_blocks(tool: Any) -> None:
             super().__init__(m, *others, **named)
             case = Case("", vars(m), {}, {}, 1, {}, {}, {})
             self.source = tool.RMSNorm(m.norm, m.dim) if reads_source(case) else None
+            # In the order of use, as in `Block`.
+            for name in [each for each in ("blocks", "norm", "head") if each in self._modules]:
+                self._modules[name] = self._modules.pop(name)
             for name in filter(None, m.frozen.split("+")):
                 for owner in (self, *self.blocks):
                     if (module := getattr(owner, name, None)) is not None:
