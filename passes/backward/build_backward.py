@@ -291,9 +291,14 @@ class BackwardBlock(stg.BackwardPass):
     def add_up(self) -> None:
         """Add what the gradients of an op contributed to what others have, as autograd does once it has them all."""
         for source in self.added_to:
-            *_, before, last = [None, *self.terms[source]]
-            if before is not None and before.type == last.type:
-                self.terms[source][-2:] = [self.add_terms(before, last, source)]
+            first, *others = self.terms[source]
+            terms = [first]
+            for term in others:
+                if term.type == terms[-1].type:
+                    terms[-1] = self.add_terms(terms[-1], term, source)
+                else:
+                    terms.append(term)
+            self.terms[source] = terms
         self.added_to.clear()
 
     def check_cotangent(self, operand: SSAValue, cotangent: SSAValue) -> None:

@@ -178,7 +178,7 @@ class TableMaker:
         self._made: dict[tuple[Operation, int], list[tuple[SSAValue, Size, Buffer]]] = {}
         self._about: dict[Operation, int] = {}
         self.holds_for_all = not self.sums and not self.layout.loads.loads
-        """Sums have sizes of their own, and so have the parts of one buffer; a buffer for each repetition depends on how many there are."""
+        """Sums have sizes of their own; a buffer for each repetition depends on how many there are."""
 
     def table(self) -> ValueTable:
         for source, place in self.layout.places.items():
@@ -266,7 +266,6 @@ class TableMaker:
         op, path = source.op, source.path
         for result, buffer in zip(op.results, self.plan_of(op).buffers, strict=True):
             if buffer.where == FIRST:
-                self.holds_for_all = False
                 self.same[self.index[result, path]] = (self.index[op.results[0], path], False)
 
     def last_places(self) -> dict[tuple[int, Path], list[NodePlace]]:

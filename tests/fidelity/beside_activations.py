@@ -63,35 +63,59 @@ def add_early_weight_gradients(plan: ClassPlan, beside: np.ndarray) -> None:
 
 
 def add_variables(plan: ClassPlan, beside: np.ndarray) -> None:
-    """What the variables and arguments of Python hold: the model the input of a block, and of the last norm, until that, and the head, have returned; who
-    calls a module what it passes, until the module returns, and the module what it made of that (`Held`); and a checkpoint what its module was given, until
-    its backward pass is over (`_CheckpointFrame`)."""
-    lives = plan.lives
-    collectives = {node for node, _, _ in collectives_of_activations(plan)}
-    heads = heads_of(plan)
-    # A gather of logits is the head's own.
-    ends = {head + (head + 1 in collectives): head for head in heads}
-    sums = sums_of_blocks(plan)
-    for (_, entering), (of_attention, _), (last, _) in zip(
-        sums[1::2], sums[2::2], sums[3::2], strict=False
-    ):
+    """What the variables and arguments of Python hold, and checkpoints."""
+    add_inputs_of_blocks(plan, beside)
+    add_inputs_of_head(plan, beside)
+    add_inputs_of_modules(plan, beside)
+    add_inputs_of_checkpoints(plan, beside)
+
+
+def add_inputs_of_blocks(plan: ClassPlan, beside: np.ndarray) -> None:
+    """The model has the input of a block until that has returned, also when attention was added to it and nothing reads it any more."""
+    lives, sums = plan.lives, sums_of_blocks(plan)
+    triples = zip(sums[1::2], sums[2::2], sums[3::2], strict=False)
+    for (_, entering), (of_attention, _), (last, _) in triples:
         if lives.death[entering] == of_attention:
             beside[of_attention + 1 : last + 1] += int(lives.num_bytes[entering])
+
+
+def add_inputs_of_head(plan: ClassPlan, beside: np.ndarray) -> None:
+    """The model has what leaves the last block until the head has returned, and passes what is normed of it."""
+    lives, ends = plan.lives, ends_of_heads(plan)
+    gathers = nodes_by(plan, "fwd", ("all_gather",), OF_ACTIVATIONS).keys() - ends.keys()
     for end, head in ends.items():
-        for _, leaving in [each for each in sums if each[0] < head][-1:]:
+        before = [row for node, row in sums_of_blocks(plan) if node < head]
+        for leaving in before[-1:]:
             freed = int(lives.death[leaving])
             if freed < head:
                 beside[freed + 1 : end + 1] += int(lives.num_bytes[leaving])
-    again = list(nodes_by(plan, "recompute"))
-    before = {node - 1 for node in nodes_by(plan, "bwd")}
-    for phase in ("fwd", "recompute"):
-        for gather in nodes_by(plan, phase, ("all_gather",), OF_ACTIVATIONS).keys() - ends.keys():
-            end = min(node for node in {*collectives, *ends, *before} if node > gather)
-            if phase == "recompute" or end in ends:
-                beside[gather + 1 : end + 1] += last_read(plan, gather)
+        if head - 1 in gathers:
+            beside[head : end + 1] += last_read(plan, head - 1)
+
+
+def ends_of_heads(plan: ClassPlan) -> dict[int, int]:
+    """Where heads have returned, behind a gather of logits if there is one, and where these are made."""
+    collectives = {node for node, _, _ in collectives_of_activations(plan)}
+    return {head + (head + 1 in collectives): head for head in heads_of(plan)}
+
+
+def add_inputs_of_modules(plan: ClassPlan, beside: np.ndarray) -> None:
+    """Who calls a module has what it passes until that returns, and the module what it made of that (`Held`). In what is computed again, that is saved, but
+    for what is passed to be gathered."""
+    lives = plan.lives
     for held in modules_of_blocks(plan):
         for row in held.rows(plan):
             beside[int(lives.death[row]) + 1 : held.end] += int(lives.num_bytes[row])
+    collectives = {node for node, _, _ in collectives_of_activations(plan)}
+    before = {node - 1 for node in nodes_by(plan, "bwd")}
+    for gather in nodes_by(plan, "recompute", ("all_gather",), OF_ACTIVATIONS):
+        end = min(node for node in collectives | before if node > gather)
+        beside[gather + 1 : end + 1] += last_read(plan, gather)
+
+
+def add_inputs_of_checkpoints(plan: ClassPlan, beside: np.ndarray) -> None:
+    """A checkpoint has what its module was given until its backward pass is over (`_CheckpointFrame`)."""
+    lives, again = plan.lives, list(nodes_by(plan, "recompute"))
     given = np.flatnonzero((lives.kind == Kind.SAVED) & np.isin(lives.death, again)).tolist()
     given.sort(key=lambda row: int(lives.death[row]))
     read = [int(lives.death[row]) for row in given]
